@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from types import FrameType
@@ -28,6 +29,7 @@ def run(options: argparse.Namespace) -> int:
     from ..notebooks.research import ResearchNotebook
     from ..settings.flags import read_duration_flag
 
+    began_s = time.monotonic()
     console = ConsoleOutput(options)
     timeout_s = read_duration_flag("--timeout", options.timeout)
     if options.proposes:
@@ -53,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
             tracking_uri=options.tracking_uri,
             kernel=options.kernel,
             timeout_s=timeout_s,
+            began_s=began_s,
             allow_changes=options.allow_changes,
             observer=console.observe,
         )

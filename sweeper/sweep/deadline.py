@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from .plan import SweepPlan
-from .spending import Spending
-
 
 @contextmanager
-def deadline(plan: SweepPlan, spending: Spending, stop: Callable[..., None]) -> Iterator[None]:
-    """Stop the sweep when the time since its call is up, or the study's budget is spent.
+def stopped_after(limit_s: float | None, stop: Callable[..., None], by: str) -> Iterator[None]:
+    """Stop a sweep if the block takes longer than a time; at once where there is none left.
 
     Args:
+        limit_s: in seconds; None for as long as it takes.
         stop: `Sweep.stop`.
+        by: who stops it and why, for the summary.
     """
-    limits = []
-    if plan.timeout_s is not None:
-        left_s = plan.began_s + plan.timeout_s - time.monotonic()
-        limits.append((max(left_s, 0.0), f"--timeout after {round(plan.timeout_s, 1):g} s"))
-    if spending.left_s is not None:
-        limits.append((spending.left_s, "cost.budget, which the study's sweeps have spent"))
-    if not limits:
+    if limit_s is None:
         yield
         return
-    limit_s, reason = min(limits)
-    if limit_s == 0:
-        stop(reason)
-        yield
-        return
-    timer = threading.Timer(limit_s, stop, args=[reason], kwargs={"now": True})
+    if limit_s <= 0:
+        stop(by, now=True)
+    timer = threading.Timer(max(limit_s, 0.0), stop, args=[by], kwargs={"now": True})
     timer.daemon = True
     timer.start()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -66,6 +67,13 @@ class SweepPlan:
         study = self.settings.study.model_copy(update={"trials": trials})
         settings = self.settings.model_copy(update={"study": study})
         return replace(self, workload=replace(self.workload, settings=settings))
+
+    @property
+    def left_s(self) -> float | None:
+        """How many seconds of the limit are left; None without one."""
+        if self.timeout_s is None:
+            return None
+        return self.began_s + self.timeout_s - time.monotonic()
 
     @property
     def settings(self) -> Settings:

@@ -38,7 +38,7 @@ from ..trials import (
     without_effect,
 )
 from .confirming import confirming_plan, with_confirmation
-from .deadline import deadline
+from .deadline import stopped_after
 from .frozen_code import changed_meanwhile, snapshot_of
 from .housekeeping import Housekeeping
 from .opening import opened
@@ -84,6 +84,7 @@ class Sweep:
         tracking_uri: str | None = None,
         kernel: str | None = None,
         timeout_s: float | None = None,
+        began_s: float | None = None,
         allow_changes: bool = False,
         observer: Observer | None = None,
         executor: Callable[[Workload], Executor] | None = None,
@@ -100,7 +101,8 @@ class Sweep:
             tracking_uri: MLflow; default: `MLFLOW_TRACKING_URI` if set, else a SQLite store
                 beside the outputs.
             kernel: the kernel's name; default: the one that the notebook names.
-            timeout_s: wall-clock limit of the whole sweep, from this call on.
+            timeout_s: wall-clock limit of the whole sweep.
+            began_s: when it began to count, on the monotonic clock; default: with this call.
             allow_changes: go on with a study whose earlier trials were made of something else.
             observer: called with each event, one call at a time, from a thread of its own; it may
                 stop the sweep, and what it raises is logged.
@@ -110,7 +112,7 @@ class Sweep:
         Raises:
             SweepError: whatever is wrong; nothing was started, nothing was written.
         """
-        began_s = time.monotonic()
+        began_s = time.monotonic() if began_s is None else began_s
         research = (
             notebook if isinstance(notebook, ResearchNotebook) else ResearchNotebook(notebook)
         )
@@ -208,7 +210,12 @@ class Sweep:
             SweepError: the outputs, the study or MLflow cannot be used; no kernel was started.
             BrokenError: the study's storage was lost, or its sampler failed, while trials ran.
         """
-        with self._events.delivering(), live_output(self.snapshot):
+        limit = f"--timeout after {round(self.plan.timeout_s or 0, 1):g} s"
+        with (
+            self._events.delivering(),
+            live_output(self.snapshot),
+            stopped_after(self.plan.left_s, self.stop, limit),
+        ):
             found = self._run_study()
             try:
                 plan = confirming_plan(self.plan, found)
@@ -271,11 +278,11 @@ class Sweep:
         house = Housekeeping(plan, study, scheduler=scheduler, spending=spending)
         with closing(house), closing(scheduler):
             self._events.announce(Event.SWEEP_STARTED)
-            with deadline(plan, spending, self.stop):
+            budget = "cost.budget, which the study's sweeps have spent"
+            with stopped_after(spending.left_s, self.stop, budget):
                 findings = plan.executor.run(scheduler)
             importances = self._importances(study)  # while MLflow gets the last trials
-            left_s = stop_switch.left_s
-            undelivered = log.finish(left_s=None if left_s is None else left_s / 2)
+            undelivered = log.finish(lambda: stop_switch.left_s)
         compare_url = tracker.compare_url()
         if scheduler.broken is None:
             study.note_facts(

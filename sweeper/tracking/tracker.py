@@ -151,12 +151,12 @@ class Tracker:
 
     # --- the sweep's end -------------------------------------------------------------------------
 
-    def wait(self, *, patience_s: float | None = None) -> bool:
+    def wait(self, left_s: Callable[[], float | None] = lambda: None) -> bool:
         """Wait until all calls have been carried out.
 
         Args:
-            patience_s: how long to wait at most; None waits until nothing has been carried out for
-                a minute.
+            left_s: how long to wait yet, asked again and again; None waits until nothing has been
+                carried out for a minute.
 
         Returns:
             False where the time is over, or MLflow takes nothing any more.
@@ -165,15 +165,18 @@ class Tracker:
         reached, began_s = threading.Event(), time.monotonic()
         self._calls.put(reached)
         while not reached.wait(0.05):
-            since_s = began_s if patience_s is not None else max(began_s, self._heard_s)
-            patient_s = _PATIENCE_S if patience_s is None else patience_s
-            if self._over.is_set() or time.monotonic() - since_s >= patient_s:
+            if (left := left_s()) is None:
+                left = max(began_s, self._heard_s) + _PATIENCE_S - time.monotonic()
+            if self._over.is_set() or left <= 0:
                 return False
         return True
 
     def close(self, *, patience_s: float | None = None) -> None:
-        """Wait as `wait` does, and end the process."""
-        is_done = not self._over.is_set() and self.wait(patience_s=patience_s)
+        """Wait as `wait` does, for `patience_s` at most where stated, and end the process."""
+        end_s = time.monotonic() + (patience_s or 0.0)
+        is_done = not self._over.is_set() and self.wait(
+            lambda: None if patience_s is None else end_s - time.monotonic()
+        )
         with self._launching:
             self._over.set()
         self._calls.put(None)

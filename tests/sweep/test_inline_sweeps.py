@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from sweeper.control.lookup import find_study
 from sweeper.errors import BrokenError
 from sweeper.notebook_api.messages import StopReason
 from sweeper.testing import write_notebook
+from sweeper.tracking import writer
 from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 
 pytestmark = pytest.mark.slow  # MLflow is imported
@@ -100,6 +102,30 @@ def test_the_time_limit_stops_all_trials_and_counts_from_the_call(make_sweep: Ma
     assert "--timeout after 8 s" in str(result.stopped_by)
     assert result.counts["stopped"] == 2
     assert 8 <= result.duration_s + 1 <= time.monotonic() - called_s
+
+
+def test_a_sweep_that_waits_for_mlflow_at_its_end_still_obeys_a_preemption(
+    make_sweep: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch, launched = writer.launch, []
+
+    def noted() -> Any:
+        launched.append(launch())
+        return launched[-1]
+
+    monkeypatch.setattr(writer, "launch", noted)
+
+    def stop_writer(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        until(lambda: launched)
+        launched[0][0].send_signal(signal.SIGSTOP)  # the sweep's end kills it
+        threading.Timer(1.0, sweep.preempt, args=["SIGTERM"]).start()
+        return scored(spec, running)
+
+    sweep = make_sweep(stop_writer, study={"trials": 1}, limits={"grace": "4s"})
+    began_s = time.monotonic()
+    result = sweep.run()
+    assert (result.counts["completed"], result.undelivered) == (1, 1)
+    assert time.monotonic() - began_s < 30
 
 
 def test_a_sweep_whose_copy_another_machine_has_taken_over_stops(

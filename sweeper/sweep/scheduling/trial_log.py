@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import StudyError, first_line
@@ -64,27 +65,32 @@ class TrialLog:
         tags = {**self._tags, **self._git(outcome.environment), **_kernel_tags(outcome.kernel)}
         self._tracker.ended(record, self._described(record), outcome.series, tags)
 
-    def finish(self, *, left_s: float | None) -> int:
+    def finish(self, left_s: Callable[[], float | None]) -> int:
         """Wait until MLflow has all that it was sent, then log the trials whose ends it lacks.
 
         Args:
-            left_s: how long this may take; None for as long as MLflow takes something every minute.
+            left_s: how much time the sweep has left, half of which this may take; None for as long
+                as MLflow takes something every minute. It may become little meanwhile.
 
         Returns:
             how many trials MLflow lacks. The next sweep of the study logs them.
         """
-        tracker, until_s = self._tracker, None if left_s is None else time.monotonic() + left_s
+        tracker, end_s = self._tracker, math.inf
 
-        def patience_s() -> float | None:
-            return None if until_s is None else max(until_s - time.monotonic(), 0.0)
+        def own_s() -> float | None:
+            nonlocal end_s
+            if math.isinf(end_s) and (left := left_s()) is not None:
+                end_s = time.monotonic() + left / 2
+            return None if math.isinf(end_s) else end_s - time.monotonic()
 
-        is_in_time = tracker.wait(patience_s=patience_s())
+        is_in_time = tracker.wait(own_s)
         for record in self._lacking() if is_in_time else ():
             metadata = read_metadata(record.notebook) or {}
             git = self._git(metadata.get("environment", ""))
             tags = {**tags_as_run(self._tags, metadata), **git}
             tracker.ended(record, self._described(record), self._series_of(record), tags)
-        tracker.close(patience_s=patience_s() if is_in_time else 0.0)
+        is_in_time = is_in_time and tracker.wait(own_s)
+        tracker.close(patience_s=None if is_in_time else 0.0)
         return len(self._lacking())
 
     def _lacking(self) -> list[TrialRecord]:
