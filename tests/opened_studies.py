@@ -12,7 +12,8 @@ from optuna.storages import RDBStorage
 from sweeper.settings import Settings
 from sweeper.study.samplers import SamplerFactory
 from sweeper.study.study import Study
-from sweeper.trials import Reason, TrialOutcome, TrialRecord, TrialState, run_id_of
+from sweeper.study_folder.ownership import held_folder
+from sweeper.trials import Reason, StudyPaths, TrialOutcome, TrialRecord, TrialState, run_id_of
 
 COMPLETED, FAILED = TrialState.COMPLETED, TrialState.FAILED
 RUNNING, STOPPED = TrialState.RUNNING, TrialState.STOPPED
@@ -79,3 +80,19 @@ def failed(**scores: float) -> TrialOutcome:
 
 def stopped() -> TrialOutcome:
     return TrialOutcome(state=STOPPED, reason=Reason.INTERRUPTED, message="the sweep was stopped")
+
+
+def opened_in(paths: StudyPaths, settings: Settings, /, **facts: Any) -> Study:
+    """A study in its folder, as a sweep leaves it that has begun no trial."""
+    with held_folder(paths) as held:
+        held.is_needed = True
+        study = Study.open(f"sqlite:///{paths.storage}", settings)
+        study.note_facts(template=paths.template, **facts)
+    return study
+
+
+def asked(study: Study, settings: Settings, paths: StudyPaths) -> TrialRecord:
+    """The next trial of a study in its folder."""
+    record = study.ask(SamplerFactory(settings), lambda n: paths.notebook(run_id_of(n)))
+    assert record is not None
+    return record

@@ -7,19 +7,19 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
+from opened_studies import asked, opened_in
+from studies import small_settings
 
-from sweeper import Settings
 from sweeper.cli import main
 from sweeper.control.lookup import find_studies
-from sweeper.study.samplers import SamplerFactory
 from sweeper.study.study import Study
 from sweeper.study_folder.heartbeat import ALIVE_S
-from sweeper.study_folder.ownership import held_folder
 from sweeper.testing import write_notebook
-from sweeper.trials import StudyPaths, TrialState, run_id_of
+from sweeper.trials import StudyPaths, TrialState
 
 #: No server listens there.
 AWAY = "http://127.0.0.1:1"
@@ -30,29 +30,14 @@ def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyPaths:
     """A study whose sweep was killed during its first trial, and whose MLflow server is away."""
     monkeypatch.chdir(tmp_path)
     paths = StudyPaths.parse("out/{run_id}.ipynb", study="killed")
-    settings = Settings.from_mapping(
-        {
-            "objective": {"val": "maximize"},
-            "space": {"x": {"low": 0.0, "high": 1.0}},
-            "study": {"name": "killed", "sampler": "random"},
-        }
-    )
-    with held_folder(paths) as held:
-        held.is_needed = True
-        study = Study.open(f"sqlite:///{paths.storage}", settings)
-        study.note_facts(
-            template=paths.template,
-            tracking_uri=AWAY,
-            experiment_id="1",
-            trials=3,
-            settings=settings.as_mapping,
-        )
-        record = study.ask(SamplerFactory(settings), lambda n: paths.notebook(run_id_of(n)))
-        assert record is not None
-        write_notebook(record.notebook, "1 + 1")
-        node = nbformat.read(record.notebook, as_version=4)
-        node.metadata["sweeper"] = {"study_id": study.study_id, "state": "running"}
-        nbformat.write(node, record.notebook)
+    settings = small_settings("killed")
+    facts: dict[str, Any] = {"tracking_uri": AWAY, "experiment_id": "1", "trials": 3}
+    study = opened_in(paths, settings, settings=settings.as_mapping, **facts)
+    record = asked(study, settings, paths)
+    write_notebook(record.notebook, "1 + 1")
+    node = nbformat.read(record.notebook, as_version=4)
+    node.metadata["sweeper"] = {"study_id": study.study_id, "state": "running"}
+    nbformat.write(node, record.notebook)
     return paths
 
 
@@ -136,14 +121,7 @@ def test_a_study_that_has_no_place_yet_is_no_reason_against_the_others(
 ) -> None:
     folder = killed.folder.parent / "new"
     folder.mkdir()
-    settings = Settings.from_mapping(
-        {
-            "objective": {"val": "maximize"},
-            "space": {"x": {"low": 0.0, "high": 1.0}},
-            "study": {"name": "new"},
-        }
-    )
-    Study.open(f"sqlite:///{folder}/study.db", settings).close()
+    Study.open(f"sqlite:///{folder}/study.db", small_settings("new")).close()
     for words in (["out"], []):
         assert main(["status", *words]) == 0
         assert "study killed: 1 stopped" in capsys.readouterr().out

@@ -9,27 +9,20 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from opened_studies import asked
 from postgres_servers import PostgresServer, started_postgres
-from studies import until
+from studies import small_settings, until
 
 from sweeper.control import steering
 from sweeper.control.lookup import clean_up_after_crash, find_study
 from sweeper.control.status import look
 from sweeper.errors import StudyError
-from sweeper.settings import Settings
-from sweeper.study.samplers import SamplerFactory
 from sweeper.study.study import Study
-from sweeper.trials import StudyPaths, TrialState, run_id_of
+from sweeper.trials import StudyPaths, TrialState
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = Settings.from_mapping(
-    {
-        "objective": {"val": "maximize"},
-        "space": {"x": {"low": 0.0, "high": 1.0}},
-        "study": {"name": "afar", "sampler": "random"},
-    }
-)
+SETTINGS = small_settings("afar")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +43,7 @@ def sweeping(server: PostgresServer, tmp_path: Path) -> Iterator[Study]:
             tracking_uri="http://127.0.0.1:1",
             settings=SETTINGS.as_mapping,
         )
-        study.ask(SamplerFactory(SETTINGS), lambda n: paths.notebook(run_id_of(n)))
+        asked(study, SETTINGS, paths)
         yield study
 
 

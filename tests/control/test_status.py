@@ -10,16 +10,16 @@ from typing import Any
 
 import nbformat
 import pytest
+from opened_studies import asked, opened_in
 from studies import small_settings
 
 from sweeper.cli import main
 from sweeper.control.lookup import find_study
 from sweeper.control.status import look
-from sweeper.study.samplers import SamplerFactory
 from sweeper.study.study import Study
 from sweeper.study_folder.ownership import held_folder
 from sweeper.testing import write_notebook
-from sweeper.trials import Progress, StudyPaths, TrialOutcome, TrialState, run_id_of
+from sweeper.trials import Progress, StudyPaths, TrialOutcome, TrialState
 
 #: Libraries that a look at a study in a file needs no part of.
 LARGE = (
@@ -34,17 +34,12 @@ SETTINGS = small_settings("seen")
 @pytest.fixture
 def paths(tmp_path: Path) -> StudyPaths:
     """A study with a completed and a running trial; the running one has no notebook yet."""
-    settings = SETTINGS
     paths = StudyPaths.parse(str(tmp_path / "out" / "{run_id}.ipynb"), study="seen")
-    with held_folder(paths) as held:
-        held.is_needed = True
-        study = Study.open(f"sqlite:///{paths.storage}", settings)
-        study.note_facts(template=paths.template, tracking_uri="sqlite:///mlflow.db", trials=5)
-        samplers = SamplerFactory(settings)
-        for _ in range(2):
-            study.ask(samplers, lambda n: paths.notebook(run_id_of(n)))
-        study.tell(0, TrialOutcome(state=TrialState.COMPLETED, scores={"val": 0.5}))
-        study.close()
+    study = opened_in(paths, SETTINGS, tracking_uri="sqlite:///mlflow.db", trials=5)
+    for _ in range(2):
+        asked(study, SETTINGS, paths)
+    study.tell(0, TrialOutcome(state=TrialState.COMPLETED, scores={"val": 0.5}))
+    study.close()
     return paths
 
 

@@ -6,16 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from opened_studies import asked, opened_in
 
 from sweeper import Settings
 from sweeper.control import steering
 from sweeper.control.lookup import ExistingStudy, find_study
 from sweeper.errors import SettingsError, StudyError
-from sweeper.study.samplers import SamplerFactory
-from sweeper.study.study import Study
 from sweeper.study_folder.ownership import held_folder
 from sweeper.study_folder.requests import ALL
-from sweeper.trials import Reason, StudyPaths, TrialOutcome, TrialRecord, TrialState, run_id_of
+from sweeper.trials import Reason, StudyPaths, TrialOutcome, TrialRecord, TrialState
 
 SETTINGS = Settings.from_mapping(
     {
@@ -39,21 +38,11 @@ class Sweep:
 
     def __init__(self, folder: Path) -> None:
         self.paths = StudyPaths.parse(str(folder / "out" / "{run_id}.ipynb"), study="steered")
-        with held_folder(self.paths) as held:
-            held.is_needed = True
-            self.study = Study.open(f"sqlite:///{self.paths.storage}", SETTINGS)
-            self.study.note_facts(
-                template=self.paths.template,
-                tracking_uri="http://127.0.0.1:1",
-                settings=SETTINGS.as_mapping,
-            )
+        facts = {"tracking_uri": "http://127.0.0.1:1", "settings": SETTINGS.as_mapping}
+        self.study = opened_in(self.paths, SETTINGS, **facts)
 
     def ask(self) -> TrialRecord:
-        record = self.study.ask(
-            SamplerFactory(SETTINGS), lambda n: self.paths.notebook(run_id_of(n))
-        )
-        assert record is not None
-        return record
+        return asked(self.study, SETTINGS, self.paths)
 
     def existing(self) -> ExistingStudy:
         """The study as another terminal finds it."""

@@ -110,18 +110,16 @@ def test_names_that_the_parameters_cell_uses_are_named(tmp_path: Path) -> None:
     assert ResearchNotebook(path).used_in_parameters_cell(["y", "x", "k"]) == ["x"]
 
 
-def test_a_notebook_in_another_language_needs_a_parameters_cell(tmp_path: Path) -> None:
+def test_a_notebook_in_another_language_needs_a_parameters_cell_which_is_not_checked(
+    tmp_path: Path,
+) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "x <- 1", parameters="", kernel="ir")
     path.write_text(path.read_text().replace('"language": "python"', '"language": "R"'))
     with pytest.raises(NotebookError, match="no parameters cell, which a notebook in R needs"):
         ResearchNotebook(path)
-
-
-def test_the_parameters_cell_of_another_language_is_not_checked(tmp_path: Path) -> None:
-    path = write_notebook(tmp_path / "n.ipynb", parameters="lr <- 1", kernel="ir")
+    write_notebook(path, parameters="lr <- 1", kernel="ir")
     path.write_text(path.read_text().replace('"language": "python"', '"language": "R"'))
-    research = ResearchNotebook(path)
-    research.check_names(dict.fromkeys(["anything"], "p.yml"))
+    ResearchNotebook(path).check_names({"anything": "p.yml"})
 
 
 def test_a_fresh_copy_contains_nothing_of_an_earlier_execution(tmp_path: Path) -> None:

@@ -41,27 +41,6 @@ def test_the_smallest_file_is_enough(load_settings: Load) -> None:
     assert batch_size.choices == (32, 64, 128)
 
 
-def test_every_key_of_a_file_is_read(load_settings: Load) -> None:
-    settings = load_settings(EVERYTHING)
-    assert settings.name == "digits-cnn"
-    assert (settings.study.seed, settings.study.trials) == (1, 40)
-    assert settings.study.sampler.name == "tpe"
-    assert settings.study.sampler.options == {"n_startup_trials": 20}
-    assert settings.study.stop_after_failures == 10
-    objective = settings.objective["val_acc"]
-    assert (objective.direction, objective.take) == ("maximize", "last")
-    assert settings.scores["val_acc"].variable == "acc"
-    assert settings.scores["val_loss"].pattern == "val_loss=([0-9.eE+-]+)"
-    assert isinstance(settings.space["width"], IntDimension)
-    assert settings.space["momentum"].when == {"optimizer": ("sgd",)}
-    assert settings.fixed == {"epochs": 5}
-    assert settings.start[0] == {"lr": 0.01, "optimizer": "adam", "width": 64}
-    assert settings.limits.trial == 7200
-    assert settings.limits.cell_output == 10_000_000
-    assert settings.resources.gpus == (0, 1)
-    assert settings.resources.threads == 2
-
-
 ROOT = Path(__file__).parents[2]
 MADE_IN_SHORT: dict[str, Any] = {"objective": {"val": "maximize"}, "space": {"x": [1, 2]}}
 
