@@ -2,15 +2,19 @@
 
     OMP_NUM_THREADS=1 uv run --with lcdb benchmarks/pruning.py
     OMP_NUM_THREADS=1 uv run benchmarks/pruning.py --sets one-cycle,constant,fine-tuning
+    OMP_NUM_THREADS=1 uv run --with onnxruntime benchmarks/pruning.py --sets lcbench-odd \
+        --lcbench FOLDER --studies 4
 
 A study replays curves that are known to their end, in an order of its own; a trial costs the steps
-up to the one at which the pruner ends it. The curves in `curves/` are trained by
-`curves.py`; those of the Learning Curve Database (Mohr et al., 2022, "LCDB 1.0: An Extensive
-Learning Curves Database for Classification Tasks") come with the package `lcdb`: twenty learners of
-scikit-learn on growing samples, twenty-five splits each.
-
-In the random order a study draws from all curves alike, in the converging one more and more from
-those that end well, as a sampler does that learns.
+up to the one at which the pruner ends it. The curves in `curves/` are trained by `curves.py`; those
+of the Learning Curve Database (Mohr et al., 2022, "LCDB 1.0: An Extensive Learning Curves Database
+for Classification Tasks") come with the package `lcdb`: twenty learners of scikit-learn on growing
+samples, twenty-five splits each. Those of LCBench (Zimmer et al., 2021, "Auto-PyTorch Tabular") are
+drawn from its surrogate in YAHPO Gym, so many studies of each data set with an odd, or an even,
+number there; `auto` was fitted to the odd ones.
+`auto` freezes trials, `auto-8` no more than eight at once, `auto-unfrozen` none; `top5` goes on
+with the best five of all at step 10 of 52. In the random order a study draws from all curves
+alike, in the converging one more and more from those that end well, as a sampler does that learns.
 """
 
 from __future__ import annotations
@@ -30,15 +34,16 @@ import numpy as np
 import optuna
 
 from sweeper import Settings
-from sweeper.study.pruners import make_pruner
+from sweeper.study.pruners import Curve as Seen
+from sweeper.study.pruners import Curves, PredictivePruner, Verdict, make_pruner
 
 CURVES = Path(__file__).parent / "curves"
 #: OpenML's numbers of data sets on which the twenty learners end wide apart.
 LCDB_DATA = (12, 18)
-PRUNERS = ("none", "auto", "median", "percentile", "asha", "hyperband", "patient", "wilcoxon")
+PRUNERS = "none,auto,auto-unfrozen,median,percentile,asha,hyperband,patient,wilcoxon"
 ORDERS = ("random", "converging")
-
-
+#: What the surrogate takes, in its order.
+LCBENCH = "epoch batch_size learning_rate momentum weight_decay num_layers max_units max_dropout"
 #: The score of a training after each step.
 Curve = tuple[float, ...]
 
@@ -56,13 +61,6 @@ class Outcome:
     training: float
     lost: float
     is_winner_pruned: bool
-
-
-def trained(name: str) -> list[Curve]:
-    """A set of `curves/`."""
-    found = json.loads((CURVES / f"{name}.json").read_text())
-    assert found["direction"] == "maximize"
-    return [tuple(curve["values"]) for curve in found["curves"]]
 
 
 def from_lcdb(number: int) -> list[Curve]:
@@ -84,9 +82,40 @@ def from_lcdb(number: int) -> list[Curve]:
     return [curve for curve in curves if len(curve) == longest]
 
 
+def from_lcbench(folder: Path, parity: int, studies: int, trials: int) -> list[list[Curve]]:
+    """Studies of params at random, so many of each data set of that parity: validation accuracy."""
+    import onnxruntime  # type: ignore[import-not-found]
+
+    numbers = json.loads((folder / "encoding.json").read_text())["OpenML_task_id"]
+    space = json.loads((folder / "config_space.json").read_text())
+    params = {one["name"]: one for one in space["hyperparameters"]}
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    model = onnxruntime.InferenceSession(folder / "model.onnx", options)
+    found = []
+    for task, number in numbers.items():
+        for seed in range(studies) if number % 2 == parity and task.isdigit() else ():
+            rng, drawn = np.random.default_rng([int(task), seed]), np.zeros((trials, 8))
+            for place, name in enumerate(LCBENCH.split()[1:], 1):
+                low, high, is_log = (params[name][key] for key in ("lower", "upper", "log"))
+                at = rng.random(trials)
+                drawn[:, place] = low * (high / low) ** at if is_log else low + at * (high - low)
+                if params[name]["type"] == "uniform_int":
+                    drawn[:, place] = drawn[:, place].round()
+            rows = drawn.repeat(52, axis=0).astype(np.float32)
+            rows[:, 0] = np.tile(np.arange(1, 53), trials)
+            inputs = {"x_cat": np.full((len(rows), 1), number, np.int32), "x_cont": rows}
+            accuracy = model.run(None, inputs)[0][:, 1].astype(float).reshape(trials, 52)
+            found.append([tuple(curve) for curve in accuracy.tolist()])
+    return found
+
+
 def load(name: str) -> list[Curve]:
     """A set by its name: of `curves/`, or `lcdb-NUMBER`."""
-    return from_lcdb(int(name.removeprefix("lcdb-"))) if name.startswith("lcdb") else trained(name)
+    if name.startswith("lcdb"):
+        return from_lcdb(int(name.removeprefix("lcdb-")))
+    found = json.loads((CURVES / f"{name}.json").read_text())
+    return [tuple(curve["values"]) for curve in found["curves"]]
 
 
 def ordered(
@@ -106,8 +135,60 @@ def ordered(
     return drawn
 
 
+def outcome(curves: Sequence[Curve], steps: int, best: float) -> Outcome:
+    """Of a study that has trained so many steps."""
+    possible = max(curve[-1] for curve in curves)
+    training = steps / sum(map(len, curves))
+    return Outcome(training=training, lost=possible - best, is_winner_pruned=best < possible)
+
+
+def replay_frozen(curves: Sequence[Curve], most: int, *, jobs: int) -> Outcome:
+    """One study whose trials stand still, so many at most, as `pruner: auto` has it."""
+    pruner, steps = PredictivePruner(), 0
+    trials: dict[int, Seen] = {}
+    running: deque[int] = deque()
+    seen = Curves(by_number=trials, is_maximized=True)
+    while True:
+        while len(running) < jobs:
+            to_begin = len(curves) - len(trials)
+            number = pruner.thaw(seen, to_begin=to_begin)
+            if number is None and not to_begin:
+                break
+            number = len(trials) if number is None else number
+            held = trials[number].values if number in trials else {}
+            trials[number] = Seen(values=held, state="running")
+            running.append(number)
+        if not running:
+            ends = (it.final for it in trials.values() if it.final is not None)
+            return outcome(curves, steps, max(ends))
+        number, steps = running.popleft(), steps + 1
+        curve, at = curves[number], len(trials[number].values)
+        values = {**trials[number].values, at: curve[at]}
+        trials[number] = Seen(values=values, state="running")
+        if at + 1 == len(curve):
+            trials[number] = Seen(values=values, state="completed", final=curve[-1])
+        elif (verdict := pruner.judge(seen, number, to_begin=to_begin)) is Verdict.GO_ON:
+            running.append(number)
+        else:
+            is_frozen = verdict is Verdict.FREEZE
+            trials[number] = Seen(values=values, state="frozen" if is_frozen else "pruned")
+            if sum(it.state == "frozen" for it in trials.values()) > most:
+                last = pruner.order(seen)[-1].number
+                trials[last] = Seen(values=trials[last].values, state="pruned")
+
+
 def replay(curves: Sequence[Curve], pruner: str, *, jobs: int) -> Outcome:
     """One study of all curves in turn, so many at once."""
+    if pruner.startswith("top"):
+        look = max(1, round(len(curves[0]) * 10 / 52))
+        best = sorted(curves, key=lambda curve: -curve[look - 1])[: int(pruner[3:])]
+        steps = look * (len(curves) - len(best)) + sum(map(len, best))
+        return outcome(curves, steps, max(curve[-1] for curve in best))
+    if pruner.startswith("auto") and pruner != "auto-unfrozen":
+        return replay_frozen(
+            curves, int(pruner.removeprefix("auto-").replace("auto", "999")), jobs=jobs
+        )
+    pruner = pruner.removesuffix("-unfrozen")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     settings = {"study": {"pruner": pruner}, "objective": {"a": "maximize"}, "space": {"x": [1, 2]}}
     study = optuna.create_study(
@@ -117,7 +198,7 @@ def replay(curves: Sequence[Curve], pruner: str, *, jobs: int) -> Outcome:
     )
     waiting = list(curves)[::-1]
     running: deque[tuple[optuna.Trial, Iterator[tuple[int, float]], float]] = deque()
-    steps, best = 0, -np.inf
+    steps, highest = 0, -np.inf
     while waiting or running:
         while waiting and len(running) < jobs:
             curve = waiting.pop()
@@ -126,7 +207,7 @@ def replay(curves: Sequence[Curve], pruner: str, *, jobs: int) -> Outcome:
         at = next(left, None)
         if at is None:
             study.tell(trial, final)
-            best = max(best, final)
+            highest = max(highest, final)
             continue
         steps += 1
         trial.report(at[1], at[0])
@@ -134,24 +215,19 @@ def replay(curves: Sequence[Curve], pruner: str, *, jobs: int) -> Outcome:
             study.tell(trial, state=optuna.trial.TrialState.PRUNED)
         else:
             running.append((trial, left, final))
-    possible = max(curve[-1] for curve in curves)
-    return Outcome(
-        training=steps / sum(map(len, curves)),
-        lost=possible - best,
-        is_winner_pruned=best < possible,
-    )
+    return outcome(curves, steps, highest)
 
 
 def outcomes(
-    name: str, pruner: str, order: str, *, studies: int, trials: int, jobs: int
+    name: str, pruner: str, order: str, *, lcbench: Path, studies: int, trials: int, jobs: int
 ) -> list[Outcome]:
     """Of several studies over one set."""
-    curves = load(name)
-    found = []
-    for seed in range(studies):
-        drawn = ordered(curves, trials, order, np.random.default_rng(seed))
-        found.append(replay(drawn, pruner, jobs=jobs))
-    return found
+    if name.startswith("lcbench"):
+        drawn = from_lcbench(lcbench, int(name.endswith("odd")), studies, trials)
+    else:
+        known, rngs = load(name), map(np.random.default_rng, range(studies))
+        drawn = [ordered(known, trials, order, rng) for rng in rngs]
+    return [replay(curves, pruner, jobs=jobs) for curves in drawn]
 
 
 def draw(figures: Mapping[str, Sequence[float]], picture: Path) -> None:
@@ -166,6 +242,8 @@ def draw(figures: Mapping[str, Sequence[float]], picture: Path) -> None:
     for name, panel in zip(names, axes[0], strict=True):
         for pruner, colour in zip(pruners, plt.colormaps["tab10"].colors, strict=False):  # type: ignore[attr-defined]
             for order, marker in zip(ORDERS, "o^", strict=True):
+                if f"{name} {order} {pruner}" not in figures:
+                    continue
                 training, _, killed = figures[f"{name} {order} {pruner}"]
                 label = pruner if name == names[0] and order == ORDERS[0] else None
                 size = 70 if pruner == "auto" else 30
@@ -173,7 +251,7 @@ def draw(figures: Mapping[str, Sequence[float]], picture: Path) -> None:
                     100 * training, 100 * killed, size, [colour], marker=marker, label=label
                 )
         panel.axhline(5, color="#888888", lw=0.8, ls=":")
-        panel.set(title=name, xlabel="training, %", xlim=(20, 105))
+        panel.set(title=name, xlabel="training, %", xlim=(15, 105))
         panel.spines[["top", "right"]].set_visible(False)
     axes[0][0].set_ylabel("winner pruned, % of studies")
     figure.legend(loc="outside lower center", ncols=len(pruners), frameon=False)
@@ -187,20 +265,21 @@ def main() -> None:
     every = [*trained_sets, *(f"lcdb-{number}" for number in LCDB_DATA)]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sets", default=",".join(every))
-    parser.add_argument("--pruners", default=",".join(PRUNERS))
+    parser.add_argument("--pruners", default=PRUNERS)
     parser.add_argument("--studies", type=int, default=100)
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--picture", type=Path, help="where to draw how the pruners compare")
+    parser.add_argument("--lcbench", type=Path, default=Path("lcbench"), help="its folder")
     options = parser.parse_args()
-    sizes = {"studies": options.studies, "trials": options.trials, "jobs": options.jobs}
+    sizes = {name: getattr(options, name) for name in ("lcbench", "studies", "trials", "jobs")}
     names, pruners = options.sets.split(","), options.pruners.split(",")
     figures = {}
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         work = {
             (name, order, pruner): pool.submit(outcomes, name, pruner, order, **sizes)
             for name in names
-            for order in ORDERS
+            for order in (ORDERS[:1] if name.startswith("lcbench") else ORDERS)
             for pruner in pruners
         }
         print("| set | order | pruner | training, % | score lost, mean | winner pruned, % |")
@@ -210,10 +289,8 @@ def main() -> None:
             training = statistics.median(one.training for one in found)
             lost = statistics.mean(one.lost for one in found)
             killed = statistics.mean(one.is_winner_pruned for one in found)
-            print(
-                f"| {name} | {order} | {pruner} | {training:.0%} | {lost:.4f} | {killed:.0%} |",
-                flush=True,
-            )
+            cells = (name, order, pruner, f"{training:.1%}", f"{lost:.3g}", f"{killed:.1%}")
+            print("|", " | ".join(cells), "|", flush=True)
             figures[f"{name} {order} {pruner}"] = [training, lost, killed]
     if options.picture is not None:
         draw(figures, options.picture)

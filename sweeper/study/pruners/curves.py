@@ -31,9 +31,9 @@ _FIRST_STEPS = 4
 _GOES_ON, _LEFT = 0.68, 0.9
 #: Two trials may move apart by this share of the study's spread while training grows e-fold. These
 #: three are fitted to 18 data sets of LCBench.
-_WANDERS = 0.25
+_WANDERS = 0.2
 #: Completed trials may have been off by this many times what they were foretold, as a square.
-_MOST_OFF = 4.0
+_MOST_OFF = 6.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class Race:
     """Where trials stand, by how far they are behind the leader at the same step.
 
     A trial is expected to go on gaining on the leader, or falling behind, for two thirds of what it
-    gained in the last doubling of its steps. Beyond that the distance may change by a quarter of
+    gained in the last doubling of its steps. Beyond that the distance may change by a fifth of
     the study's spread, which is the distance from the median to the best at the first look, for
     each e-fold of training that is left. The leader is the best completed trial, and before there
     is one the trial that goes best. Higher scores are better throughout.

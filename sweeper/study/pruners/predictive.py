@@ -143,6 +143,8 @@ class PredictivePruner(BasePruner):
         #: Of completed trials, by step: the best that they had reported, and their final scores;
         #: higher ones are better.
         self._curves: dict[int, list[tuple[float, float]]] = {}
+        #: By step: the line through these, the lowest that counts, and what the best had reported.
+        self._fits: dict[int, tuple[_Fit | None, float, float]] = {}
         self._best = -math.inf
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
@@ -284,17 +286,20 @@ class PredictivePruner(BasePruner):
         return self._predict(curves.by_number[number].values, curves.sign)
 
     def _predict(self, values: Mapping[int, float], sign: float) -> Prediction | None:
-        pairs = self._curves.get(max(values), []) if values else []
-        if len(pairs) < self._n_startup_trials:
+        step = max(values, default=-1)
+        if len(self._curves.get(step, [])) < self._n_startup_trials:
             return None
-        reported, final = np.array(pairs).T
-        floor = _floor(reported)
-        reported, final = np.maximum(reported, floor), np.maximum(final, _floor(final))
+        if step not in self._fits:
+            reported, final = np.array(self._curves[step]).T
+            floor = _floor(reported)
+            reported, final = np.maximum(reported, floor), np.maximum(final, _floor(final))
+            fit = _Fit.to(reported, final)
+            self._fits[step] = fit, floor, float(reported[final.argmax()])
+        fit, floor, of_best = self._fits[step]
         *_, (_, so_far) = _best_by_step(values, sign)
-        at = np.array([max(so_far, floor), reported[final.argmax()]])
-        fit = _Fit.to(reported, final)
-        if fit is None or not math.isfinite(at[0]):
+        if fit is None or not math.isfinite(max(so_far, floor)):
             return None
+        at = np.array([max(so_far, floor), of_best])
         likely, spread = fit.predict(at)
         bounds = likely + _quantile(self._confidence, fit.degrees) * spread
         return Prediction(
@@ -302,7 +307,7 @@ class PredictivePruner(BasePruner):
             spread=float(spread[0]),
             bound=sign * float(bounds[0]),
             best=sign * self._best,
-            completed=len(pairs),
+            completed=fit.number,
             is_beaten=bool(bounds[0] < self._best <= bounds[1]),
         )
 
@@ -313,6 +318,7 @@ class PredictivePruner(BasePruner):
             if number in self._learned:
                 continue
             self._learned.add(number)
+            self._fits.clear()
             final = sign * score
             self._best = max(self._best, final)
             for step, so_far in _best_by_step(values, sign):
