@@ -43,6 +43,7 @@ def judge(
         language = file.node.metadata.get("language_info", {}).get("name", "python")
         outcome = _judge_scores(scraped.scores, settings, is_python=language == "python")
     else:
+        was_short = was_short or _lacked_shared_memory(file)
         outcome = _ended_early(result, running, settings.limits.trial, was_short=was_short)
     return replace(outcome, scores=scraped.scores, series=scraped.series)
 
@@ -69,6 +70,12 @@ def _judge_scores(
         if not math.isfinite(scores[name]):
             return failed(Reason.NOT_FINITE, f"{name} is {scores[name]}")
     return TrialOutcome(state=TrialState.COMPLETED)
+
+
+def _lacked_shared_memory(file: ExecutedNotebook) -> bool:
+    """Whether torch says so of a lost loader, in the exception before the one of the cell."""
+    outputs = (it for cell in file.node.cells for it in cell.get("outputs", ()))
+    return any("out of shared memory" in "".join(it.get("traceback", ())) for it in outputs)
 
 
 def _ended_early(

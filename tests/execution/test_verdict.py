@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from nbformat.v4 import new_notebook
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from sweeper.execution.verdict import judge
 from sweeper.kernels import Ending, KernelResult
@@ -66,6 +66,17 @@ def test_a_killed_process_ran_out_of_memory_only_if_the_system_counts_it(
 ) -> None:
     assert judged(result, was_short=True).reason == Reason(reason)
     assert judged(result).reason in (Reason.KERNEL_DIED, Reason.CELL_ERROR)
+
+
+def test_a_loader_that_lacked_shared_memory_is_known_by_the_exception_before_the_cells() -> None:
+    before = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is "
+    before += "possible that dataloader's workers are out of shared memory. Please try to raise"
+    lost = "RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly"
+    raised = new_output("error", ename="RuntimeError", evalue="", traceback=[before, lost])
+    node = new_notebook(cells=[new_code_cell(outputs=[raised])])
+    file = ExecutedNotebook(node, trial_spec(), started_at="")
+    result = KernelResult(ending=Ending.CELL_FAILED, error=f"In [4]: {lost}")
+    assert judge(file, result, RunningTrial(), SETTINGS).reason is Reason.OUT_OF_HOST_MEMORY
 
 
 @pytest.mark.parametrize(
