@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from .content import number_of
 
 #: The most points of one curve; more of them would lie on the same pixels of a screen.
 _MOST_POINTS = 300
+#: Of more trials no eye tells the curves apart, and a browser does not draw them soon.
+_MOST_CURVES = 500
 
 
 class Curves:
@@ -30,22 +33,42 @@ class Curves:
             for run_id, (stamp, curves) in json.loads(text).items():
                 self._known[run_id] = stamp, curves
 
-    def update(self, records: Iterable[TrialRecord]) -> bool:
-        """Read the curves of trials that have ended since; whether there were some."""
-        new = [
-            record
-            for record in records
-            if record.is_final and self._known.get(record.run_id, ("",))[0] != _stamp(record)
-        ]
+    def update(self, records: Sequence[TrialRecord], objectives: Mapping[str, str]) -> bool:
+        """Read the curves of trials that have ended since; whether there were some.
+
+        Args:
+            records: all trials; of more than 500 those count that are best by the first objective.
+            objectives: the direction of each.
+        """
+        shown = _best([record for record in records if record.is_final], objectives)
+        known, self._known = self._known, {}
+        for record in shown:
+            if record.run_id in known:
+                self._known[record.run_id] = known[record.run_id]
+        new = [it for it in shown if self._known.get(it.run_id, ("",))[0] != _stamp(it)]
         for record in new:
             series = series_of(read_metadata(record.notebook) or {})
             curves = {name: _thinned(points) for name, points in series.items()}
             self._known[record.run_id] = _stamp(record), curves
-        return bool(new)
+        return bool(new) or known.keys() != self._known.keys()
 
     def to_json(self) -> str:
         """What `load` takes."""
         return json.dumps(self._known, separators=(",", ":"), ensure_ascii=False)
+
+
+def _best(records: Sequence[TrialRecord], objectives: Mapping[str, str]) -> Sequence[TrialRecord]:
+    """As many trials as have curves on the page; those without a score come last."""
+    if len(records) <= _MOST_CURVES:
+        return records
+    name, direction = next(iter(objectives.items()))
+    sign = 1 if direction == "minimize" else -1
+
+    def rank(record: TrialRecord) -> float:
+        score = sign * record.scores.get(name, math.nan)
+        return math.inf if math.isnan(score) else score
+
+    return sorted(records, key=rank)[:_MOST_CURVES]
 
 
 def _stamp(record: TrialRecord) -> str:

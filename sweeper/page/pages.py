@@ -46,7 +46,8 @@ class Page:
         """
         if not self._has_begun:
             self._begin()
-        if self._curves.update(records) or not (self._files / _CURVES).exists():
+        objectives = {it["name"]: it["direction"] for it in facts["objectives"]}
+        if self._curves.update(records, objectives) or not (self._files / _CURVES).exists():
             write_atomically(self._files / _CURVES, _call("curves", self._curves.to_json()))
         notebooks = self._files / "notebooks"
         trials = [trial_of(r, has_notebook=is_rendered(r, notebooks)) for r in records]

@@ -136,6 +136,20 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends(tmp_path: Path) -> None:
     assert (steps[0], steps[-1], values[-1]) == (0, 10_000, 5_000.0)
 
 
+def test_of_many_trials_the_best_have_curves(tmp_path: Path) -> None:
+    records = [record(n, tmp_path, scores={"val": n / 600}) for n in range(600)]
+    records[7] = record(7, tmp_path, scores={}, state=TrialState.FAILED)
+    write_curve(tmp_path / "0000.ipynb", [(step, step / 2) for step in range(300)])
+    for one in records[1:]:
+        one.notebook.hardlink_to(tmp_path / "0000.ipynb")
+    write(tmp_path, *records)
+    assert sorted(data(tmp_path, "curves")) == [f"{n:04d}" for n in range(100, 600)]
+    assert (tmp_path / "page" / "curves.js").stat().st_size < 5_000_000
+    records[8] = record(8, tmp_path, scores={"val": 1.0})
+    write(tmp_path, *records)
+    assert data(tmp_path, "curves").keys() ^ {f"{n:04d}" for n in range(101, 600)} == {"0008"}
+
+
 def test_a_study_whose_folder_is_gone_is_not_made_again(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         write(tmp_path / "gone", record(0, tmp_path))

@@ -264,6 +264,7 @@
     for (const [, series] of Object.values(known)) for (const name in series) metrics.add(name);
     const names = [...metrics].sort();
     byId("curves-section").hidden = names.length === 0;
+    byId("curves-about").hidden = Object.keys(known).length < 500;
     if (!names.includes(state.metric)) {
       state.metric = names.includes(state.goal) ? state.goal : names[0] || null;
     }
