@@ -70,6 +70,22 @@ def sweep_of(
     )
 
 
+def sweep_result(**stated: Any) -> SweepResult:
+    """The result of a sweep, of which a test states only what it is about."""
+    usual: dict[str, Any] = {
+        "study": "digits",
+        "storage": "sqlite:///study.db",
+        "tracking_uri": "sqlite:///mlflow.db",
+        "experiment_id": "1",
+        "objectives": ["val"],
+        "records": [],
+        "best": [],
+        "mlflow_run_ids": {},
+        "compare_url": None,
+    }
+    return SweepResult(**{**usual, **stated})
+
+
 def workload_of(notebook: Path, **changes: Any) -> Workload:
     """What the trials of a sweep of a notebook have in common, with `small_settings`."""
     from sweeper.execution.workload import Workload

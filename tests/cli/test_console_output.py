@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from studies import trial_record
+from studies import sweep_result, trial_record
 
 from sweeper.cli.console_output import ConsoleOutput
 from sweeper.trials import Reason, Snapshot, SweepResult, TrialRecord, TrialState, count_by_state
@@ -24,15 +24,7 @@ FAILED = trial_record(state=TrialState.FAILED, reason=Reason.CELL_ERROR, message
 def state_of(*records: TrialRecord) -> tuple[SweepResult, Snapshot]:
     best = [r for r in records if r.state is TrialState.COMPLETED][:1]
     common: dict[str, Any] = {"study": "digits", "objectives": ["val"], "best": best}
-    result = SweepResult(
-        **common,
-        storage="sqlite:///study.db",
-        tracking_uri="sqlite:///mlflow.db",
-        experiment_id="1",
-        records=list(records),
-        mlflow_run_ids={},
-        compare_url=None,
-    )
+    result = sweep_result(records=list(records), **common)
     return result, Snapshot(**common, trials=40, counts=count_by_state(records), running=[])
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from studies import trial_record
+from studies import sweep_result, trial_record
 
 from sweeper.display import screen
 from sweeper.display.in_jupyter import live_output
@@ -165,19 +165,9 @@ def test_of_many_different_errors_the_first_are_printed() -> None:
 
 
 def result(**stated: Any) -> SweepResult:
-    usual: dict[str, Any] = {
-        "study": "digits",
-        "storage": "sqlite:///study.db",
-        "tracking_uri": "sqlite:///mlflow.db",
-        "experiment_id": "1",
-        "objectives": ["val_acc"],
-        "records": [completed(0), completed(1)],
-        "best": [completed(0)],
-        "mlflow_run_ids": {},
-        "compare_url": None,
-        "duration_s": 7200.0,
-    }
-    return SweepResult(**{**usual, **stated})
+    trials = {"records": [completed(0), completed(1)], "best": [completed(0)]}
+    usual = {"objectives": ["val_acc"], "duration_s": 7200.0, **trials}
+    return sweep_result(**{**usual, **stated})
 
 
 def test_a_remote_copy_is_summed_up_only_when_it_is_not_complete() -> None:

@@ -114,12 +114,6 @@ def test_an_exhaustive_sampler_tries_every_combination_once_and_ends(
     assert len({tuple(sorted(params.items())) for params in tried}) == n_trials
 
 
-def test_an_exhaustive_sampler_stops_early_where_fewer_trials_are_wanted(begin: Any) -> None:
-    opened = begin({"a": [1, 2, 3]}, sampler="grid", trials=2)
-    opened.run(0.5, 0.5)
-    assert opened.next() is None
-
-
 def test_start_trials_come_first_in_their_order_and_may_be_partial(begin: Any) -> None:
     start: list[dict[str, Any]] = [
         {"optimizer": "sgd", "momentum": 0.9},

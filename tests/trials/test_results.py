@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from studies import trial_record
+from studies import sweep_result, trial_record
 
 from sweeper.trials import (
     GpuUse,
@@ -40,18 +40,8 @@ FAILED = record(
 
 
 def result(**fields: Any) -> SweepResult:
-    values: dict[str, Any] = {
-        "study": "s",
-        "storage": "sqlite:///s.db",
-        "tracking_uri": "sqlite:///mlflow.db",
-        "experiment_id": "1",
-        "objectives": ["acc"],
-        "records": [BEST, FAILED],
-        "best": [BEST],
-        "mlflow_run_ids": {"0000": "abc"},
-        "compare_url": None,
-    }
-    return SweepResult(**(values | fields))
+    usual = {"study": "s", "objectives": ["acc"], "records": [BEST, FAILED], "best": [BEST]}
+    return sweep_result(**{**usual, "mlflow_run_ids": {"0000": "abc"}, **fields})
 
 
 def test_every_final_state_is_counted_and_running_only_where_there_is_one() -> None:

@@ -1,19 +1,29 @@
-"""What a sweep keeps of its code, and what it reports of code that was changed meanwhile."""
+"""Parts of a sweep that need no trial: the code that it keeps, its stops, and its spending."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import nbformat
 import pytest
+from optuna.storages import RDBStorage
 from studies import small_settings
 
+from sweeper.notebook_api.messages import StopReason
 from sweeper.notebooks.fingerprint import local_code
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.settings import Settings
+from sweeper.settings.sections import Cost
+from sweeper.study.study import Study
 from sweeper.study_folder.snapshots import CodeSnapshot
 from sweeper.sweep.frozen_code import changed_meanwhile, snapshot_of
+from sweeper.sweep.spending import Spending
+from sweeper.sweep.stop_switch import StopSwitch
 from sweeper.testing import write_notebook
+from sweeper.trials import Events, RunningTrial
 
 CELLS = ("import model\n%run other.ipynb", "val = x")
 
@@ -66,3 +76,55 @@ def test_what_was_changed_or_removed_meanwhile_is_reported(notebook: ResearchNot
         f"{notebook.path}, model.py, other.ipynb changed while the sweep ran: trials ran the "
         "code of its start, and what they read from disk themselves was new"
     ]
+
+
+def test_a_trial_that_is_to_be_stopped_before_it_has_begun_is_stopped_as_it_begins() -> None:
+    stop_switch = StopSwitch(Events(None))
+    stop_switch.stop(3, "stopped by the command stop")
+    others, wanted = RunningTrial(), RunningTrial()
+    stop_switch.enter(2, others)
+    stop_switch.enter(3, wanted)
+    assert others.stop_reason is None
+    assert (wanted.stop_reason, wanted.message) == (
+        StopReason.BY_HAND,
+        "stopped by the command stop",
+    )
+
+
+_STOPPED_MEANWHILE = """
+import signal
+from sweeper.sweep.stop_switch import StopSwitch
+from sweeper.trials import Events, RunningTrial
+
+class Interrupted(RunningTrial):
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        if name == "_stop_reason" and value is not None:
+            signal.raise_signal(signal.SIGTERM)
+
+stop_switch = StopSwitch(Events(None))
+signal.signal(signal.SIGTERM, lambda *_: stop_switch.stop_all("a signal"))
+stop_switch.enter(0, Interrupted(lambda _: None))
+stop_switch.stop_all("the end")
+"""
+
+
+@pytest.mark.slow
+def test_a_signal_may_stop_the_trial_that_is_just_being_stopped() -> None:
+    # In a process of its own: one that waits for itself could not be ended here.
+    subprocess.run([sys.executable, "-c", _STOPPED_MEANWHILE], check=True, timeout=30)
+
+
+def test_the_time_of_all_sweeps_counts_each_once(storage: RDBStorage) -> None:
+    named, cost = small_settings("spent"), Cost(price_per_hour=3600.0, budget=100.0)
+    first = Spending(Study.open(storage, named), cost, since=time.monotonic() - 10)
+    first.write()
+    first.write()
+    stored = Study.load(str(storage.url), "spent").facts["spent_s"]
+    assert stored == pytest.approx(10, abs=1)
+    second = Spending(Study.open(storage, named), cost, since=time.monotonic() - 20)
+    assert second.spent_s == pytest.approx(30, abs=1)
+    assert second.cost == pytest.approx(30, abs=1)
+    assert second.left_s == pytest.approx(70, abs=1)
+    study = Study.open(storage, named)
+    assert Spending(study, None, since=time.monotonic()).left_s is None
