@@ -1,14 +1,18 @@
-"""What the tracker writes to MLflow, and what happens when MLflow does not take it."""
+"""What the tracker writes to MLflow, its view there, and what happens when MLflow takes nothing."""
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import random
 import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -19,10 +23,12 @@ import nbformat
 import pytest
 from studies import trial_record, until
 
+from sweeper import Settings
 from sweeper.errors import TrackingError
 from sweeper.notebook_api.messages import Point
+from sweeper.settings.addresses import Address
 from sweeper.study_folder.saved import saved_in
-from sweeper.tracking import RunWriter, Tracker, artifacts, store_of
+from sweeper.tracking import RunWriter, Tracker, View, artifacts, free_port, store_of, view_url
 from sweeper.tracking.messages import Call, Store
 from sweeper.tracking.writer import carried_out
 from sweeper.trials import GpuUse, StudyPaths, TrialRecord, TrialState
@@ -437,3 +443,67 @@ def test_trials_go_on_being_written_after_the_process_was_killed(
     write_trials(tracker, tmp_path, pause=lambda: None)  # as the sweep does with what is missing
     tracker.close()
     assert dump(store, "killed-often") == dump(store, "undisturbed")
+
+
+SETTINGS = {
+    "objective": {"val loss": "minimize", "cost": "maximize"},
+    "space": {
+        "lr": {"low": 1e-4, "high": 1.0, "log": True},
+        "kind": ["a", "b"],
+        "depth": {"low": 1, "high": 3, "when": {"kind": "b"}},
+    },
+    "fixed": {"epochs": 3},
+}
+
+
+def state_of(view: View) -> dict[str, Any]:
+    """What MLflow's UI reads in the tag."""
+    kind, _, packed = json.loads(view.as_tag())["state"].partition(";")
+    assert kind == "deflate"
+    state: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(packed)))
+    return state
+
+
+@pytest.fixture
+def view() -> View:
+    settings = Settings.from_mapping(SETTINGS)
+    return View.of(settings.search_space, settings.objective)
+
+
+def test_objectives_and_swept_params_are_columns_and_the_best_run_is_first(view: View) -> None:
+    state = state_of(view)
+    assert state["selectedColumns"] == [
+        "metrics.`val loss`",
+        "metrics.`cost`",
+        *("params.`lr`", "params.`kind`", "params.`depth`"),
+    ]
+    assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`val loss`", True)
+
+
+def test_parallel_coordinates_have_logarithms_and_only_params_that_each_trial_has(
+    view: View,
+) -> None:
+    (chart,) = state_of(view)["compareRunCharts"]
+    assert chart["type"] == "PARALLEL"
+    assert chart["selectedParams"] == ["log10_lr", "kind"]
+    assert chart["selectedMetrics"] == ["val loss", "cost"]
+
+
+def test_links_lead_to_the_view() -> None:
+    here = "http://127.0.0.1:5000"
+    assert view_url(Address.of("http://tracking:5001/"), "7", ui=here) == (
+        "http://tracking:5001/#/experiments/7/runs?viewStateShareKey=sweeper"
+        "&workflowType=machine_learning&compareRunsMode=CHART"
+    )
+    assert view_url(Address.of("sqlite:///x.db"), "7", ui=here).startswith(
+        f"{here}/#/experiments/7/"
+    )
+
+
+def test_the_port_of_a_link_is_one_on_which_nothing_listens() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        number = taken.getsockname()[1]
+        assert free_port(number) != number
+    assert free_port(number) == number
