@@ -6,8 +6,8 @@
 
 Trials run at once, each takes its own time, a slot asks again at once: as in a sweep, but with
 functions and tables in place of notebooks. The proposals of `auto` come through the study, made
-ahead as a sweep makes them. `FOLDER` has YAHPO Gym's surrogate of LCBench (`model.onnx`,
-`encoding.json`), and what the default reaches in 100 trials (`reference-odd.json`).
+ahead as a sweep makes them. `FOLDER` has YAHPO Gym's surrogate of LCBench, and what the default
+reaches in 100 trials (`reference-odd.json`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from sweeper.trials import TrialOutcome, TrialState
 
 #: Of the logarithm of a trial's duration.
 SPREAD = 0.5
-
+#: What the surrogate of LCBench reads after the epoch, in its order.
+LCBENCH = "batch_size learning_rate momentum weight_decay num_layers max_units max_dropout"
 
 Values = tuple[float, ...]
 
@@ -148,21 +149,19 @@ def lcbench(place: str) -> Problem:
     folder, _, task = place.rpartition(":")
     runtime = importlib.import_module("onnxruntime")
     model = runtime.InferenceSession(f"{folder}/model.onnx")
-    codes = json.loads(Path(folder, "encoding.json").read_text())["OpenML_task_id"]
+    code = json.loads(Path(folder, "encoding.json").read_text())["OpenML_task_id"][task]
     reference = json.loads(Path(folder, "reference-odd.json").read_text())[task]
+    listed = json.loads(Path(folder, "config_space.json").read_text())["hyperparameters"]
+    keys = {"low": "lower", "high": "upper", "log": "log"}
     space = {
-        "batch_size": {"low": 16, "high": 512, "log": True},
-        "learning_rate": {"low": 1e-4, "high": 0.1, "log": True},
-        "momentum": {"low": 0.1, "high": 0.99},
-        "weight_decay": {"low": 1e-5, "high": 0.1},
-        "num_layers": {"low": 1, "high": 5},
-        "max_units": {"low": 64, "high": 1024, "log": True},
-        "max_dropout": {"low": 0.0, "high": 1.0},
+        one["name"]: {key: one[theirs] for key, theirs in keys.items()}
+        for one in listed
+        if one["name"] not in ("OpenML_task_id", "epoch")
     }
 
     def value(params: Mapping[str, Any]) -> float:
-        row = np.array([[52, *(params[name] for name in space)]], dtype=np.float32)
-        inputs = {"x_cat": np.array([[codes[task]]], dtype=np.int32), "x_cont": row}
+        row = np.array([[52, *(params[name] for name in LCBENCH.split())]], dtype=np.float32)
+        inputs = {"x_cat": np.array([[code]], dtype=np.int32), "x_cont": row}
         return 100 - float(model.run(None, inputs)[0][0, 1])
 
     return Problem(space=space, value=value, least=100 - reference["tpe"]["100"])
