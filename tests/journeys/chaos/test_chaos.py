@@ -27,7 +27,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -238,9 +238,11 @@ def _stop_writer_at_ends(ground: Ground, pid: int) -> None:
     writer = _writer(ground, pid)
     for _ in range(2):
         ground.await_end()
-        os.kill(writer, signal.SIGSTOP)
-        time.sleep(20)
-        os.kill(writer, signal.SIGCONT)
+        if psutil.pid_exists(writer):
+            os.kill(writer, signal.SIGSTOP)
+            time.sleep(20)
+        with suppress(ProcessLookupError):  # the sweep has ended it meanwhile
+            os.kill(writer, signal.SIGCONT)
 
 
 def _restart_scheduler(ground: Ground, _: int) -> None:
