@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from studies import until
 
 from sweeper.tracking import free_port
 
@@ -73,6 +76,7 @@ class OwnCluster:
         options = ["--nthreads", "2", "--no-nanny", "--local-directory", str(self._folder)]
         for _ in range(2):
             start("worker", self.url, *options)
+        until(lambda: is_listening(self._port), "no scheduler")
 
     def lose(self) -> None:
         """Kill the scheduler, upon which the workers that it has end by themselves."""
@@ -82,6 +86,12 @@ class OwnCluster:
     def close(self) -> None:
         """End all programs."""
         self._programs.close()
+
+
+def is_listening(port: int) -> bool:
+    """Whether somebody listens at a port of this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def certificates(folder: Path) -> dict[str, str]:

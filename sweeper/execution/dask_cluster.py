@@ -101,6 +101,9 @@ class DaskCluster:
         try:
             if self._client.scheduler is None:  # given up by Dask
                 _close(self._client)
+                if self._cluster is None:  # one that cannot connect leaves a thread and its files
+                    address = urlsplit(str(self._settings.url))
+                    create_connection((address.hostname, address.port), _CONNECT_S).close()
                 self._client = _client(self._settings, self._cluster)
             answer = self._client.sync(self._client.scheduler.identity, callback_timeout=_CALL_S)
         except Exception as error:
@@ -180,9 +183,6 @@ def _client(settings: Cluster, cluster: Any | None) -> Any:
             own = distributed.Security().get_connection_args("client")
             if own["ssl_context"] is None:
                 raise ValueError("Dask's settings (distributed.comm.tls) name no certificates")
-        if cluster is None:  # a client of Dask's that cannot connect leaves a thread and its files
-            address = urlsplit(str(settings.url))
-            create_connection((address.hostname, address.port), timeout=_CONNECT_S).close()
         place = settings.url if cluster is None else cluster
         return distributed.Client(place, timeout=_CONNECT_S, set_as_default=False)
     except Exception as error:

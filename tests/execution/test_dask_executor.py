@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 from commands import Command, project
-from dask_clusters import left_there, started, started_program
+from dask_clusters import is_listening, left_there, started, started_program
 from distributed import Client
 from studies import until, workload_of
 
@@ -138,14 +137,13 @@ def test_files_travel_both_ways_between_folders_of_their_own(
     assert left_there(two_slots) == []
 
 
-def test_a_scheduler_that_cannot_be_reached_is_named_with_the_remedy_and_leaves_no_thread(
-    tmp_path: Path,
+def test_a_scheduler_that_cannot_be_reached_is_named_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = threading.active_count()
+    monkeypatch.setattr(dask_cluster, "_CONNECT_S", 0.5)
     workload = workload_of(write_notebook(tmp_path / "nb.ipynb", "val = x"))
     with pytest.raises(SettingsError, match=r"tcp://127\.0\.0\.1:9 cannot be reached.*dask sched"):
         DaskExecutor.open(workload, Cluster(url="tcp://127.0.0.1:9"), None)
-    assert threading.active_count() == before
 
 
 def test_a_scheduler_with_encryption_needs_certificates_here() -> None:
@@ -225,17 +223,19 @@ def test_a_scheduler_that_went_away_is_waited_for_and_ends_the_sweep_if_it_stays
         processes: list[subprocess.Popen[bytes]] = []
         start()
         until(lambda: is_listening(port), "no scheduler")
+        before = connections()
         executor = DaskExecutor.open(workload, Cluster(url=address), 1)
         source = ListedTrials(TestDaskExecutor().specs(tmp_path, *["complete"] * 5), on_end=lose)
         with pytest.raises(BrokenError, match=r"does not answer.*same command goes on"):
             executor.run(source)
         assert (source.states[0], source.states[2]) == ("completed", "completed")
         assert 4 not in source.outcomes
+        assert connections() <= before + 1, "each look for the scheduler has left a thread"
 
 
-def is_listening(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+def connections() -> int:
+    """How many clients of Dask have a thread."""
+    return [thread.name for thread in threading.enumerate()].count("IO loop")
 
 
 def sabotage(dask_worker: Any) -> None:
