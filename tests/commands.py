@@ -185,8 +185,7 @@ def _write_once() -> None:
     from optuna.storages import RDBStorage
 
     from sweeper.notebooks.html import render
-    from sweeper.tracking.files import forget_connections
-    from sweeper.tracking.new_store import make_store
+    from sweeper.tracking.files import forget_connections, make_store
 
     with tempfile.TemporaryDirectory() as folder:
         render(write_notebook(Path(folder, "nb.ipynb"), "1"))

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..display import screen
-from ..display.confirmed import confirmation_lines
 from ..settings.units import duration
 from ..trials import Snapshot, SweepResult, TrialRecord, TrialState
 
@@ -100,7 +99,7 @@ class ConsoleOutput:
         if not snapshot.running:
             lines += screen.cost_lines(result)
             lines += screen.best_lines(result.best, result.objectives, result.confirmation)
-            lines += confirmation_lines(result.confirmation)
+            lines += screen.confirmation_lines(result.confirmation)
         self._print("\n".join(lines))
         if snapshot.running:
             screen.print_table(snapshot, self._stream)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..trials import run_id_of
-from . import checks, data, init, replays, run, studies
+from . import checks, data, init, run, studies
 
 #: The names of an argument, and what argparse is to know of it.
 Argument: TypeAlias = tuple[tuple[str, ...], dict[str, Any]]
@@ -223,12 +223,12 @@ COMMANDS = {
     ),
     "replay": _command(
         "run trials again as they were, and compare every score",
-        replays.replay,
+        studies.replay,
         "replay out/digits.0007.ipynb",
         _argument(
             "targets",
-            "EXECUTED_NOTEBOOK… | [STUDY_OR_FOLDER] [RUN_ID…]",
-            "executed notebooks of trials, or a study and the run ids of some of its trials",
+            "EXECUTED_NOTEBOOK | [STUDY_OR_FOLDER] [RUN_ID…]",
+            "the executed notebook of a trial, or a study and the run ids of some of its trials",
             nargs="*",
             type=_whole_run_id,
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING
 from ..display.screen import params_line
 from ..errors import SettingsError
 from ..trials import display_path
-from .codes import OK
+from .codes import DIFFERENT, OK
 from .console_output import ConsoleOutput
 
 if TYPE_CHECKING:
     from ..control.lookup import ExistingStudy
+    from ..control.replay import Verdict
 
 _RUN_ID = re.compile(r"\d{4,}")
 
@@ -100,6 +102,42 @@ def retry(options: argparse.Namespace) -> int:
     return OK
 
 
+def replay(options: argparse.Namespace) -> int:
+    """Run trials again and compare; 0 where all numbers are the same bits."""
+    from ..control import replay as replaying
+    from ..control.lookup import clean_up_after_crash
+
+    console = ConsoleOutput(options)
+    existing, targets = replaying.targets_of(
+        options.targets,
+        storage=options.storage,
+        tracking_uri=options.tracking_uri,
+        takes_all=options.all,
+        sample=options.sample,
+    )
+    clean_up_after_crash(existing)
+
+    def announce(verdict: Verdict) -> None:
+        for line in verdict.lines():
+            console.line(line)
+
+    verdicts = replaying.replay(
+        existing,
+        targets,
+        jobs=options.jobs or 1,
+        here=options.here,
+        on_verdict=announce,
+    )
+    if len(verdicts) > 1:
+        counts = Counter(verdict.state for verdict in verdicts)
+        parts = ", ".join(f"{counts[it]} {it}" for it in replaying.ReplayState if counts[it])
+        console.line(f"{existing.study.name}: {len(verdicts)} replays: {parts}")
+    found = [verdict.to_json() for verdict in verdicts]
+    console.json({"study": existing.study.name, "replays": found})
+    is_same = all(verdict.state is replaying.ReplayState.EQUAL for verdict in verdicts)
+    return OK if is_same else DIFFERENT
+
+
 def diff(options: argparse.Namespace) -> int:
     """Print what differs between two trials."""
     from ..control.diff import diff_in_words, diff_trials
@@ -120,8 +158,8 @@ def diff(options: argparse.Namespace) -> int:
 
 def ui(options: argparse.Namespace) -> int:
     """Serve the comparison page and MLflow's UI until Ctrl-C."""
+    from ..control.exporting import write_page
     from ..control.lookup import find_study
-    from ..control.paging import write_page
     from ..control.serving import served
 
     console = ConsoleOutput(options)
@@ -142,11 +180,9 @@ def ui(options: argparse.Namespace) -> int:
 
 def export(options: argparse.Namespace) -> int:
     """Write the comparison page, the trials as tables, or the code of one."""
-    from ..control.exporting import KINDS, write_table
+    from ..control.exporting import KINDS, write_code, write_page, write_table
     from ..control.loaded import load
     from ..control.lookup import find_study
-    from ..control.paging import write_page
-    from ..control.trial_code import write_code
 
     console = ConsoleOutput(options)
     files = {kind: Path(text) for kind in KINDS if (text := getattr(options, kind))}

@@ -1,15 +1,28 @@
-"""Write a study's trials as a table, for spreadsheets and other programs."""
+"""What `export` writes of a study: its comparison page, its trials as a table, the code of one."""
 
 from __future__ import annotations
 
+import logging
+import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ..errors import OutputError, first_line
+from ..errors import NotebookError, OutputError, StudyError, first_line
+from ..notebooks.html import render, write_cells
+from ..notebooks.metadata import read_metadata
+from ..page import Page, facts_of, is_rendered
+from ..study_folder.snapshots import read_snapshot
+from ..trials import TrialRecord, TrialState, display_path
 from .loaded import LoadedStudy
+from .lookup import ExistingStudy
+
+_log = logging.getLogger(__name__)
 
 #: The kinds of tables, by the endings of their files.
 KINDS = ("csv", "parquet")
+#: Where a trial ran, beside its code.
+_ENVIRONMENT = "environment.json"
 
 
 def write_table(study: LoadedStudy, file: Path, *, kind: str) -> int:
@@ -41,3 +54,117 @@ def write_table(study: LoadedStudy, file: Path, *, kind: str) -> int:
             beside.unlink(missing_ok=True)
         raise OutputError(f"--{kind} {file}: cannot be written: {first_line(error)}") from error
     return len(table)
+
+
+def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -> Path:
+    """Bring the page of a study up to date, with the notebooks that are not rendered yet.
+
+    Args:
+        on_render: called before notebooks are rendered, with their number.
+
+    Returns:
+        the page.
+
+    Raises:
+        OutputError: the study's folder cannot be written.
+        StudyError: the storage cannot be opened, or has no settings.
+    """
+    paths = existing.paths
+    study = existing.opened()
+    records = study.records()
+    missing = [record for record in records if _is_to_render(record, paths.page_notebooks)]
+    try:
+        if missing:
+            on_render(len(missing))
+            for record in missing:
+                _render(record, paths.page_notebooks)
+        page = Page(paths.page, paths.page_files)
+        notebook = study.facts.get("notebook")
+        facts = facts_of(
+            study.name,
+            records,
+            settings=existing.settings,
+            notebook="" if notebook is None else Path(notebook).name,
+            best=study.best(),
+            importances=study.importances(),
+            confirmation=study.confirmation,
+            compare_url=study.facts.get("compare_url"),
+            is_running=existing.swept_by() is not None,
+        )
+        page.write(facts, records)
+    except OSError as error:
+        raise OutputError(f"{paths.page}: cannot be written: {first_line(error)}") from error
+    return paths.page
+
+
+def _is_to_render(record: TrialRecord, folder: Path) -> bool:
+    has_ended = record.state is not TrialState.RUNNING and record.notebook.exists()
+    return has_ended and not is_rendered(record, folder)
+
+
+def _render(record: TrialRecord, folder: Path) -> None:
+    """Render a trial's notebook; one that cannot be rendered is a line in the log.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    try:
+        rendered = render(record.notebook)
+    except NotebookError as error:
+        _log.warning("%s", error)
+    except Exception as error:  # noqa: BLE001  an output's converter can raise anything
+        where = display_path(record.notebook)
+        _log.warning("%s: cannot be rendered: %s", where, first_line(error))
+    else:
+        write_cells(folder, record.run_id, rendered)
+
+
+def write_code(existing: ExistingStudy, run_id: str) -> Path:
+    """Write what a trial ran into `code/RUN_ID` of the study's folder, as the files lay.
+
+    Beside the notebook and its modules: the parameters file, and `environment.json` with where the
+    trial ran.
+
+    Returns:
+        the path of the notebook.
+
+    Raises:
+        StudyError: there is no such trial, or its code was not kept.
+        OutputError: a file cannot be written, or would replace another one.
+    """
+    executed = existing.record(run_id).notebook
+    metadata = read_metadata(executed) or {}
+    if "snapshot" not in metadata:
+        raise StudyError(
+            f"trial {run_id}: {display_path(executed)}, which names its code, is missing or not an "
+            "executed notebook; choose a trial that has one"
+        )
+    snapshot = read_snapshot(existing.paths, metadata["snapshot"])
+    folder = existing.paths.code / run_id
+    contents = {snapshot.notebook_path: snapshot.notebook.encode() + b"\n"}
+    for path, source in snapshot.frozen_in(snapshot.folder).items():
+        contents[path] = source.encode("utf-8", "surrogateescape")
+    # Modules outside of the notebook's folder keep their places to it.
+    above = os.path.commonpath([os.path.dirname(path) for path in contents])
+    files = {folder / os.path.relpath(path, above): data for path, data in contents.items()}
+    notebook = folder / os.path.relpath(snapshot.notebook_path, above)
+    if snapshot.parameters_name:
+        beside = notebook.with_name(snapshot.parameters_name)
+        files.setdefault(beside, snapshot.parameters.encode())
+    environment = existing.paths.environment(metadata.get("environment", ""))
+    if environment.exists():
+        files.setdefault(folder / _ENVIRONMENT, environment.read_bytes())
+    for file, data in files.items():
+        try:
+            if file.exists() and file.read_bytes() != data:
+                raise OutputError(
+                    f"--code {run_id}: {display_path(file)} is there, and differs from what would "
+                    "be written; move it away"
+                )
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+        except OSError as error:
+            raise OutputError(
+                f"--code {run_id}: {file} cannot be written: {first_line(error)}"
+            ) from error
+    return notebook

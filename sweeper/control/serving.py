@@ -44,18 +44,12 @@ class StudyServer(ThreadingHTTPServer):
         key = secrets.token_urlsafe(16)
         handler = partial(_Handler, directory=str(page.parent), key=key, ui=ui)
         super().__init__((_HOST, port), handler)
-        self._ui = ui
         self.page = f"http://{_HOST}:{port}/{key}/"
         self.mlflow = view_url(
             existing.tracking,
             existing.study.facts.get("experiment_id", "0"),
             ui=f"http://{_HOST}:{port}/{key}{_MLFLOW.rstrip('/')}",
         )
-
-    def service_actions(self) -> None:
-        """End with MLflow's UI, where that has ended."""
-        if self._ui is not None:
-            self._ui.check()
 
 
 @contextmanager

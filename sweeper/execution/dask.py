@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -40,7 +41,6 @@ from .dask_files import (
     files_below,
     files_of,
     kernel_python,
-    own_version,
     path_of,
     stamp_of,
     travelling_files,
@@ -472,7 +472,12 @@ class Member:
         Raises:
             LostError: the scheduler does not answer.
         """
-        asked = {"version": own_version(), "key": self.key, "act": act, "arguments": arguments}
+        asked = {
+            "version": version("notebook-hpo"),
+            "key": self.key,
+            "act": act,
+            "arguments": arguments,
+        }
         task = f"{self.key}-{act}-{token_hex(8)}"
         return self.cluster.submit(self.worker, pickle.dumps(asked), task=task)
 
@@ -504,7 +509,7 @@ class Member:
                 raise LostError("it is gone")
             meanwhile() if meanwhile is not None else wake.wait(_LOOK_S)
         if future.status == "error":  # it could not even begin
-            needed = f"notebook-hpo {own_version()} is needed there"
+            needed = f"notebook-hpo {version('notebook-hpo')} is needed there"
             raise RefusedError(f"{needed}: {first_line(future.exception(timeout=_ANSWER_S))}")
         try:  # a future may have been cancelled, with the connection to the scheduler
             line, _, data = bytes(future.result(timeout=_ANSWER_S)).partition(b"\n")

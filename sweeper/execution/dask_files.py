@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -157,14 +156,6 @@ def travelling_files(workload: Workload) -> tuple[list[Path], list[Path]]:
             _some([str(path) for path in large]),
         )
     return travelling, large
-
-
-def own_version() -> str:
-    """The version of this package; empty where it is not installed."""
-    try:
-        return version("notebook-hpo")
-    except PackageNotFoundError:
-        return ""
 
 
 def kernel_python(kernel_name: str) -> dict[str, Any] | None:

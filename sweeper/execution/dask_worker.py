@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from ..errors import SweepError, first_line
 from ..kernels import check_kernel
 from ..notebook_api.messages import Point, StopReason
 from ..trials import Reason, RunningTrial, TrialSpec
-from .dask_files import PART_BYTES, Mirror, files_of, kernel_python, own_version, path_of, stamp_of
+from .dask_files import PART_BYTES, Mirror, files_of, kernel_python, path_of, stamp_of
 from .places import Places
 from .worker import Worker, opened_worker
 from .workload import Workload
@@ -59,8 +60,9 @@ def carry_out(payload: bytes) -> bytes:
     """
     try:
         asked = pickle.loads(payload)
-        if asked["version"] != own_version():
-            raise SweepError(f"notebook-hpo: {asked['version']} here, {own_version()} there")
+        if asked["version"] != version("notebook-hpo"):
+            there = version("notebook-hpo")
+            raise SweepError(f"notebook-hpo: {asked['version']} here, {there} there")
         worker: Any = get_worker()
         key = asked["key"]
         if asked["act"] == "begin":

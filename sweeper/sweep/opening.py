@@ -10,7 +10,7 @@ from ..study.study import Study
 from ..study_folder.ownership import held_elsewhere, held_folder
 from ..study_folder.requests import Requests
 from ..study_folder.snapshots import keep_snapshot
-from ..tracking import Tracker, View, sqlite_file, store_of
+from ..tracking import Tracker, sqlite_file, store_of, view_of
 from .description import description
 from .inputs.data import with_data
 from .inputs.learning import learn
@@ -104,7 +104,7 @@ def _opened_tracker(plan: SweepPlan, study: Study) -> Iterator[Tracker]:
         study_id=study.study_id,
         paths=paths,
         note=description(plan),
-        view=View.of(settings.search_space, settings.objective),
+        view=view_of(settings.search_space, settings.objective),
     )
     tracker = Tracker(store)
     try:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ..errors import SyncError
-from ..tracking import sqlite_file
 from ..trials import StudyPaths, display_path
 
 STUDY, TRACKING = "study.db", "mlflow.db"
@@ -30,12 +29,6 @@ class Contents:
     paths: StudyPaths
     storage: Path | None
     tracking: Path | None
-
-    @classmethod
-    def of(cls, paths: StudyPaths, *, storage_url: str, tracking_uri: str | None) -> Contents:
-        """The files of a sweep with these options."""
-        tracking = paths.tracking if tracking_uri is None else sqlite_file(tracking_uri)
-        return cls(paths=paths, storage=sqlite_file(storage_url), tracking=tracking)
 
     @property
     def databases(self) -> dict[str, Path]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from ..errors import OutputError, SyncError, first_line
 from ..files import write_atomically
 from ..study.files import BegunTrial, begun_in, facts_in
+from ..tracking import sqlite_file
 from ..trials import StudyPaths, display_path
 from .contents import STUDY, Contents
 from .lease import RemoteLease
@@ -62,7 +63,8 @@ class RemoteCopy:
         self._store = Store(url)
         self._every_s = every_s
         self._paths = paths
-        self._contents = Contents.of(paths, storage_url=storage_url, tracking_uri=tracking_uri)
+        tracking = paths.tracking if tracking_uri is None else sqlite_file(tracking_uri)
+        self._contents = Contents(paths=paths, storage=sqlite_file(storage_url), tracking=tracking)
         self._prefix = f"{paths.study}/"
         self._lease = RemoteLease(self._store, study=paths.study, every_s=every_s)
         self._copy_id = secrets.token_hex(8)

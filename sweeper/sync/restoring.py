@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from ..files import PRIVATE, write_atomically
 from ..notebooks.metadata import read_metadata
 from ..study.files import move_records
 from ..tracking import move_artifacts, put_in_place
-from ..trials import StudyPaths, display_path, run_id_of
+from ..trials import display_path, run_id_of
 from .contents import STUDY, TRACKING, Contents
 from .manifest import Entry, LocalMarker, Manifest
 from .objects import hash_of_file
@@ -38,7 +38,9 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
     """
     _refuse_other_stores(manifest, contents)
     try:
-        places = {name: contents.place(name) for name in _wanted(manifest, contents)}
+        of_mlflow = () if contents.tracking is not None else (TRACKING, "artifacts/")
+        wanted = [name for name in manifest.files if not name.startswith(of_mlflow)]
+        places = {name: contents.place(name) for name in wanted}
     except ValueError as error:
         raise SyncError(f"sync: {store.display_url}: {error}") from error
     _refuse_files_in_the_way(places, manifest, folder=contents.paths.folder)
@@ -54,7 +56,12 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
     study = None
     if STUDY in places:
         study = _fetched(store, prefix, manifest.files[STUDY], places[STUDY])
-        _move_study(study, paths, contents)
+        facts = {"template": paths.template}
+        if contents.tracking is not None:
+            facts["tracking_uri"] = f"sqlite:///{contents.tracking}"
+        move_records(
+            study, paths.study, notebook_of=lambda n: paths.notebook(run_id_of(n)), **facts
+        )
     if TRACKING in places:
         tracking = _fetched(store, prefix, manifest.files[TRACKING], places[TRACKING])
         move_artifacts(tracking, before=manifest.artifacts, now=paths.artifacts.as_uri())
@@ -63,15 +70,9 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
     write_atomically(paths.copied, mark.text)
     if study is not None:
         study.chmod(PRIVATE)
-        _clear_log(places[STUDY])
+        for ending in ("-wal", "-shm"):  # of a database that is gone: SQLite would replay them
+            Path(f"{places[STUDY]}{ending}").unlink(missing_ok=True)
         os.replace(study, places[STUDY])
-
-
-def _wanted(manifest: Manifest, contents: Contents) -> Iterable[str]:
-    """The names of the files to restore: without MLflow's, where a server has MLflow's store."""
-    has_tracking = contents.tracking is not None
-    ours = (TRACKING, "artifacts/")
-    return [name for name in manifest.files if has_tracking or not name.startswith(ours)]
 
 
 def _refuse_other_stores(manifest: Manifest, contents: Contents) -> None:
@@ -125,21 +126,3 @@ def _fetched(store: Store, prefix: str, entry: Entry, place: Path) -> Path:
         beside.unlink(missing_ok=True)
         raise
     return beside
-
-
-def _move_study(file: Path, paths: StudyPaths, contents: Contents) -> None:
-    facts = {"template": paths.template}
-    if contents.tracking is not None:
-        facts["tracking_uri"] = f"sqlite:///{contents.tracking}"
-    move_records(
-        file,
-        paths.study,
-        notebook_of=lambda number: paths.notebook(run_id_of(number)),
-        **facts,
-    )
-
-
-def _clear_log(database: Path) -> None:
-    """Remove the log of a database that is gone: SQLite would replay it into the next one."""
-    for ending in ("-wal", "-shm"):
-        database.with_name(database.name + ending).unlink(missing_ok=True)

@@ -6,20 +6,18 @@ that writes.
 Decisions about what runs do not belong here: no other folder reads MLflow.
 """
 
-from .files import move_artifacts, sqlite_file
-from .new_store import put_in_place
+from .files import move_artifacts, put_in_place, sqlite_file
 from .opening import free_port, store_of, usable
 from .runs import RunWriter
 from .tracker import Tracker
 from .ui import MlflowUi
 from .values import run_params
-from .views import View, view_url
+from .views import view_of, view_url
 
 __all__ = [
     "MlflowUi",
     "RunWriter",
     "Tracker",
-    "View",
     "free_port",
     "move_artifacts",
     "put_in_place",
@@ -27,5 +25,6 @@ __all__ = [
     "sqlite_file",
     "store_of",
     "usable",
+    "view_of",
     "view_url",
 ]

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from ..settings.addresses import Address
 from ..trials import StudyPaths
 from .files import sqlite_file
-from .views import View
 
 #: The (step, value) pairs of each score of a trial.
 Series = Mapping[str, Sequence[tuple[int, float]]]
@@ -27,7 +26,7 @@ class Store:
         study_id: runs of earlier studies of the same name have other ids and are left alone.
         paths: of the study, with its notebooks and what its trials have saved.
         note: Markdown that MLflow's UI displays above the runs; None leaves it unchanged.
-        view: with which MLflow's UI opens the experiment; None leaves it unchanged.
+        view: with which MLflow's UI opens the experiment (`view_of`); None leaves it unchanged.
     """
 
     address: Address
@@ -35,7 +34,7 @@ class Store:
     study_id: str
     paths: StudyPaths
     note: str | None = None
-    view: View | None = None
+    view: str | None = None
 
     @property
     def is_embedded(self) -> bool:
@@ -58,19 +57,12 @@ class Call(NamedTuple):
 # --- from the process ----------------------------------------------------------------------------
 
 
-class Opened(NamedTuple):
-    """The store can be written; see the attributes of `RunWriter`."""
-
-    experiment_id: str
-    runs: Mapping[str, str]
-    attempts: Mapping[str, str]
-
-
 class Reply(NamedTuple):
     """The answer to a call, and to the first message.
 
     Attributes:
-        value: what the method has returned, or `Opened`.
+        value: what the method has returned; of the first message `experiment_id`, `runs` and
+            `attempts` of the `RunWriter`.
         error: why MLflow did not take it; None where it did.
     """
 

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 from ..errors import TrackingError, first_line
 from ..settings.addresses import Address, driver_missing
 from ..trials import StudyPaths, display_path
-from .files import sqlite_file
+from .files import make_store, sqlite_file
 from .messages import Store
-from .new_store import make_store
-from .views import VIEW_TAG, View
+from .views import VIEW_TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -42,7 +41,7 @@ def store_of(
     study_id: str,
     paths: StudyPaths,
     note: str | None = None,
-    view: View | None = None,
+    view: str | None = None,
 ) -> Store:
     """Describe where a study's runs are written, after a look whether the server answers.
 
@@ -50,7 +49,7 @@ def store_of(
         uri: the MLflow store or server; None for the store beside the outputs. A missing password
             is taken from `MLFLOW_TRACKING_URI`, if that is the same address.
         note: Markdown that MLflow's UI displays above the runs; None leaves it unchanged.
-        view: with which MLflow's UI opens the experiment; None leaves it unchanged.
+        view: with which MLflow's UI opens the experiment (`view_of`); None leaves it unchanged.
 
     Raises:
         TrackingError: the server does not answer.
@@ -159,7 +158,7 @@ def open_experiment(store: Store) -> tuple[MlflowClient, str]:
     if store.note is not None:
         client.set_experiment_tag(experiment_id, NOTE_TAG, store.note)
     if store.view is not None:
-        client.set_experiment_tag(experiment_id, VIEW_TAG, store.view.as_tag())
+        client.set_experiment_tag(experiment_id, VIEW_TAG, store.view)
     return client, experiment_id
 
 

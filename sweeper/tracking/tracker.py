@@ -21,7 +21,7 @@ from ..errors import TrackingError
 from ..notebook_api.messages import Point
 from ..trials import TrialRecord
 from . import writer
-from .messages import Call, Opened, Reply, Series, Store, TimedPoint
+from .messages import Call, Reply, Series, Store, TimedPoint
 from .opening import free_port
 from .values import now_ms
 from .views import view_url
@@ -36,8 +36,9 @@ _PATIENCE_S = 60
 _GATHER_S = 0.5
 #: While nothing is written, it is noticed so often whether the process has ended.
 _LOOK_S = 2.0
-#: A process that has ended is followed by another one after a pause, which doubles each time.
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
+#: A process that has ended is followed by another one after so long, one that has never opened the
+#: store after more: that takes seconds of CPU time.
+_PAUSE_S, _PAUSE_UNOPENED_S = 2.0, 15.0
 #: The process may take so long to close the store.
 _END_S = 10
 _WHAT = {
@@ -207,14 +208,12 @@ class Tracker:
 
     def _work(self) -> None:
         """Have one process after another carry out all calls."""
-        pause_s = _FIRST_PAUSE_S
         while (problem := self._use_process()) is not None:
             self._problem = problem
             self._has_tried.set()
             if self._ending.is_set() and not self._is_open:
                 break  # it cannot be opened, and nobody waits until it can
-            pause_s = _FIRST_PAUSE_S if self._is_open else min(2 * pause_s, _LONGEST_PAUSE_S)
-            self._ending.wait(pause_s)
+            self._ending.wait(_PAUSE_S if self._is_open else _PAUSE_UNOPENED_S)
             if self._over.is_set():
                 break
             self._warn_once(problem, f"{problem}; trials go on, and another process tries again")
@@ -238,7 +237,7 @@ class Tracker:
                 opened = self._ask(connection, self._store)
                 if opened.error is not None:
                     return opened.error
-                self._take_opened(opened.value)
+                self._take_opened(*opened.value)
                 while (call := self._next_call(self._process)) is not None:
                     self._take(call, self._ask(connection, call))
                 connection.send(None)
@@ -285,10 +284,12 @@ class Tracker:
                 case call:
                     return call
 
-    def _take_opened(self, opened: Opened) -> None:
-        self.mlflow_run_ids.update(opened.runs)
-        self._attempts = dict(opened.attempts)
-        self.experiment_id, self._is_open = opened.experiment_id, True
+    def _take_opened(
+        self, experiment_id: str, runs: Mapping[str, str], attempts: Mapping[str, str]
+    ) -> None:
+        self.mlflow_run_ids.update(runs)
+        self._attempts = dict(attempts)
+        self.experiment_id, self._is_open = experiment_id, True
         self._heard_s = time.monotonic()
         if self._problem:
             _log.info("MLflow can be written again")

@@ -86,15 +86,6 @@ class MlflowUi:
         connection.sock.connect(str(self._socket))
         return connection
 
-    def check(self) -> None:
-        """See that it runs.
-
-        Raises:
-            TrackingError: it has ended, although nobody asked it to.
-        """
-        if (code := self._process.poll()) is not None:
-            raise TrackingError(f"MLflow's UI has ended (exit code {code}): {self._last_words()}")
-
     def close(self) -> None:
         """End it, with the processes that it has started."""
         with suppress(ProcessLookupError, PermissionError):

@@ -8,9 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
 from ..settings.addresses import Address
 from ..settings.sections import Objective
@@ -27,92 +25,64 @@ _MOST_RUNS = 1000
 _CHART_HEIGHT = 450
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """What users want to see first of a study.
+def view_of(space: SearchSpace, objectives: Mapping[str, Objective]) -> str:
+    """The value of the experiment's tag for a study with a space and objectives.
 
-    Attributes:
-        columns: names of the swept params.
-        axes: the params that parallel coordinates are drawn over. A logarithm instead of a param
-            that is sampled on a logarithmic scale, as MLflow has no such axes; and none that exist
-            in some trials only, as MLflow may leave out all runs of the others.
-        objectives: names of the objectives; runs are sorted by the first.
-        is_ascending: whether the smallest value of the first objective comes first.
+    Runs are sorted by the first objective, and parallel coordinates are drawn over the params: a
+    logarithm instead of a param that is sampled on a logarithmic scale, as MLflow has no such axes;
+    and none that exist in some trials only, as MLflow may leave out all runs of the others.
     """
+    logs = {name: log10_name(name) for name in space.log_names}
+    metrics = [legal(name) for name in objectives]
+    chart = {
+        "uuid": "sweeper-parallel-coordinates",
+        "type": "PARALLEL",
+        "metricSectionId": _SECTION,
+        "deleted": False,
+        "isGenerated": False,
+        "runsCountToCompare": _MOST_RUNS,
+        "selectedParams": [logs.get(n, n) for n, it in space.items() if not it.when],
+        "selectedMetrics": metrics,
+        "showAllRuns": True,
+        "displayName": "Parallel coordinates",
+    }
+    section = {
+        "uuid": _SECTION,
+        "name": "Sweep",
+        "display": True,
+        "isReordered": False,
+        "deleted": False,
+        "isGenerated": False,
+        "columns": 1,
+        "cardHeight": _CHART_HEIGHT,
+    }
+    state = {
+        "searchFilter": "",
+        "orderByKey": f"metrics.`{metrics[0]}`",
+        "orderByAsc": next(iter(objectives.values())).direction == "minimize",
+        "startTime": "ALL",
+        "lifecycleFilter": "Active",
+        "datasetsFilter": [],
+        "modelVersionFilter": "All Runs",
+        "selectedColumns": [
+            *(f"metrics.`{name}`" for name in metrics),
+            *(f"params.`{name}`" for name in space),
+        ],
+        "runsHiddenMode": "SHOWALL",
+        "compareRunCharts": [chart],
+        "compareRunSections": [section],
+        "isAccordionReordered": False,
+        "autoRefreshEnabled": True,
+        "useGroupedValuesInCharts": True,
+    }
+    packed = base64.b64encode(zlib.compress(_json(state).encode())).decode()
+    at_ms = now_ms()
+    view = {"name": _NAME, "createdAt": at_ms, "updatedAt": at_ms, "state": f"deflate;{packed}"}
+    return _json(view)
 
-    columns: Sequence[str]
-    axes: Sequence[str]
-    objectives: Sequence[str]
-    is_ascending: bool
 
-    @classmethod
-    def of(cls, space: SearchSpace, objectives: Mapping[str, Objective]) -> View:
-        """The view of a study with a space and objectives."""
-        first, *_ = objectives.values()
-        logs = {name: log10_name(name) for name in space.log_names}
-        return cls(
-            columns=list(space),
-            axes=[logs.get(n, n) for n, dimension in space.items() if not dimension.when],
-            objectives=list(objectives),
-            is_ascending=first.direction == "minimize",
-        )
-
-    def as_tag(self) -> str:
-        """The value of the experiment's tag."""
-        state = json.dumps(self._state(), separators=(",", ":")).encode()
-        packed = base64.b64encode(zlib.compress(state)).decode()
-        at_ms = now_ms()
-        view = {
-            "name": _NAME,
-            "createdAt": at_ms,
-            "updatedAt": at_ms,
-            "state": f"deflate;{packed}",
-        }
-        return json.dumps(view, separators=(",", ":"))
-
-    def _state(self) -> dict[str, Any]:
-        metrics = [legal(name) for name in self.objectives]
-        chart = {
-            "uuid": "sweeper-parallel-coordinates",
-            "type": "PARALLEL",
-            "metricSectionId": _SECTION,
-            "deleted": False,
-            "isGenerated": False,
-            "runsCountToCompare": _MOST_RUNS,
-            "selectedParams": list(self.axes),
-            "selectedMetrics": metrics,
-            "showAllRuns": True,
-            "displayName": "Parallel coordinates",
-        }
-        section = {
-            "uuid": _SECTION,
-            "name": "Sweep",
-            "display": True,
-            "isReordered": False,
-            "deleted": False,
-            "isGenerated": False,
-            "columns": 1,
-            "cardHeight": _CHART_HEIGHT,
-        }
-        return {
-            "searchFilter": "",
-            "orderByKey": f"metrics.`{metrics[0]}`",
-            "orderByAsc": self.is_ascending,
-            "startTime": "ALL",
-            "lifecycleFilter": "Active",
-            "datasetsFilter": [],
-            "modelVersionFilter": "All Runs",
-            "selectedColumns": [
-                *(f"metrics.`{name}`" for name in metrics),
-                *(f"params.`{name}`" for name in self.columns),
-            ],
-            "runsHiddenMode": "SHOWALL",
-            "compareRunCharts": [chart],
-            "compareRunSections": [section],
-            "isAccordionReordered": False,
-            "autoRefreshEnabled": True,
-            "useGroupedValuesInCharts": True,
-        }
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def view_url(address: Address, experiment_id: str, *, ui: str) -> str:

@@ -20,7 +20,7 @@ from types import SimpleNamespace
 
 from ..errors import TrackingError, first_line
 from .files import forget_connections
-from .messages import Call, Opened, Reply, Store
+from .messages import Call, Reply, Store
 from .runs import RunWriter
 
 #: What the interpreter runs; the folders of the sweep's modules follow the connection's number.
@@ -71,7 +71,7 @@ def main(descriptor: int) -> None:
     except TrackingError as error:
         connection.send(Reply(error=str(error)))
     else:
-        connection.send(Reply(Opened(writer.experiment_id, writer.runs, writer.attempts)))
+        connection.send(Reply((writer.experiment_id, writer.runs, writer.attempts)))
         while (call := calls.get()) is not None:
             connection.send(carried_out(call, writer, store))
         forget_connections(store.address.full)  # the last one writes SQLite's log into its file

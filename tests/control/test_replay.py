@@ -105,7 +105,7 @@ def test_a_trial_repeats_bit_for_bit_and_nothing_of_it_is_written(
 ) -> None:
     original = swept.trial("none")
     before = original.read_bytes(), (swept.folder / "out/again/study.db").read_bytes()
-    code, (found,), printed = replayed(capsys, original, original, "-j", "2")
+    code, (found,), printed = replayed(capsys, original)
     assert code == 0
     assert found["verdict"] == "equal"
     assert found["compared"] == {"scores": 1, "points": 4}
@@ -195,7 +195,7 @@ def test_a_trial_that_had_a_gpu_is_not_replayed_without_one_unless_asked_for(
         (["out/again"], "Give run ids, --all, or --sample N"),
         (["out/again", "--sample", "0"], "--sample 0: expected a whole number of 1 or more"),
         (["out/0000.ipynb", "--all"], "Give run ids, --all, or --sample N"),
-        (["out/0000.ipynb", "out/again"], "executed notebooks, or a study with run ids; not both"),
+        (["out/0000.ipynb", "out/again"], "replay takes one executed notebook, or a study"),
         (["out/none.ipynb"], "there is no notebook that a sweep has executed"),
         (["nb.ipynb"], "there is no notebook that a sweep has executed"),
     ],

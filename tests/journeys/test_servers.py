@@ -24,7 +24,7 @@ from studies import trial_record, until
 
 from sweeper.cli import main
 from sweeper.tracking import RunWriter, free_port, store_of
-from sweeper.tracking.new_store import make_store
+from sweeper.tracking.files import make_store
 from sweeper.trials import StudyPaths, TrialState
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.usefixtures("here")]

@@ -28,7 +28,7 @@ from sweeper.errors import TrackingError
 from sweeper.notebook_api.messages import Point
 from sweeper.settings.addresses import Address
 from sweeper.study_folder.saved import saved_in
-from sweeper.tracking import RunWriter, Tracker, View, artifacts, free_port, store_of, view_url
+from sweeper.tracking import RunWriter, Tracker, artifacts, free_port, store_of, view_of, view_url
 from sweeper.tracking.messages import Call, Store
 from sweeper.tracking.writer import carried_out
 from sweeper.trials import GpuUse, StudyPaths, TrialRecord, TrialState
@@ -112,7 +112,7 @@ def test_messages_to_a_store_that_does_not_answer_in_time_are_written_by_the_nex
 @pytest.mark.slow  # likewise
 def test_a_kill_while_the_store_is_made_leaves_none_or_a_whole_one(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from sweeper.tracking.new_store import make_store; "
+        "import sys; from pathlib import Path; from sweeper.tracking.files import make_store; "
         "make_store(Path(sys.argv[1]))"
     )
     place = tmp_path / "mlflow.db"
@@ -456,21 +456,21 @@ SETTINGS = {
 }
 
 
-def state_of(view: View) -> dict[str, Any]:
+def state_of(view: str) -> dict[str, Any]:
     """What MLflow's UI reads in the tag."""
-    kind, _, packed = json.loads(view.as_tag())["state"].partition(";")
+    kind, _, packed = json.loads(view)["state"].partition(";")
     assert kind == "deflate"
     state: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(packed)))
     return state
 
 
 @pytest.fixture
-def view() -> View:
+def view() -> str:
     settings = Settings.from_mapping(SETTINGS)
-    return View.of(settings.search_space, settings.objective)
+    return view_of(settings.search_space, settings.objective)
 
 
-def test_objectives_and_swept_params_are_columns_and_the_best_run_is_first(view: View) -> None:
+def test_objectives_and_swept_params_are_columns_and_the_best_run_is_first(view: str) -> None:
     state = state_of(view)
     assert state["selectedColumns"] == [
         "metrics.`val loss`",
@@ -481,7 +481,7 @@ def test_objectives_and_swept_params_are_columns_and_the_best_run_is_first(view:
 
 
 def test_parallel_coordinates_have_logarithms_and_only_params_that_each_trial_has(
-    view: View,
+    view: str,
 ) -> None:
     (chart,) = state_of(view)["compareRunCharts"]
     assert chart["type"] == "PARALLEL"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from studies import trial_record
 
-from sweeper.display.confirmed import confirmation_lines, won_by
+from sweeper.display.screen import confirmation_lines, won_by
 from sweeper.trials import Confirmation, TrialRecord, TrialState, best_trials, plan_of
 
 COMPLETED, FAILED, RUNNING = TrialState.COMPLETED, TrialState.FAILED, TrialState.RUNNING
