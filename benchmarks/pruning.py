@@ -98,10 +98,11 @@ def from_lcbench(folder: Path, parity: int, studies: int, trials: int) -> list[l
             rng, drawn = np.random.default_rng([int(task), seed]), np.zeros((trials, 8))
             for place, name in enumerate(LCBENCH.split()[1:], 1):
                 low, high, is_log = (params[name][key] for key in ("lower", "upper", "log"))
-                at = rng.random(trials)
+                is_int, at = params[name]["type"] == "uniform_int", rng.random(trials)
+                high += is_int and not is_log
                 drawn[:, place] = low * (high / low) ** at if is_log else low + at * (high - low)
-                if params[name]["type"] == "uniform_int":
-                    drawn[:, place] = drawn[:, place].round()
+                if is_int:
+                    drawn[:, place] = drawn[:, place].round() if is_log else drawn[:, place] // 1
             rows = drawn.repeat(52, axis=0).astype(np.float32)
             rows[:, 0] = np.tile(np.arange(1, 53), trials)
             inputs = {"x_cat": np.full((len(rows), 1), number, np.int32), "x_cont": rows}
@@ -137,8 +138,7 @@ def ordered(
 
 def outcome(curves: Sequence[Curve], steps: int, best: float) -> Outcome:
     """Of a study that has trained so many steps."""
-    possible = max(curve[-1] for curve in curves)
-    training = steps / sum(map(len, curves))
+    possible, training = max(curve[-1] for curve in curves), steps / sum(map(len, curves))
     return Outcome(training=training, lost=possible - best, is_winner_pruned=best < possible)
 
 
@@ -150,9 +150,8 @@ def replay_frozen(curves: Sequence[Curve], most: int, *, jobs: int) -> Outcome:
     seen = Curves(by_number=trials, is_maximized=True)
     while True:
         while len(running) < jobs:
-            to_begin = len(curves) - len(trials)
-            number = pruner.thaw(seen, to_begin=to_begin)
-            if number is None and not to_begin:
+            number = pruner.thaw(seen, to_begin=len(curves) - len(trials))
+            if number is None and len(trials) == len(curves):
                 break
             number = len(trials) if number is None else number
             held = trials[number].values if number in trials else {}
@@ -165,9 +164,10 @@ def replay_frozen(curves: Sequence[Curve], most: int, *, jobs: int) -> Outcome:
         curve, at = curves[number], len(trials[number].values)
         values = {**trials[number].values, at: curve[at]}
         trials[number] = Seen(values=values, state="running")
+        verdict = pruner.judge(seen, number, to_begin=len(curves) - len(trials))
         if at + 1 == len(curve):
             trials[number] = Seen(values=values, state="completed", final=curve[-1])
-        elif (verdict := pruner.judge(seen, number, to_begin=to_begin)) is Verdict.GO_ON:
+        elif verdict is Verdict.GO_ON:
             running.append(number)
         else:
             is_frozen = verdict is Verdict.FREEZE
