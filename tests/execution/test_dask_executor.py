@@ -22,7 +22,7 @@ from studies import until, workload_of
 from sweeper.errors import BrokenError, KernelError, SettingsError
 from sweeper.execution import dask_cluster
 from sweeper.execution.dask import DaskExecutor
-from sweeper.execution.dask_cluster import DaskCluster
+from sweeper.execution.dask_cluster import DaskCluster, LostError
 from sweeper.execution.dask_worker import TrialsOnWorker
 from sweeper.execution.executor import Executor
 from sweeper.notebooks.metadata import read_metadata
@@ -223,19 +223,33 @@ def test_a_scheduler_that_went_away_is_waited_for_and_ends_the_sweep_if_it_stays
         processes: list[subprocess.Popen[bytes]] = []
         start()
         until(lambda: is_listening(port), "no scheduler")
-        before = connections()
         executor = DaskExecutor.open(workload, Cluster(url=address), 1)
         source = ListedTrials(TestDaskExecutor().specs(tmp_path, *["complete"] * 5), on_end=lose)
         with pytest.raises(BrokenError, match=r"does not answer.*same command goes on"):
             executor.run(source)
         assert (source.states[0], source.states[2]) == ("completed", "completed")
         assert 4 not in source.outcomes
-        assert connections() <= before + 1, "each look for the scheduler has left a thread"
 
 
-def connections() -> int:
-    """How many clients of Dask have a thread."""
-    return [thread.name for thread in threading.enumerate()].count("IO loop")
+def test_looking_for_a_scheduler_that_is_away_leaves_no_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dask_cluster, "_CONNECT_S", 1.0)
+    port = free_port(24_150)
+    with ExitStack() as stack:
+        scheduler = started_program(stack, "scheduler", "--port", str(port))
+        until(lambda: is_listening(port), "no scheduler")
+        settings = Cluster(url=f"tcp://127.0.0.1:{port}")
+        before = threading.active_count()
+        cluster = DaskCluster(settings, topic="t", on_event=print)
+        cluster.workers()
+        scheduler.kill()
+        until(lambda: cluster._client.scheduler is None, "Dask has not given up")
+        for _ in range(3):
+            with pytest.raises(LostError):
+                cluster.workers()
+        assert threading.active_count() <= before + 1
+        cluster.close()
 
 
 def sabotage(dask_worker: Any) -> None:
