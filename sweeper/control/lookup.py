@@ -241,8 +241,13 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
             opened.note_facts(**{_BEHIND: True})  # first, because this call may be killed, too
             _correct_trials(opened)
         if study.facts.get(_BEHIND):
+            from ..tracking import usable
+
             try:
-                _correct_runs(existing)
+                writer = existing.runs()
+                existing.opened().note_facts(experiment_id=writer.experiment_id)
+                with usable(existing.tracking):
+                    writer.kill_running()
             except TrackingError as error:
                 _log.warning(
                     "MLflow still shows ended trials of the study %r as running: %s; the next "
@@ -263,17 +268,3 @@ def _correct_trials(study: Study) -> None:
         metadata = read_metadata(record.notebook) or {}
         if not record.is_final and metadata.get("study_id") == study.study_id:
             mark_ended(record.notebook, TrialState.STOPPED, record.message)
-
-
-def _correct_runs(existing: ExistingStudy) -> None:
-    """Correct the states in MLflow.
-
-    Raises:
-        TrackingError: MLflow is away.
-    """
-    from ..tracking import usable
-
-    writer = existing.runs()
-    existing.opened().note_facts(experiment_id=writer.experiment_id)
-    with usable(existing.tracking):
-        writer.kill_running()
