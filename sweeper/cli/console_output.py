@@ -87,7 +87,7 @@ class ConsoleOutput:
         """
         if self._quiet:
             return
-        ended = [record for record in result.records if record.state is not TrialState.RUNNING]
+        ended = [record for record in result.records if record.state.has_ended]
         some = ended if self._verbose else ended[-_MOST_ENDED:]
         lines = [f"study {result.study}: {screen.counts_line(result.counts)}"]
         lines.append(f"swept by {owner}" if owner else "no sweep is running")

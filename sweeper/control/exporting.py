@@ -13,7 +13,7 @@ from ..notebooks.html import render, write_cells
 from ..notebooks.metadata import read_metadata
 from ..page import Page, facts_of, is_rendered
 from ..study_folder.snapshots import read_snapshot
-from ..trials import TrialRecord, TrialState, display_path
+from ..trials import TrialRecord, display_path
 from .loaded import LoadedStudy
 from .lookup import ExistingStudy
 
@@ -98,7 +98,7 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
 
 
 def _is_to_render(record: TrialRecord, folder: Path) -> bool:
-    has_ended = record.state is not TrialState.RUNNING and record.notebook.exists()
+    has_ended = record.state.has_ended and record.notebook.exists()
     return has_ended and not is_rendered(record, folder)
 
 

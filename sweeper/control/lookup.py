@@ -236,18 +236,13 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
         if not is_unswept or existing.holder() is not None:
             return
         clear_up(existing.paths.folder)
-        if any(record.state is TrialState.RUNNING for record in study.records()):
+        if any(not record.state.has_ended for record in study.records()):
             opened = existing.opened()
             opened.note_facts(**{_BEHIND: True})  # first, because this call may be killed, too
             _correct_trials(opened)
         if study.facts.get(_BEHIND):
-            from ..tracking import usable
-
             try:
-                writer = existing.runs()
-                existing.opened().note_facts(experiment_id=writer.experiment_id)
-                with usable(existing.tracking):
-                    writer.kill_running()
+                _correct_runs(existing)
             except TrackingError as error:
                 _log.warning(
                     "MLflow still shows ended trials of the study %r as running: %s; the next "
@@ -268,3 +263,17 @@ def _correct_trials(study: Study) -> None:
         metadata = read_metadata(record.notebook) or {}
         if not record.is_final and metadata.get("study_id") == study.study_id:
             mark_ended(record.notebook, TrialState.STOPPED, record.message)
+
+
+def _correct_runs(existing: ExistingStudy) -> None:
+    """Correct the states in MLflow.
+
+    Raises:
+        TrackingError: MLflow is away.
+    """
+    from ..tracking import usable
+
+    writer = existing.runs()
+    existing.opened().note_facts(experiment_id=writer.experiment_id)
+    with usable(existing.tracking):
+        writer.kill_running()

@@ -94,16 +94,20 @@ class _Handler(SimpleHTTPRequestHandler):
         super().__init__(*args, directory=directory)
 
     def _answer(self) -> None:
+        with suppress(ConnectionError):  # the browser has gone away
+            self._answer_with_key()
+
+    def _answer_with_key(self) -> None:
         key, _, rest = self.path.removeprefix("/").partition("/")
         self.path = f"/{rest}"
-        is_known = secrets.compare_digest(key.encode(), self._key.encode())
-        with suppress(ConnectionError):  # the browser has gone away
-            if is_known and self._ui is not None and self.path.startswith(_MLFLOW):
-                self._pass_on(self._ui)
-            elif is_known and self.command == "GET" and self._is_of_page():
-                super().do_GET()
-            else:
-                self.send_error(HTTPStatus.NOT_FOUND)
+        if not secrets.compare_digest(key.encode(), self._key.encode()):
+            self.send_error(HTTPStatus.NOT_FOUND)
+        elif self._ui is not None and self.path.startswith(_MLFLOW):
+            self._pass_on(self._ui)
+        elif self.command == "GET" and self._is_of_page():
+            super().do_GET()
+        else:
+            self.send_error(HTTPStatus.NOT_FOUND)
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _answer
 

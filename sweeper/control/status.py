@@ -26,7 +26,7 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
     """The results of a study so far, and the progress of its running trials."""
     study, facts = existing.study, existing.study.facts
     records, best = study.records(), existing.best()
-    running = [record for record in records if record.state is TrialState.RUNNING]
+    running = [record for record in records if not record.state.has_ended]
     planned = int(facts.get("trials", len(records)))
     to_start = left_to_begin(records, trials=planned)
     price = (facts.get("settings") or {}).get("cost")
@@ -74,6 +74,8 @@ def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
     waits_for = str(metadata.get("waits_for", ""))
     started_at = None if waits_for else metadata.get("started_at")
     began = now if started_at is None else datetime.datetime.fromisoformat(started_at)
+    frozen_at = metadata.get("frozen_at")
+    until = now if frozen_at is None else datetime.datetime.fromisoformat(frozen_at)
     pid, host = metadata.get("pid"), str(metadata.get("host", ""))
     return Progress(
         run_id=record.run_id,
@@ -83,8 +85,9 @@ def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
         cells=len(statuses),
         step=max(steps, default=None),
         metrics={**last, **finals},
-        elapsed_s=(now - began).total_seconds(),
+        elapsed_s=(until - began).total_seconds(),
         memory_bytes=memory_of(pid) if is_here and not host and isinstance(pid, int) else None,
         host=host,
         waits_for=waits_for,
+        is_frozen=record.state is TrialState.FROZEN,
     )

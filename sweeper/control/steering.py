@@ -44,7 +44,7 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
             f"use {display_path(existing.paths.folder)} here; call this on that machine"
         )
     for run_id in run_ids:
-        if existing.record(run_id).state is not TrialState.RUNNING:
+        if existing.record(run_id).state.has_ended:
             running = ", ".join(sorted(_running(existing))) or "none"
             raise StudyError(f"trial {run_id} does not run; running: {running}")
     for what in run_ids or [NO_MORE if running_finish else ALL]:
@@ -145,4 +145,4 @@ def _joined(settings: Settings, before: Params, stated: Params) -> dict[str, Any
 def _running(existing: ExistingStudy) -> set[str]:
     """The run ids of the trials that run."""
     records = existing.study.records()
-    return {record.run_id for record in records if record.state is TrialState.RUNNING}
+    return {record.run_id for record in records if not record.state.has_ended}

@@ -292,10 +292,13 @@ def table(snapshot: Snapshot) -> RenderableType:
     is_elsewhere = any(trial.host for trial in snapshot.running)
     if is_elsewhere:
         grid.add_column("host", no_wrap=True, overflow="ellipsis")
-    for trial in snapshot.running:
+    at_work = [trial for trial in snapshot.running if not trial.is_frozen]
+    for trial in at_work:
         grid.add_row(*_row(trial, snapshot), *([trial.host] if is_elsewhere else []))
     parts: list[RenderableType] = [Text(_head(snapshot), style="bold", overflow="fold")]
-    parts += [grid] if snapshot.running else []
+    parts += [grid] if at_work else []
+    if frozen := [trial.run_id for trial in snapshot.running if trial.is_frozen]:
+        parts.append(Text(f"frozen, and may go on: {some_of(frozen)}", overflow="fold"))
     waiting = [trial for trial in snapshot.running if trial.waits_for]
     parts += [Text(f"{one.run_id} waits for {one.waits_for}", overflow="fold") for one in waiting]
     if snapshot.best:
@@ -354,7 +357,7 @@ def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[
 
 
 def _head(snapshot: Snapshot) -> str:
-    ended = sum(n for state, n in snapshot.counts.items() if state != "running")
+    ended = sum(n for state, n in snapshot.counts.items() if TrialState(state).has_ended)
     left = f" · about {duration(snapshot.left_s)} left" if snapshot.left_s else ""  # 0 at the end
     of = f"{ended} of {snapshot.trials} trials"
     return f"{snapshot.study} · {of} · {counts_line(snapshot.counts)}{left}"

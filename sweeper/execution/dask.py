@@ -136,6 +136,11 @@ class DaskExecutor:
         return max(1, offered if self._most is None else min(self._most, offered or self._most))
 
     @property
+    def can_freeze(self) -> bool:
+        """Never: a trial that stands still would keep its task's threads of a worker."""
+        return False
+
+    @property
     def description(self) -> str:
         """Where the trials run."""
         workers = len(self._usable())

@@ -56,6 +56,7 @@ class Executor(Protocol):
     Attributes:
         jobs: how many trials run at once.
         description: what the place has beside its slots, such as `2 GPU`; may be empty.
+        can_freeze: whether a trial that is frozen gives its slot to others.
     """
 
     @property
@@ -63,6 +64,9 @@ class Executor(Protocol):
 
     @property
     def description(self) -> str: ...
+
+    @property
+    def can_freeze(self) -> bool: ...
 
     def run(self, source: TrialSource) -> Sequence[str]:
         """Keep all slots busy until there are no more trials and the last one has ended.

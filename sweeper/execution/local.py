@@ -1,16 +1,22 @@
-"""Trials on this machine: threads that each drive one kernel at a time. The owner of joblib."""
+"""Trials on this machine: slots, and a thread for each trial. The owner of joblib."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 from joblib import Parallel, delayed
 
+from ..trials import RunningTrial, TrialSpec
 from .capacity import read_jobs, refuse_small_address_space
 from .executor import TrialSource
 from .places import Places
 from .worker import Worker, opened_worker
 from .workload import Workload
+
+#: A bound for the threads of trials, of which there are as many as trials that run or are frozen.
+_MOST_TRIALS = 10_000
 
 
 class LocalExecutor:
@@ -58,6 +64,11 @@ class LocalExecutor:
         return self._jobs
 
     @property
+    def can_freeze(self) -> bool:
+        """Always: a slot is free while its trial stands still."""
+        return True
+
+    @property
     def description(self) -> str:
         """Why there are so many slots, and the number of GPUs; without what there is not."""
         gpus = f"{len(self._places.gpus)} GPU" if self._places.gpus else ""
@@ -75,24 +86,43 @@ class LocalExecutor:
 
         No process that a trial has started outlives this call, however it ends.
         """
-        with opened_worker(
-            self._workload,
-            places=self._places,
-            time_left=source,
-        ) as worker:
+        with (
+            opened_worker(self._workload, places=self._places, time_left=source) as worker,
+            ThreadPoolExecutor(_MOST_TRIALS, thread_name_prefix="trial") as threads,
+        ):
+            trials = _Trials(worker, source, threads)
             # One thread more than slots: with a single one joblib would use the main thread, which
             # has to stay free for signals.
             pool = Parallel(n_jobs=self._jobs + 1, backend="threading", batch_size=1)
             try:
-                pool(delayed(_serve)(worker, source) for _ in range(self._jobs))
+                pool(delayed(trials.serve)() for _ in range(self._jobs))
             except BaseException:
                 source.stop("an interruption")
                 raise
             return worker.findings
 
 
-def _serve(worker: Worker, source: TrialSource) -> None:
-    """Run trials in one slot; its next one is asked for when the last has ended, never before."""
-    while (trial := source.next_trial()) is not None:
-        spec, running = trial
-        source.finish_trial(spec, worker.run_trial(spec, running))
+class _Trials:
+    """The trials of one call: those that run, and those that are frozen."""
+
+    def __init__(self, worker: Worker, source: TrialSource, threads: ThreadPoolExecutor) -> None:
+        self._worker, self._source, self._threads = worker, source, threads
+        self._begun: dict[RunningTrial, Future[None]] = {}
+
+    def serve(self) -> None:
+        """Run trials in one slot, each until it has ended or is frozen; then ask for the next."""
+        while (trial := self._source.next_trial()) is not None:
+            running = trial[1]
+            if running not in self._begun:
+                self._begun[running] = self._threads.submit(self._run, *trial)
+                self._begun[running].add_done_callback(partial(_note_rest, running))
+            running.at_rest.wait()
+            if self._begun[running].done():
+                self._begun.pop(running).result()
+
+    def _run(self, spec: TrialSpec, running: RunningTrial) -> None:
+        self._source.finish_trial(spec, self._worker.run_trial(spec, running))
+
+
+def _note_rest(running: RunningTrial, _: Future[None]) -> None:
+    running.at_rest.set()

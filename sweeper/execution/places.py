@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ..settings.machines import Resources
 from ..trials import AloneOn, GpuUse, Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
-from .capacity import oom_kills
+from .capacity import available_bytes, memory_of, oom_kills
 from .claims import Claim, Claims
 from .faults import Fault, fault_in
 from .gpus import chosen_gpus, usable_bytes
@@ -55,6 +55,9 @@ _STEADY = 1.02
 _CAP = 1.05
 #: A GPU is empty if programs that are no trials take less than 5 % of it, as the driver does.
 _EMPTY_SHARE = 0.95
+#: A trial is frozen while twice the memory that it takes is free on the host: for the trial that
+#: gets its slot, and for what running ones may still grow by.
+_FREE_MEMORY = 2.0
 _DOES_NOT_FIT = {
     Reason.OUT_OF_MEMORY: "does not fit on this GPU, even alone",
     Reason.OUT_OF_HOST_MEMORY: (
@@ -318,6 +321,19 @@ class Places:
         if not place.gpus:
             _log.warning("%s; it is left behind", why)
 
+    def has_room_beside(self, place: Place) -> bool:
+        """Whether another trial like this one would begin at once, were this one frozen."""
+        with self._lock:
+            if self._queue or place.spec.alone_on is not None:
+                return False
+            free_bytes, own_bytes = available_bytes(self._root), memory_of(place.running.pid or 0)
+            if free_bytes is not None and free_bytes < _FREE_MEMORY * (own_bytes or 0):
+                return False
+            rooms = [room for gpu in self.gpus if (room := self._look_at(gpu)) is not None]
+            claim_bytes = self._claim_of(place.spec)
+            fitting = sum(self._fits(place.spec, claim_bytes, room) for room in rooms)
+            return not self.gpus or fitting >= self._per_trial
+
     def ran_short(self, place: Place) -> bool:
         """Whether the system has killed a process for want of memory since a trial began."""
         return oom_kills(self._root) > place.kills_before
@@ -390,6 +406,7 @@ class Places:
                 waits_for = place.running.waits_for = self._begin_or_wait(place)
             if not waits_for:
                 return
+            place.running.make_room()
             place.look.wait(self._look_s)
             place.look.clear()
             if (kind := _SIZES.sub("", waits_for)) != told:

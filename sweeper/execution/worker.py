@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import errno
 import json
 import logging
@@ -13,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from .. import kernels
@@ -257,7 +257,7 @@ class Worker:
             kernel_name=workload.kernel_name,
             language=kernels.language_of(workload.kernel_name),
         )
-        file = ExecutedNotebook(node, spec, started_at=_now())
+        file = ExecutedNotebook(node, spec)
         known = {
             "snapshot": workload.snapshot and workload.snapshot.name,
             "environment": self.environment,
@@ -295,6 +295,7 @@ class Worker:
 
         def write() -> None:
             file.metadata["pid"] = running.pid  # `status` reads it, also in another process
+            file.note_freezing(running.waited_s - waited_s, is_frozen=running.is_frozen)
             self.patience.attempt(file.write)  # it is written again when the trial has ended
 
         if not checkpoint_files(spec.checkpoint_dir):  # else it goes on where those were saved
@@ -313,7 +314,9 @@ class Worker:
             return result, judge(file, result, running, settings)
         finally:
             file.metadata.pop("waits_for", None)
-        file.metadata["started_at"] = _now()
+        file.begin()
+        waited_s = running.waited_s
+        running.has_room = partial(self.places.has_room_beside, place)
         running.subscribe(file.record)
         if origin is None and (own := self._fixed_since(spec)):
             reason = f"it began before {', '.join(own)} was fixed"  # shared cells have that value
@@ -463,7 +466,3 @@ def _study_of(path: Path) -> str | None:
 def _own_time_s(running: RunningTrial) -> float:
     """A clock that stands still while the trial waits for a device."""
     return time.monotonic() - running.waited_s
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")

@@ -143,6 +143,11 @@ class Kernel:
         beside.write_text(json.dumps({"kind": kind, "message": message}), encoding="utf-8")
         beside.replace(self.stop_file)
 
+    def stand_still(self, is_still: bool) -> bool:
+        """Halt the kernel's process group, or have it go on; whether the kernel is alive."""
+        self._signal(signal.SIGSTOP if is_still else signal.SIGCONT)
+        return self.exit_code is None
+
     @property
     def exit_code(self) -> int | None:
         """The exit code of the kernel's process; negative for a signal, None while it runs."""

@@ -6,6 +6,7 @@ import contextlib
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -24,7 +25,7 @@ from .specs import command_of, environment_of, is_ipykernel
 
 
 class KernelPool:
-    """Hands out kernels that run one trial each; each slot is a thread of its own.
+    """Hands out kernels that run one trial each; each trial is a thread of its own.
 
     Args:
         kernels: `auto`: forked with the notebook's libraries imported, once the proof allows it;
@@ -61,7 +62,7 @@ class KernelPool:
         self._lock = threading.Lock()
         #: The start of a process takes a while, in which the slot goes on.
         self._starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kernel start")
-        self._prepared: dict[int, Future[Kernel]] = {}
+        self._prepared: deque[Future[Kernel]] = deque()
         self._ending: list[threading.Thread] = []
         self.policy = ForkPolicy(kernels)
         self._advice = ""
@@ -91,7 +92,7 @@ class KernelPool:
         Args:
             env: what the trial adds to the environment; used where that cannot be set later.
             origin: how the kernel has to come to be; None for as the policy decides, which is most
-                often that of the kernel which this thread has prepared.
+                often that of a kernel which was prepared.
 
         Raises:
             OSError: the kernel's command cannot be run, or no kernel can be forked.
@@ -107,7 +108,7 @@ class KernelPool:
 
     def _take_best(self, env: Mapping[str, str]) -> Kernel:
         with self._lock:
-            prepared = self._prepared.pop(threading.get_ident(), None)
+            prepared = self._prepared.popleft() if self._prepared else None
         kernel = None
         if prepared is not None:
             with contextlib.suppress(OSError):  # if starts still fail, the one below raises
@@ -123,15 +124,14 @@ class KernelPool:
         return kernel
 
     def prepare(self) -> None:
-        """Start the kernel of this thread's next trial; it boots while this trial runs."""
+        """Start the kernel of a later trial; it boots while this one runs."""
         # While it is found out if kernels may be forked, a started one would most likely be
         # discarded, and its boot takes a core from the imports.
         server = self.fork_server
         is_early = server.has_import_profile and self.policy.forks_soon(server.available)
         if self.can_prepare and not is_early:
             with self._lock:
-                start = self._starter.submit(self._start_best)
-                self._prepared[threading.get_ident()] = start
+                self._prepared.append(self._starter.submit(self._start_best))
 
     def retire(self, kernel: Kernel, on_gone: Callable[[bool], None]) -> None:
         """Have a kernel end while the caller goes on; see `Kernel.retire`."""
@@ -147,7 +147,7 @@ class KernelPool:
             patience_s: how long at most, for their exit handlers; None for as long as it takes.
         """
         with self._lock:
-            prepared, self._prepared = list(self._prepared.values()), {}
+            prepared, self._prepared = list(self._prepared), deque()
             ending, self._ending = self._ending, []
         self._starter.shutdown()
         for start in prepared:

@@ -26,7 +26,7 @@ class ExecutionRequest:
         env: variables that this trial adds to the environment of its kernel.
         own_params: injected parameters that not all trials have in common.
         origin: how the kernel has to come to be; None for as the policy decides.
-        prepares_next: whether to start the kernel of this thread's next trial meanwhile.
+        prepares_next: whether to start the kernel of a later trial meanwhile.
         score_sources: by score; those with a pattern are looked for in what is printed.
         variables: top-level variables to read after the last cell.
         gpu_fraction: of its GPU's memory, that torch may take at most; None for all.

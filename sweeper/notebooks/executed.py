@@ -6,6 +6,7 @@ come to is added by its worker.
 
 from __future__ import annotations
 
+import datetime
 import threading
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,12 @@ class ExecutedNotebook:
         metadata: the content of `metadata.sweeper`, in the form in which it is stored.
     """
 
-    def __init__(self, node: NotebookNode, spec: TrialSpec, *, started_at: str) -> None:
+    def __init__(self, node: NotebookNode, spec: TrialSpec) -> None:
         self.node = node
         if "parameters" in (papermill := node.metadata.get("papermill", {})):
             papermill["parameters"] = as_json(papermill["parameters"])
         self.path = spec.notebook
+        self._began = _now()
         self._lock = threading.Lock()
         self.metadata: dict[str, Any] = {
             "study": spec.study,
@@ -47,7 +49,7 @@ class ExecutedNotebook:
             "attempt": spec.attempt,
             "code": spec.code,
             "scores": {},
-            "started_at": started_at,
+            "started_at": _stamp(self._began),
             "series": {},
             "printed": {},
             "finals": {},
@@ -61,6 +63,23 @@ class ExecutedNotebook:
         #: A trial that continues from a checkpoint does not report the steps before it again.
         self._earlier: dict[str, Any] = dict((earlier or {}).get("series", {}))
         self._is_same_code = (earlier or {}).get("code") == spec.code
+
+    def begin(self) -> None:
+        """Note that the trial begins now, with a place on its machine."""
+        self._began = _now()
+        self.metadata["started_at"] = _stamp(self._began)
+
+    def note_freezing(self, idle_s: float, *, is_frozen: bool) -> None:
+        """Note whether the trial is frozen; the time in which it was is not its own.
+
+        Args:
+            idle_s: how long it has been frozen since it began.
+        """
+        self.metadata["state"] = str(TrialState.FROZEN if is_frozen else TrialState.RUNNING)
+        self.metadata["started_at"] = _stamp(self._began + datetime.timedelta(seconds=idle_s))
+        self.metadata.pop("frozen_at", None)
+        if is_frozen:
+            self.metadata["frozen_at"] = _stamp(_now())
 
     def record(self, point: Point) -> None:
         """Keep a point in the metadata, where no notebook clears it as it may clear outputs.
@@ -110,7 +129,7 @@ class ExecutedNotebook:
         """Write the file atomically; once the trial has ended, as Jupyter formats it."""
         with self._lock:
             self.node.metadata[METADATA] = self.metadata
-            if self.metadata["state"] == TrialState.RUNNING:
+            if not TrialState(self.metadata["state"]).has_ended:
                 # On one line this takes a third of the time, and it is done at each cell's ends.
                 text = nbformat.v4.writes(self.node, indent=None, split_lines=False)
             else:
@@ -127,3 +146,11 @@ def mark_ended(path: Path, state: TrialState, message: str) -> None:
         if cell.metadata.get("papermill", {}).get("status") == "running":
             cell.metadata["papermill"]["status"] = "stopped"
     write_atomically(path, nbformat.writes(node, version=4))
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _stamp(moment: datetime.datetime) -> str:
+    return moment.isoformat(timespec="milliseconds")

@@ -62,7 +62,7 @@ def left_open(
         if record is None:
             # The sweep was killed before it wrote a record: nothing ran under this number.
             yield False, _never_begun(trial.number)
-        elif record.state is TrialState.RUNNING:
+        elif not record.state.has_ended:
             yield True, _end_in_notebook(record, study_id=facts.get("id")) or record
         else:
             yield False, record
@@ -70,7 +70,7 @@ def left_open(
 
 def interrupted(record: TrialRecord) -> TrialRecord:
     """A running trial's record as `stopped`; the record of a trial that has ended is unchanged."""
-    if record.state is not TrialState.RUNNING:
+    if record.state.has_ended:
         return record
     return replace(
         record,

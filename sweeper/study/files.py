@@ -71,7 +71,9 @@ def begun_in(file: Path, study: str) -> dict[int, BegunTrial]:
     with closing(sqlite3.connect(file)) as connection:
         rows = connection.execute(_RECORDS, (study, RECORD)).fetchall()
     records = {number: json.loads(text) for number, _, text in rows}
-    running = {n: record for n, record in records.items() if record["state"] == TrialState.RUNNING}
+    running = {
+        n: record for n, record in records.items() if not TrialState(record["state"]).has_ended
+    }
     written = {*running, *(record.get("retry_of") for record in running.values())}
     return {
         number: BegunTrial(is_running=number in running, has_open_checkpoints=number in written)

@@ -12,7 +12,7 @@ import json
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,13 @@ from .access import log_ahead, open_storage, place_of, refuse_another_file
 from .endings import interrupted, left_open, name_objectives, tell_optuna
 from .insights import param_importances
 from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, begun
-from .pruners import why_pruned
+from .pruners import (
+    Outlook,
+    PredictivePruner,
+    Verdict,
+    curves_of,
+    why_pruned,
+)
 from .samplers import SamplerFactory, as_queued, check_fits
 from .session_lock import locked_storage
 from .storage import MirroredStorage
@@ -323,6 +329,53 @@ class Study:
             if step == max((end for end in ends if end is not None), default=None):
                 return None
             return why_pruned(pruner, self._study, latest)
+
+    def judge(
+        self,
+        number: int,
+        step: int,
+        value: float,
+        pruner: PredictivePruner,
+        *,
+        frozen: Collection[int],
+        to_begin: int,
+    ) -> tuple[Verdict, str]:
+        """Store a value as `report` does; what becomes of the trial, and why it is to be pruned.
+
+        Args:
+            frozen: the numbers of the trials that stand still.
+            to_begin: how many trials the study has still to begin.
+        """
+        with self._lock:
+            trial_id = self._trial(number)._trial_id
+            self._study._storage.set_trial_intermediate_value(trial_id, step, value)
+            curves = curves_of(self._study, frozen=frozen)
+            verdict = pruner.judge(curves, number, to_begin=to_begin)
+            if verdict is not Verdict.PRUNE:
+                return verdict, ""
+            trial = self._study._storage.get_trial(trial_id)
+            return verdict, why_pruned(pruner, self._study, trial)
+
+    def to_thaw(
+        self, pruner: PredictivePruner, *, frozen: Collection[int], to_begin: int
+    ) -> int | None:
+        """The frozen trial that goes on now; None for a new one, or where none may win."""
+        with self._lock:
+            return pruner.thaw(curves_of(self._study, frozen=frozen), to_begin=to_begin)
+
+    def outlooks(self, pruner: PredictivePruner, *, frozen: Collection[int]) -> list[Outlook]:
+        """What is expected of the frozen trials, the most promising first."""
+        with self._lock:
+            return list(pruner.order(curves_of(self._study, frozen=frozen)))
+
+    def note_state(self, number: int, state: TrialState) -> TrialRecord:
+        """Store that a trial is frozen, or runs again."""
+        with self._lock:
+            record = record_of(self._trial(number))
+            assert record is not None
+            record = replace(record, state=state)
+            self._write(record)
+            return record
 
     def tell(self, number: int, outcome: TrialOutcome) -> TrialRecord:
         """Store how a trial ended; a trial that was stopped with its sweep stays open in Optuna."""

@@ -271,6 +271,7 @@ class Sweep:
             stop_switch=stop_switch,
             events=self._events,
             jobs=lambda: plan.executor.jobs,
+            freezes=plan.executor.can_freeze,
         )
         study.be_patient(stop_switch.patience_s)
         if plan.remote is not None:  # another machine goes on with the study

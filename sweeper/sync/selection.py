@@ -96,7 +96,8 @@ class Selection:
         trial = self.begun.get(int(run_id)) if self.begun and is_notebook else None
         if self.is_last or trial is None or not trial.is_running:
             return False
-        return (read_metadata(file) or {}).get("state") != TrialState.RUNNING
+        state = (read_metadata(file) or {}).get("state")
+        return state not in (TrialState.RUNNING, TrialState.FROZEN)
 
 
 def _may_be_incomplete(file: Path) -> bool:

@@ -20,6 +20,7 @@ class InlineExecutor:
     """
 
     description = ""
+    can_freeze = False
 
     def __init__(
         self, run_trial: Callable[[TrialSpec, RunningTrial], TrialOutcome], *, jobs: int = 1

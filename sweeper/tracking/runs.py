@@ -16,6 +16,7 @@ from .artifacts import Artifacts, stage_tags
 from .files import log_ahead
 from .messages import Series, Store, TimedPoint
 from .opening import NOTE_TAG, open_experiment, usable, without_repetition
+from .points import LoggedPoints
 from .values import as_tags, legal, metric
 
 if TYPE_CHECKING:
@@ -217,70 +218,6 @@ class RunWriter:
         mlflow_id = self.runs.pop(run_id)
         self._client.delete_run(mlflow_id)
         self._points.end(mlflow_id)
-
-
-class LoggedPoints:
-    """Remembers which points of the running trials MLflow has, and logs only new ones.
-
-    A later attempt at a trial mostly repeats the points of the attempt before it, and the points
-    scraped from an executed notebook mostly repeat those reported while it ran.
-    """
-
-    def __init__(self, client: MlflowClient) -> None:
-        self._client = client
-        #: Of each run: name, step and text of the value of each point, the newest last.
-        self._logged: dict[str, dict[tuple[str, int, str], None]] = {}
-
-    def begin(self, mlflow_id: str, *, is_new: bool) -> None:
-        """Start with a run: a new one has no points, those of any other are read from MLflow."""
-        self._logged[mlflow_id] = {} if is_new else self._stored(mlflow_id)
-
-    def log(self, mlflow_id: str, points: Sequence[TimedPoint]) -> None:
-        """Log those points of a run that MLflow does not have yet."""
-        if mlflow_id not in self._logged:
-            self.begin(mlflow_id, is_new=False)
-        logged = self._logged[mlflow_id]
-        new = [p for p in points if (legal(p[0]), p[1], repr(p[2])) not in logged]
-        metrics = [metric(name, value, step, at_ms) for name, step, value, at_ms in new]
-        if metrics:
-            self._client.log_batch(mlflow_id, metrics=[m for m in metrics if m])
-        logged.update(((legal(name), step, repr(value)), None) for name, step, value, _ in new)
-
-    def has_others(self, mlflow_id: str, series: Series, *, final: Mapping[str, float]) -> bool:
-        """Whether MLflow has points of these series that are not in them.
-
-        Args:
-            final: values that may stand beside a series, as its end.
-        """
-        if mlflow_id not in self._logged:
-            self.begin(mlflow_id, is_new=False)
-        known = {
-            legal(name): {(step, repr(float(it))) for step, it in series[name]} for name in series
-        }
-        ends = {(legal(name), repr(value)) for name, value in final.items()}
-        return any(
-            name in known and (step, text) not in known[name] and (name, text) not in ends
-            for name, step, text in self._logged[mlflow_id]
-        )
-
-    def newest(self, mlflow_id: str, name: str) -> tuple[int, float | None]:
-        """The last step of a series, and the newest value at it; 0 and None without points."""
-        points = [point for point in self._logged[mlflow_id] if point[0] == legal(name)]
-        if not points:
-            return 0, None
-        _, step, text = max(reversed(points), key=lambda point: point[1])
-        return step, float(text)
-
-    def end(self, mlflow_id: str) -> None:
-        """Forget the points of a run that has ended."""
-        self._logged.pop(mlflow_id, None)
-
-    def _stored(self, mlflow_id: str) -> dict[tuple[str, int, str], None]:
-        names = self._client.get_run(mlflow_id).data.metrics
-        points = [it for n in names for it in self._client.get_metric_history(mlflow_id, n)]
-        points.sort(key=lambda it: it.timestamp, reverse=True)
-        newest_first = dict.fromkeys((it.key, it.step, repr(it.value)) for it in points)
-        return dict.fromkeys(reversed(newest_first))
 
 
 def _as_params(described: Mapping[str, str]) -> list[Param]:

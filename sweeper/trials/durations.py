@@ -22,14 +22,16 @@ def seconds_left(
 
     Args:
         records: the trials of the study.
-        running: so many as do not wait for a place are expected to run at once.
+        running: so many as neither wait for a place nor are frozen are expected to run at once.
         to_start: how many trials have not begun.
     """
     took_s = [r.duration_s for r in records if r.is_final and r.state is not TrialState.FAILED]
     if not took_s:
         return None
     each_s = math.fsum(took_s) / len(took_s)
-    left_s = [max(each_s - trial.elapsed_s, _OVERDUE * each_s) for trial in running]
-    at_once = max(1, sum(not trial.waits_for for trial in running))
+    left_s = [
+        max(each_s - trial.elapsed_s, _OVERDUE * each_s) for trial in running if not trial.is_frozen
+    ]
+    at_once = max(1, sum(not (trial.waits_for or trial.is_frozen) for trial in running))
     together_s = (math.fsum(left_s) + to_start * each_s) / at_once
     return max(together_s, max(left_s, default=0.0))

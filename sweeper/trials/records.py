@@ -28,10 +28,16 @@ class TrialState(StrEnum):
     """The state of a trial, the same in its notebook, in the study and in MLflow."""
 
     RUNNING = "running"
+    FROZEN = "frozen"  # it stands still, and goes on if it may still win
     COMPLETED = "completed"
     PRUNED = "pruned"
     FAILED = "failed"
     STOPPED = "stopped"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no kernel of the trial is alive."""
+        return self not in (TrialState.RUNNING, TrialState.FROZEN)
 
 
 class Reason(StrEnum):
@@ -239,7 +245,7 @@ class TrialRecord:
         """
         if self.state is TrialState.STOPPED:
             return self.reason is Reason.BY_HAND
-        return self.state is not TrialState.RUNNING
+        return self.state.has_ended
 
     @property
     def run_id(self) -> str:

@@ -32,6 +32,7 @@ class Progress:
             when the kernel runs on another machine.
         host: the machine where it runs; empty for that of the sweep.
         waits_for: what it waits for before it begins: a place on its machine; empty if it does not.
+        is_frozen: whether it stands still.
     """
 
     run_id: str
@@ -45,6 +46,7 @@ class Progress:
     memory_bytes: int | None
     host: str = ""
     waits_for: str = ""
+    is_frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +70,9 @@ class Snapshot:
 
 
 def count_by_state(records: Iterable[TrialRecord]) -> dict[str, int]:
-    """Count the trials in each state; `running` is listed only where some run."""
+    """Count the trials in each state; `running` and `frozen` only where there are any."""
     counts = Counter(record.state for record in records)
-    ended = {str(s): counts[s] for s in TrialState if s is not TrialState.RUNNING}
-    running = {"running": counts[TrialState.RUNNING]} if counts[TrialState.RUNNING] else {}
-    return {**ended, **running}
+    return {str(s): counts[s] for s in TrialState if s.has_ended or counts[s]}
 
 
 def without_effect(records: Iterable[TrialRecord]) -> list[str]:
@@ -90,7 +90,7 @@ def without_effect(records: Iterable[TrialRecord]) -> list[str]:
 
 def left_to_begin(records: Iterable[TrialRecord], *, trials: int) -> int:
     """How many of so many trials have not begun."""
-    begun = sum(record.is_final or record.state is TrialState.RUNNING for record in records)
+    begun = sum(record.is_final or not record.state.has_ended for record in records)
     return max(0, trials - begun)
 
 

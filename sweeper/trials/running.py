@@ -31,6 +31,9 @@ class RunningTrial:
             one, as far as was known.
         reports: the number of points that the notebook has reported, neither printed nor displayed.
         host: the machine where it runs, for people; empty for that of the sweep.
+        has_room: whether its machine would carry another trial beside it while it is frozen.
+        make_room: called again and again while the trial waits for its place.
+        at_rest: is set when the trial has been frozen or has ended, so that its slot is free.
     """
 
     def __init__(
@@ -53,14 +56,19 @@ class RunningTrial:
         self.metrics: dict[str, float] = {}
         self.reports = 0
         self.host = ""
+        self.has_room: Callable[[], bool] = lambda: True
+        self.make_room: Callable[[], object] = lambda: None
+        self.at_rest = threading.Event()
         self._on_stop: Callable[[], object] | None = None
+        self._stand_still: Callable[[bool], bool] | None = None
+        self._is_frozen = False
         self._waited_s = 0.0
         self._waits_since_s: float | None = None
         self._other: RunningTrial | None = None
 
     @property
     def waited_s(self) -> float:
-        """How long the trial has waited for a device; this does not count as its running time."""
+        """How long it has waited for a device or been frozen, which is not its running time."""
         now_s = time.monotonic()
         waits_s = now_s - (self._waits_since_s or now_s)
         return self._waited_s + waits_s + (self._other.waited_s if self._other else 0.0)
@@ -80,13 +88,60 @@ class RunningTrial:
         if limit_s is None:
             yield
             return
-        timer = threading.Timer(limit_s, self.stop, args=[StopReason.TIME_LIMIT])
-        timer.daemon = True
-        timer.start()
+        before_s = self.waited_s
+        ends_s, has_ended = time.monotonic() + limit_s, threading.Event()
+
+        def watch() -> None:
+            left_s = limit_s
+            while left_s > 0:
+                if has_ended.wait(left_s):
+                    return
+                left_s = ends_s + self.waited_s - before_s - time.monotonic()
+            self.stop(StopReason.TIME_LIMIT)
+
+        threading.Thread(target=watch, name="time limit", daemon=True).start()
         try:
             yield
         finally:
-            timer.cancel()
+            has_ended.set()
+
+    def on_freeze(self, stand_still: Callable[[bool], bool] | None) -> None:
+        """Have the trial frozen and thawed by `stand_still`, while it has a kernel.
+
+        Args:
+            stand_still: called with whether the kernel is to stand still; it returns whether that
+                was possible. None where there is no kernel any more.
+        """
+        with self._lock:
+            self._stand_still = stand_still
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether its kernel stands still."""
+        return self._is_frozen
+
+    def freeze(self) -> bool:
+        """Have the kernel stand still, so that the slot is free; False where that is impossible."""
+        has_room = self.has_room()
+        with self._lock:
+            if self._stop_reason is not None or self._is_frozen or self._stand_still is None:
+                return self._is_frozen
+            self._is_frozen = has_room  # first, as the notebook is written at once
+            if not (has_room and self._stand_still(True)):
+                self._is_frozen = False
+                return False
+            self._waits_since_s = time.monotonic()
+            self.at_rest.set()
+            return True
+
+    def thaw(self) -> None:
+        """Have a frozen trial go on; nothing happens to one that runs."""
+        with self._lock:
+            if self._is_frozen and self._stand_still is not None:
+                self.at_rest.clear()
+                self._is_frozen = False
+                self._waited_s, self._waits_since_s = self.waited_s, None
+                self._stand_still(False)
 
     @contextmanager
     def passed_on(self, other: RunningTrial) -> Iterator[None]:
@@ -133,11 +188,15 @@ class RunningTrial:
         return self._stop_reason
 
     def stop(self, reason: StopReason, message: str = "") -> None:
-        """Ask the trial to stop; the first reason counts, later calls do nothing."""
+        """Ask the trial to stop; the first reason counts, later calls do nothing.
+
+        A frozen trial goes on to its end.
+        """
         with self._lock:
             if self._stop_reason is not None:
                 return
             self._stop_reason, self.message = reason, message
+            self.thaw()
             callback = self._on_stop
         if callback is not None:
             callback()

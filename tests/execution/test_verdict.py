@@ -22,7 +22,7 @@ LOST_WORKER = "In [4]: RuntimeError: DataLoader worker (pid 7) is killed by sign
 
 
 def judged(result: KernelResult, *, was_short: bool = False) -> TrialOutcome:
-    file = ExecutedNotebook(new_notebook(), trial_spec(), started_at="")
+    file = ExecutedNotebook(new_notebook(), trial_spec())
     return judge(file, result, RunningTrial(), SETTINGS, was_short=was_short)
 
 
@@ -74,7 +74,7 @@ def test_a_loader_that_lacked_shared_memory_is_known_by_the_exception_before_the
     lost = "RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly"
     raised = new_output("error", ename="RuntimeError", evalue="", traceback=[before, lost])
     node = new_notebook(cells=[new_code_cell(outputs=[raised])])
-    file = ExecutedNotebook(node, trial_spec(), started_at="")
+    file = ExecutedNotebook(node, trial_spec())
     result = KernelResult(ending=Ending.CELL_FAILED, error=f"In [4]: {lost}")
     assert judge(file, result, RunningTrial(), SETTINGS).reason is Reason.OUT_OF_HOST_MEMORY
 
@@ -90,7 +90,7 @@ def test_a_loader_that_lacked_shared_memory_is_known_by_the_exception_before_the
 def test_a_notebook_that_ends_without_a_finite_score_has_failed(
     report: dict[str, float], reason: str, message: str
 ) -> None:
-    file = ExecutedNotebook(new_notebook(), trial_spec(), started_at="")
+    file = ExecutedNotebook(new_notebook(), trial_spec())
     file.record(Point(metrics=report, step=0))
     outcome = judge(file, KernelResult(ending=Ending.FINISHED), RunningTrial(), SETTINGS)
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason(reason))
@@ -113,6 +113,6 @@ def test_the_remedy_for_a_missing_score_is_one_of_the_kernels_language(
     language: str, words: str
 ) -> None:
     node = new_notebook(metadata={"language_info": {"name": language}})
-    file = ExecutedNotebook(node, trial_spec(), started_at="")
+    file = ExecutedNotebook(node, trial_spec())
     outcome = judge(file, KernelResult(ending=Ending.FINISHED), RunningTrial(), SETTINGS)
     assert outcome.message.endswith(words)

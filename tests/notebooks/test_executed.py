@@ -40,7 +40,7 @@ def begin(tmp_path: Path, make_spec: MakeSpec) -> Callable[..., ExecutedNotebook
     def begin(*, papermill: Any = None, **stated: Any) -> ExecutedNotebook:
         node = ResearchNotebook(path).fresh_copy()
         node.metadata["papermill"] = papermill or {}
-        return ExecutedNotebook(node, make_spec(**stated), started_at="2030-01-01T00:00:00+00:00")
+        return ExecutedNotebook(node, make_spec(**stated))
 
     return begin
 

@@ -279,7 +279,7 @@ def test_scores_read_again_from_disk_are_the_same_to_the_last_bit(
     tmp_path: Any, make_spec: Callable[..., TrialSpec]
 ) -> None:
     research = ResearchNotebook(write_notebook(tmp_path / "n.ipynb"))
-    file = ExecutedNotebook(research.fresh_copy(), make_spec(), started_at="now")
+    file = ExecutedNotebook(research.fresh_copy(), make_spec())
     for step, value in enumerate(AWKWARD):
         file.record(Point(step=step, metrics={"acc": value}))
         file.record(Point(step=None, metrics={f"final{step}": value}))

@@ -151,7 +151,7 @@ def test_a_trial_whose_end_is_only_in_its_notebook_has_failed_only_if_it_was_alo
     record = opened.ask()
     study_id, notebook = opened.study.study_id, record.notebook
     spec = trial_spec(record.number, study_id=study_id, notebook=notebook)
-    file = ExecutedNotebook(nbformat.v4.new_notebook(), spec, started_at="")
+    file = ExecutedNotebook(nbformat.v4.new_notebook(), spec)
     file.finish(replace(too_large(), is_infeasible=is_infeasible))
     record.notebook.parent.mkdir()
     file.write()

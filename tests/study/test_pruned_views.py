@@ -10,6 +10,7 @@ from opened_studies import completed
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeper.study.samplers.views import with_pruned
+from sweeper.study.trial_codec import RECORD
 from sweeper.trials import Reason, TrialOutcome
 from sweeper.trials import TrialState as State
 
@@ -50,8 +51,18 @@ def test_a_pruned_trial_counts_with_what_the_completed_ones_predict() -> None:
     assert seen(*CURVES, pruned(0.25))[-1] == pytest.approx(0.5)
 
 
-def test_with_too_few_curves_it_counts_with_its_last_value() -> None:
-    assert seen(*CURVES[:3], pruned(0.15))[-1] == 0.15
+def test_with_too_few_curves_it_counts_with_its_place_among_all_curves() -> None:
+    low, high = seen(*CURVES[:3], pruned(0.05), pruned(0.15))[-2:]
+    assert low is not None
+    assert high is not None
+    assert 0.05 <= low < high <= 0.4
+
+
+def test_a_frozen_trial_counts_as_a_pruned_one_and_one_that_runs_does_not() -> None:
+    frozen, running = trial(TrialState.RUNNING, 0.25), trial(TrialState.RUNNING, 0.25)
+    frozen.user_attrs = {RECORD: {"state": "frozen"}}
+    assert seen(*CURVES, frozen)[-1] == pytest.approx(0.5)
+    assert seen(*CURVES, running) == [one.value for one in CURVES]
 
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
@@ -113,7 +124,8 @@ def test_the_process_goes_on_after_a_trial_that_was_pruned_and_one_that_did_not_
     asked = []
     for number in range(9):
         record = opened.ask()
-        opened.study.report(record.number, 0, 0.2, optuna.pruners.NopPruner())
+        reported = (0.1, 0.3, 0.2, 0.2)[number % 4]
+        opened.study.report(record.number, 0, reported, optuna.pruners.NopPruner())
         opened.study.tell(record.number, outcomes[number % 4])
         asked.append(record.params["x"])
     assert len({*asked}) == 9

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from sweeper.notebook_api.messages import Point, PointSource, StopReason
 from sweeper.trials import RunningTrial
@@ -81,3 +82,55 @@ def test_only_one_of_many_simultaneous_stops_is_delivered() -> None:
     for thread in threads:
         thread.join()
     assert calls == [1]
+
+
+def test_a_frozen_trial_is_idle_until_it_goes_on_or_is_stopped() -> None:
+    running = RunningTrial()
+    calls: list[object] = []
+
+    def stand_still(is_frozen: bool) -> bool:
+        calls.append(is_frozen)
+        return True
+
+    running.on_freeze(stand_still)
+    running.on_stop(lambda: calls.append("stop"))
+
+    def state() -> tuple[bool, bool]:
+        return running.is_frozen, running.at_rest.is_set()
+
+    assert running.freeze()
+    assert state() == (True, True)
+    time.sleep(0.05)
+    running.thaw()
+    assert state() == (False, False)
+    waited_s = running.waited_s
+    assert 0.05 <= waited_s < 5.0
+    time.sleep(0.01)
+    assert running.waited_s == waited_s
+    assert running.freeze()
+    running.stop(StopReason.INTERRUPTED)
+    assert calls == [True, False, True, False, "stop"]
+    assert not running.freeze(), "a trial that is to end does not stand still"
+
+
+def test_a_trial_without_kernel_or_without_room_is_not_frozen() -> None:
+    running = RunningTrial()
+    assert not running.freeze()
+    running.on_freeze(lambda _: True)
+    running.has_room = lambda: False
+    assert not running.freeze() and not running.is_frozen
+    running.on_freeze(lambda _: False)
+    running.has_room = lambda: True
+    assert not running.freeze() and not running.at_rest.is_set()
+
+
+def test_the_time_limit_stands_still_with_a_frozen_trial() -> None:
+    running = RunningTrial()
+    running.on_freeze(lambda _: True)
+    with running.limited(0.2):
+        running.freeze()
+        time.sleep(0.4)
+        assert running.stop_reason is None
+        running.thaw()
+        time.sleep(0.4)
+    assert running.stop_reason is StopReason.TIME_LIMIT

@@ -187,6 +187,7 @@ class SweepClient(PapermillNotebookClient):
             self.kernel,
             self.running,
             grace_s=self.request.grace_s,
+            write=self.request.write,
             reports=self._report_socket,
             loop=self.loop,
         ):

@@ -1,9 +1,10 @@
-"""End a running notebook step by step, from a polite request to SIGKILL."""
+"""End a running notebook step by step, from a polite request to SIGKILL; or have it stand still."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 from nbclient.util import ensure_async
@@ -26,10 +27,11 @@ _SWEEP_END_S = 3.0
 
 
 class NotebookStopper:
-    """Ends the notebook that runs in a kernel when its trial is stopped.
+    """Ends the notebook that runs in a kernel when its trial is stopped, or has it stand still.
 
     Args:
         grace_s: from the stop to the kernel's end, for a notebook that asks whether to stop.
+        write: brings the notebook's file up to date.
         loop: on which the kernel's messages are read.
     """
 
@@ -39,6 +41,7 @@ class NotebookStopper:
         running: RunningTrial,
         *,
         grace_s: float,
+        write: Callable[[], None],
         reports: ReportSocket | None,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -46,24 +49,35 @@ class NotebookStopper:
         self._running = running
         self._time_s = grace_s - _SWEEP_END_S
         self._reports = reports
+        self._write = write
         self._loop = loop
         self._task: asyncio.Task[None] | None = None
 
     def __enter__(self) -> NotebookStopper:
         """Wait for a stop from now on; one that came before counts, too."""
         self._running.on_stop(self._start_from_any_thread)
+        self._running.on_freeze(self._stand_still)
         return self
 
     def __exit__(self, *_: Any) -> None:
+        self._running.on_freeze(None)
         self._running.on_stop(None)
         if self._task is not None:
             self._task.cancel()
             self._loop.run_until_complete(asyncio.wait({self._task}))
 
+    def _stand_still(self, is_frozen: bool) -> bool:
+        is_done = self._kernel.stand_still(is_frozen)
+        self._soon(self._write)
+        return is_done
+
     def _start_from_any_thread(self) -> None:
+        self._soon(self._start)
+
+    def _soon(self, call: Callable[[], None]) -> None:
         # A stop may arrive just after the trial's end, when its thread has closed the loop.
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._start)
+            self._loop.call_soon_threadsafe(call)
 
     def _start(self) -> None:
         if self._task is None:

@@ -317,7 +317,7 @@
     if (what === "open" || what === "table") return;
     if (what === "all") {
       arrange();
-      const ended = sweeper.data.all.filter((t) => t.state !== "running").length;
+      const ended = sweeper.data.all.filter((t) => !["running", "frozen"].includes(t.state)).length;
       if (ended !== n_curves) sweeper.load("curves.js");
       n_curves = ended;
     }

@@ -55,7 +55,7 @@
 
   const none = (run_id) => {
     const trial = sweeper.trial(run_id);
-    const why = trial?.state === "running" ? "is running" : "has no rendered notebook; export renders it";
+    const why = ["running", "frozen"].includes(trial?.state) ? `is ${trial.state}` : "has no rendered notebook; export renders it";
     return `<p class="none">${run_id} ${why}</p>`;
   };
 

@@ -12,10 +12,9 @@ from typing import Any
 
 import optuna
 from optuna.storages import InMemoryStorage
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from ..pruners.predictive import PredictivePruner
+from ..pruners import PredictivePruner, curves_of
 from ..trial_codec import RECORD
 
 #: The attribute of a trial with what its sampler has noted about the study.
@@ -169,36 +168,31 @@ def _is_infeasible(trial: FrozenTrial) -> bool:
 
 
 def with_pruned(study: optuna.Study) -> optuna.Study:
-    """A study of one objective whose pruned trials have completed, with the value to be expected.
+    """A study of one objective whose pruned and frozen trials have the value to be expected.
 
-    It is what the curves of the completed trials predict from the pruned one's last step, or its
-    last value where too few of them have that step. It is never better than the best completed
-    trial's, and never worse than the worst one's: how bad a trial was that hardly began would
-    otherwise hide what the others have in common. Without it, a study whose pruner ends most trials
-    would never have enough for a model, and the model would not know where the bad ones are.
+    It is what the curves of the completed trials predict from the trial's last step, or where too
+    few of them have that step, what its place among all curves lets expect. It is never better than
+    the best completed trial's, and never worse than the worst one's: how bad a trial was that
+    hardly began would otherwise hide what the others have in common. Without it, a study whose
+    pruner ends most trials would never have enough for a model, and the model would not know where
+    the bad ones are.
     """
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if not completed or len(study.directions) > 1:
         return study
     values = [float(trial.value or 0.0) for trial in completed]
-    curves = PredictivePruner()
+    curves, pruner = curves_of(study), PredictivePruner()
     expected: dict[int, FrozenTrial] = {}
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.PRUNED,)):
-        value = _expected_value(curves, study, trial)
-        if value is not None:
-            seen = expected[trial.number] = copy.copy(trial)
-            seen.state = TrialState.COMPLETE
-            seen.value = min(max(value, min(values)), max(values))
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.PRUNED, TrialState.RUNNING)):
+        is_frozen = trial.user_attrs.get(RECORD, {}).get("state") == "frozen"
+        if trial.last_step is None or not (is_frozen or trial.state is TrialState.PRUNED):
+            continue
+        prediction = pruner.prediction(study, trial) or pruner.outlook(curves, trial.number)
+        value = -curves.sign * math.inf if prediction is None else prediction.likely
+        if not math.isfinite(trial.intermediate_values[trial.last_step]):  # diverged
+            value = -curves.sign * math.inf
+        seen = expected[trial.number] = copy.copy(trial)
+        seen.state = TrialState.COMPLETE
+        seen.value = min(max(value, min(values)), max(values))
     view = StorageView(study._storage, lambda all_: [expected.get(it.number, it) for it in all_])
     return view.study(study)
-
-
-def _expected_value(curves: PredictivePruner, study: optuna.Study, trial: FrozenTrial) -> Any:
-    """The value that a pruned trial would have had; None where it has reported none."""
-    if trial.last_step is None:
-        return None
-    last = trial.intermediate_values[trial.last_step]
-    if not math.isfinite(last):  # diverged
-        return math.inf if study.direction is StudyDirection.MINIMIZE else -math.inf
-    prediction = curves.prediction(study, trial)
-    return last if prediction is None else prediction.likely

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from ...errors import StorageAwayError, first_line
 from ...execution.capacity import memory_of
-from ...notebook_api.messages import Point
+from ...notebook_api.messages import Point, StopReason
 from ...notebooks.executed import mark_ended
 from ...notebooks.metadata import read_metadata
 from ...settings import Settings
+from ...study.pruners import PredictivePruner, make_pruner
 from ...study.samplers import SamplerFactory
 from ...study.study import Study
 from ...trials import (
@@ -42,6 +43,7 @@ from ...trials import (
 )
 from ..stop_switch import StopSwitch
 from .checkpoint_cleaner import CheckpointCleaner
+from .freezing import Freezer
 from .shortages import Shortages
 from .stop_rules import StopRules
 from .trial_log import TrialLog
@@ -64,6 +66,7 @@ class TrialScheduler:
     Args:
         log: where MLflow gets the trials from.
         jobs: how many trials run at once now; a cluster may grow.
+        freezes: whether trials can stand still and give their slot to others.
 
     Attributes:
         broken: what ended the sweep, where its storage or its sampler failed.
@@ -83,6 +86,7 @@ class TrialScheduler:
         stop_switch: StopSwitch,
         events: Events,
         jobs: Callable[[], int],
+        freezes: bool = False,
     ) -> None:
         self._settings, self._inputs = settings, inputs
         self._samplers = samplers
@@ -98,7 +102,20 @@ class TrialScheduler:
         self._records = {record.number: record for record in study.records()}
         self._shortages = Shortages(self._records.values())
         self._best: Sequence[TrialRecord] | None = None
-        self._rules = StopRules(study, settings)
+        pruner = make_pruner(settings)
+        self._freezer = None
+        if freezes and isinstance(pruner, PredictivePruner):
+            self._freezer = Freezer(
+                study,
+                pruner,
+                next(iter(settings.objective)),
+                running=stop_switch.running_trials,
+                note=self._note_state,
+                to_begin=self._to_begin,
+            )
+        self._rules = StopRules(study, settings, self._freezer)
+        self._given: dict[int, TrialSpec] = {}
+        self._has_begun_all = False
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="proposals")
         self._jobs = jobs
         self._has_trial_ended = threading.Event()
@@ -107,26 +124,40 @@ class TrialScheduler:
         self.stopped_by: str | None = None
 
     def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
-        """The next trial; None when the study has enough, or the sweep is being stopped.
+        """The next trial, or a frozen one that goes on; None when there are no more.
 
-        Where the order of trials is fixed, it may wait for the end of a trial that runs.
+        It may wait for the end of a trial that runs: where the order of trials is fixed, or where
+        that end decides which frozen trial may still win.
         """
         with self._asking:
-            if self._stop_switch.closed_by is not None:
-                self.stopped_by = self._stop_switch.closed_by
-                return None
-            try:
-                record = self._study.ask(self._samplers, self._notebook_of, self._wait_for_end)
-            except Exception as error:  # noqa: BLE001  whatever it is, running trials are ended first
-                self.lose(error)
-                return None
-            if record is None:
-                self.stopped_by = self._stop_switch.closed_by
-                return None
+            record = None
+            while record is None:
+                if self._stop_switch.closed_by is not None:
+                    self.stopped_by = self._stop_switch.closed_by
+                    self._stop_frozen()
+                    return None
+                try:
+                    if (thawed := self._thawed()) is not None:
+                        return thawed
+                    record = self._study.ask(self._samplers, self._notebook_of, self._wait_for_end)
+                    self._has_begun_all = record is None
+                    if record is None and (thawed := self._thawed()) is not None:
+                        return thawed
+                except Exception as error:  # noqa: BLE001  whatever it is, running trials are ended first
+                    self.lose(error)
+                    return None
+                if record is None:
+                    if self._freezer is None or not self._freezer.frozen:
+                        self.stopped_by = self._stop_switch.closed_by
+                        return None
+                    self._wait_for_end()  # it decides which frozen trial may still win
             self._records[record.number] = record
             running = RunningTrial(trials_left=self._trials_left())
             running.subscribe(partial(self._on_point, record, running))
+            if self._freezer is not None:
+                running.make_room = self._freezer.make_room
             self._stop_switch.enter(record.number, running)
+            spec = self._given[record.number] = self._spec(record)
         # One slot alone has its proposal made when the last trial is known: what a trial tries then
         # depends on nothing but the study, and not on when things happen.
         if self._jobs() > 1:
@@ -134,7 +165,25 @@ class TrialScheduler:
             self._ahead.submit(self._study.prepare, self._samplers)
         self._log.started(record)
         self._events.announce(Event.TRIAL_STARTED, record)
-        return self._spec(record), running
+        return spec, running
+
+    def _thawed(self) -> tuple[TrialSpec, RunningTrial] | None:
+        """A frozen trial that goes on in a free slot; None where a new one is worth more."""
+        if self._freezer is None:
+            return None
+        number = self._freezer.end() if self._has_begun_all else self._freezer.thaw()
+        if number is None:
+            return None
+        return self._given[number], self._stop_switch.running_trials()[number]
+
+    def _stop_frozen(self) -> None:
+        """Stop what is frozen: it comes first in the next sweep."""
+        for trial in {} if self._freezer is None else self._freezer.frozen.values():
+            trial.stop(StopReason.INTERRUPTED)
+
+    def _note_state(self, number: int, state: TrialState) -> None:
+        self._records[number] = self._study.note_state(number, state)
+        self._has_trial_ended.set()
 
     def _wait_for_end(self) -> bool:
         """Wait until a trial has ended, or a moment; whether more trials may start."""
@@ -171,6 +220,7 @@ class TrialScheduler:
     def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
         """Record how a trial ended: in the study, in MLflow, for the observer."""
         self._stop_switch.leave(spec.number)
+        self._given.pop(spec.number, None)
         self._rules.forget(spec.number)
         with self._lock:
             if outcome.reason is Reason.WORKER_LOST:
@@ -259,11 +309,15 @@ class TrialScheduler:
 
     def _trials_left(self) -> int:
         """How many trials have not begun when each free slot has taken one, as far as is known."""
-        left = left_to_begin(self._records.values(), trials=self._settings.study.trials)
-        free = (
-            self._jobs() - len(self._stop_switch.running_trials()) - 1
-        )  # of the trial that begins
-        return max(0, left - free)
+        at_work = sum(not it.is_frozen for it in self._stop_switch.running_trials().values())
+        free = self._jobs() - at_work - 1  # of the trial that begins
+        return max(0, self._to_begin() - free)
+
+    def _to_begin(self) -> int:
+        if self._has_begun_all:  # a grid may have fewer than are planned
+            return 0
+        records = dict(self._records).values()  # a copy: other slots add to it
+        return left_to_begin(records, trials=self._settings.study.trials)
 
     def _spec(self, record: TrialRecord) -> TrialSpec:
         return TrialSpec(
@@ -321,4 +375,5 @@ def _progress(record: TrialRecord, running: RunningTrial) -> Progress:
         memory_bytes=None if running.pid is None else memory_of(running.pid),
         host=running.host,
         waits_for=running.waits_for,
+        is_frozen=running.is_frozen,
     )

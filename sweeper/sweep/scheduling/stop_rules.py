@@ -13,6 +13,7 @@ from ...settings import Settings
 from ...study.pruners import make_pruner
 from ...study.study import Study
 from ...trials import RunningTrial, run_id_of
+from .freezing import Freezer
 
 _log = logging.getLogger(__name__)
 
@@ -45,12 +46,15 @@ class StopRules:
     """Stops running trials by the rules of the study: no message waits for it.
 
     A rule that fails is logged once, and the trial goes on.
+
+    Args:
+        freezer: judges in place of the study's pruner; None where no trial can be frozen.
     """
 
-    def __init__(self, study: Study, settings: Settings) -> None:
+    def __init__(self, study: Study, settings: Settings, freezer: Freezer | None = None) -> None:
         self._rules: list[StopRule] = []
         if settings.study.pruner.name != "none":
-            self._rules.append(Pruned(study, settings))
+            self._rules.append(freezer or Pruned(study, settings))
         self._lock = threading.Lock()
         self._running: set[int] = set()
         self._has_failed = False

@@ -18,7 +18,7 @@ from ...settings import Settings
 from ...study.study import Study
 from ...study_folder.snapshots import read_environment
 from ...tracking import Tracker, run_params
-from ...trials import KernelUse, StudyPaths, TrialOutcome, TrialRecord, TrialState
+from ...trials import KernelUse, StudyPaths, TrialOutcome, TrialRecord
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class TrialLog:
 
     def _lacking(self) -> list[TrialRecord]:
         """The trials that have ended, and whose ends MLflow does not have."""
-        ended = (it for it in self._study.records() if it.state is not TrialState.RUNNING)
+        ended = (it for it in self._study.records() if it.state.has_ended)
         return [record for record in ended if not self._tracker.has_end_of(record)]
 
     def _described(self, record: TrialRecord) -> Mapping[str, str]:

@@ -1,0 +1,103 @@
+"""A kernel that stands still and goes on ends as one that never stopped."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+
+from sweeper.execution.local import LocalExecutor
+from sweeper.execution.places import Places
+from sweeper.execution.workload import Workload
+from sweeper.notebooks.metadata import read_metadata
+from sweeper.notebooks.research import ResearchNotebook
+from sweeper.settings import Settings
+from sweeper.testing import trial_spec, write_notebook
+from sweeper.testing.executor_contract import ListedTrials
+from sweeper.trials import RunningTrial, StudyPaths, TrialOutcome, TrialSpec
+
+pytestmark = pytest.mark.kernel
+
+#: It uses what may mind that the clock goes on: workers of a DataLoader, a thread, a connection
+#: that is open on both ends, a progress bar, a generator.
+TRAIN = """
+import queue, socket, subprocess, sys, threading
+import numpy as np, sweeper, torch
+from tqdm import tqdm
+torch.manual_seed(seed)
+loader = sweeper.seeded_loader(
+    torch.utils.data.TensorDataset(torch.randn(64, 4)), batch_size=8, shuffle=True, num_workers=2,
+    seed=seed)
+net, inbox, (here, there) = torch.nn.Linear(4, 1), queue.Queue(), socket.socketpair()
+threading.Thread(target=lambda: [inbox.put(there.recv(8)) for _ in range(6)], daemon=True).start()
+echo = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+for epoch in tqdm(range(6), file=sys.stderr, bar_format="{n}"):
+    for (batch,) in loader:
+        loss = net(batch).square().mean() + net.bias.square().sum()
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+    here.send(str(epoch).encode())
+    print(inbox.get(), loss.item().hex(), np.random.default_rng(epoch).random())
+    print(epoch, file=echo.stdin, flush=True)
+    sweeper.report(epoch, val=loss.item() + int(echo.stdout.readline()))
+"""
+
+
+class FrozenOnce(ListedTrials):
+    """Freezes trial 0 at a step, and has it go on when trial 1 has ended in its slot."""
+
+    def __init__(self, specs: list[TrialSpec]) -> None:
+        super().__init__(specs, on_point=self._freeze)
+        self.first: tuple[TrialSpec, RunningTrial] | None = None
+        self.frozen_metadata: dict[str, object] = {}
+
+    def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
+        if (trial := super().next_trial()) is None and 0 not in self.outcomes:
+            assert self.first is not None
+            (spec, running) = trial = self.first
+            assert _is_still(running.pid)
+            self.frozen_metadata = dict(read_metadata(spec.notebook) or {})
+            running.thaw()
+        self.first = self.first or trial
+        return trial
+
+    def _freeze(self, spec: TrialSpec, running: RunningTrial) -> None:
+        if spec.number == 0 and running.step == 3 and 1 not in self.outcomes:
+            assert running.freeze()
+
+
+def _is_still(pid: int | None) -> bool:
+    """Whether a kernel and all that it has started stand still."""
+    kernel = psutil.Process(pid)
+    return {one.status() for one in (kernel, *kernel.children(recursive=True))} == {"stopped"}
+
+
+def _printed(spec: TrialSpec) -> str:
+    outputs = nbformat.read(spec.notebook, 4).cells[-1].outputs
+    return "".join(it.text for it in outputs if it.get("name") == "stdout")
+
+
+def test_a_trial_that_stood_still_ends_with_the_same_bits(tmp_path: Path) -> None:
+    notebook = write_notebook(tmp_path / "nb.ipynb", TRAIN, parameters="seed = 1")
+    settings = {"objective": {"val": "minimize"}, "space": {"x": [1, 2]}, "kernels": "cold"}
+    workload = Workload(
+        notebook=ResearchNotebook(notebook),
+        settings=Settings.from_mapping(settings),
+        kernel_name="python3",
+        cwd=tmp_path,
+        paths=StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="frozen"),
+    )
+    specs = [trial_spec(n, seed=7, notebook=tmp_path / f"{n:04d}.ipynb") for n in range(2)]
+    source, began_s = FrozenOnce(specs), time.monotonic()
+    LocalExecutor(workload, places=Places(), jobs=1).run(source)
+    took_s = time.monotonic() - began_s
+    first, second = (replace(source.outcomes[n], kernel=None, environment="") for n in range(2))
+    assert first == replace(second, duration_s=first.duration_s)
+    assert _printed(specs[0]) == _printed(specs[1]) != ""
+    assert source.frozen_metadata["state"] == "frozen"
+    assert first.duration_s + second.duration_s < took_s + 0.5
+    assert isinstance(first, TrialOutcome)
