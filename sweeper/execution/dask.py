@@ -346,7 +346,7 @@ class DaskExecutor:
                     return
                 outcome = member.run_trial(*trial)
                 source.finish_trial(trial[0], outcome)
-                if outcome.reason is Reason.WORKER_LOST:  # it is run again
+                if outcome.reason in (Reason.WORKER_LOST, Reason.CLUSTER_LOST):  # it is run again
                     self._losses += 1
                     self._is_over = False
         finally:
@@ -452,12 +452,7 @@ class Member:
         except (LostError, ValueError) as error:
             _log.info("%s: %s", self.worker.address, error)
             self.lose()
-            return TrialOutcome(
-                state=TrialState.STOPPED,
-                reason=Reason.WORKER_LOST,
-                message=f"the worker on {self.host} that ran the trial is gone",
-                host=self.host,
-            )
+            return self._lost()
         except OSError as error:  # of home
             message = f"{spec.notebook}: {error.strerror or error}"
             return TrialOutcome(state=TrialState.STOPPED, reason=Reason.FILE, message=message)
@@ -468,6 +463,17 @@ class Member:
                 self._ask("forget", {"task": task})
             except (LostError, RefusedError):
                 self.lose()
+
+    def _lost(self) -> TrialOutcome:
+        """That a trial was lost here: with its worker, or only with the scheduler."""
+        reason, what = Reason.WORKER_LOST, f"the worker on {self.host} that ran the trial is gone"
+        try:
+            is_there = self.worker in self.cluster.workers()
+        except LostError:
+            is_there = True
+        if is_there:
+            reason, what = Reason.CLUSTER_LOST, "the Dask scheduler was away while the trial ran"
+        return TrialOutcome(state=TrialState.STOPPED, reason=reason, message=what, host=self.host)
 
     # --- calls ------------------------------------------------------------------------------------
 
