@@ -32,13 +32,7 @@ from .access import log_ahead, open_storage, place_of, refuse_another_file
 from .endings import interrupted, left_open, name_objectives, tell_optuna
 from .insights import param_importances
 from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, begun
-from .pruners import (
-    Outlook,
-    PredictivePruner,
-    Verdict,
-    curves_of,
-    why_pruned,
-)
+from .pruners import Curves, curves_of, why_pruned
 from .samplers import SamplerFactory, as_queued, check_fits
 from .session_lock import locked_storage
 from .storage import MirroredStorage
@@ -320,9 +314,8 @@ class Study:
             lost.
         """
         with self._lock:
-            trial_id = self._trial(number)._trial_id
-            self._study._storage.set_trial_intermediate_value(trial_id, step, value)
-            latest = self._study._storage.get_trial(trial_id)
+            self.note_report(number, step, value)
+            latest = self._trial(number)
             if latest.state.is_finished() or not pruner.prune(self._study, latest):
                 return None
             ends = (trial.last_step for trial in self._trials(OptunaState.COMPLETE))
@@ -330,43 +323,21 @@ class Study:
                 return None
             return why_pruned(pruner, self._study, latest)
 
-    def judge(
-        self,
-        number: int,
-        step: int,
-        value: float,
-        pruner: PredictivePruner,
-        *,
-        frozen: Collection[int],
-        to_begin: int,
-    ) -> tuple[Verdict, str]:
-        """Store a value as `report` does; what becomes of the trial, and why it is to be pruned.
-
-        Args:
-            frozen: the numbers of the trials that stand still.
-            to_begin: how many trials the study has still to begin.
-        """
+    def note_report(self, number: int, step: int, value: float) -> None:
+        """Store a value that a running trial reports."""
         with self._lock:
             trial_id = self._trial(number)._trial_id
             self._study._storage.set_trial_intermediate_value(trial_id, step, value)
-            curves = curves_of(self._study, frozen=frozen)
-            verdict = pruner.judge(curves, number, to_begin=to_begin)
-            if verdict is not Verdict.PRUNE:
-                return verdict, ""
-            trial = self._study._storage.get_trial(trial_id)
-            return verdict, why_pruned(pruner, self._study, trial)
 
-    def to_thaw(
-        self, pruner: PredictivePruner, *, frozen: Collection[int], to_begin: int
-    ) -> int | None:
-        """The frozen trial that goes on now; None for a new one, or where none may win."""
+    def curves(self, *, frozen: Collection[int]) -> Curves:
+        """What the trials have reported; those with the numbers in `frozen` stand still."""
         with self._lock:
-            return pruner.thaw(curves_of(self._study, frozen=frozen), to_begin=to_begin)
+            return curves_of(self._study, frozen=frozen)
 
-    def outlooks(self, pruner: PredictivePruner, *, frozen: Collection[int]) -> list[Outlook]:
-        """What is expected of the frozen trials, the most promising first."""
+    def why_pruned(self, number: int, pruner: BasePruner) -> str:
+        """Why a trial is pruned at its last step."""
         with self._lock:
-            return list(pruner.order(curves_of(self._study, frozen=frozen)))
+            return why_pruned(pruner, self._study, self._trial(number))
 
     def note_state(self, number: int, state: TrialState) -> TrialRecord:
         """Store that a trial is frozen, or runs again."""

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from ...notebook_api.messages import Point, StopReason
-from ...study.pruners import Outlook, PredictivePruner, Verdict, why_given_up
+from ...study.pruners import Curves, Outlook, PredictivePruner, Verdict, why_given_up
 from ...study.study import Study
 from ...trials import RunningTrial, TrialState
 
@@ -49,17 +49,13 @@ class Freezer:
         if value is None or point.step is None or point.step < 0:
             return None
         with self._lock:
-            verdict, message = self._study.judge(
-                number,
-                point.step,
-                value,
-                self._pruner,
-                frozen=self.frozen,
-                to_begin=self._to_begin(),
-            )
+            self._study.note_report(number, point.step, value)
+            verdict = self._pruner.judge(self._curves(), number, to_begin=self._to_begin())
             if verdict is Verdict.FREEZE:
                 self._freeze(number)
-        return (StopReason.PRUNED, message) if verdict is Verdict.PRUNE else None
+        if verdict is Verdict.PRUNE:
+            return StopReason.PRUNED, self._study.why_pruned(number, self._pruner)
+        return None
 
     def _freeze(self, number: int) -> None:
         trial = self._running().get(number)
@@ -73,9 +69,7 @@ class Freezer:
     def thaw(self) -> int | None:
         """Have a frozen trial go on in a free slot; None where that has something better to do."""
         with self._lock:
-            number = self._study.to_thaw(
-                self._pruner, frozen=self.frozen, to_begin=self._to_begin()
-            )
+            number = self._pruner.thaw(self._curves(), to_begin=self._to_begin())
             if number is not None:
                 self._note(number, TrialState.RUNNING)
                 self.frozen[number].thaw()
@@ -85,7 +79,7 @@ class Freezer:
         """Prune the frozen trial that is least likely to win, unless another is just ending."""
         with self._lock:
             is_ending = any(it.stop_reason is not None for it in self._running().values())
-            if not is_ending and (outlooks := self._outlooks()):
+            if not is_ending and (outlooks := self._pruner.order(self._curves())):
                 self._give_up(outlooks[-1])
 
     def end(self) -> int | None:
@@ -93,12 +87,12 @@ class Freezer:
         with self._lock:
             number = self.thaw()
             if number is None and len(self.frozen) == len(self._running()):
-                for outlook in self._outlooks():
+                for outlook in self._pruner.order(self._curves()):
                     self._give_up(outlook)
             return number
 
-    def _outlooks(self) -> list[Outlook]:
-        return self._study.outlooks(self._pruner, frozen=self.frozen)
+    def _curves(self) -> Curves:
+        return self._study.curves(frozen=self.frozen)
 
     def _give_up(self, outlook: Outlook) -> None:
         self.frozen[outlook.number].stop(StopReason.PRUNED, why_given_up(outlook))
