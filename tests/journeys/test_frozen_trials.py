@@ -78,7 +78,8 @@ def test_frozen_trials_of_a_sweep_that_ends_come_first_in_the_next(number: int) 
     arguments = ["-i", "nb.ipynb", "-o", "out/{study}.{run_id}.ipynb", "-p", file]
     Path("step_s").write_text("1.0")
     sweeping = Command(*arguments, "-j", "2")
-    until(lambda: _has_study(name) and counts(name).get("frozen", 0) >= 2)
+    until(lambda: _frozen(name, sweeping) >= 2)
+    assert counts(name)["frozen"] >= 2
     assert "frozen, and may go on: 0" in call("status", name).stdout
     sweeping.send_signal(number)
     sweeping.communicate(timeout=60)
@@ -94,8 +95,9 @@ def test_frozen_trials_of_a_sweep_that_ends_come_first_in_the_next(number: int) 
     assert statuses(again) == ["FINISHED"] * 12
 
 
-def _has_study(name: str) -> bool:
-    return Path(f"out/{name}/study.db").exists() and call("status", name).returncode == 0
+def _frozen(name: str, sweeping: Command) -> int:
+    assert sweeping.poll() is None, sweeping.communicate()[1]
+    return sum('"state": "frozen"' in it.read_text() for it in Path("out").glob(f"{name}.*"))
 
 
 def _metadata(trial: dict[str, Any]) -> dict[str, Any]:
