@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import io
 import logging
 import sys
 import threading
@@ -18,6 +19,12 @@ _log = logging.getLogger(__name__)
 _INTERVAL_S = 1.0
 #: How long the end of a sweep waits for a drawing that has begun.
 _MAX_DRAW_S = 10.0
+#: About what an output of JupyterLab is wide; narrower ones scroll.
+_COLUMNS = 115
+_FORMAT = (
+    "<pre style=\"white-space:pre;line-height:normal;font-family:Menlo,'DejaVu Sans Mono',"
+    "consolas,'Courier New',monospace\">{code}</pre>"
+)
 
 
 def is_jupyter() -> bool:
@@ -39,7 +46,6 @@ def live_output(look: Callable[[], Snapshot | None]) -> Iterator[None]:
         yield
         return
     from IPython.display import display
-    from rich.constrain import Constrain
 
     handle: Any = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
     ended = threading.Event()
@@ -47,7 +53,7 @@ def live_output(look: Callable[[], Snapshot | None]) -> Iterator[None]:
     def draw() -> None:
         try:
             if (snapshot := look()) is not None:
-                handle.update(Constrain(table(snapshot)))  # which rich renders as HTML
+                handle.update(_bundle(snapshot), raw=True)
         except Exception:  # noqa: BLE001  the sweep goes on, and the next look may succeed
             _log.info("the table was not drawn", exc_info=True)
 
@@ -66,3 +72,16 @@ def live_output(look: Callable[[], Snapshot | None]) -> Iterator[None]:
         thread.join(_MAX_DRAW_S)
         if not thread.is_alive():
             draw()
+
+
+def _bundle(snapshot: Snapshot) -> dict[str, str]:
+    from rich.console import Console
+
+    console = Console(
+        file=io.StringIO(), record=True, width=_COLUMNS, force_jupyter=False, highlight=False
+    )
+    console.print(table(snapshot))
+    return {
+        "text/plain": console.export_text(clear=False).rstrip(),
+        "text/html": console.export_html(inline_styles=True, code_format=_FORMAT),
+    }
