@@ -149,6 +149,7 @@ def test_a_trial_that_does_not_fit_alone_has_failed_and_costs_no_other(
     assert 2 <= failed.attempt <= 3
 
 
+@pytest.mark.usefixtures("started_kernels_here")  # which take the module's folder into their path
 def test_what_an_import_decides_by_the_gpus_that_it_sees_holds_in_forked_kernels(
     gpu: SimulatedGpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
