@@ -63,7 +63,7 @@ class Freezer:
             return
         if trial.freeze():
             self._note(number, TrialState.FROZEN)
-        else:  # it goes on, and is judged again at its next report
+        elif not trial.has_room():  # it goes on, and is judged again at its next report
             self.make_room()
 
     def thaw(self) -> int | None:

@@ -10,9 +10,11 @@ import pytest
 from optuna.storages import RDBStorage
 from studies import small_settings, until
 
-from sweeper.notebook_api.messages import Point
+from sweeper.notebook_api.messages import Point, StopReason
+from sweeper.study.pruners import PredictivePruner
 from sweeper.study.samplers import SamplerFactory
 from sweeper.study.study import Study
+from sweeper.sweep.scheduling.freezing import Freezer
 from sweeper.sweep.scheduling.stop_rules import StopRules
 from sweeper.trials import RunningTrial
 
@@ -42,3 +44,29 @@ def test_a_rule_that_fails_is_logged_once_and_ends_no_trial(
         "trial 0000 could not be judged at step 0 (MemoryError: MemoryError)" in record.getMessage()
     )
     assert running.stop_reason is None
+
+
+def test_a_frozen_trial_is_pruned_for_want_of_room_and_for_nothing_else(
+    storage: RDBStorage,
+) -> None:
+    settings = small_settings("crowded", study={"pruner": "auto"})
+    study, samplers = Study.open(storage, settings), SamplerFactory(settings)
+    running = {n: RunningTrial() for n in range(2)}
+    for number in running:
+        assert study.ask(samplers, lambda n: Path(f"{n}.ipynb")) is not None
+        study.note_report(number, 0, 0.5)
+    freezer = Freezer(
+        study,
+        PredictivePruner(),
+        "val",
+        running=lambda: running,
+        note=lambda *_: None,
+        to_begin=lambda: 3,
+    )
+    running[0].on_freeze(lambda _: True)
+    assert running[0].freeze()
+    freezer._freeze(1)  # it has no kernel yet
+    assert running[0].stop_reason is None
+    running[1].has_room = lambda: False
+    freezer._freeze(1)
+    assert running[0].stop_reason is StopReason.PRUNED
