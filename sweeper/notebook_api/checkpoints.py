@@ -56,10 +56,13 @@ def save_checkpoint(*, keep: int = 1, **state: Any) -> Path:
     content = content_of(state)
     folder = Path(os.path.abspath(trial().folder))
     try:
-        try:
-            path = _write_next(content, folder)
-        except FileNotFoundError:  # somebody has removed the folder meanwhile
-            path = _write_next(content, folder)
+        for is_last in (False, False, False, True):
+            try:
+                path = _write_next(content, folder)
+                break
+            except FileNotFoundError:  # somebody is removing the file, its folder or the one above
+                if is_last:
+                    raise
         for old in checkpoint_files(folder)[keep:]:
             old.unlink(missing_ok=True)
     except OSError as error:
