@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from sweeper.study.pruners import Curve, Curves, PredictivePruner, Verdict, why_given_up
+from sweeper.study.pruners import Curve, Curves, PredictivePruner, Verdict
 
 STEPS = 18  # so the first look is after two
 
@@ -69,7 +69,7 @@ def test_at_the_end_the_most_promising_go_on_until_none_may_win(sign: int) -> No
     best, *_ = outlooks = pruner.order(curves)
     assert not any(outlook.may_win for outlook in outlooks)
     assert best.likely == pytest.approx(scale(0.9), rel=0.1)
-    assert why_given_up(best).endswith(f"finished trials has {scale(shape(1.3)[-1]):.6g}")
+    assert str(best).endswith(f"finished trials has {scale(shape(1.3)[-1]):.6g}")
 
 
 def test_a_frozen_trial_that_was_judged_too_early_goes_on_before_new_ones_begin() -> None:

@@ -123,8 +123,8 @@ def test_values_without_a_number_and_equal_ones_predict_nothing() -> None:
 def test_the_reason_says_what_was_predicted_from_what() -> None:
     study = studied(TELLING)
     why = why_pruned(PredictivePruner(), study, reports(study, 0.3))
-    assert why.startswith("pruned at step 0 with 0.3; 6 finished trials predict 0.5")
-    assert why.endswith(" at best, and the best of them has 0.95")
+    assert why.startswith("pruned at step 0 with 0.3; it was expected to end with 0.5")
+    assert why.endswith(", and the best of 6 finished trials has 0.95")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ When a trial is judged, and how its notebook is stopped, does not belong here.
 
 from .curves import Curve, Curves, curves_of
 from .factory import make_pruner, why_pruned
-from .predictive import Outlook, PredictivePruner, Verdict, why_given_up
+from .predictive import Outlook, PredictivePruner, Verdict
 
 __all__ = [
     "Curve",
@@ -15,6 +15,5 @@ __all__ = [
     "Verdict",
     "curves_of",
     "make_pruner",
-    "why_given_up",
     "why_pruned",
 ]

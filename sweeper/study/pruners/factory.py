@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import warnings
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ...errors import SettingsError
 from ...settings import Settings
 from ..options import check_options
+from .curves import curves_of
 from .predictive import PredictivePruner
 
 _CLASSES: Mapping[str, type[BasePruner]] = {
@@ -65,12 +67,10 @@ def why_pruned(pruner: BasePruner, study: optuna.Study, trial: FrozenTrial) -> s
     step = trial.last_step
     assert step is not None, "a trial that has reported nothing is not pruned"
     begins = f"pruned at step {step} with {trial.intermediate_values[step]:.6g}"
-    predicted = pruner.prediction(study, trial) if isinstance(pruner, PredictivePruner) else None
-    if predicted is not None and predicted.is_beaten:
-        return (
-            f"{begins}; {predicted.completed} finished trials predict {predicted.likely:.4g}, "
-            f"{predicted.bound:.4g} at best, and the best of them has {predicted.best:.6g}"
-        )
+    if isinstance(pruner, PredictivePruner):
+        outlook = pruner.outlook(curves_of(study), trial.number)
+        if outlook is not None and math.isfinite(trial.intermediate_values[step]):
+            return f"{begins}; {outlook}"
     finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     others = [t.intermediate_values[step] for t in finished if step in t.intermediate_values]
     middle = f", median {statistics.median(others):.6g}" if others else ""

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Self
 
 import numpy as np
 import optuna
 from optuna.pruners import BasePruner
-from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
-from .curves import Curves, Race
+from .curves import Curves, Race, curves_of
 
 #: Scores further below the median than this many times the way from the median to the best count as
 #: if they were there: a loss of a million would hide what the others have in common.
@@ -45,7 +42,6 @@ class Outlook:
         step: its last one, at which it is judged.
         likely: the final score that is expected.
         spread: how far off that may be: a standard deviation.
-        chance: of ending better than the best completed trial; 1.0 while there is none.
         may_win: False where it may be given up.
         best: the best score of the completed trials; None while there is none.
         completed: the number of completed trials from which this follows.
@@ -55,44 +51,17 @@ class Outlook:
     step: int
     likely: float
     spread: float
-    chance: float
     may_win: bool
     best: float | None
     completed: int
 
-
-def why_given_up(outlook: Outlook) -> str:
-    """Why a frozen trial is pruned, with what it was expected to have."""
-    begins = f"pruned at step {outlook.step}, where it was frozen"
-    if outlook.best is None:
-        return f"{begins}; no trial has completed"
-    return (
-        f"{begins}; it was expected to end with {outlook.likely:.4g}, give or take "
-        f"{outlook.spread:.2g}, and the best of {outlook.completed} finished trials has "
-        f"{outlook.best:.6g}"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prediction:
-    """What a trial will have in the end.
-
-    Attributes:
-        likely: the score that is expected.
-        spread: how far off that is: of Student's t distribution.
-        bound: the trial will have a better score with the probability `1 - confidence`.
-        best: the best score of the completed trials.
-        completed: the number of trials from which this follows.
-        is_beaten: whether the best score is better than the bound, and the prediction would not
-            have said the same of the trial that has it.
-    """
-
-    likely: float
-    spread: float
-    bound: float
-    best: float
-    completed: int
-    is_beaten: bool
+    def __str__(self) -> str:
+        if self.best is None:
+            return "no trial has completed"
+        return (
+            f"it was expected to end with {self.likely:.4g}, give or take {self.spread:.2g}, and "
+            f"the best of {self.completed} finished trials has {self.best:.6g}"
+        )
 
 
 class PredictivePruner(BasePruner):
@@ -138,14 +107,6 @@ class PredictivePruner(BasePruner):
         self._confidence = confidence
         self._n_startup_trials = n_startup_trials
         self._n_warmup_steps = n_warmup_steps
-        #: The numbers of the completed trials that `_curves` holds.
-        self._learned: set[int] = set()
-        #: Of completed trials, by step: the best that they had reported, and their final scores;
-        #: higher ones are better.
-        self._curves: dict[int, list[tuple[float, float]]] = {}
-        #: By step: the line through these, the lowest that counts, and what the best had reported.
-        self._fits: dict[int, tuple[_Fit | None, float, float]] = {}
-        self._best = -math.inf
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
         """Whether a trial should be pruned at its last step."""
@@ -154,21 +115,7 @@ class PredictivePruner(BasePruner):
             return False
         if math.isnan(trial.intermediate_values[step]):
             return True
-        prediction = self.prediction(study, trial)
-        return prediction is not None and prediction.is_beaten
-
-    def prediction(self, study: optuna.Study, trial: FrozenTrial) -> Prediction | None:
-        """What a trial will have in the end, judged at its last step.
-
-        Returns:
-            None where too few completed trials have reported at that step.
-        """
-        completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        sign = 1.0 if study.direction is StudyDirection.MAXIMIZE else -1.0
-        self._learn(
-            ((it.number, it.intermediate_values, float(it.values[0])) for it in completed), sign
-        )
-        return self._predict(trial.intermediate_values, sign)
+        return self._is_beaten(curves_of(study), trial.number)
 
     def judge(self, curves: Curves, number: int, *, to_begin: int) -> Verdict:
         """What becomes of a running trial at its last report, where it can be frozen.
@@ -243,16 +190,14 @@ class PredictivePruner(BasePruner):
             return None
         place = race.numbers.index(number)
         likely, spread = race.likely(place), float(race.off[place])
-        if not race.is_trusted and (sure := self._predicted(curves, number)) is not None:
-            likely, spread = curves.sign * sure.likely, sure.spread
+        if not race.is_trusted and (regressed := self._regressed(curves, number)) is not None:
+            likely, spread, _ = regressed
         completed = int(race.is_completed.sum())
-        away = (likely - race.best) / max(spread, 1e-300) if completed else math.inf
         return Outlook(
             number=number,
             step=max(curves.by_number[number].values),
             likely=curves.sign * likely,
             spread=spread,
-            chance=0.5 * math.erfc(-away / math.sqrt(2)),
             may_win=self._may_win(curves, race, place),
             best=curves.sign * race.best if completed else None,
             completed=completed,
@@ -277,53 +222,47 @@ class PredictivePruner(BasePruner):
         return not self._is_beaten(curves, race.numbers[place])
 
     def _is_beaten(self, curves: Curves, number: int) -> bool:
-        prediction = self._predicted(curves, number)
-        return prediction is not None and prediction.is_beaten
+        regressed = self._regressed(curves, number)
+        return regressed is not None and regressed[2]
 
-    def _predicted(self, curves: Curves, number: int) -> Prediction | None:
-        completed = ((n, it.values, it.final) for n, it in curves.by_number.items())
-        self._learn(((n, v, final) for n, v, final in completed if final is not None), curves.sign)
-        return self._predict(curves.by_number[number].values, curves.sign)
+    def _regressed(self, curves: Curves, number: int) -> tuple[float, float, bool] | None:
+        """What the completed trials let expect of a trial at its last step, higher being better.
 
-    def _predict(self, values: Mapping[int, float], sign: float) -> Prediction | None:
-        step = max(values, default=-1)
-        if len(self._curves.get(step, [])) < self._n_startup_trials:
-            return None
-        if step not in self._fits:
-            reported, final = np.array(self._curves[step]).T
-            floor = _floor(reported)
-            reported, final = np.maximum(reported, floor), np.maximum(final, _floor(final))
-            fit = _Fit.to(reported, final)
-            self._fits[step] = fit, floor, float(reported[final.argmax()])
-        fit, floor, of_best = self._fits[step]
-        *_, (_, so_far) = _best_by_step(values, sign)
-        if fit is None or not math.isfinite(max(so_far, floor)):
-            return None
-        at = np.array([max(so_far, floor), of_best])
-        likely, spread = fit.predict(at)
-        bounds = likely + _quantile(self._confidence, fit.degrees) * spread
-        return Prediction(
-            likely=sign * float(likely[0]),
-            spread=float(spread[0]),
-            bound=sign * float(bounds[0]),
-            best=sign * self._best,
-            completed=fit.number,
-            is_beaten=bool(bounds[0] < self._best <= bounds[1]),
+        Returns:
+            the final score, how far off it is, and whether the bound is below the best completed
+            score and would not have been so for the trial that has it; None where too few
+            completed trials have reported at that step, or all of them the same.
+        """
+        step, sign = max(curves.by_number[number].values), curves.sign
+        ended = [it for it in curves.by_number.values() if it.final is not None]
+        scores = [sign * float(it.final or 0.0) for it in ended]
+        pairs = np.array(
+            [
+                (so_far, score)
+                for it, score in zip(ended, scores, strict=True)
+                if step in it.values and math.isfinite(so_far := _best_until(step, it.values, sign))
+            ]
         )
+        if len(pairs) < self._n_startup_trials:
+            return None
+        floors = [_floor(column) for column in pairs.T]
+        reported, final = np.maximum(pairs, floors).T
+        own = max(_best_until(step, curves.by_number[number].values, sign), floors[0])
+        away = reported - reported.mean()
+        squares, freedom = float(away @ away), len(pairs) - 2
+        if squares <= 0 or not math.isfinite(own):
+            return None
+        # A higher score early on is no sign of a lower one in the end.
+        slope = max(float(away @ final) / squares, 0.0)
+        residuals = final - final.mean() - slope * away
+        at = np.array([own, reported[final.argmax()]]) - reported.mean()
+        likely = final.mean() + slope * at
+        variance = residuals @ residuals / freedom
+        spread = np.sqrt(variance * (1 + 1 / len(pairs) + at**2 / squares))
+        from scipy.special import stdtrit  # its import takes 0.1 s
 
-    def _learn(
-        self, completed: Iterable[tuple[int, Mapping[int, float], float]], sign: float
-    ) -> None:
-        for number, values, score in completed:
-            if number in self._learned:
-                continue
-            self._learned.add(number)
-            self._fits.clear()
-            final = sign * score
-            self._best = max(self._best, final)
-            for step, so_far in _best_by_step(values, sign):
-                if math.isfinite(so_far):
-                    self._curves.setdefault(step, []).append((so_far, final))
+        bounds = likely + stdtrit(freedom, self._confidence) * spread
+        return float(likely[0]), float(spread[0]), bool(bounds[0] < max(scores) <= bounds[1])
 
 
 def _beginning(curves: Curves, race: Race) -> set[int]:
@@ -337,73 +276,13 @@ def _beginning(curves: Curves, race: Race) -> set[int]:
     return early if race.total is not None or not live else {min(live)[0], *early}
 
 
-def _best_by_step(values: Mapping[int, float], sign: float) -> Iterator[tuple[int, float]]:
-    """Steps with the best that a trial had reported by then, higher ones being better."""
-    best = -math.inf
-    for step, value in sorted(values.items()):
-        best = max(best, sign * value)  # NaN is never more
-        yield step, best
+def _best_until(step: int, values: Mapping[int, float], sign: float) -> float:
+    """The best that a trial has reported by a step, higher ones being better."""
+    numbers = (sign * value for at, value in values.items() if at <= step and value == value)
+    return max(numbers, default=-math.inf)
 
 
 def _floor(values: np.ndarray) -> float:
     """The lowest value that counts as it is."""
     middle = float(np.median(values))
     return middle - _FURTHEST * (float(np.max(values)) - middle)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Fit:
-    """A straight line through final scores over reported ones.
-
-    Attributes:
-        squares: the sum of the squared deviations of what was reported.
-        variance: of final scores around the line.
-    """
-
-    number: int
-    reported_mean: float
-    final_mean: float
-    slope: float
-    squares: float
-    variance: float
-
-    @classmethod
-    def to(cls, reported: np.ndarray, final: np.ndarray) -> Self | None:
-        """The line for completed trials, arrays of shape (trials); None where all are alike."""
-        deviations = reported - reported.mean()
-        squares = float(deviations @ deviations)
-        if squares <= 0:
-            return None
-        # A higher score early on is no sign of a lower one in the end.
-        slope = max(float(deviations @ final) / squares, 0.0)
-        residuals = final - final.mean() - slope * deviations
-        return cls(
-            number=len(reported),
-            reported_mean=float(reported.mean()),
-            final_mean=float(final.mean()),
-            slope=slope,
-            squares=squares,
-            variance=float(residuals @ residuals) / (len(reported) - 2),
-        )
-
-    @property
-    def degrees(self) -> int:
-        """The degrees of freedom of the variance."""
-        return self.number - 2
-
-    def predict(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The expected final scores of trials that have reported `at`, and how far off they are.
-
-        A final score minus the expected one, over the second number, has Student's t distribution.
-        """
-        away = at - self.reported_mean
-        spread = np.sqrt(self.variance * (1 + 1 / self.number + away**2 / self.squares))
-        return self.final_mean + self.slope * away, spread
-
-
-@functools.lru_cache(maxsize=16)
-def _quantile(confidence: float, degrees: int) -> float:
-    """Of Student's t distribution."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(degrees, confidence))

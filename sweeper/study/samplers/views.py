@@ -170,10 +170,9 @@ def _is_infeasible(trial: FrozenTrial) -> bool:
 def with_pruned(study: optuna.Study) -> optuna.Study:
     """A study of one objective whose pruned and frozen trials have the value to be expected.
 
-    It is what the curves of the completed trials predict from the trial's last step, or where too
-    few of them have that step, what its place among all curves lets expect. It is never better than
-    the best completed trial's, and never worse than the worst one's: how bad a trial was that
-    hardly began would otherwise hide what the others have in common. Without it, a study whose
+    It is what all curves let expect of the trial at its last step. It is never better than the best
+    completed trial's, and never worse than the worst one's: how bad a trial was that hardly began
+    would otherwise hide what the others have in common. Without it, a study whose
     pruner ends most trials would never have enough for a model, and the model would not know where
     the bad ones are.
     """
@@ -187,8 +186,8 @@ def with_pruned(study: optuna.Study) -> optuna.Study:
         is_frozen = trial.user_attrs.get(RECORD, {}).get("state") == "frozen"
         if trial.last_step is None or not (is_frozen or trial.state is TrialState.PRUNED):
             continue
-        prediction = pruner.prediction(study, trial) or pruner.outlook(curves, trial.number)
-        value = -curves.sign * math.inf if prediction is None else prediction.likely
+        outlook = pruner.outlook(curves, trial.number)
+        value = -curves.sign * math.inf if outlook is None else outlook.likely
         if not math.isfinite(trial.intermediate_values[trial.last_step]):  # diverged
             value = -curves.sign * math.inf
         seen = expected[trial.number] = copy.copy(trial)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from ...notebook_api.messages import Point, StopReason
-from ...study.pruners import Curves, Outlook, PredictivePruner, Verdict, why_given_up
+from ...study.pruners import Curves, Outlook, PredictivePruner, Verdict
 from ...study.study import Study
 from ...trials import RunningTrial, TrialState
 
@@ -95,4 +95,5 @@ class Freezer:
         return self._study.curves(frozen=self.frozen)
 
     def _give_up(self, outlook: Outlook) -> None:
-        self.frozen[outlook.number].stop(StopReason.PRUNED, why_given_up(outlook))
+        message = f"pruned at step {outlook.step}, where it was frozen; {outlook}"
+        self.frozen[outlook.number].stop(StopReason.PRUNED, message)
