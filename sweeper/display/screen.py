@@ -13,7 +13,6 @@ from ..settings.units import duration, size
 from ..trials import (
     Confirmation,
     ConfirmedTrial,
-    KernelUse,
     Params,
     Progress,
     Reason,
@@ -222,8 +221,6 @@ def summary(result: SweepResult) -> str:
             f"  {result.undelivered} trials did not reach MLflow; the same command sends them again"
         )
     lines += replicability_lines(result.records)
-    if result.kernels:
-        lines.append(kernels_line(result.kernels))
     return "\n".join([*lines, *(f"note: {finding}" for finding in result.findings)])
 
 
@@ -260,21 +257,6 @@ def cost_lines(result: SweepResult) -> list[str]:
     if result.cost_per_trial is not None:
         line += f", {result.cost_per_trial:.4g} per completed trial"
     return [line]
-
-
-def kernels_line(kernels: Sequence[KernelUse]) -> str:
-    """How the kernels of a sweep came to be, one or more, as one line."""
-    forked = [kernel for kernel in kernels if kernel.is_forked]
-    n_started = len(kernels) - len(forked)
-    if not forked:
-        # Earlier ones may have been too early to be forked.
-        return f"kernels: none of {n_started} forked; {kernels[-1].reason}"
-    after = [kernel.shared_cells for kernel in forked if kernel.shared_cells]
-    shared = f", {len(after)} after {max(after)} cells that ran once for all" if after else ""
-    started = f"; {n_started} started, as the first ones are" if n_started else ""
-    proven_by = next((kernel.proven_by for kernel in forked if kernel.proven_by), "")
-    proof = f"; to prove that, trial {proven_by} ran again in its folder" if proven_by else ""
-    return f"kernels: {len(forked)} of {len(kernels)} forked{shared}{started}{proof}"
 
 
 def table(snapshot: Snapshot) -> RenderableType:

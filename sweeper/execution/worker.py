@@ -373,7 +373,6 @@ class Worker:
             is_forked=origin.is_forked,
             shared_cells=result.shared_cells,
             reason=origin.reason,
-            proven_by=self.pool.policy.coverage(origin).get("proven_by", ""),
         )
 
     def _fixed_since(self, spec: TrialSpec) -> list[str]:

@@ -7,7 +7,6 @@ with its hash and renamed: half of it is never used, and a folder that is there 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -21,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, cast
 
+from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
 from ..errors import DataError
@@ -110,17 +110,18 @@ class Dataset:
             if self._is_here(place):
                 return
             place.parent.mkdir(parents=True, exist_ok=True)
-            lock_file = place.with_name(f".{place.name}.notebook-hpo.lock")
-            lock_file.touch(mode=PRIVATE)
-            with open(lock_file, "a") as lock:
-                if not _is_taken_now(lock):
-                    on_line(f"waiting for another process that fetches {display_path(place)}")
-                    while not _is_taken_now(lock):
-                        if is_stopped():
-                            return
-                        time.sleep(_LOOK_S)
-                if not self._is_here(place):
+            lock = FileLock(place.with_name(f".{place.name}.notebook-hpo.lock"), mode=PRIVATE)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                on_line(f"waiting for another process that fetches {display_path(place)}")
+                with suppress(Timeout):
+                    lock.acquire(cancel_check=is_stopped, poll_interval=_LOOK_S)
+            try:
+                if lock.is_locked and not self._is_here(place):
                     self._fetch(place, on_line, is_stopped)
+            finally:
+                lock.release()
 
     def push(self, on_line: OnLine) -> tuple[str, int]:
         """Put what lies in the folder into the store, as its newest version.
@@ -362,15 +363,6 @@ def _look(file: Path) -> list[int]:
 
 def _free_bytes(place: Path) -> int:
     return shutil.disk_usage(next(it for it in (place, *place.parents) if it.exists())).free
-
-
-def _is_taken_now(lock: IO[str]) -> bool:
-    """Take a lock if nobody has it; closing its file gives it back."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @contextmanager

@@ -158,13 +158,11 @@ class KernelUse:
         is_forked: whether it was forked with the notebook's libraries imported.
         shared_cells: how many tagged cells had run before the fork; 0 where it ran all itself.
         reason: why the kernel was started and not forked; empty for a forked one.
-        proven_by: the trial that was run again in forked kernels before; empty for none.
     """
 
     is_forked: bool
     shared_cells: int = 0
     reason: str = ""
-    proven_by: str = ""
 
     def __str__(self) -> str:
         if not self.is_forked:

@@ -15,7 +15,6 @@ from studies import sweep_result, trial_record
 from sweeper.display import screen
 from sweeper.display.in_jupyter import live_output
 from sweeper.trials import (
-    KernelUse,
     Progress,
     Reason,
     Snapshot,
@@ -227,27 +226,6 @@ def test_a_summary_has_what_a_completed_trial_costs() -> None:
         "cost of the study so far: 0.05, 0.025 per completed trial",
     ]
     assert screen.cost_lines(result(cost=1.0, records=[])) == ["cost of the study so far: 1.00"]
-
-
-STARTED = KernelUse(is_forked=False, reason="`kernels` is cold")
-FORKED = KernelUse(is_forked=True)
-SHARED = KernelUse(is_forked=True, shared_cells=4, proven_by="0000")
-
-
-@pytest.mark.parametrize(
-    ("kernels", "line"),
-    [
-        (
-            [STARTED, STARTED, FORKED, SHARED, SHARED],
-            "kernels: 3 of 5 forked, 2 after 4 cells that ran once for all; 2 started, "
-            "as the first ones are; to prove that, trial 0000 ran again in its folder",
-        ),
-        ([FORKED], "kernels: 1 of 1 forked"),
-        ([STARTED, STARTED], "kernels: none of 2 forked; `kernels` is cold"),
-    ],
-)
-def test_a_summary_has_how_kernels_came_to_be(kernels: list[KernelUse], line: str) -> None:
-    assert screen.kernels_line(kernels) == line
 
 
 def test_outside_of_jupyter_nothing_is_looked_at() -> None:
