@@ -56,13 +56,7 @@ def save_checkpoint(*, keep: int = 1, **state: Any) -> Path:
     content = content_of(state)
     folder = Path(os.path.abspath(trial().folder))
     try:
-        for is_last in (False, False, False, True):
-            try:
-                path = _write_next(content, folder)
-                break
-            except FileNotFoundError:  # somebody is removing the file, its folder or the one above
-                if is_last:
-                    raise
+        path = _write_next(content, folder)
         for old in checkpoint_files(folder)[keep:]:
             old.unlink(missing_ok=True)
     except OSError as error:
@@ -74,11 +68,16 @@ def save_checkpoint(*, keep: int = 1, **state: Any) -> Path:
     return path
 
 
-def _write_next(content: Mapping[str, Any], folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    number = 1 + sum(int(newest.stem) for newest in checkpoint_files(folder)[:1])
-    path = folder / f"{number:06d}.ckpt"
-    write_file(content, path)
+def _write_next(content: Mapping[str, Any], folder: Path, tries: int = 4) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        number = 1 + sum(int(newest.stem) for newest in checkpoint_files(folder)[:1])
+        path = folder / f"{number:06d}.ckpt"
+        write_file(content, path)
+    except FileNotFoundError:  # somebody is removing the file, its folder or the one above
+        if tries == 1:
+            raise
+        return _write_next(content, folder, tries - 1)
     return path
 
 
