@@ -70,9 +70,13 @@ class RefusedError(Exception):
 class DaskExecutor:
     """Runs trials on the workers of a Dask cluster. Made by `open`, ended by `run` or `close`.
 
+    None is frozen: it would keep its task's threads of a worker.
+
     Args:
         most: how many trials run at once at most; None for as many as the workers have threads.
     """
+
+    can_freeze = False
 
     def __init__(self, workload: Workload, settings: Cluster, *, most: int | None) -> None:
         self._workload = workload
@@ -134,11 +138,6 @@ class DaskExecutor:
         if self._most is not None and self._workload.settings.study.order == "fixed":
             return self._most
         return max(1, offered if self._most is None else min(self._most, offered or self._most))
-
-    @property
-    def can_freeze(self) -> bool:
-        """Never: a trial that stands still would keep its task's threads of a worker."""
-        return False
 
     @property
     def description(self) -> str:

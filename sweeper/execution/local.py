@@ -28,6 +28,8 @@ class LocalExecutor:
         why: why there are so many slots, for people; empty where users have said how many.
     """
 
+    can_freeze = True  # its slot is free meanwhile
+
     def __init__(
         self,
         workload: Workload,
@@ -62,11 +64,6 @@ class LocalExecutor:
     def jobs(self) -> int:
         """How many trials run at once."""
         return self._jobs
-
-    @property
-    def can_freeze(self) -> bool:
-        """Always: a slot is free while its trial stands still."""
-        return True
 
     @property
     def description(self) -> str:

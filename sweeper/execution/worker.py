@@ -346,7 +346,11 @@ class Worker:
         was_short = self.places.ran_short(place)
         outcome = replace(
             judge(file, result, running, settings, was_short=was_short),
-            kernel=self._kernel_use(result),
+            kernel=KernelUse(
+                is_forked=result.origin.is_forked,
+                shared_cells=result.shared_cells,
+                reason=result.origin.reason,
+            ),
             environment=self.environment,
             not_replicable=result.not_replicable,
         )
@@ -366,14 +370,6 @@ class Worker:
             file.metadata["shared_cells"] = result.shared_cells
         if result.exit_code is not None:
             file.metadata["exit_code"] = result.exit_code
-
-    def _kernel_use(self, result: KernelResult) -> KernelUse:
-        origin = result.origin
-        return KernelUse(
-            is_forked=origin.is_forked,
-            shared_cells=result.shared_cells,
-            reason=origin.reason,
-        )
 
     def _fixed_since(self, spec: TrialSpec) -> list[str]:
         """The params of a trial of an earlier call that this call fixes, to whatever value."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 
 from ..study.study import Study
 from ..study_folder.ownership import held_elsewhere, held_folder
 from ..study_folder.requests import Requests
 from ..study_folder.snapshots import keep_snapshot
 from ..tracking import Tracker, sqlite_file, store_of, view_of
-from .description import description
+from ..trials import display_path
 from .inputs.data import with_data
 from .inputs.learning import learn
 from .inputs.resolving import INPUTS, keep_inputs, with_inputs
@@ -103,7 +105,7 @@ def _opened_tracker(plan: SweepPlan, study: Study) -> Iterator[Tracker]:
         study=study.name,
         study_id=study.study_id,
         paths=paths,
-        note=description(plan),
+        note=_description(plan),
         view=view_of(settings.search_space, settings.objective),
     )
     tracker = Tracker(store)
@@ -141,3 +143,14 @@ def _keep_order(plan: SweepPlan, study: Study) -> None:
             most,
             jobs,
         )
+
+
+def _description(plan: SweepPlan) -> str:
+    """What a study is, and the command that sweeps it: MLflow's UI has it above the runs."""
+    goals = ", ".join(f"{goal.direction} {name}" for name, goal in plan.settings.objective.items())
+    words = ["notebook_hpo.py", "-i", display_path(plan.notebook.path)]
+    words += ["-o", display_path(Path(plan.paths.template))]
+    if plan.settings.file is not None:
+        words += ["-p", display_path(plan.settings.file)]
+    command = shlex.join([*words, "-j", str(plan.executor.jobs)])
+    return f"Sweep over `{plan.notebook.display_name}`: {goals}.\n\n    python {command}"

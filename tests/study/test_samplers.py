@@ -13,7 +13,7 @@ from sweeper.settings import Settings
 from sweeper.settings.sections import PRUNERS, SAMPLERS
 from sweeper.study.pruners import make_pruner
 from sweeper.study.samplers import SamplerFactory, factory
-from sweeper.study.samplers.gp import on_one_thread
+from sweeper.study.samplers.padded_gp import on_one_thread
 
 
 def settings(**study: Any) -> Settings:

@@ -182,7 +182,7 @@ class PredictivePruner(BasePruner):
 
     def outlook(self, curves: Curves, number: int) -> Outlook | None:
         """Of a trial that has not completed; None where it has reported no number."""
-        has_values = any(math.isfinite(v) for v in curves.by_number[number].values.values())
+        has_values = any(map(math.isfinite, curves.by_number[number].values.values()))
         return self._outlook(curves, Race(curves), number) if has_values else None
 
     def _outlook(self, curves: Curves, race: Race, number: int) -> Outlook | None:

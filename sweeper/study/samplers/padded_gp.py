@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
+from threadpoolctl import threadpool_limits
 
 from ...settings.space import SearchSpace
-from .gp import on_one_thread
 from .padding import Padding
 from .views import with_pruned
 
@@ -82,3 +84,24 @@ class PaddedGP(optuna.samplers.GPSampler):
 
     def _optimize_acqf(self, acqf: Any, best_params: Any) -> Any:
         return super()._optimize_acqf(self._padding.only_active(acqf), best_params)
+
+
+@contextmanager
+def on_one_thread() -> Iterator[None]:
+    """Have torch, NumPy and SciPy use one thread of this process while the block runs.
+
+    A proposal's matrices are small: with two threads of OpenBLAS it takes more than three times as
+    much CPU, which trials lack. Its last bits do not depend on the machine's cores then.
+    """
+    # What is imported later has no limit. The imports take seconds, for which a study's first
+    # trials need not wait.
+    import scipy.linalg  # noqa: F401  what Optuna calls
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(limits=1):
+            yield
+    finally:  # a notebook that sweeps may train afterwards
+        torch.set_num_threads(before)
