@@ -46,14 +46,14 @@ class Research:
     Attributes:
         printed: the accuracy on validation data, as the notebook prints it after each epoch.
         suggest: the params of a trial.
-        first: params that are tried first; None for none.
+        begins_with_start: whether the loop, too, tries first what stands in `start`.
     """
 
     notebook: Path
     parameters: Path
     printed: re.Pattern[str]
     suggest: Callable[[Any], dict[str, Any]]
-    first: Mapping[str, Any] | None = None
+    begins_with_start: bool = False
 
 
 def suggest_for_digits(trial: Any) -> dict[str, Any]:
@@ -97,16 +97,7 @@ RESEARCH = {
         parameters=PROJECT / "benchmarks" / "notebooks" / "languages.yml",
         printed=re.compile(r"accuracy on held-out words ([\d.]+)"),
         suggest=suggest_for_languages,
-        first={
-            "lr": 0.003,
-            "batch_size": 64,
-            "embedding": 16,
-            "width": 64,
-            "reach": 3,
-            "dropout": 0.2,
-            "weight_decay": 1e-5,
-            "optimizer": "adam",
-        },
+        begins_with_start=True,
     ),
 }
 
@@ -119,13 +110,11 @@ class Run:
         scores: of the trials that completed, with the seconds at which they ended.
         ends_s: when trials ended, however they did, in seconds.
         wall_s: until everything was recorded.
-        cells_s: of all cells of all trials together.
     """
 
     scores: list[tuple[float, float]]
     ends_s: list[float]
     wall_s: float
-    cells_s: float
 
     def best_at(self, seconds: float) -> float:
         """The best score up to a time; 0 before the first."""
@@ -134,15 +123,6 @@ class Run:
     def reached(self, score: float) -> float | None:
         """The seconds until a score this good; None where there was none."""
         return min((ended_s for ended_s, found in self.scores if found >= score), default=None)
-
-
-def cells_s(notebooks: Sequence[Path]) -> float:
-    """The seconds that papermill has noted for the cells of executed notebooks."""
-    total = 0.0
-    for notebook in notebooks:
-        for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
-            total += cell["metadata"].get("papermill", {}).get("duration") or 0.0
-    return total
 
 
 def run_notebook(research: Research, output: Path, params: Mapping[str, Any]) -> float:
@@ -169,6 +149,8 @@ def loop(
     import optuna
     from mlflow import MlflowClient
 
+    from sweeper import Settings
+
     client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
     experiment = client.create_experiment("loop", str(folder / "artifacts"))
     scores: list[tuple[float, float]] = []
@@ -187,12 +169,11 @@ def loop(
         return score
 
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
-    if research.first is not None:
-        study.enqueue_trial(dict(research.first))
+    for params in Settings.load(research.parameters).start if research.begins_with_start else ():
+        study.enqueue_trial(dict(params))
     study.optimize(objective, n_trials=trials, n_jobs=JOBS)
     ends = [ended for ended, _ in scores]
-    in_cells_s = cells_s(sorted(folder.glob("*.ipynb")))
-    return {"scores": scores, "ends": ends, "cells_s": in_cells_s}
+    return {"scores": scores, "ends": ends}
 
 
 def engine(
@@ -232,8 +213,7 @@ def engine(
     ]
     ended = [record for record in result.records if record.is_final]
     ends = [record.started_at_s + record.duration_s for record in ended]
-    notebooks = [record.notebook for record in result.records]
-    return {"scores": scores, "ends": ends, "cells_s": cells_s(notebooks)}
+    return {"scores": scores, "ends": ends}
 
 
 def run(
@@ -304,41 +284,25 @@ def compare(runs: dict[str, list[Run]]) -> dict[str, Any]:
     rows: list[tuple[str, Sequence[float | None], str]] = []
     loops = runs[LOOP]
     for name, found in runs.items():
-        slots_s = [JOBS * one.wall_s for one in found]
-        outside = [1 - one.cells_s / s for one, s in zip(found, slots_s, strict=True)]
         rows += [
             (f"{name}: wall time, s", [one.wall_s for one in found], ".0f"),
             (f"{name}: trials in that time", [len(one.ends_s) for one in found], ".0f"),
             (f"{name}: best score", [one.best_at(one.wall_s) for one in found], ".4f"),
-            (f"{name}: of the slots' time outside of cells", outside, ".0%"),
         ]
         if name == LOOP:
             continue
         pairs = list(zip(loops, found, strict=True))
-        same = [_end_of(len(one.ends_s), other) for one, other in pairs]
         reached = [other.reached(one.best_at(one.wall_s)) for one, other in pairs]
+        shares = [at and at / one.wall_s for at, one in zip(reached, loops, strict=True)]
         rows += [
-            (f"{name}: until as many trials have ended, s", same, ".0f"),
-            (f"{name}: that, of the loop's wall time", _shares(same, loops), ".2f"),
             (f"{name}: until the loop's final best, s", reached, ".0f"),
-            (f"{name}: the same, of the loop's wall time", _shares(reached, loops), ".2f"),
+            (f"{name}: that, of the loop's wall time", shares, ".2f"),
         ]
     print("| | median | lower quartile | upper |")
     print("|---|---|---|---|")
     for title, values, form in rows:
         print(f"| {title} | {in_words(values, form)} |")
     return {title: in_words(values, form).split(" | ")[0] for title, values, form in rows}
-
-
-def _end_of(number: int, one: Run) -> float | None:
-    """When so many trials had ended; None where they had not."""
-    return one.ends_s[number - 1] if number <= len(one.ends_s) else None
-
-
-def _shares(seconds: Sequence[float | None], loops: Sequence[Run]) -> list[float | None]:
-    """Seconds as shares of what the loops took."""
-    pairs = zip(seconds, loops, strict=True)
-    return [None if it is None else it / one.wall_s for it, one in pairs]
 
 
 def draw(runs: dict[str, list[Run]], picture: Path) -> None:
