@@ -237,7 +237,7 @@ def draw(figures: Mapping[str, Sequence[float]], picture: Path) -> None:
     names = list(dict.fromkeys(key.split()[0] for key in figures))
     pruners = list(dict.fromkeys(key.split()[2] for key in figures))
     figure, axes = plt.subplots(
-        1, len(names), figsize=(2.3 * len(names), 2.9), sharey=True, squeeze=False
+        1, len(names), figsize=(max(6.5, 2.3 * len(names)), 3.4), sharey=True, squeeze=False
     )
     for name, panel in zip(names, axes[0], strict=True):
         for pruner, colour in zip(pruners, plt.colormaps["tab10"].colors, strict=False):  # type: ignore[attr-defined]
@@ -254,7 +254,7 @@ def draw(figures: Mapping[str, Sequence[float]], picture: Path) -> None:
         panel.set(title=name, xlabel="training, %", xlim=(15, 105))
         panel.spines[["top", "right"]].set_visible(False)
     axes[0][0].set_ylabel("winner pruned, % of studies")
-    figure.legend(loc="outside lower center", ncols=len(pruners), frameon=False)
+    figure.legend(loc="outside lower center", ncols=5, frameon=False)
     figure.set_layout_engine("constrained")
     figure.savefig(picture, metadata={"Date": None})
 
