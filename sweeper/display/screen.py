@@ -238,14 +238,21 @@ def replicability_lines(records: Iterable[TrialRecord]) -> list[str]:
 
 
 def importance_lines(result: SweepResult) -> list[str]:
-    """Which params mattered most, one line for each objective; empty where that is not known."""
+    """Which params mattered most, one line for each objective, as far as that is known."""
     lines = []
-    for name, shares in result.importances.items():
-        if len(shares) > 1:  # a single param explains all there is
-            named = ", ".join(
-                f"{param} {share:.0%}" for param, share in list(shares.items())[:_MOST_PARAMS]
-            )
-            lines.append(f"what mattered for {name}: {named}")
+    for name, found in result.importances.items():
+        if len(found) < 2:  # a single param explains all there is
+            continue
+        first, second, *_ = found.values()
+        if first.low <= second.high:
+            n_completed = result.counts[TrialState.COMPLETED]
+            lines.append(f"too early to say what mattered for {name}: {n_completed} trials")
+            continue
+        named = (
+            f"{param} {one.share:.0%} ({one.low:.0%} to {one.high:.0%})"
+            for param, one in list(found.items())[:_MOST_PARAMS]
+        )
+        lines.append(f"what mattered for {name}: {', '.join(named)}")
     return lines
 
 

@@ -9,7 +9,15 @@ from typing import Any
 
 from ..settings import Settings
 from ..settings.space import AnyDimension, ChoiceDimension
-from ..trials import Confirmation, Params, TrialRecord, display_path, value_text, without_effect
+from ..trials import (
+    Confirmation,
+    Importance,
+    Params,
+    TrialRecord,
+    display_path,
+    value_text,
+    without_effect,
+)
 
 
 def facts_of(
@@ -19,7 +27,7 @@ def facts_of(
     settings: Settings,
     notebook: str,
     best: Sequence[TrialRecord],
-    importances: Mapping[str, Mapping[str, float]],
+    importances: Mapping[str, Mapping[str, Importance]],
     compare_url: str | None,
     is_running: bool,
     confirmation: Confirmation | None = None,
@@ -30,7 +38,8 @@ def facts_of(
         study: its name.
         notebook: the research notebook, as a name for people.
         best: the best trial, or all Pareto-optimal ones.
-        importances: of each objective: how much of its variance each param explains.
+        importances: of each objective: how much of its variance each param explains; empty while
+            that is not known.
         confirmation: of a study that confirms others; None for a search.
         compare_url: the study in MLflow's UI; None where there is none.
         is_running: whether a sweep is at work on the study.

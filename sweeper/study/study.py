@@ -27,7 +27,7 @@ from ..errors import StorageAwayError, StudyError
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..study_folder.patience import Patience
-from ..trials import Confirmation, Params, TrialOutcome, TrialRecord, TrialState
+from ..trials import Confirmation, Importance, Params, TrialOutcome, TrialRecord, TrialState
 from .access import log_ahead, open_storage, place_of, refuse_another_file
 from .endings import interrupted, left_open, name_objectives, tell_optuna
 from .insights import param_importances
@@ -421,7 +421,7 @@ class Study:
         found = [r for t in best if (r := record_of(t)) is not None]
         return sorted(found, key=lambda record: record.number)
 
-    def importances(self) -> Mapping[str, Mapping[str, float]]:
+    def importances(self) -> Mapping[str, Mapping[str, Importance]]:
         """How much each param matters for each objective; see `param_importances`."""
         return param_importances(self._study, self.facts["objectives"])
 

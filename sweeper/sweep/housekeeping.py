@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Mapping
 
 from ..errors import BrokenError, first_line
 from ..page import Page, facts_of
 from ..study.study import Study
+from ..trials import Importance
 from .plan import SweepPlan
 from .scheduling.scheduler import TrialScheduler
 from .spending import Spending
@@ -50,11 +52,16 @@ class Housekeeping:
             self._thread.join()
             self._write_spending()
 
-    def write_page(self, compare_url: str | None = None, *, is_running: bool = False) -> None:
+    def write_page(
+        self,
+        compare_url: str | None = None,
+        importances: Mapping[str, Mapping[str, Importance]] | None = None,
+    ) -> None:
         """Write the page as the study is now.
 
         Args:
             compare_url: the study in MLflow's UI; None where there is none.
+            importances: as `facts_of` has them; None while trials run.
         """
         study, plan = self._study, self._plan
         try:
@@ -65,10 +72,10 @@ class Housekeeping:
                 settings=plan.settings,
                 notebook=plan.notebook.path.name,
                 best=study.best(),
-                importances=study.importances(),
+                importances=importances or {},
                 confirmation=study.confirmation,
                 compare_url=compare_url,
-                is_running=is_running,
+                is_running=importances is None,
             )
             self._page.write(facts, records)
         except Exception as error:  # noqa: BLE001  a full disk, a folder that is gone, a sampler
@@ -89,7 +96,7 @@ class Housekeeping:
             self._write_spending()
             if time.monotonic() >= page_at_s:
                 began_s = time.thread_time()  # a disk that hangs once takes no CPU
-                self.write_page(is_running=True)
+                self.write_page()
                 pause_s = min((time.thread_time() - began_s) / _CORES, _LONGEST_S)
                 page_at_s = time.monotonic() + pause_s
             if self._closing.wait(_INTERVAL_S):

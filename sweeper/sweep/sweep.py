@@ -31,6 +31,7 @@ from ..tracking import Tracker
 from ..trials import (
     Event,
     Events,
+    Importance,
     Observer,
     Snapshot,
     StudyPaths,
@@ -291,7 +292,7 @@ class Sweep:
                 compare_url=compare_url,
                 tracking_is_behind=undelivered > 0,
             )
-            house.write_page(compare_url)
+            house.write_page(compare_url, importances)
         lag_s = self._finish_copy()
         records, best = study.records(), study.best()
         # An earlier sweep may have confirmed the best trials of this search.
@@ -340,7 +341,7 @@ class Sweep:
             *([f"no trial got a seed of its own: {no_seed}"] if no_seed else []),
         ]
 
-    def _importances(self, study: Study) -> Mapping[str, Mapping[str, float]]:
+    def _importances(self, study: Study) -> Mapping[str, Mapping[str, Importance]]:
         """How much each param matters; nothing where the machine is about to go."""
         if self._stop_switch.left_s is not None:
             return {}

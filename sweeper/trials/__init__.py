@@ -30,6 +30,7 @@ from .records import (
 )
 from .result_html import headline, trials_table
 from .results import (
+    Importance,
     Progress,
     Snapshot,
     SweepResult,
@@ -48,6 +49,7 @@ __all__ = [
     "Event",
     "Events",
     "GpuUse",
+    "Importance",
     "InputFile",
     "KernelUse",
     "Observer",

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .confirmation import Confirmation
 from .paths import display_path, run_id_of
@@ -94,6 +94,14 @@ def left_to_begin(records: Iterable[TrialRecord], *, trials: int) -> int:
     return max(0, trials - begun)
 
 
+class Importance(NamedTuple):
+    """How much a param matters: its share, and where nine of ten samples of the trials have it."""
+
+    share: float
+    low: float
+    high: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SweepResult:
     """The result of a sweep. In Jupyter it shows the best trial, a link to its page, and a table.
@@ -104,7 +112,7 @@ class SweepResult:
         confirmation: what these runs, of another study, have come to; None where there are none.
         confirmation_page: the comparison page of that study; None where there is none.
         importances: what matters for each objective, by param, the greatest share first; empty
-            where there are too few trials to know.
+            where there are too few trials.
         page: the comparison page; None where it has not been written.
         undelivered: the number of trials whose end MLflow did not take; the next sweep of the study
             sends them again.
@@ -134,7 +142,7 @@ class SweepResult:
     findings: Sequence[str] = ()
     confirmation: Confirmation | None = None
     confirmation_page: Path | None = None
-    importances: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    importances: Mapping[str, Mapping[str, Importance]] = field(default_factory=dict)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -176,8 +184,8 @@ class SweepResult:
             "confirmation": self._confirmation(),
             "trials": [self._trial(record, full=True) for record in self.records],
             "importances": {
-                name: {param: round(share, 4) for param, share in shares.items()}
-                for name, shares in self.importances.items()
+                name: {param: one._asdict() for param, one in found.items()}
+                for name, found in self.importances.items()
             },
             "cost": _rounded(self.cost, 4),
             "cost_per_trial": _rounded(self.cost_per_trial, 4),

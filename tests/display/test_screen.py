@@ -15,6 +15,7 @@ from studies import sweep_result, trial_record
 from sweeper.display import screen
 from sweeper.display.in_jupyter import live_output
 from sweeper.trials import (
+    Importance,
     Progress,
     Reason,
     Snapshot,
@@ -186,13 +187,17 @@ def test_the_command_for_mlflow_can_be_pasted_whatever_the_folder_is_called() ->
     assert lines[-1] == "note: kernels are started: because"
 
 
-def test_the_params_that_mattered_most_are_named_with_their_shares() -> None:
-    found = {"lr": 0.62, "width": 0.2, "seed": 0.1, "other": 0.08}
-    several = result(importances={"val": found, "loss": {"lr": 1.0}})
+def test_params_are_ranked_once_the_first_stands_apart_from_the_second() -> None:
+    shares = {"lr": 0.62, "width": 0.2, "seed": 0.1, "other": 0.08}
+    apart = {name: Importance(it, it - 0.05, it + 0.1) for name, it in shares.items()}
+    alike = {name: Importance(it, 0.0, 1.0) for name, it in shares.items()}
+    several = result(importances={"val": apart, "top5": alike, "loss": {"lr": apart["lr"]}})
     assert screen.importance_lines(several) == [
-        "what mattered for val: lr 62%, width 20%, seed 10%"
+        "what mattered for val: lr 62% (57% to 72%), width 20% (15% to 30%), seed 10% (5% to 20%)",
+        "too early to say what mattered for top5: 2 trials",
     ]
-    assert several.to_json()["importances"]["val"] == found
+    low = several.to_json()["importances"]["val"]["width"]["low"]
+    assert low == pytest.approx(0.15)
 
 
 def test_a_summary_names_the_trials_that_do_not_fit() -> None:

@@ -13,7 +13,7 @@ from studies import small_settings, trial_record
 
 from sweeper.page import Page, facts_of
 from sweeper.testing import write_notebook
-from sweeper.trials import TrialRecord, TrialState
+from sweeper.trials import Importance, TrialRecord, TrialState
 
 SPACE = {
     "x": {"low": 1e-4, "high": 1.0, "log": True},
@@ -37,7 +37,7 @@ def write(folder: Path, *records: TrialRecord, is_running: bool = False) -> None
         settings=small_settings("digits", space=SPACE),
         notebook="nb.ipynb",
         best=[r for r in records if r.state is TrialState.COMPLETED][:1],
-        importances={"val": {"x": 1.0}},
+        importances={"val": {"x": Importance(1.0, 1.0, 1.0)}},
         compare_url=None,
         is_running=is_running,
     )

@@ -122,10 +122,27 @@ def study_of(n_trials: int) -> optuna.Study:
 
 
 def test_the_param_on_which_scores_depend_most_comes_first() -> None:
-    shares = param_importances(study_of(30), ["val"])["val"]
-    assert [*shares] == ["x", "y"]
-    assert shares["x"] > 0.5
-    assert sum(shares.values()) == pytest.approx(1.0)
+    found = param_importances(study_of(30), ["val"])["val"]
+    assert [*found] == ["x", "y"]
+    assert found["x"].low > found["y"].high
+    assert sum(one.share for one in found.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("sampler", [optuna.samplers.RandomSampler, optuna.samplers.TPESampler])
+def test_intervals_have_the_shares_of_fanova_also_where_trials_pile_up(sampler: Any) -> None:
+    made = optuna.create_study(sampler=sampler(seed=2))
+
+    def planted(trial: optuna.Trial) -> float:
+        lr, width = trial.suggest_float("lr", 1e-4, 1, log=True), trial.suggest_int("width", 8, 64)
+        return (math.log10(lr) + 2) ** 2 + 0.01 * width + trial.suggest_float("dropout", 0, 0.6)
+
+    made.optimize(planted, 60)
+    expected = optuna.importance.get_param_importances(
+        made, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0)
+    )
+    found = param_importances(made, ["loss"])["loss"]
+    for name, share in expected.items():
+        assert found[name].low - 0.05 <= share <= found[name].high + 0.05, (name, found, expected)
 
 
 def test_few_trials_say_nothing() -> None:

@@ -95,7 +95,7 @@
   }
 
   function importance() {
-    const shares = Object.entries(sweeper.data.importances[state.goal] || {}).reverse();
+    const found = Object.entries(sweeper.data.importances[state.goal] || {}).reverse();
     const colours = sweeper.colours();
     const percent = (v) => `${Math.round(100 * v)} %`;
     return {
@@ -105,11 +105,17 @@
         type: "value", max: 1, axisLabel: { color: colours.soft, formatter: percent },
       }),
       yAxis: axis("", {
-        type: "category", data: shares.map(([name]) => name), axisLabel: { color: colours.ink },
+        type: "category", data: found.map(([name]) => name), axisLabel: { color: colours.ink },
       }),
-      series: {
-        type: "bar", data: shares.map(([, share]) => share), itemStyle: { color: colours.accent },
-      },
+      series: [
+        {
+          type: "bar", data: found.map(([, [share]]) => share), itemStyle: { color: colours.accent },
+        },
+        ...found.map(([name, [, low, high]]) => ({
+          type: "line", data: [[low, name], [high, name]], symbol: "rect", symbolSize: [2, 9],
+          lineStyle: { color: colours.ink, width: 1.5 }, itemStyle: { color: colours.ink },
+        })),
+      ],
     };
   }
 
