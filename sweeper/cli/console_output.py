@@ -7,7 +7,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: How many ended trials `status` prints; with `-v` it prints all.
 _MOST_ENDED = 20
+#: Params stand below each other, except beside a longer reason of a failure.
+_WIDEST = 60
 
 
 class ConsoleOutput:
@@ -79,23 +81,35 @@ class ConsoleOutput:
         if not (self._quiet and result.counts[TrialState.COMPLETED]):
             self._print(screen.summary(result))
 
-    def status(self, result: SweepResult, snapshot: Snapshot, *, owner: str | None) -> None:
+    def status(
+        self,
+        result: SweepResult,
+        snapshot: Snapshot,
+        *,
+        owner: str | None,
+        chosen: Sequence[TrialRecord] | None = None,
+    ) -> None:
         """Print the state of a study.
 
         Args:
             owner: the process that sweeps it; None for none.
+            chosen: the trials that were asked for, in their order; None for those that ended last.
         """
         if self._quiet:
             return
         ended = [record for record in result.records if record.state.has_ended]
         some = ended if self._verbose else ended[-_MOST_ENDED:]
+        if chosen is not None:
+            some = ended = list(chosen)
         lines = [f"study {result.study}: {screen.counts_line(result.counts)}"]
         lines.append(f"swept by {owner}" if owner else "no sweep is running")
         if len(some) < len(ended):
             lines.append(f"  … {len(ended) - len(some)} earlier ones with -v")
-        for record in some:
-            ending = screen.ending_line(record, result.objectives)
-            lines.append(f"  {record.run_id}  {ending}  {screen.params_line(record.params)}")
+        endings = [screen.ending_line(record, result.objectives) for record in some]
+        width = min(_WIDEST, max(map(len, endings), default=0))
+        for record, ending in zip(some, endings, strict=True):
+            params = screen.params_line(record.params)
+            lines.append(f"  {record.run_id}  {ending:<{width}}  {params}")
         if not snapshot.running:
             lines += screen.cost_lines(result)
             lines += screen.best_lines(result.best, result.objectives, result.confirmation)

@@ -178,6 +178,8 @@ COMMANDS = {
             "the study's name, its folder, or a folder above it (default: all studies in or "
             "below this folder)"
         ),
+        _argument("--sort", "NAME", "ended trials by a score, the best first, or by a param"),
+        _argument("--best", "N", "only the N best of these (without --sort: by the objective)"),
         *_OF_STUDY,
     ),
     "stop": _command(

@@ -25,9 +25,11 @@ _RUN_ID = re.compile(r"\d{4,}")
 def status(options: argparse.Namespace) -> int:
     """Print the state of studies."""
     from ..control.lookup import clean_up_after_crash, find_studies
-    from ..control.status import look
+    from ..control.status import look, sort
+    from ..settings.flags import read_count_flag
 
     console = ConsoleOutput(options)
+    most = read_count_flag("--best", options.best)
     found = []
     for existing in find_studies(
         options.study, storage=options.storage, tracking_uri=options.tracking_uri
@@ -35,7 +37,10 @@ def status(options: argparse.Namespace) -> int:
         clean_up_after_crash(existing)
         owner = existing.swept_by()
         result, snapshot = look(existing)
-        console.status(result, snapshot, owner=owner)
+        chosen = None
+        if options.sort is not None or most is not None:
+            chosen = sort(existing, result.records, by=options.sort)[:most]
+        console.status(result, snapshot, owner=owner, chosen=chosen)
         found.append({**result.to_json(), "running": owner is not None})
     console.json(found[0] if len(found) == 1 else found)
     return OK

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
+from typing import Any
 
+from ..errors import SettingsError
 from ..execution.capacity import memory_of
 from ..notebook_api.messages import decode_float
 from ..notebooks.metadata import read_progress
+from ..settings.messages import nearest
 from ..study_folder.heartbeat import elsewhere_s
 from ..study_folder.ownership import is_held
 from ..trials import (
@@ -56,6 +60,37 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
         left_s=(seconds_left(records, progress, to_start=to_start) if progress else None),
     )
     return result, snapshot
+
+
+def sort(
+    existing: ExistingStudy, records: Sequence[TrialRecord], *, by: str | None
+) -> list[TrialRecord]:
+    """The ended trials that have a score or a param, in its order.
+
+    Args:
+        by: an objective, the best first, or another score or a param, the smallest first; None for
+            the first objective.
+
+    Raises:
+        SettingsError: no trial has it.
+        StudyError: the study has stored no settings, which say what is best.
+    """
+    objectives = existing.settings.objective
+    name = by if by is not None else next(iter(objectives))
+    ended = [(it, {**it.params, **it.scores}) for it in records if it.state.has_ended]
+    known: list[tuple[Any, TrialRecord]]
+    known = [(values[name], it) for it, values in ended if name in values]
+    if not known and by is not None:
+        names = sorted({name for _, values in ended for name in values})
+        raise SettingsError(f"--sort {by}: no trial has it; {nearest(by, names)}")
+    if name in objectives:  # others have a score that is not their last
+        known = [(value, it) for value, it in known if it.state is TrialState.COMPLETED]
+    is_number = all(isinstance(value, int | float) for value, _ in known)
+    known.sort(
+        key=lambda pair: pair[0] if is_number else str(pair[0]),
+        reverse=name in objectives and objectives[name].direction == "maximize",
+    )
+    return [record for _, record in known]
 
 
 def _progress(record: TrialRecord, *, is_here: bool) -> Progress:

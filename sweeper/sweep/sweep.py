@@ -84,6 +84,7 @@ class Sweep:
         storage: str | None = None,
         tracking_uri: str | None = None,
         kernel: str | None = None,
+        trials: int | None = None,
         timeout_s: float | None = None,
         began_s: float | None = None,
         allow_changes: bool = False,
@@ -93,8 +94,7 @@ class Sweep:
         """Check everything that can be known before a kernel starts, and build the parts.
 
         Args:
-            notebook: the research notebook, with one cell tagged `parameters`; its path, or
-                itself where it was read already.
+            notebook: the path of the research notebook, or itself where it was read already.
             output: where executed notebooks go, such as `out/digits.{run_id}.ipynb`.
             jobs: trials at once, or `"auto"` for as many as cores and memory carry; default: 1, on
                 a cluster as many as its workers offer.
@@ -102,6 +102,7 @@ class Sweep:
             tracking_uri: MLflow; default: `MLFLOW_TRACKING_URI` if set, else a SQLite store
                 beside the outputs.
             kernel: the kernel's name; default: the one that the notebook names.
+            trials: of the study in all; default: as the settings say.
             timeout_s: wall-clock limit of the whole sweep.
             began_s: when it began to count, on the monotonic clock; default: with this call.
             allow_changes: go on with a study whose earlier trials were made of something else.
@@ -114,6 +115,7 @@ class Sweep:
             SweepError: whatever is wrong; nothing was started, nothing was written.
         """
         began_s = time.monotonic() if began_s is None else began_s
+        settings = settings if trials is None else settings.with_overrides(trials=trials)
         research = (
             notebook if isinstance(notebook, ResearchNotebook) else ResearchNotebook(notebook)
         )

@@ -142,3 +142,18 @@ def test_stop_refuses_trials_beside_an_option_that_lets_all_finish(
 ) -> None:
     assert main(["stop", "killed", "0000", "--finish"]) == 2
     assert "--finish lets all running trials finish, and 0000" in capsys.readouterr().err
+
+
+def test_status_sorts_trials_by_a_score_or_a_param_and_keeps_the_best(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ids(*words: str) -> list[str]:
+        assert main(["status", str(folder), *words]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        return [line.split()[0] for line in lines if line.startswith("  000")]
+
+    assert ids("--best", "2") == ["0005", "0000"]
+    assert ids("--sort", "x") == ["0002", "0004", "0000", "0001", "0003", "0005"]
+    assert ids("--sort", "loss", "--best", "1") == ["0005"]
+    assert main(["status", str(folder), "--sort", "los"]) == 2
+    assert "--sort los: no trial has it; did you mean 'loss'?" in capsys.readouterr().err

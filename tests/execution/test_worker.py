@@ -265,6 +265,13 @@ def test_a_notebook_may_end_itself(bench: Bench) -> None:
     assert (outcome.state, outcome.message) == (TrialState.FAILED, "In [4]: SystemExit: 3")
 
 
+def test_a_notebook_with_argparse_is_told_what_it_has_read(bench: Bench) -> None:
+    parsing = "import argparse\nparser = argparse.ArgumentParser()\nparser.parse_args()"
+    outcome, _ = bench.run(parsing)
+    assert outcome.message.startswith("In [3]: SystemExit: 2; argparse has read the arguments of")
+    assert outcome.message.endswith("write parse_args([]) in the notebook")
+
+
 def test_a_series_outlives_a_cleared_output(bench: Bench) -> None:
     outcome, _ = bench.run(
         "import sweeper\nfrom IPython.display import clear_output\n"

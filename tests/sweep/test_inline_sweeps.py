@@ -151,3 +151,9 @@ def test_a_fixed_order_keeps_the_slots_with_which_it_began(
     make_sweep(scored, jobs=4, study={"trials": 3, "order": "fixed"}).run()
     (line,) = [r.getMessage() for r in caplog.records if "study.order" in r.getMessage()]
     assert "at most 1 of -j 4 trials run at once" in line
+
+
+def test_a_call_may_say_how_many_trials_there_are(tmp_path: Path) -> None:
+    notebook = write_notebook(tmp_path / "nb.ipynb", "val = x")
+    result = sweep_of(notebook, "few", scored, options={"trials": 2}).run()
+    assert len(result.records) == 2

@@ -61,6 +61,7 @@ _LAST_MESSAGES_S = 0.03
 #: The values of SystemExit after `sys.exit()`, `exit()` and `sys.exit(0)`, with which a notebook
 #: ends itself without a failure.
 _CLEAN_EXITS = ("", "None", "0", "False")
+_ARGPARSE = "; argparse has read the arguments of the kernel: write parse_args([]) in the notebook"
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -227,6 +228,8 @@ class SweepClient(PapermillNotebookClient):
             shown = [it for it in cell.outputs if it.output_type == "error"][-1:]
             raised = shown[0] if shown and error.ename == "NoneType" else error
             text = _TERMINAL_CODES.sub("", f"{raised.ename}: {raised.evalue}").strip()
+            if text == "SystemExit: 2" and any("parse_args" in it.source for it in self.nb.cells):
+                text += _ARGPARSE
             self.error = f"In [{cell.execution_count}]: {text}"
             return str(self.nb_man.FAILED)
         except DeadKernelError:
