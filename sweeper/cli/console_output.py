@@ -48,6 +48,15 @@ class ConsoleOutput:
         with screen.live_table(sweep.snapshot, sys.stderr):
             yield
 
+    @contextmanager
+    def busy(self, text: str) -> Iterator[None]:
+        """Show on a terminal what takes so long while the block runs."""
+        if self._quiet or not screen.is_live(sys.stderr):
+            yield
+            return
+        with screen.spinner(text, sys.stderr):
+            yield
+
     def observe(self, event: Event, record: TrialRecord | None) -> None:
         """Print one event of the sweep."""
         assert self._sweep is not None
@@ -113,6 +122,7 @@ class ConsoleOutput:
         if not snapshot.running:
             lines += screen.cost_lines(result)
             lines += screen.best_lines(result.best, result.objectives, result.confirmation)
+            lines += screen.tie_lines(result)
             lines += screen.confirmation_lines(result.confirmation)
         self._print("\n".join(lines))
         if snapshot.running:

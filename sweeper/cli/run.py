@@ -29,11 +29,10 @@ def run(options: argparse.Namespace) -> int:
     from ..notebooks.research import ResearchNotebook
     from ..settings.flags import read_duration_flag
 
-    began_s = time.monotonic()
-    console = ConsoleOutput(options)
     timeout_s = read_duration_flag("--timeout", options.timeout)
     if options.proposes:
-        propose(options, console)
+        propose(options, ConsoleOutput(options))
+    began_s, console = time.monotonic(), ConsoleOutput(options)  # clocks do not count the question
     settings = settings_of(options)
     notebook = ResearchNotebook(options.input)
     notebook.check_names(settings.sources)
@@ -44,21 +43,22 @@ def run(options: argparse.Namespace) -> int:
         f"preparing the sweep of {notebook.display_name}: the study and the MLflow store"
     )
     with _handled(_end):
-        from ..sweep import Sweep
+        with console.busy("importing Optuna, papermill and MLflow"):
+            from ..sweep import Sweep
 
-        sweep = Sweep.from_settings(
-            settings,
-            notebook=notebook,
-            output=options.output,
-            jobs=options.jobs,
-            storage=options.storage,
-            tracking_uri=options.tracking_uri,
-            kernel=options.kernel,
-            timeout_s=timeout_s,
-            began_s=began_s,
-            allow_changes=options.allow_changes,
-            observer=console.observe,
-        )
+            sweep = Sweep.from_settings(
+                settings,
+                notebook=notebook,
+                output=options.output,
+                jobs=options.jobs,
+                storage=options.storage,
+                tracking_uri=options.tracking_uri,
+                kernel=options.kernel,
+                timeout_s=timeout_s,
+                began_s=began_s,
+                allow_changes=options.allow_changes,
+                observer=console.observe,
+            )
         with closing(sweep.plan), _signals(sweep) as received:
             return _sweep(sweep, console, received)
 

@@ -76,11 +76,22 @@ def best_lines(
         return ["no trial completed" if confirmation is None else "no trial has won"]
     lines = []
     for record in best:
-        scores = ", ".join(f"{name}={record.scores[name]!r}" for name in objectives)
+        scores = ", ".join(f"{name}={record.scores[name]:.6g}" for name in objectives)
         by = won_by(confirmation)
         lines.append(f"best: {record.run_id}  {scores}  ({params_line(record.params)}){by}")
         lines.append(f"  notebook: {display_path(record.notebook)}")
     return lines
+
+
+def tie_lines(result: SweepResult) -> list[str]:
+    """Which trials have the same score as the best one; empty without any."""
+    if len(result.objectives) > 1 or len(result.best) != 1 or result.confirmation is not None:
+        return []
+    (best,), (name,) = result.best, result.objectives
+    completed = [it for it in result.records if it.state is TrialState.COMPLETED]
+    same = [it.run_id for it in completed if it.scores[name] == best.scores[name]]
+    others = [run_id for run_id in same if run_id != best.run_id]
+    return [f"  the same score has {some_of(others)}"] if others else []
 
 
 def some_of(names: Sequence[str]) -> str:
@@ -194,6 +205,7 @@ def summary(result: SweepResult) -> str:
     if result.stopped_by is not None:
         lines.append(f"stopped by {result.stopped_by}; the same command goes on from here")
     lines += best_lines(result.best, result.objectives, result.confirmation)
+    lines += tie_lines(result)
     lines += confirmation_lines(result.confirmation)
     lines += importance_lines(result)
     lines += failure_lines(result.records)
@@ -300,6 +312,15 @@ def table(snapshot: Snapshot) -> RenderableType:
     return Group(*parts)
 
 
+@contextmanager
+def spinner(text: str, stream: TextIO) -> Iterator[None]:
+    """Show what is going on while the block runs, on a terminal for which `is_live` is True."""
+    from rich.console import Console
+
+    with Console(file=stream).status(text):
+        yield
+
+
 def print_table(snapshot: Snapshot, stream: TextIO) -> None:
     """Print the table once, in the terminal's width."""
     from rich.console import Console
@@ -323,15 +344,22 @@ def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[
         look: returns the state to draw; None while there is none.
         stream: a terminal for which `is_live` returns True.
     """
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.constrain import Constrain
     from rich.live import Live
-    from rich.text import Text
+    from rich.spinner import Spinner
+
+    opening = Spinner("dots", "opening the study and the MLflow store")
+    starting = Spinner("dots", "waiting for the first kernel")
 
     def draw() -> RenderableType:
         snapshot = look()
+        if snapshot is None:
+            return opening
+        is_idle = not (snapshot.running or any(snapshot.counts.values()))
         # Space for the terminal's own ^C behind the last line: a wrapped line would not be erased.
-        return Text() if snapshot is None else Constrain(table(snapshot), console.width - 4)
+        drawn = Constrain(table(snapshot), console.width - 4)
+        return Group(drawn, starting) if is_idle else drawn
 
     console = Console(file=stream, highlight=False)
     # Transient: the table is erased at the end, and only the lines above it remain.

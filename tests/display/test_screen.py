@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -139,8 +140,24 @@ def test_a_live_table_is_gone_in_the_end(terminal: io.StringIO) -> None:
         pass
     assert "0007" in terminal.getvalue()
     assert terminal.getvalue().endswith("\x1b[2K")  # the last of its lines is cleared
-    with screen.live_table(lambda: None, terminal):
+
+
+def test_what_takes_long_before_the_first_trial_is_said_and_moves(terminal: io.StringIO) -> None:
+    with screen.spinner("importing", terminal):
         pass
+    for look in (None, snapshot(counts={})):
+        with screen.live_table(partial({"look": look}.get, "look"), terminal):
+            pass
+    shown = terminal.getvalue()
+    assert "importing" in shown
+    assert shown.index("opening the study") < shown.index("waiting for the first kernel")
+
+
+def test_trials_with_the_best_score_are_named() -> None:
+    alike = [completed(number) for number in range(3)]
+    found = result(records=[*alike, completed(3, scores={"val_acc": 0.5})], best=alike[:1])
+    assert screen.tie_lines(found) == ["  the same score has 0001, 0002"]
+    assert screen.tie_lines(result(records=alike[:1], best=alike[:1])) == []
 
 
 def failed(number: int, message: str) -> TrialRecord:
