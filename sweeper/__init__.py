@@ -77,5 +77,11 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Give IPython the line `%sweep`, which sweeps a notebook: `%load_ext sweeper`."""
+    magic = import_module(".cli.magic", __name__)
+    shell.register_magic_function(magic.sweep, "line")
+
+
 def __dir__() -> list[str]:
     return sorted(__all__)

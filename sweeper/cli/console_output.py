@@ -48,6 +48,11 @@ class ConsoleOutput:
         with screen.live_table(sweep.snapshot, sys.stderr):
             yield
 
+    def begin(self, line: str) -> None:
+        """Print that the command begins, from which its clock counts."""
+        self._started = time.monotonic()
+        self.progress(line)
+
     @contextmanager
     def busy(self, text: str) -> Iterator[None]:
         """Show on a terminal what takes so long while the block runs."""

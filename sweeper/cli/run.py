@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -26,41 +26,54 @@ _Handler = Callable[[int, FrameType | None], None]
 
 def run(options: argparse.Namespace) -> int:
     """Sweep a notebook."""
+    with _handled(_end):
+        console = ConsoleOutput(options)
+        sweep = prepared(options, console)
+        with closing(sweep.plan), _signals(sweep) as received:
+            return _sweep(sweep, console, received)
+
+
+def prepared(options: argparse.Namespace, console: ConsoleOutput | None = None) -> Sweep:
+    """The sweep that a command line describes, ready to run.
+
+    Args:
+        console: prints its progress; None where it displays itself.
+
+    Raises:
+        SweepError: whatever is wrong; nothing was started.
+    """
     from ..notebooks.research import ResearchNotebook
     from ..settings.flags import read_duration_flag
 
     timeout_s = read_duration_flag("--timeout", options.timeout)
     if options.proposes:
         propose(options, ConsoleOutput(options))
-    began_s, console = time.monotonic(), ConsoleOutput(options)  # clocks do not count the question
+    began_s = time.monotonic()  # the clock does not count the question
     settings = settings_of(options)
     notebook = ResearchNotebook(options.input)
     notebook.check_names(settings.sources)
     StudyPaths.parse(options.output, study=settings.name)
     # All checks so far are quick. The rest imports Optuna, papermill and MLflow and may create a
     # store, which takes seconds, and on a busy machine a minute.
-    console.progress(
-        f"preparing the sweep of {notebook.display_name}: the study and the MLflow store"
-    )
-    with _handled(_end):
-        with console.busy("importing Optuna, papermill and MLflow"):
-            from ..sweep import Sweep
+    with ExitStack() as stack:
+        if console is not None:
+            console.begin(f"preparing the sweep of {notebook.display_name}")
+            stack.enter_context(console.busy("importing Optuna, papermill and MLflow"))
+        from ..sweep import Sweep
 
-            sweep = Sweep.from_settings(
-                settings,
-                notebook=notebook,
-                output=options.output,
-                jobs=options.jobs,
-                storage=options.storage,
-                tracking_uri=options.tracking_uri,
-                kernel=options.kernel,
-                timeout_s=timeout_s,
-                began_s=began_s,
-                allow_changes=options.allow_changes,
-                observer=console.observe,
-            )
-        with closing(sweep.plan), _signals(sweep) as received:
-            return _sweep(sweep, console, received)
+        return Sweep.from_settings(
+            settings,
+            notebook=notebook,
+            output=options.output,
+            jobs=options.jobs,
+            storage=options.storage,
+            tracking_uri=options.tracking_uri,
+            kernel=options.kernel,
+            timeout_s=timeout_s,
+            began_s=began_s,
+            allow_changes=options.allow_changes,
+            observer=None if console is None else console.observe,
+        )
 
 
 def _sweep(sweep: Sweep, console: ConsoleOutput, received: Sequence[int]) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..trials import Snapshot
+from ..trials import Snapshot, TrialState
 from .screen import table
 
 _log = logging.getLogger(__name__)
@@ -81,7 +81,9 @@ def _bundle(snapshot: Snapshot) -> dict[str, str]:
         file=io.StringIO(), record=True, width=_COLUMNS, force_jupyter=False, highlight=False
     )
     console.print(table(snapshot))
+    ended = sum(n for state, n in snapshot.counts.items() if TrialState(state).has_ended)
+    bar = f'<progress style="width:100%" max="{snapshot.trials}" value="{ended}"></progress>'
     return {
         "text/plain": console.export_text(clear=False).rstrip(),
-        "text/html": console.export_html(inline_styles=True, code_format=_FORMAT),
+        "text/html": bar + console.export_html(inline_styles=True, code_format=_FORMAT),
     }

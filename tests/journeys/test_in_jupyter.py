@@ -45,7 +45,7 @@ result = Sweep.from_settings(
 
 
 class Client(NotebookClient):
-    """Runs a notebook, and keeps what its cells displayed until something else replaced it."""
+    """Runs a notebook, and keeps what its first cell displayed until something else replaced it."""
 
     def __init__(self, node: Any, folder: Path) -> None:
         super().__init__(node, timeout=300, resources={"metadata": {"path": str(folder)}})
@@ -53,7 +53,7 @@ class Client(NotebookClient):
 
     def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
         kind = msg["header"]["msg_type"]
-        if kind in ("display_data", "update_display_data"):
+        if cell_index == 0 and kind in ("display_data", "update_display_data"):
             self.drawn.append((kind, msg["content"]["data"]["text/plain"]))
         return super().process_message(msg, cell, cell_index)
 
@@ -64,6 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("project") / "notebooks"
     names = "lr, batch_size, width, dropout, optimizer = 0.1, 32, 8, 0.1, 'sgd'"
     write_notebook(folder / "training.ipynb", TRAINING, parameters=names)
+    write_notebook(folder / "untagged.ipynb", "lr = 0.1", "val_acc = 1 - lr", parameters="")
     shutil.copy(ROOT / "notebooks" / "compare.ipynb", folder)
     return folder
 
@@ -71,7 +72,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def swept(folder: Path) -> Client:
     """A notebook that has run a sweep of two trials."""
-    cells = [nbformat.v4.new_code_cell(source) for source in (SWEEP, "result")]
+    sources = (SWEEP, "result", "%load_ext sweeper", "%sweep untagged.ipynb --trials 1", "%sweep x")
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    cells[-1].metadata["tags"] = ["raises-exception"]
     client = Client(nbformat.v4.new_notebook(cells=cells), folder)
     client.execute()
     return client
@@ -89,6 +92,17 @@ def test_a_cell_that_sweeps_has_one_output_updated_in_place_and_the_result_shows
     [output] = swept.nb.cells[1].outputs
     assert output.data["text/plain"].startswith("<study digits: 2 completed; best: 000")
     assert 'href="../out/digits/index.html"' in output.data["text/html"]
+
+
+def test_the_magic_sweeps_as_the_command_line_does_and_refuses_in_one_line(
+    swept: Client, folder: Path
+) -> None:
+    *_, live, result = swept.nb.cells[3].outputs
+    assert "<progress" in live.data["text/html"]
+    assert result.data["text/plain"].startswith("<study untagged: 1 completed; best: 0000")
+    assert "lr: {low:" in (folder / "untagged.yml").read_text()
+    [refusal] = swept.nb.cells[4].outputs
+    assert "unknown command 'x'" in refusal["text"]
 
 
 def test_the_notebook_that_compares_trials_runs_on_a_study(swept: Client, folder: Path) -> None:
