@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 
 import nbformat
 import pytest
+import scipy.stats
 from browsing import MARKS, opened_page
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from studies import small_settings, sweep_of, trial_record, until
@@ -135,7 +137,7 @@ class Visit:
         """The trials in the table, from its top."""
         self.page.locator("#trials").scroll_into_view_if_needed()
         self.page.locator("#trials tbody tr").first.wait_for()
-        return list(self.page.locator("#trials tbody td:nth-child(2)").all_text_contents())
+        return list(self.page.locator("#trials tbody td:nth-child(2) a").all_text_contents())
 
     def brush(self, axis: str, low: float, high: float) -> None:
         """Drag along an axis, between two shares of its height."""
@@ -254,7 +256,7 @@ def test_the_table_sorts_by_any_column(index: Path, visit: Visit) -> None:
 def test_a_run_id_opens_the_notebook_and_arrows_lead_to_the_next(index: Path, visit: Visit) -> None:
     page = visit.open(index)
     first, second, *_ = visit.run_ids()
-    page.get_by_role("button", name=first, exact=True).click()
+    page.get_by_role("link", name=first, exact=True).click()
     frame = page.frame_locator("#frame")
     x = values(index, visit)[first]["params"]["x"]
     frame.get_by_text(f"x is {x:.6f}").wait_for()
@@ -266,6 +268,84 @@ def test_a_run_id_opens_the_notebook_and_arrows_lead_to_the_next(index: Path, vi
     page.keyboard.press("Escape")
     page.locator("#notebook").wait_for(state="hidden")
     until(lambda: "open=" not in page.url)  # the browser reports it a moment later
+
+
+def test_back_closes_a_notebook_forward_opens_it_and_a_run_opens_in_another_tab(
+    index: Path, visit: Visit
+) -> None:
+    page = visit.open(index)
+    first, second, *_ = visit.run_ids()
+    page.get_by_role("link", name=first, exact=True).click()
+    page.locator("#notebook").wait_for()
+    page.keyboard.press("ArrowRight")
+    until(lambda: page.locator("#notebook-title").inner_text() == second)
+    page.go_back()
+    page.locator("#notebook").wait_for(state="hidden")
+    assert page.url.startswith(index.as_uri())
+    page.go_forward()
+    until(lambda: page.locator("#notebook-title").inner_text() == second)
+    page.keyboard.press("Escape")
+    with page.context.expect_page() as another:
+        page.get_by_role("link", name=first, exact=True).click(modifiers=["Control"])
+    another.value.locator("#notebook-title").get_by_text(first).wait_for()
+    another.value.close()
+
+
+def test_charts_out_of_view_are_drawn_as_well_for_prints(index: Path, visit: Visit) -> None:
+    page = visit.open(index)
+    page.locator("#timeline canvas").first.wait_for()
+    assert not page.evaluate("() => scrollY")
+
+
+def test_charts_and_the_table_can_be_downloaded(index: Path, visit: Visit) -> None:
+    page = visit.open(index)
+    ids = visit.run_ids()
+    with page.expect_download() as svg:
+        page.locator("#history").locator("xpath=..").get_by_role("button", name="SVG").click()
+    assert svg.value.suggested_filename == "drawn-history.svg"
+    assert svg.value.path().read_text().startswith("<svg")
+    with page.expect_download() as table:
+        page.get_by_role("button", name="CSV").click()
+    rows = table.value.path().read_text().splitlines()
+    assert [row.split(",")[0] for row in rows] == ['"run"', *(f'"{run_id}"' for run_id in ids)]
+
+
+def test_groups_have_means_with_intervals_and_curves_become_bands(
+    index: Path, visit: Visit
+) -> None:
+    page = visit.open(index)
+    page.get_by_label("parameter of the groups").select_option(label="kind")
+    texts = page.locator("#groups tbody tr").all_inner_texts()
+    known = [t for t in values(index, visit).values() if t["state"] == "completed"]
+    xs = [trial["scores"]["val"] for trial in known if trial["params"]["kind"] == "a"]
+    name, number, mean, *_ = texts[0].split("\t")
+    assert (name, number) == ("a", str(len(xs)))
+    low, _, half = mean.partition(" ± ")
+    assert float(low) == pytest.approx(statistics.fmean(xs), rel=1e-4)
+    expected = scipy.stats.t.ppf(0.975, len(xs) - 1) * statistics.stdev(xs) / len(xs) ** 0.5
+    assert float(half) == pytest.approx(expected, rel=0.05)
+    page.locator("#curves").scroll_into_view_if_needed()
+    option = "() => echarts.getInstanceByDom(document.getElementById('curves')).getOption()"
+    until(
+        lambda: [one["type"] for one in page.evaluate(option)["series"]][:2] == ["line", "custom"]
+    )
+    page.get_by_label("logarithmic").check()
+    until(lambda: page.evaluate(option)["yAxis"][0]["type"] == "log")
+    assert "group=param.kind" in page.url
+    assert "log=1" in page.url
+
+
+def test_a_star_with_a_note_is_kept_in_the_address(index: Path, visit: Visit) -> None:
+    page = visit.open(index)
+    first, *_ = visit.run_ids()
+    page.evaluate("() => { window.prompt = () => 'look again'; }")
+    page.get_by_label(f"star {first}").click()
+    until(lambda: "look again" in page.locator("#trials").inner_text())
+    again = page.url
+    page.goto("about:blank")
+    visit.open(index, "#" + again.partition("#")[2])
+    visit.run_ids()
+    assert "look again" in page.locator("#trials").inner_text()
 
 
 def test_two_trials_are_compared_by_what_differs(index: Path, visit: Visit) -> None:

@@ -20,7 +20,28 @@
       chart.setOption({ animation: false, aria: { enabled: true }, ...option() }, { notMerge: true });
     });
     if (!charts.has(element)) charts.set(element, null);
+    const save = document.createElement("button");
+    save.type = "button";
+    save.className = "save";
+    save.textContent = "SVG";
+    save.addEventListener("click", () => {
+      const aside = document.createElement("div");
+      Object.assign(aside.style, { width: `${element.clientWidth}px`, height: `${element.clientHeight}px` });
+      const drawn = echarts.init(aside, null, {
+        renderer: "svg", width: element.clientWidth, height: element.clientHeight,
+      });
+      drawn.setOption({ animation: false, ...option() });
+      sweeper.download(`${sweeper.data.study}-${element.id || element.dataset.column}.svg`, drawn.getDataURL());
+      drawn.dispose();
+    });
+    element.before(save);
   }
+
+  sweeper.download = (name, url) => {
+    const link = document.createElement("a");
+    Object.assign(link, { download: name, href: url });
+    link.click();
+  };
 
   const escaped = (text) =>
     String(text).replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
@@ -135,6 +156,25 @@
     };
   }
 
+  function pair() {
+    const [x, y] = (state.pair || []).map((key) => sweeper.columns.params.find((c) => c.key === key));
+    if (!x || !y) return {};
+    const scale = sweeper.colourScale();
+    const picked = chosen();
+    const place = (column, t) => (column.categories ? String(column.of(t)) : column.of(t));
+    const axisOf = (column, more) => axis(column.name, column.categories
+      ? { type: "category", data: column.categories, ...more }
+      : { type: column.isLog ? "log" : "value", ...more });
+    const points = sweeper.data.all
+      .filter((t) => t.state === "completed" && hasGoal(t))
+      .filter((t) => x.of(t) !== undefined && y.of(t) !== undefined)
+      .map((t) => point(t, [place(x, t), place(y, t)], scale, picked));
+    return {
+      grid: { ...grid, left: 90 }, tooltip, xAxis: axisOf(x, {}), yAxis: axisOf(y, { nameGap: 70 }),
+      series: { type: "scatter", symbolSize: 11, data: points },
+    };
+  }
+
   function pareto() {
     const [first, second] = sweeper.data.objectives;
     const scale = sweeper.colourScale();
@@ -173,14 +213,54 @@
     };
   }
 
+  /* The points of a trial's curve, smoothed as is chosen. */
+  function pointsOf(trial) {
+    const [steps, values] = curves[trial.run_id]?.[1]?.[state.metric] || [[], []];
+    const isDrawn = (v) => sweeper.isNumber(v) && (!state.isLog || v > 0);
+    const points = steps.map((step, i) => [step, values[i]]).filter((p) => isDrawn(p[1]));
+    const share = state.smooth / 10;
+    let last = points[0]?.[1];
+    return points.map(([step, v]) => [step, (last = share * last + (1 - share) * v)]);
+  }
+
+  function drawnBands() {
+    const bands = sweeper.bands(pointsOf).filter((band) => band.points.length);
+    const colours = sweeper.colours();
+    const [low, high] = [(p) => p[1] - p[2], (p) => p[1] + p[2]];
+    return {
+      grid: { ...grid, top: 34 }, legend: { data: bands.map((band) => band.value), textStyle: { color: colours.ink } },
+      xAxis: axis("step", { type: "value" }),
+      yAxis: { ...valueAxis(state.metric), type: state.isLog ? "log" : "value" },
+      series: bands.flatMap(({ value, points }, i) => {
+        const color = sweeper.palette[i % sweeper.palette.length];
+        return [
+          {
+            type: "line", name: value, showSymbol: false, itemStyle: { color }, lineStyle: { color },
+            data: points.map((p) => [p[0], p[1]]),
+          },
+          {
+            type: "custom", silent: true, itemStyle: { color, opacity: 0.2 }, data: [points[0]],
+            renderItem: (_, api) => ({
+              type: "polygon", style: api.style(),
+              shape: {
+                points: [...points.map((p) => api.coord([p[0], high(p)])),
+                  ...points.map((p) => api.coord([p[0], low(p)])).reverse()],
+              },
+            }),
+          },
+        ];
+      }),
+    };
+  }
+
   function drawnCurves() {
     if (curves === null) return {};
+    if (state.group) return drawnBands();
     const scale = sweeper.colourScale();
     const colours = sweeper.colours();
     const lines = [];
     for (const trial of sweeper.selected()) {
-      const [steps, values] = curves[trial.run_id]?.[1]?.[state.metric] || [[], []];
-      const coords = steps.map((step, i) => [step, values[i]]).filter((p) => sweeper.isNumber(p[1]));
+      const coords = pointsOf(trial);
       if (coords.length < 1) continue;
       const isPruned = trial.state === "pruned";
       lines.push({
@@ -199,7 +279,10 @@
     return {
       grid, tooltip,
       xAxis: axis("step", { type: "value", min: all.length ? left : 0, max: all.length ? right : 1 }),
-      yAxis: { ...valueAxis(state.metric), ...(all.length && low < high ? { min: low, max: high } : {}) },
+      yAxis: {
+        ...valueAxis(state.metric), type: state.isLog ? "log" : "value",
+        ...(all.length && low < high ? { min: low, max: high } : {}),
+      },
       series: [
         { type: "lines", coordinateSystem: "cartesian2d", polyline: true, data: lines },
         {
@@ -284,8 +367,21 @@
     sweeper.changed("open");
   });
 
+  byId("log").addEventListener("change", (event) => {
+    state.isLog = event.target.checked;
+    sweeper.mark(byId("curves"));
+    sweeper.changed("open");
+  });
+  byId("smooth").addEventListener("input", (event) => {
+    state.smooth = Number(event.target.value);
+    sweeper.mark(byId("curves"));
+    sweeper.changed("open");
+  });
+
   function arrange() {
     const { data, columns } = sweeper;
+    byId("log").checked = state.isLog;
+    byId("smooth").value = state.smooth;
     byId("pareto-section").hidden = data.objectives.length < 2;
     byId("memory-section").hidden = data.all.every((t) => t.gpu_peak_bytes === undefined);
     const varied = columns.params.filter((column) => !column.isConstant);
@@ -294,18 +390,20 @@
     byId("importance-section").hidden = !hasImportance;
     byId("remark").textContent = data.remark;
     byId("history").parentElement.classList.toggle("wide", !hasImportance);
-    const names = [...byId("slices").children].map((element) => element.dataset.column);
+    const names = [...byId("slices").querySelectorAll(".chart")].map((element) => element.dataset.column);
     if (names.join() !== varied.map((c) => c.key).join()) {
-      for (const element of byId("slices").children) forget(element);
+      for (const element of byId("slices").querySelectorAll(".chart")) forget(element);
       byId("slices").replaceChildren(
         ...varied.map((column) => {
           const element = document.createElement("div");
           element.className = "chart";
           element.dataset.column = column.key;
-          return element;
+          const frame = document.createElement("div");
+          frame.append(element);
+          return frame;
         }),
       );
-      for (const element of byId("slices").children) {
+      for (const element of byId("slices").querySelectorAll(".chart")) {
         add(element, () => slice(sweeper.columns.params.find((c) => c.key === element.dataset.column)));
       }
     }
@@ -333,6 +431,7 @@
   add(byId("history"), history);
   add(byId("importance"), importance);
   add(byId("curves"), drawnCurves);
+  add(byId("pair"), pair);
   add(byId("pareto"), pareto);
   add(byId("memory"), memory);
   add(byId("timeline"), timeline);

@@ -32,12 +32,19 @@
     }
     if (low > high) [low, high] = [0, 1];
     if (low === high) [low, high] = [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
+    const known = values.filter(sweeper.isNumber).map(scale).sort((a, b) => a - b);
+    const quantile = (share) => known[Math.round(share * (known.length - 1))];
+    const distinct = [...new Set(known)];
     const missing = low - (high - low) * 0.12;
     const position = (trial) => {
       const value = column.of(trial);
       return sweeper.isNumber(value) ? scale(value) : missing;
     };
-    return { column, position, low, high, missing: isMissing ? missing : null };
+    // Of ten and more values the colours leave the outermost twentieths out: one that is far off
+    // would make all others alike.
+    let colours = known.length < 10 ? [low, high] : [quantile(0.05), quantile(0.95)];
+    if (colours[0] === colours[1]) colours = [low, high];
+    return { column, position, low, high, colours, distinct, missing: isMissing ? missing : null };
   }
 
   function allAxes() {
@@ -61,6 +68,7 @@
   /* --- colours -------------------------------------------------------------------------------- */
 
   const palette = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800", "#888"];
+  sweeper.palette = palette;
 
   sweeper.colourScale = () => {
     const { goals, scores, params, duration } = sweeper.columns;
@@ -72,7 +80,8 @@
       const value = column.of(trial);
       if (axis.places) return value === undefined ? grey : palette[axis.position(trial) % palette.length];
       if (!sweeper.isNumber(value)) return grey;
-      return sweeper.shade((axis.position(trial) - axis.low) / (axis.high - axis.low));
+      const [low, high] = axis.colours;
+      return sweeper.shade((axis.position(trial) - low) / (high - low));
     };
     return { column, axis, of };
   };
@@ -99,8 +108,9 @@
       const stops = [0, 0.25, 0.5, 0.75, 1].map(sweeper.shade);
       bar.style.background = `linear-gradient(to right, ${stops.join(",")})`;
       const back = column.isLog ? (v) => 10 ** v : (v) => v;
-      const [low, high] = [axis.low, axis.high].map((at) => text(sweeper.text(back(at))));
-      parts.push(low, bar, high, text("grey: n/a"));
+      const [low, high] = axis.colours.map((at) => sweeper.text(back(at)));
+      const isCut = axis.colours[0] > axis.low || axis.colours[1] < axis.high;
+      parts.push(text((isCut ? "≤ " : "") + low), bar, text((isCut ? "≥ " : "") + high), text("grey: n/a"));
     }
     legend.replaceChildren(...parts);
   }
@@ -115,10 +125,11 @@
   }
 
   function ticks(axis) {
-    const { low, high, missing, column } = axis;
+    const { low, high, missing, column, distinct } = axis;
     const span = high - low;
     let steps;
-    if (column.isLog && span >= 1) {
+    if (distinct.length > 1 && distinct.length <= 6) steps = distinct;
+    else if (column.isLog && span >= 1) {
       const every = Math.ceil(span / 6);
       steps = [];
       for (let at = Math.ceil(low); at <= high; at += every) steps.push(at);

@@ -19,6 +19,11 @@ const sweeper = (() => {
     beside: null,
     isDiffering: false,
     metric: null,
+    isLog: false, // of the learning curves
+    smooth: 0, // from 0 to 9: what of the curves' last mean goes into the next one, in tenths
+    group: null, // the key of a param
+    pair: null, // the keys of two
+    notes: {}, // by run id, also empty ones: a star
   };
   let study = null;
 
@@ -85,7 +90,9 @@ const sweeper = (() => {
 
   /* --- the address ----------------------------------------------------------------------------- */
 
-  function write() {
+  let hadOpen = null; // whether a notebook was open; null before the address has been read
+
+  function address(changes = {}) {
     const words = new URLSearchParams();
     if (state.states !== null) words.set("states", [...state.states].join(","));
     if (state.query) words.set("find", state.query);
@@ -96,11 +103,24 @@ const sweeper = (() => {
     if (state.hidden.size) words.set("hidden", JSON.stringify([...state.hidden]));
     if (Object.keys(state.brush).length) words.set("brush", JSON.stringify(state.brush));
     if (state.metric) words.set("metric", state.metric);
-    if (state.open) words.set("open", state.open);
-    if (state.open && state.beside) words.set("beside", state.beside);
+    if (state.isLog) words.set("log", "1");
+    if (state.smooth) words.set("smooth", state.smooth);
+    if (state.group) words.set("group", state.group);
+    if (state.pair) words.set("pair", JSON.stringify(state.pair));
+    if (Object.keys(state.notes).length) words.set("notes", JSON.stringify(state.notes));
+    const { open, beside } = { ...state, ...changes };
+    if (open) words.set("open", open);
+    if (open && beside) words.set("beside", beside);
     if (state.isDiffering) words.set("differing", "1");
-    const hash = words.toString();
-    if (hash !== location.hash.slice(1)) history.replaceState(null, "", `#${hash}`);
+    return `#${words}`;
+  }
+
+  /* The browser's Back closes a notebook; all other changes replace the address. */
+  function write() {
+    const isOpened = hadOpen === false && Boolean(state.open);
+    hadOpen = Boolean(state.open);
+    if (address() === location.hash || (address() === "#" && !location.hash)) return;
+    history[isOpened ? "pushState" : "replaceState"](null, "", address());
   }
 
   function parsed(words, name, otherwise) {
@@ -130,10 +150,16 @@ const sweeper = (() => {
         Object.entries(brush).filter(([, ranges]) => Array.isArray(ranges) && ranges.every(isRange)),
       ),
       metric: words.get("metric"),
+      isLog: words.get("log") === "1",
+      smooth: Math.max(0, Math.min(9, Number(words.get("smooth")) || 0)),
+      group: words.get("group"),
+      pair: [].concat(parsed(words, "pair", [])).length === 2 ? parsed(words, "pair", []) : null,
+      notes: Object(parsed(words, "notes", {})),
       open: words.get("open"),
       beside: words.get("beside"),
       isDiffering: words.get("differing") === "1",
     });
+    hadOpen = Boolean(state.open);
   }
 
   /* --- for the files of data ------------------------------------------------------------------ */
@@ -197,11 +223,31 @@ const sweeper = (() => {
   function drawNext() {
     frame = 0;
     const next = [...stale].find((element) => visible.has(element));
-    if (!next || study === null) return;
+    if (study === null) return;
+    if (next) {
+      stale.delete(next);
+      drawers.get(next)();
+      drawLater();
+    } else if ([...stale].some(isShown)) (window.requestIdleCallback || setTimeout)(drawUnseen);
+  }
+
+  const isShown = (element) => element.offsetParent !== null; // not in a hidden section
+
+  /* What is out of view, too, once nothing else is to be done: for prints and pictures. */
+  function drawUnseen() {
+    const next = [...stale].find(isShown);
+    if (frame !== 0 || !next) return;
     stale.delete(next);
     drawers.get(next)();
     drawLater();
   }
+
+  addEventListener("beforeprint", () => {
+    for (const element of study === null ? [] : [...stale].filter(isShown)) {
+      stale.delete(element);
+      drawers.get(element)();
+    }
+  });
 
   const viridis = [
     "#440154", "#482878", "#3e4a89", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58",
@@ -260,6 +306,9 @@ const sweeper = (() => {
 
     /* Of those, the ones inside of all ranges on the axes. */
     selected: () => sweeper.found().filter(isInBrush),
+
+    /* The address of this page with a trial open. */
+    addressOf: (run_id) => address({ open: run_id, beside: null }),
 
     trial: (run_id) => study.all.find((trial) => trial.run_id === run_id),
 

@@ -14,6 +14,7 @@
   function columns() {
     const { goals, scores, params, duration, memory } = sweeper.columns;
     const hasMemory = sweeper.data.all.some((t) => memory.of(t) !== undefined);
+    const hasNotes = Object.values(state.notes).some(Boolean);
     const hasReason = sweeper.data.all.some((t) => t.reason || t.message);
     const why = (t) => [t.reason, t.message].filter(Boolean).join(": ") || undefined;
     return [
@@ -21,6 +22,7 @@
       { key: "state", name: "state", of: (t) => t.state },
       ...goals, ...params, ...scores, duration,
       ...(hasMemory ? [memory] : []),
+      ...(hasNotes ? [{ key: "note", name: "note", of: (t) => state.notes[t.run_id] || undefined }] : []),
       ...(hasReason ? [{ key: "why", name: "why", of: why }] : []),
     ];
   }
@@ -62,6 +64,22 @@
     return cell;
   }
 
+  function star(trial) {
+    const button = document.createElement("button");
+    const isStarred = trial.run_id in state.notes;
+    button.type = "button";
+    button.textContent = isStarred ? "★" : "☆";
+    button.setAttribute("aria-label", `star ${trial.run_id}`);
+    button.title = isStarred ? state.notes[trial.run_id] : "star this trial, with a note";
+    button.addEventListener("click", () => {
+      const note = isStarred ? null : prompt(`A note on ${trial.run_id} (may stay empty)`, "");
+      if (note === null) delete state.notes[trial.run_id];
+      else state.notes[trial.run_id] = note;
+      sweeper.changed("table");
+    });
+    return button;
+  }
+
   function row(trial, shown) {
     const element = document.createElement("tr");
     element.classList.toggle("best", sweeper.data.best.includes(trial.run_id));
@@ -80,14 +98,18 @@
       const cell = document.createElement("td");
       const value = column.of(trial);
       if (column.key === "run") {
-        const button = document.createElement("button");
-        button.type = "button";
-        button.textContent = trial.run_id;
-        button.addEventListener("click", () => sweeper.open(trial.run_id));
-        cell.append(button);
+        const link = document.createElement("a");
+        link.href = sweeper.addressOf(trial.run_id);
+        link.textContent = trial.run_id;
+        link.addEventListener("click", (event) => {
+          if (event.ctrlKey || event.metaKey || event.shiftKey) return; // another tab, or window
+          event.preventDefault();
+          sweeper.open(trial.run_id);
+        });
+        cell.append(link, star(trial));
       } else {
         cell.textContent = column.key.startsWith("score") && value === undefined ? "" : sweeper.text(value);
-        if (column.key === "why") cell.textContent = value || "";
+        if (["why", "note"].includes(column.key)) cell.textContent = value || "";
         if (sweeper.isNumber(value)) cell.className = "number";
         if (column.key === "state") cell.className = `state-${trial.state}`;
         cell.title = cell.textContent;
@@ -118,6 +140,12 @@
     const [one, other] = sweeper.ordered().map((t) => t.run_id).filter((id) => ticked.has(id));
     const pair = other ? [one, other] : [...ticked];
     sweeper.open(...pair);
+  });
+  document.getElementById("csv").addEventListener("click", () => {
+    const quoted = (value) => `"${String(value ?? "").replaceAll('"', '""')}"`;
+    const rows = sweeper.ordered().map((trial) => columns().map((column) => column.of(trial)));
+    const lines = [columns().map((column) => column.name), ...rows].map((row) => row.map(quoted).join(","));
+    sweeper.download(`${sweeper.data.study}.csv`, `data:text/csv;charset=utf-8,${encodeURIComponent(lines.join("\r\n"))}`);
   });
   const section = table.closest("section");
   sweeper.whenVisible(section, draw);

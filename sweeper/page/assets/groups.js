@@ -1,0 +1,114 @@
+"use strict";
+/* Trials in groups: means over the trials that have the same value of a param, with their 95 %
+   intervals, and learning curves as bands. Two params against the score. */
+
+{
+  const { state } = sweeper;
+  const byId = (id) => document.getElementById(id);
+  const MOST_GROUPS = 12;
+  /* Student's t at 97.5 % by degrees of freedom; beyond, as from the normal distribution. */
+  const T = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.16,
+    2.145, 2.131, 2.12, 2.11, 2.101, 2.093, 2.086,
+  ];
+
+  /* Mean and half of its interval; without an interval for a single value. */
+  function mean(values) {
+    const n = values.length;
+    const middle = values.reduce((sum, v) => sum + v, 0) / n;
+    if (n < 2) return [middle, undefined];
+    const squares = values.reduce((sum, v) => sum + (v - middle) ** 2, 0);
+    return [middle, (T[n - 2] || 1.96 + 2.4 / (n - 1)) * Math.sqrt(squares / (n - 1) / n)];
+  }
+
+  /* Params with few values, each of several trials. */
+  function groupable() {
+    const { params } = sweeper.columns;
+    return params.filter((column) => {
+      const n = new Set(sweeper.data.all.map((t) => String(column.of(t)))).size;
+      return n > 1 && n <= MOST_GROUPS && n < sweeper.data.all.length;
+    });
+  }
+
+  /* [value, its trials] for each value of the chosen param, completed and selected ones only. */
+  sweeper.groups = () => {
+    const column = groupable().find((c) => c.key === state.group);
+    if (!column) return null;
+    const found = new Map();
+    for (const trial of sweeper.selected()) {
+      const value = column.of(trial);
+      if (trial.state !== "completed" || value === undefined) continue;
+      found.set(String(value), [...(found.get(String(value)) || []), trial]);
+    }
+    const order = column.categories || [...found.keys()].sort((a, b) => a - b);
+    return order.filter((value) => found.has(value)).map((value) => [value, found.get(value)]);
+  };
+
+  function drawTable() {
+    const cells = (texts, kind) => {
+      const row = document.createElement("tr");
+      row.append(...texts.map((text) => {
+        const cell = document.createElement(kind);
+        cell.textContent = text;
+        return cell;
+      }));
+      return row;
+    };
+    const { goals, scores, duration } = sweeper.columns;
+    const columns = [...goals, ...scores, duration];
+    const rows = sweeper.groups().map(([value, trials]) => [
+      value, String(trials.length),
+      ...columns.map((column) => {
+        const values = trials.map(column.of).filter(sweeper.isNumber);
+        if (!values.length) return "";
+        const [middle, half] = mean(values);
+        return sweeper.text(middle) + (half === undefined ? "" : ` ± ${sweeper.text(+half.toPrecision(2))}`);
+      }),
+    ]);
+    const name = byId("group").selectedOptions[0]?.textContent || "";
+    byId("groups").tHead.replaceChildren(cells([name, "trials", ...columns.map((c) => c.name)], "th"));
+    byId("groups").tBodies[0].replaceChildren(...rows.map((row) => cells(row, "td")));
+  }
+
+  /* For each group the mean of its curves at each step that at least two of them have. */
+  sweeper.bands = (pointsOf) =>
+    (sweeper.groups() || []).map(([value, trials]) => {
+      const at = new Map();
+      for (const trial of trials) {
+        for (const [step, v] of pointsOf(trial)) at.set(step, [...(at.get(step) || []), v]);
+      }
+      const steps = [...at].filter(([, values]) => values.length > 1).sort(([a], [b]) => a - b);
+      return { value, points: steps.map(([step, values]) => [step, ...mean(values)]) };
+    });
+
+  function arrange() {
+    const columns = groupable();
+    byId("groups-section").hidden = columns.length === 0;
+    if (!columns.some((c) => c.key === state.group)) state.group = null;
+    const none = [["", "none"]];
+    sweeper.fillSelect(byId("group"), [...none, ...columns.map((c) => [c.key, c.name])], state.group || "");
+    byId("groups").hidden = state.group === null;
+    if (state.group !== null) drawTable();
+    const varied = sweeper.columns.params.filter((column) => !column.isConstant);
+    byId("pair-section").hidden = varied.length < 2;
+    const keys = varied.map((c) => c.key);
+    if (!state.pair || !state.pair.every((key) => keys.includes(key))) state.pair = keys.slice(0, 2);
+    for (const [i, id] of ["pair-x", "pair-y"].entries()) {
+      sweeper.fillSelect(byId(id), varied.map((c) => [c.key, c.name]), state.pair[i]);
+    }
+  }
+
+  byId("group").addEventListener("change", (event) => {
+    state.group = event.target.value || null;
+    sweeper.changed("selection");
+  });
+  for (const [i, id] of ["pair-x", "pair-y"].entries()) {
+    byId(id).addEventListener("change", (event) => {
+      state.pair[i] = event.target.value;
+      sweeper.changed("selection");
+    });
+  }
+  sweeper.onChange((what) => {
+    if (["all", "selection", "brush"].includes(what)) arrange();
+  });
+}
