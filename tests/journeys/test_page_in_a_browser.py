@@ -394,7 +394,7 @@ def test_nothing_that_a_notebook_displays_runs(index: Path, visit: Visit) -> Non
 
 def test_a_notebook_with_50_mb_of_output_opens_like_the_others(index: Path, visit: Visit) -> None:
     page = visit.open(index, "#open=0001")
-    page.frame_locator("#frame").get_by_text("… 47.9 MB more: open the notebook …").wait_for()
+    page.frame_locator("#frame").get_by_text("… 48 MB more: open the notebook …").wait_for()
     assert (index.parent / "page" / "notebooks" / "0001.js").stat().st_size < 1_000_000
 
 

@@ -47,28 +47,36 @@ def pruned(*curve: float) -> FrozenTrial:
     return trial(TrialState.PRUNED, *curve)
 
 
-def test_a_pruned_trial_counts_with_what_the_completed_ones_predict() -> None:
-    assert seen(*CURVES, pruned(0.25))[-1] == pytest.approx(0.5)
-
-
-def test_with_too_few_curves_it_counts_with_its_place_among_all_curves() -> None:
-    low, high = seen(*CURVES[:3], pruned(0.05), pruned(0.15))[-2:]
+def test_a_pruned_trial_counts_with_its_place_among_all_curves() -> None:
+    low, middle, high = seen(*CURVES, pruned(0.05), pruned(0.25), pruned(0.45))[-3:]
     assert low is not None
+    assert middle is not None
     assert high is not None
-    assert 0.05 <= low < high <= 0.4
+    assert 0 < low < middle < high < 1
 
 
 def test_a_frozen_trial_counts_as_a_pruned_one_and_one_that_runs_does_not() -> None:
     frozen, running = trial(TrialState.RUNNING, 0.25), trial(TrialState.RUNNING, 0.25)
     frozen.user_attrs = {RECORD: {"state": "frozen"}}
-    assert seen(*CURVES, frozen)[-1] == pytest.approx(0.5)
+    assert seen(*CURVES, frozen) == seen(*CURVES, pruned(0.25))
     assert seen(*CURVES, running) == [one.value for one in CURVES]
 
 
-@pytest.mark.parametrize("direction", ["maximize", "minimize"])
-def test_it_is_never_beyond_the_completed_ones(direction: Direction) -> None:
+def test_where_only_good_trials_complete_bad_ones_are_still_told_from_them() -> None:
+    *good, bad, middle = seen(*CURVES[-2:], pruned(0.0), pruned(0.2))
+    assert bad is not None
+    assert middle is not None
+    assert bad < middle < 0.9 * min(value for value in good if value is not None)
+
+
+@pytest.mark.parametrize(
+    ("direction", "values"), [("maximize", (-1.5, 1.0)), ("minimize", (0.0, 2.5))]
+)
+def test_it_is_never_better_than_the_best_nor_far_off_the_scale(
+    direction: Direction, values: tuple[float, float]
+) -> None:
     *_, far, further = seen(*CURVES, pruned(-9.0), pruned(9.0), direction=direction)
-    assert (far, further) == (0.0, 1.0)
+    assert (far, further) == pytest.approx(values)
 
 
 @pytest.mark.parametrize(("direction", "worst"), [("maximize", 0.0), ("minimize", 1.0)])

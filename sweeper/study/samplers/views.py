@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
+import statistics
 from collections.abc import Callable, Container, Sequence
 from typing import Any
 
@@ -21,6 +22,9 @@ from ..trial_codec import RECORD
 _NOTED = "sweeper.noted"
 #: So many own trials outvote those of earlier studies.
 _OUTVOTED_BY = 10
+#: What is expected of a trial counts as no worse than this many times the way from the median to
+#: the best, below the median.
+_FURTHEST = 4.0
 #: Optuna's attribute of a trial for the constraint `memory`: above 0 where it is violated.
 _CONSTRAINT = "constraints:memory"
 
@@ -170,28 +174,32 @@ def _is_infeasible(trial: FrozenTrial) -> bool:
 def with_pruned(study: optuna.Study) -> optuna.Study:
     """A study of one objective whose pruned and frozen trials have the value to be expected.
 
-    It is what all curves let expect of the trial at its last step. It is never better than the best
-    completed trial's, and never worse than the worst one's: how bad a trial was that hardly began
-    would otherwise hide what the others have in common. Without it, a study whose
-    pruner ends most trials would never have enough for a model, and the model would not know where
-    the bad ones are.
+    It is what all curves let expect of the trial at its last step, and never better than the best
+    completed trial's. Without it, a study whose pruner ends most trials would never have enough for
+    a model, and the model would not know where the bad ones are. One that has diverged is as bad as
+    the worst of the others, and none is further below the median than four times the way from there
+    to the best: a loss of a million would hide what the others have in common.
     """
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if not completed or len(study.directions) > 1:
         return study
-    values = [float(trial.value or 0.0) for trial in completed]
     curves, pruner = curves_of(study), PredictivePruner()
-    expected: dict[int, FrozenTrial] = {}
+    values = {trial.number: curves.sign * float(trial.value or 0.0) for trial in completed}
+    best, unfinished = max(values.values()), []
     for trial in study.get_trials(deepcopy=False, states=(TrialState.PRUNED, TrialState.RUNNING)):
         is_frozen = trial.user_attrs.get(RECORD, {}).get("state") == "frozen"
         if trial.last_step is None or not (is_frozen or trial.state is TrialState.PRUNED):
             continue
         outlook = pruner.outlook(curves, trial.number)
-        value = -curves.sign * math.inf if outlook is None else outlook.likely
-        if not math.isfinite(trial.intermediate_values[trial.last_step]):  # diverged
-            value = -curves.sign * math.inf
-        seen = expected[trial.number] = copy.copy(trial)
-        seen.state = TrialState.COMPLETE
-        seen.value = min(max(value, min(values)), max(values))
+        has_diverged = not math.isfinite(trial.intermediate_values[trial.last_step])
+        likely = -math.inf if outlook is None or has_diverged else curves.sign * outlook.likely
+        values[trial.number] = min(likely, best)
+        unfinished.append(trial)
+    known = [value for value in values.values() if math.isfinite(value)]
+    middle = statistics.median(known)
+    floor = max(min(known), middle - _FURTHEST * (best - middle))
+    expected = {trial.number: copy.copy(trial) for trial in unfinished}
+    for number, seen in expected.items():
+        seen.state, seen.value = TrialState.COMPLETE, curves.sign * max(values[number], floor)
     view = StorageView(study._storage, lambda all_: [expected.get(it.number, it) for it in all_])
     return view.study(study)

@@ -70,9 +70,10 @@ class Freezer:
         """Have a frozen trial go on in a free slot; None where that has something better to do."""
         with self._lock:
             number = self._pruner.thaw(self._curves(), to_begin=self._to_begin())
-            if number is not None:
-                self._note(number, TrialState.RUNNING)
-                self.frozen[number].thaw()
+            if number is None or (trial := self.frozen.get(number)) is None:
+                return None
+            self._note(number, TrialState.RUNNING)
+            trial.thaw()
             return number
 
     def make_room(self) -> None:
@@ -96,4 +97,5 @@ class Freezer:
 
     def _give_up(self, outlook: Outlook) -> None:
         message = f"pruned at step {outlook.step}, where it was frozen; {outlook}"
-        self.frozen[outlook.number].stop(StopReason.PRUNED, message)
+        if (trial := self.frozen.get(outlook.number)) is not None:  # else it has just been stopped
+            trial.stop(StopReason.PRUNED, message)

@@ -172,10 +172,9 @@ class TrialScheduler:
         """A frozen trial that goes on in a free slot; None where a new one is worth more."""
         if self._freezer is None:
             return None
+        running = self._stop_switch.running_trials()  # before, as it may end at once
         number = self._freezer.end() if self._has_begun_all else self._freezer.thaw()
-        if number is None:
-            return None
-        return self._given[number], self._stop_switch.running_trials()[number]
+        return None if number is None else (self._given[number], running[number])
 
     def _stop_frozen(self) -> None:
         """Stop what is frozen: it comes first in the next sweep."""
