@@ -142,7 +142,7 @@ class PredictivePruner(BasePruner):
         running = [n for n, curve in curves.by_number.items() if curve.state == "running"]
         places = len(running) - len(beginning.intersection(running))
         if to_begin:
-            places = min(places, len(running) // _SLOTS)
+            places = min(places, max(1, len(running) // _SLOTS))
         own = reach.pop(number, -math.inf) + _RESTLESS * float(race.off[place])
         is_ahead = sum(other > own for other in reach.values()) < places
         return Verdict.GO_ON if is_ahead and math.isfinite(own) else Verdict.FREEZE
@@ -165,7 +165,7 @@ class PredictivePruner(BasePruner):
             return early[0]
         running = [number for number, state in states.items() if state == "running"]
         going_on = len([number for number in running if number not in beginning])
-        if to_begin and going_on >= (len(running) + 1) // _SLOTS:
+        if to_begin and going_on >= max(min(1, len(running)), (len(running) + 1) // _SLOTS):
             return None
         frozen = [number for number in reach if states[number] == "frozen"]
         return max(frozen, key=reach.__getitem__, default=None)

@@ -174,9 +174,9 @@ def _is_infeasible(trial: FrozenTrial) -> bool:
 def with_pruned(study: optuna.Study) -> optuna.Study:
     """A study of one objective whose pruned and frozen trials have the value to be expected.
 
-    It is what all curves let expect of the trial at its last step, and never better than the best
-    completed trial's. Without it, a study whose pruner ends most trials would never have enough for
-    a model, and the model would not know where the bad ones are. One that has diverged is as bad as
+    It is what all curves let expect of the trial at its last step. Without it, a study whose pruner
+    ends most trials would never have enough for a model, and the model would know neither where the
+    bad ones are nor which of the others go best. One that has diverged is as bad as
     the worst of the others, and none is further below the median than four times the way from there
     to the best: a loss of a million would hide what the others have in common.
     """
@@ -185,7 +185,7 @@ def with_pruned(study: optuna.Study) -> optuna.Study:
         return study
     curves, pruner = curves_of(study), PredictivePruner()
     values = {trial.number: curves.sign * float(trial.value or 0.0) for trial in completed}
-    best, unfinished = max(values.values()), []
+    unfinished = []
     for trial in study.get_trials(deepcopy=False, states=(TrialState.PRUNED, TrialState.RUNNING)):
         is_frozen = trial.user_attrs.get(RECORD, {}).get("state") == "frozen"
         if trial.last_step is None or not (is_frozen or trial.state is TrialState.PRUNED):
@@ -193,11 +193,11 @@ def with_pruned(study: optuna.Study) -> optuna.Study:
         outlook = pruner.outlook(curves, trial.number)
         has_diverged = not math.isfinite(trial.intermediate_values[trial.last_step])
         likely = -math.inf if outlook is None or has_diverged else curves.sign * outlook.likely
-        values[trial.number] = min(likely, best)
+        values[trial.number] = likely
         unfinished.append(trial)
     known = [value for value in values.values() if math.isfinite(value)]
     middle = statistics.median(known)
-    floor = max(min(known), middle - _FURTHEST * (best - middle))
+    floor = max(min(known), middle - _FURTHEST * (max(known) - middle))
     expected = {trial.number: copy.copy(trial) for trial in unfinished}
     for number, seen in expected.items():
         seen.state, seen.value = TrialState.COMPLETE, curves.sign * max(values[number], floor)
