@@ -85,6 +85,25 @@ def test_while_trials_are_left_to_begin_one_slot_in_four_goes_on_with_a_frozen_o
     assert pruner.thaw(curves, to_begin=9) is None
 
 
+def test_of_two_slots_one_goes_on_with_the_most_promising() -> None:
+    pruner = PredictivePruner()
+    assert (
+        pruner.thaw(study(completed=ENDED, frozen=EARLY, running=[shape(0.5, 1)]), to_begin=9) == 6
+    )
+    running = [shape(0.5, 1), shape(0.92, 3)]
+    curves = study(completed=ENDED, frozen=EARLY, running=running)
+    assert pruner.judge(curves, 8, to_begin=9) is Verdict.GO_ON
+
+
+def test_after_twice_the_first_look_a_trial_goes_on_while_it_may_win() -> None:
+    pruner = PredictivePruner()
+    for steps, verdict in ((4, Verdict.FREEZE), (5, Verdict.GO_ON)):
+        curves = study(completed=ENDED, frozen=EARLY, running=[shape(0.5, 1), shape(0.82, steps)])
+        assert pruner.judge(curves, 8, to_begin=9) is verdict
+    curves = study(completed=ENDED, frozen=EARLY, running=[shape(0.5, 1), shape(0.5, 5)])
+    assert pruner.judge(curves, 8, to_begin=9) is not Verdict.GO_ON
+
+
 def test_where_early_scores_mean_nothing_no_frozen_trial_is_given_up() -> None:
     chance = random.Random(1)
     done = [[*(chance.random() for _ in range(17)), 0.9 + chance.gauss(0, 0.01)] for _ in range(4)]

@@ -21,7 +21,10 @@ _FURTHEST = 4.0
 _COMPLETED = 2
 #: Of the slots, while trials are left to begin, one in so many goes on with a trial.
 _SLOTS = 4
-#: A trial that runs is frozen for another one that can reach more by this share of the doubt.
+#: After twice the first look a trial that may win goes on to its end, or a sweep that is stopped
+#: early would have many trials that are half trained, and no score.
+_COMMITTED = 2
+#: Before that it is frozen for another one that can reach more by this share of the doubt.
 _RESTLESS = 0.25
 
 
@@ -70,7 +73,8 @@ class PredictivePruner(BasePruner):
     Where trials can be frozen (`judge`, `thaw`, `order`), each is judged after a ninth of its
     training. While trials are left to begin, one slot in four goes on with what can reach most, and
     the others begin new ones; then all slots go on, until no frozen trial is expected within a
-    standard deviation of the best. What a trial can reach is foretold by the `Race`, as long as
+    standard deviation of the best. One that has got through two ninths goes on to its end, as long
+    as it may win. What a trial can reach is foretold by the `Race`, as long as
     completed trials have ended about where that had them; else, by the bound below.
 
     Where none can be frozen (`prune`), a trial is pruned when the best score so far is beyond that
@@ -143,6 +147,8 @@ class PredictivePruner(BasePruner):
         places = len(running) - len(beginning.intersection(running))
         if to_begin:
             places = min(places, max(1, len(running) // _SLOTS))
+        if race.done[place] > _COMMITTED * race.first_look and number in reach:
+            return Verdict.GO_ON
         own = reach.pop(number, -math.inf) + _RESTLESS * float(race.off[place])
         is_ahead = sum(other > own for other in reach.values()) < places
         return Verdict.GO_ON if is_ahead and math.isfinite(own) else Verdict.FREEZE
