@@ -57,7 +57,9 @@ def prepared(options: argparse.Namespace, console: ConsoleOutput | None = None) 
     # store, which takes seconds, and on a busy machine a minute.
     with ExitStack() as stack:
         if console is not None:
-            console.begin(f"preparing the sweep of {notebook.display_name}")
+            console.begin(
+                f"preparing the sweep of {notebook.display_name}: the study and the MLflow store"
+            )
             stack.enter_context(console.busy("importing Optuna, papermill and MLflow"))
         from ..sweep import Sweep
 

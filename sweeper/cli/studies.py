@@ -26,10 +26,12 @@ def status(options: argparse.Namespace) -> int:
     """Print the state of studies."""
     from ..control.lookup import clean_up_after_crash, find_studies
     from ..control.status import look, sort
-    from ..settings.flags import read_count_flag
 
-    console = ConsoleOutput(options)
-    most = read_count_flag("--best", options.best)
+    console, most = ConsoleOutput(options), None
+    if options.best is not None:
+        from ..settings.flags import read_count_flag  # imports YAML
+
+        most = read_count_flag("--best", options.best)
     found = []
     for existing in find_studies(
         options.study, storage=options.storage, tracking_uri=options.tracking_uri
