@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 #: The tag whose Markdown MLflow's UI displays above the runs of an experiment, and on a run's page.
 NOTE_TAG = "mlflow.note.content"
-#: MLflow's UI takes an experiment without it for one of language models, and shows no scores.
-_KIND = {"mlflow.experimentKind": "custom_model_development"}
 _PROBE_TIMEOUT_S = 5
 #: How often MLflow's client repeats a call to a server, in the environment.
 _REPETITIONS = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
@@ -149,7 +147,7 @@ def open_experiment(store: Store) -> tuple[MlflowClient, str]:
     if experiment is None:
         # For a store in a file; a server has its own place for artifacts.
         place = None if file is None else store.paths.study_artifacts.as_uri()
-        experiment_id = str(client.create_experiment(study, place, tags=_KIND))
+        experiment_id = str(client.create_experiment(study, artifact_location=place))
     elif experiment.lifecycle_stage != "active":
         raise TrackingError(
             f"{address}: the experiment {study!r} was deleted in MLflow; restore it there, or "

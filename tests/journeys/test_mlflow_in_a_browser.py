@@ -76,13 +76,6 @@ def test_the_printed_link_draws_parallel_coordinates_over_the_swept_params(
     page.get_by_text("maximize val").first.wait_for()
 
 
-def test_without_the_link_the_experiment_opens_with_its_runs(
-    result: dict[str, Any], server: str, page: Any
-) -> None:
-    page.goto(f"{server}/#/experiments/{result['experiment_id']}")
-    page.get_by_text(f"{TRIALS} matching runs").wait_for()
-
-
 def test_the_table_has_the_objective_and_the_swept_params_and_the_best_run_first(
     result: dict[str, Any], server: str, page: Any
 ) -> None:
