@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from optuna.storages import RDBStorage
 from studies import small_settings, until
 
 from sweeper.notebook_api.messages import Point, StopReason
-from sweeper.study.pruners import PredictivePruner
+from sweeper.study.pruners import Curves, Outlook, PredictivePruner
 from sweeper.study.samplers import SamplerFactory
 from sweeper.study.study import Study
 from sweeper.sweep.scheduling.freezing import Freezer
@@ -44,6 +45,45 @@ def test_a_rule_that_fails_is_logged_once_and_ends_no_trial(
         "trial 0000 could not be judged at step 0 (MemoryError: MemoryError)" in record.getMessage()
     )
     assert running.stop_reason is None
+
+
+class Interrupted(PredictivePruner):
+    """Something else stops a trial while it is judged."""
+
+    def __init__(self, stopped: RunningTrial) -> None:
+        super().__init__()
+        self.stopped = stopped
+
+    def order(self, curves: Curves) -> Sequence[Outlook]:
+        found = super().order(curves)
+        self.stopped.stop(StopReason.INTERRUPTED)
+        return found
+
+    def thaw(self, curves: Curves, *, to_begin: int) -> int | None:
+        self.stopped.stop(StopReason.INTERRUPTED)
+        return 0
+
+
+@pytest.mark.parametrize("act", [Freezer.make_room, Freezer.thaw, Freezer.end])
+def test_a_frozen_trial_that_is_stopped_meanwhile_is_left_alone(
+    storage: RDBStorage, act: Callable[[Freezer], object]
+) -> None:
+    settings = small_settings("stopped", study={"pruner": "auto"})
+    study, trial = Study.open(storage, settings), RunningTrial()
+    assert study.ask(SamplerFactory(settings), lambda n: Path(f"{n}.ipynb")) is not None
+    study.note_report(0, 0, 0.5)
+    freezer = Freezer(
+        study,
+        Interrupted(trial),
+        "val",
+        running=lambda: {0: trial},
+        note=lambda *_: None,
+        to_begin=lambda: 0,
+    )
+    trial.on_freeze(lambda _: True)
+    assert trial.freeze()
+    assert act(freezer) is None
+    assert trial.stop_reason is StopReason.INTERRUPTED
 
 
 def test_a_frozen_trial_is_pruned_for_want_of_room_and_for_nothing_else(
