@@ -68,7 +68,7 @@ class Interrupted(PredictivePruner):
 def test_a_frozen_trial_that_is_stopped_meanwhile_is_left_alone(
     storage: RDBStorage, act: Callable[[Freezer], object]
 ) -> None:
-    settings = small_settings("stopped", study={"pruner": "auto"})
+    settings = small_settings(f"judged-{act.__name__}", study={"pruner": "auto"})
     study, trial = Study.open(storage, settings), RunningTrial()
     assert study.ask(SamplerFactory(settings), lambda n: Path(f"{n}.ipynb")) is not None
     study.note_report(0, 0, 0.5)
