@@ -28,13 +28,20 @@ def sweep(line: str) -> SweepResult | None:
         return None
     with suppress(SystemExit):  # after the help
         try:
-            options = parse(shlex.split(line))
+            options = parse(_words(line))
             if options.command is not run:
                 raise SettingsError("it sweeps a notebook, as in %sweep my.ipynb -j 4")
             options.yes = True  # nobody can press a key
             made = prepared(options)
             with closing(made.plan):
                 return made.run()
-        except (SweepError, ValueError) as error:  # also a quote without its end
+        except SweepError as error:
             print(f"%sweep: {error}", file=sys.stderr)
     return None
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError as error:  # a quote has no end
+        raise SettingsError(str(error)) from error

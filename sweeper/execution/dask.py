@@ -70,7 +70,7 @@ class RefusedError(Exception):
 class DaskExecutor:
     """Runs trials on the workers of a Dask cluster. Made by `open`, ended by `run` or `close`.
 
-    None is frozen: it would keep its task's threads of a worker.
+    No trial is frozen: it would keep its worker's thread.
 
     Args:
         most: how many trials run at once at most; None for as many as the workers have threads.

@@ -5,7 +5,7 @@ When a trial is judged, and how its notebook is stopped, does not belong here.
 
 from .curves import Curve, Curves, curves_of
 from .factory import make_pruner, why_pruned
-from .predictive import Outlook, PredictivePruner, Verdict
+from .predictive import Outlook, PredictivePruner, Verdict, floor_of
 
 __all__ = [
     "Curve",
@@ -14,6 +14,7 @@ __all__ = [
     "PredictivePruner",
     "Verdict",
     "curves_of",
+    "floor_of",
     "make_pruner",
     "why_pruned",
 ]

@@ -67,10 +67,9 @@ def why_pruned(pruner: BasePruner, study: optuna.Study, trial: FrozenTrial) -> s
     step = trial.last_step
     assert step is not None, "a trial that has reported nothing is not pruned"
     begins = f"pruned at step {step} with {trial.intermediate_values[step]:.6g}"
-    if isinstance(pruner, PredictivePruner):
-        outlook = pruner.outlook(curves_of(study), trial.number)
-        if outlook is not None and math.isfinite(trial.intermediate_values[step]):
-            return f"{begins}; {outlook}"
+    if isinstance(pruner, PredictivePruner) and math.isfinite(trial.intermediate_values[step]):
+        (outlook,) = pruner.outlooks(curves_of(study), [trial.number])
+        return f"{begins}; {outlook}"
     finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     others = [t.intermediate_values[step] for t in finished if step in t.intermediate_values]
     middle = f", median {statistics.median(others):.6g}" if others else ""

@@ -14,12 +14,12 @@ from optuna.trial import FrozenTrial
 
 from .curves import Curves, Race, curves_of
 
-#: Scores further below the median than this many times the way from the median to the best count as
-#: if they were there: a loss of a million would hide what the others have in common.
+#: Scores count as no further below the median than four times the way from there to the best: a
+#: loss of a million would hide what the others have in common.
 _FURTHEST = 4.0
 #: No frozen trial is given up before so many have completed.
 _COMPLETED = 2
-#: Of the slots, while trials are left to begin, one in so many goes on with a trial.
+#: While trials are left to begin, one slot in four goes on with a trial, and at least one of two.
 _SLOTS = 4
 #: After twice the first look a trial that may win goes on to its end, or a sweep that is stopped
 #: early would have many trials that are half trained, and no score.
@@ -179,26 +179,27 @@ class PredictivePruner(BasePruner):
     def order(self, curves: Curves) -> Sequence[Outlook]:
         """The frozen trials, the most promising first; those that cannot win are last."""
         frozen = [n for n, curve in curves.by_number.items() if curve.state == "frozen"]
-        if not frozen:
+        sign = curves.sign
+        return sorted(
+            self.outlooks(curves, frozen),
+            key=lambda it: (not it.may_win, -sign * it.likely - it.spread),
+        )
+
+    def outlooks(self, curves: Curves, numbers: Sequence[int]) -> list[Outlook]:
+        """Of trials that have not completed, without those that have reported no number."""
+        reported = {number: curves.by_number[number].values for number in numbers}
+        known = [n for n, values in reported.items() if any(map(math.isfinite, values.values()))]
+        if not known:
             return []
         race = Race(curves)
-        found = [it for n in frozen if (it := self._outlook(curves, race, n)) is not None]
-        sign = curves.sign
-        return sorted(found, key=lambda it: (not it.may_win, -sign * it.likely - it.spread))
+        places = {number: place for place, number in enumerate(race.numbers)}
+        return [self._outlook(curves, race, places[number]) for number in known]
 
-    def outlook(self, curves: Curves, number: int) -> Outlook | None:
-        """Of a trial that has not completed; None where it has reported no number."""
-        has_values = any(map(math.isfinite, curves.by_number[number].values.values()))
-        return self._outlook(curves, Race(curves), number) if has_values else None
-
-    def _outlook(self, curves: Curves, race: Race, number: int) -> Outlook | None:
-        if number not in race.numbers:
-            return None
-        place = race.numbers.index(number)
+    def _outlook(self, curves: Curves, race: Race, place: int) -> Outlook:
+        number, completed = race.numbers[place], int(race.is_completed.sum())
         likely, spread = race.likely(place), float(race.off[place])
         if not race.is_trusted and (regressed := self._regressed(curves, number)) is not None:
             likely, spread, _ = regressed
-        completed = int(race.is_completed.sum())
         return Outlook(
             number=number,
             step=max(curves.by_number[number].values),
@@ -251,7 +252,7 @@ class PredictivePruner(BasePruner):
         )
         if len(pairs) < self._n_startup_trials:
             return None
-        floors = [_floor(column) for column in pairs.T]
+        floors = [floor_of(column) for column in pairs.T]
         reported, final = np.maximum(pairs, floors).T
         own = max(_best_until(step, curves.by_number[number].values, sign), floors[0])
         away = reported - reported.mean()
@@ -288,7 +289,7 @@ def _best_until(step: int, values: Mapping[int, float], sign: float) -> float:
     return max(numbers, default=-math.inf)
 
 
-def _floor(values: np.ndarray) -> float:
-    """The lowest value that counts as it is."""
+def floor_of(values: Sequence[float] | np.ndarray) -> float:
+    """The lowest value that counts as it is, where higher ones are better."""
     middle = float(np.median(values))
     return middle - _FURTHEST * (float(np.max(values)) - middle)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import math
-import statistics
 from collections.abc import Callable, Container, Sequence
 from typing import Any
 
@@ -15,16 +14,13 @@ import optuna
 from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from ..pruners import PredictivePruner, curves_of
+from ..pruners import PredictivePruner, curves_of, floor_of
 from ..trial_codec import RECORD
 
 #: The attribute of a trial with what its sampler has noted about the study.
 _NOTED = "sweeper.noted"
 #: So many own trials outvote those of earlier studies.
 _OUTVOTED_BY = 10
-#: What is expected of a trial counts as no worse than this many times the way from the median to
-#: the best, below the median.
-_FURTHEST = 4.0
 #: Optuna's attribute of a trial for the constraint `memory`: above 0 where it is violated.
 _CONSTRAINT = "constraints:memory"
 
@@ -176,30 +172,24 @@ def with_pruned(study: optuna.Study) -> optuna.Study:
 
     It is what all curves let expect of the trial at its last step. Without it, a study whose pruner
     ends most trials would never have enough for a model, and the model would know neither where the
-    bad ones are nor which of the others go best. One that has diverged is as bad as
-    the worst of the others, and none is further below the median than four times the way from there
-    to the best: a loss of a million would hide what the others have in common.
+    bad ones are nor which of the others go best. A trial that has diverged counts as the worst.
     """
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if not completed or len(study.directions) > 1:
         return study
-    curves, pruner = curves_of(study), PredictivePruner()
-    values = {trial.number: curves.sign * float(trial.value or 0.0) for trial in completed}
-    unfinished = []
+    expected = {}
     for trial in study.get_trials(deepcopy=False, states=(TrialState.PRUNED, TrialState.RUNNING)):
         is_frozen = trial.user_attrs.get(RECORD, {}).get("state") == "frozen"
-        if trial.last_step is None or not (is_frozen or trial.state is TrialState.PRUNED):
-            continue
-        outlook = pruner.outlook(curves, trial.number)
-        has_diverged = not math.isfinite(trial.intermediate_values[trial.last_step])
-        likely = -math.inf if outlook is None or has_diverged else curves.sign * outlook.likely
-        values[trial.number] = likely
-        unfinished.append(trial)
-    known = [value for value in values.values() if math.isfinite(value)]
-    middle = statistics.median(known)
-    floor = max(min(known), middle - _FURTHEST * (max(known) - middle))
-    expected = {trial.number: copy.copy(trial) for trial in unfinished}
+        if trial.last_step is not None and (is_frozen or trial.state is TrialState.PRUNED):
+            expected[trial.number] = copy.copy(trial)
+    curves = curves_of(study)
+    outlooks = PredictivePruner().outlooks(curves, list(expected))
+    likely = {outlook.number: curves.sign * outlook.likely for outlook in outlooks}
+    known = [*(curves.sign * float(trial.value or 0.0) for trial in completed), *likely.values()]
+    floor = max(min(known), floor_of(known))
     for number, seen in expected.items():
-        seen.state, seen.value = TrialState.COMPLETE, curves.sign * max(values[number], floor)
+        has_diverged = not math.isfinite(seen.intermediate_values[seen.last_step or 0])
+        value = floor if has_diverged else max(likely[number], floor)
+        seen.state, seen.value = TrialState.COMPLETE, curves.sign * value
     view = StorageView(study._storage, lambda all_: [expected.get(it.number, it) for it in all_])
     return view.study(study)
