@@ -273,7 +273,7 @@ COMMANDS = {
         *_OF_STUDY,
     ),
     "export": _command(
-        "write the comparison page of a study, its trials as a table, or the code of one",
+        "write the comparison page of a study, its trials as a table, figures, or the code of one",
         studies.export,
         "export out/digits --csv digits.csv",
         _ONE_STUDY,
@@ -286,6 +286,20 @@ COMMANDS = {
         ),
         _argument("--csv", "FILE", "one row for each trial, as text"),
         _argument("--parquet", "FILE", "the same with its types"),
+        _argument(
+            "--table",
+            "FORMAT",
+            "print a table for a paper: mean scores with 95 % intervals by the values of params, "
+            "in latex, markdown or csv",
+            choices=("latex", "markdown", "csv"),
+        ),
+        _argument("--by", "NAME[,NAME]", "the params whose values are its rows (default: each)"),
+        _argument(
+            "--figure",
+            "FILE",
+            "draw parallel, history, importances, slice or pareto, as the file's name says: "
+            "parallel.svg, history.pdf, slice.png",
+        ),
         _STORAGE,
         *_OUTPUT,
     ),

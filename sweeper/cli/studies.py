@@ -186,29 +186,40 @@ def ui(options: argparse.Namespace) -> int:
 
 
 def export(options: argparse.Namespace) -> int:
-    """Write the comparison page, the trials as tables, or the code of one."""
-    from ..control.exporting import KINDS, write_code, write_page, write_table
+    """Write the comparison page, the trials as tables, figures, or the code of one."""
+    from ..control.exporting import KINDS, write_code, write_figure, write_page, write_table
     from ..control.loaded import load
     from ..control.lookup import find_study
 
     console = ConsoleOutput(options)
     files = {kind: Path(text) for kind in KINDS if (text := getattr(options, kind))}
-    study = load(options.study, storage=options.storage)
+    existing = find_study(options.study, storage=options.storage)
+    name = existing.study.name
     written = {kind: str(file) for kind, file in files.items()}
+    if options.by and not options.table:
+        raise SettingsError(f"--by {options.by}: needs --table, as in --table markdown")
+    if options.table is not None:  # alone on stdout, which goes into a file of the paper
+        from ..control.tables import paper_table
+
+        by = [name.strip() for name in (options.by or "").split(",") if name.strip()]
+        written["table"] = paper_table(existing, by=by, kind=options.table)
+        console.line(written["table"])
+    if options.figure is not None:
+        write_figure(existing, Path(options.figure))
+        console.progress(f"{name}: {options.figure}")
+        written["figure"] = options.figure
     if options.code is not None:
-        existing = find_study(options.study, storage=options.storage)
         notebook = display_path(write_code(existing, options.code))
-        console.line(f"{study.name}: the code of trial {options.code} is at {notebook}")
+        console.line(f"{name}: the code of trial {options.code} is at {notebook}")
         written["code"] = notebook
-    elif not files:
-        existing = find_study(options.study, storage=options.storage)
+    elif not written:
         page = write_page(existing, on_render=lambda n: console.line(f"{n} notebooks are rendered"))
-        console.line(f"{study.name}: {display_path(page)}")
+        console.line(f"{name}: {display_path(page)}")
         written["page"] = display_path(page)
     for kind, file in files.items():
-        n_trials = write_table(study, file, kind=kind)
-        console.line(f"{study.name}: {n_trials} trials in {file}")
-    console.json({"study": study.name, **written})
+        n_trials = write_table(load(options.study, storage=options.storage), file, kind=kind)
+        console.line(f"{name}: {n_trials} trials in {file}")
+    console.json({"study": name, **written})
     return OK
 
 

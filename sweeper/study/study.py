@@ -30,6 +30,7 @@ from ..study_folder.patience import Patience
 from ..trials import Confirmation, Importance, Params, TrialOutcome, TrialRecord, TrialState
 from .access import log_ahead, open_storage, place_of, refuse_another_file
 from .endings import interrupted, left_open, name_objectives, tell_optuna
+from .figures import figure_of
 from .insights import param_importances
 from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, begun
 from .pruners import Curves, curves_of, why_pruned
@@ -424,6 +425,10 @@ class Study:
     def importances(self) -> Mapping[str, Mapping[str, Importance]]:
         """How much each param matters for each objective; see `param_importances`."""
         return param_importances(self._study, self.facts["objectives"])
+
+    def figure(self, kind: str) -> Any:
+        """A figure of matplotlib for a paper; see `figure_of`."""
+        return figure_of(self._study, self.facts["objectives"], kind=kind)
 
     def mark_interrupted(self) -> list[TrialRecord]:
         """Correct the records that a killed sweep left `running`; only while no sweep is alive.

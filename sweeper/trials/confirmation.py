@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
+from .intervals import differ, half_interval
 from .paths import display_path
 from .records import Params, TrialRecord, TrialState
 
 #: What a parameters file asks for that only says `confirm: {}`, and `--confirm K` without seeds.
 DEFAULT_BEST, DEFAULT_SEEDS = 3, 5
-#: The part of the intervals that have the true mean in them.
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +44,7 @@ class ConfirmedTrial:
     @cached_property
     def mean(self) -> float | None:
         """The mean over the fresh seeds; None without a run that completed."""
-        from statistics import fmean  # imported here, as it takes a tenth of the command `status`
+        from statistics import fmean
 
         return fmean(self.scores.values()) if self.scores else None
 
@@ -63,15 +62,17 @@ class ConfirmedTrial:
         None with fewer than two scores, and where all are the same: a spread of 0 says that the
         seed has no effect or that the score is coarse, and not that the mean is certain.
         """
-        return _interval([*self.scores.values()]) if self.std else None
+        if self.mean is None or not self.std:
+            return None
+        half = half_interval([*self.scores.values()])
+        return self.mean - half, self.mean + half
 
     def differs_from(self, other: ConfirmedTrial) -> bool:
         """Whether the seeds show which of two complete trials is better, at the level of 5 %.
 
         They do where 0 is outside the 95 % interval of the differences on the same seeds.
         """
-        low, high = _interval([score - other.scores[seed] for seed, score in self.scores.items()])
-        return not low <= 0 <= high
+        return differ(self.scores.items(), other.scores.items())
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` and the comparison page have of it."""
@@ -113,12 +114,12 @@ class Confirmation:
         for record in records:  # by number, so a retry comes after what it tries again
             kept = runs.setdefault(_key(record.params), {})
             before = kept.get(record.seed)
-            if record.seed in seeds and (before is None or not _has_score(before, name)):
+            if record.seed in seeds and (before is None or not has_score(before, name)):
                 kept[record.seed] = record
         trials = []
         for trial in plan["trials"]:
             own = runs.get(_key(trial["params"]), {})
-            scores = {seed: run.scores[name] for seed, run in own.items() if _has_score(run, name)}
+            scores = {seed: run.scores[name] for seed, run in own.items() if has_score(run, name)}
             trials.append(
                 ConfirmedTrial(
                     run_id=trial["run_id"],
@@ -232,7 +233,7 @@ def best_trials(
 ) -> list[TrialRecord]:
     """The completed trials with the best scores, the best first; one for the same params."""
     sign = -1 if direction == "maximize" else 1
-    scored = [record for record in records if _has_score(record, objective)]
+    scored = [record for record in records if has_score(record, objective)]
     scored.sort(key=lambda record: (sign * record.scores[objective], record.number))
     by_params: dict[object, TrialRecord] = {}
     for record in scored:
@@ -240,18 +241,7 @@ def best_trials(
     return [*by_params.values()][:count]
 
 
-def _interval(values: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of the mean of two values or more, by Student's t distribution."""
-    from statistics import fmean, stdev
-
-    from scipy.special import stdtrit  # its quantiles; scipy.stats is imported in ten times as long
-
-    t = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2))
-    mean, half = fmean(values), t * stdev(values) / math.sqrt(len(values))
-    return mean - half, mean + half
-
-
-def _has_score(record: TrialRecord, objective: str) -> bool:
+def has_score(record: TrialRecord, objective: str) -> bool:
     """Whether a trial has a score that a mean can be made of."""
     is_completed = record.state is TrialState.COMPLETED
     return is_completed and math.isfinite(record.scores[objective])

@@ -1,0 +1,156 @@
+"""Tables for a paper: mean scores with 95 % intervals, by the values of params."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect
+from collections.abc import Sequence
+from itertools import chain
+from statistics import fmean, quantiles
+from typing import Any, NamedTuple, TypeAlias
+
+from ..errors import SettingsError, StudyError
+from ..settings.messages import nearest
+from ..settings.space import SearchSpace
+from ..trials import TrialRecord, differ, half_interval, has_score, value_text
+from .lookup import ExistingStudy
+
+#: A param with more values than these, all numbers, has a row for each fourth of its trials, or for
+#: fewer parts, so that each has at least three trials.
+_MOST_VALUES, _PARTS, _FEWEST = 12, 4, 3
+#: Lines take the place of the rules of booktabs where it is not loaded.
+_RULES = "".join(rf"\providecommand{{\{it}rule}}{{\hline}}" for it in ("top", "mid", "bottom"))
+_ESCAPES: dict[str, dict[int, str]] = {
+    "csv": {},
+    "markdown": str.maketrans({sign: f"\\{sign}" for sign in "\\|*_`<"}),
+    "latex": str.maketrans(
+        {sign: f"\\{sign}" for sign in "&%$#_{}"}
+        | {sign: f"${sign}$" for sign in "<>|"}
+        | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    ),
+}
+
+#: A number by which the rows of a param are sorted, and the label of its value or values.
+_Place: TypeAlias = tuple[float, str]
+
+
+class _Cell(NamedTuple):
+    """A mean, half of its interval (None for a single trial), and whether nothing is better."""
+
+    mean: float
+    half_interval: float | None
+    is_best: bool
+
+    def texts(self, kind: str) -> list[Any]:
+        """The mean with as many decimals as its interval, which has two digits; for CSV all."""
+        mean, half, is_best = self
+        if kind == "csv":
+            return [*self]
+        decimals = 1 - math.floor(math.log10(half)) if half else 4
+        form = f".{max(decimals, 0)}f" if decimals < 9 else ".2e"
+        text = f"{mean:{form}}" + ("" if half is None else f" ± {half:{form}}")
+        if kind == "markdown":
+            return [f"**{text}**" if is_best else text]
+        text = text.replace("±", r"\pm")
+        return [rf"$\mathbf{{{text}}}$" if is_best else f"${text}$"]
+
+
+def paper_table(existing: ExistingStudy, *, by: Sequence[str], kind: str) -> str:
+    """Means over the completed trials of a study; where its best are confirmed, over those runs.
+
+    Args:
+        by: the params whose values, taken together, have a row each; none for the values of each
+            param by itself, and of confirmed trials for all params together.
+        kind: `latex`, `markdown` or `csv`.
+
+    Raises:
+        SettingsError: no trial has such a param.
+        StudyError: no trial has completed.
+    """
+    import pandas as pd
+
+    settings, confirmation = existing.settings, existing.confirmation()
+    records, over, is_each = existing.study.records(), "completed trials", not by
+    if confirmation is not None and confirmation.winner is not None:
+        records = [run for one in confirmation.ranking for run in one.runs.values()]
+        over, is_each = f"runs of the best trials on {len(confirmation.seeds)} fresh seeds", False
+    goals = settings.objective
+    records = [it for it in records if all(has_score(it, name) for name in goals)]
+    if not records:
+        raise StudyError(f"--table: no trial of the study {existing.study.name!r} has completed")
+    params = [name for name in settings.space if any(name in it.params for it in records)]
+    for name in by:
+        if name not in params:
+            raise SettingsError(f"--by {name}: no trial has such a param; {nearest(name, params)}")
+    places = {name: _places(name, records, settings.search_space) for name in params}
+    chosen = by or [name for name in params if len({*places[name]}) > 1] or params
+    rows: list[list[Any]] = []
+    for names in [[name] for name in chosen] if is_each else [chosen]:
+        groups: dict[tuple[_Place, ...], list[TrialRecord]] = {}
+        for index, record in enumerate(records):
+            groups.setdefault(tuple(places[name][index] for name in names), []).append(record)
+        found = sorted(groups.items())
+        columns = [
+            _cells([[(it.seed, it.scores[name]) for it in its] for _, its in found], goal.direction)
+            for name, goal in goals.items()
+        ]
+        for (place, its), *cells in zip(found, *columns, strict=True):
+            labels = [*names[:is_each], *(label for _, label in place)]
+            texts = [it.translate(_ESCAPES[kind]) for it in labels]
+            rows.append([*texts, len(its), *chain(*(cell.texts(kind) for cell in cells))])
+    heads = [*(["param", "value"] if is_each else chosen), "trials"]
+    parts = ("_mean", "_half_interval", "_is_best") if kind == "csv" else ("",)
+    names = [*heads, *(f"{name}{part}" for name in goals for part in parts)]
+    table = pd.DataFrame(rows, columns=[name.translate(_ESCAPES[kind]) for name in names])
+    if kind == "csv":
+        return str(table.to_csv(index=False)).rstrip()
+    caption = (
+        f"{existing.study.name}: means over {over}, with 95 % intervals. Bold are the best mean"
+        f"{' for each param' * is_each} and those that a t test at the 5 % level (paired where the "
+        "seeds are the same, else Welch's) does not tell from it; single trials never are."
+    ).translate(_ESCAPES[kind])
+    n_labels = len(heads) - 1
+    if kind == "latex":
+        form = "l" * n_labels + "r" * (1 + len(goals))
+        text = str(table.to_latex(index=False, escape=False, caption=caption, column_format=form))
+        return text.replace(r"\begin{table}", f"{_RULES}\n\\begin{{table}}\n\\centering").rstrip()
+    rule = ["---"] * n_labels + ["---:"] * (1 + len(goals))
+    lines = [" | ".join(map(str, line)) for line in (table.columns, rule, *table.values)]
+    return "\n".join([*(f"| {line} |" for line in lines), "", caption])
+
+
+def _places(name: str, records: Sequence[TrialRecord], space: SearchSpace) -> list[_Place]:
+    """For each trial the row of its value of a param."""
+    tried = [it.params[name] for it in records if name in it.params]
+    numbers = [it for it in tried if isinstance(it, int | float) and not isinstance(it, bool)]
+    is_numeric, n_values = len(numbers) == len(tried), len({*map(value_text, tried)})
+    n_parts = min(_PARTS, len(tried) // _FEWEST)
+    is_split = is_numeric and n_parts > 1 and not _MOST_VALUES >= n_values < len(tried)
+    edges = quantiles(numbers, n=n_parts) if is_split else []
+    order = [*map(value_text, [*getattr(space[name], "choices", ()), *tried])]
+
+    def place(record: TrialRecord) -> _Place:
+        if name not in record.params:
+            return math.inf, "n/a"
+        value: Any = record.params[name]
+        if is_split:
+            part = [it for it in numbers if bisect(edges, it) == bisect(edges, value)]
+            return min(part), f"{min(part):.3g} to {max(part):.3g}"
+        text = value_text(value)
+        return value if is_numeric else order.index(text), text
+
+    return [place(record) for record in records]
+
+
+def _cells(samples: Sequence[Sequence[tuple[int, float]]], direction: str) -> list[_Cell]:
+    """The cells of one score, from the seeds and scores of each group."""
+    sign = 1 if direction == "maximize" else -1
+    means = [fmean(score for _, score in sample) for sample in samples]
+    several = [index for index, sample in enumerate(samples) if len(sample) > 1]
+    best = max(several, key=lambda index: sign * means[index], default=0)
+    bold = [it for it in several if it == best or not differ(samples[best], samples[it])]
+    halves = {it: half_interval([score for _, score in samples[it]]) for it in several}
+    return [
+        _Cell(mean, halves.get(index), index in bold and len(several) > 1)
+        for index, mean in enumerate(means)
+    ]

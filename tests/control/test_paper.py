@@ -1,0 +1,136 @@
+"""Tables and figures for a paper, of a study that a function ran in place of kernels."""
+
+from __future__ import annotations
+
+import csv
+import random
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+import scipy.stats
+from studies import sweep_of
+
+import sweeper
+from sweeper.cli import main
+from sweeper.testing import write_notebook
+from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
+
+pytestmark = pytest.mark.slow  # MLflow is imported
+
+SPACE = {"lr_rate": {"low": 0.001, "high": 0.1, "log": True}, "kind": ["a_b", "50%"]}
+
+
+def noisy(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+    bonus = 1.0 if spec.params["kind"] == "50%" else 0.0
+    score = bonus + random.Random(spec.seed).gauss(0.0, 0.1)
+    return TrialOutcome(state=TrialState.COMPLETED, scores={"val_acc": score})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a search of 16 trials, without confirmed ones."""
+    folder = tmp_path_factory.mktemp("a paper")
+    notebook = write_notebook(folder / "nb.ipynb", parameters="lr_rate, kind, seed = 1, '', 0")
+    options: dict[str, Any] = {
+        "objective": {"val_acc": "maximize"},
+        "space": SPACE,
+        "study": {"trials": 16},
+        "output": "out/{study}.{run_id}.ipynb",
+    }
+    sweep_of(notebook, "my_study", noisy, **options).run()
+    sweep_of(notebook, "confirmed", noisy, confirm={"best": 3, "seeds": 4}, **options).run()
+    return folder / "out" / "my_study"
+
+
+def export(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    """What `export` prints on stdout."""
+    assert main(["export", *map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def rows_of_latex(text: str) -> list[list[str]]:
+    (body,) = re.findall(r"\\toprule\n(.*)\\bottomrule", text, re.S)
+    lines = [line.strip() for line in body.split(r"\\") if line.strip()]
+    return [re.split(r"\s(?<!\\)&\s", line.removeprefix(r"\midrule").strip()) for line in lines]
+
+
+def test_a_table_has_means_with_intervals_by_the_values_of_each_param(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [*csv.DictReader(export(capsys, folder, "--table", "csv").splitlines())]
+    assert [(row["param"], row["trials"]) for row in rows[:4]] == [("lr_rate", "4")] * 4
+    frame = sweeper.load(folder).dataframe()
+    scores = frame[frame["kind"] == "a_b"]["val_acc"]
+    row = next(row for row in rows if row["value"] == "a_b")
+    assert float(row["val_acc_mean"]) == pytest.approx(fmean(scores))
+    half = scipy.stats.sem(scores) * scipy.stats.t.ppf(0.975, len(scores) - 1)
+    assert float(row["val_acc_half_interval"]) == pytest.approx(half)
+    assert [row["val_acc_is_best"] for row in rows[4:]] == ["False", "True"]
+
+
+def test_a_latex_table_is_escaped_and_compiles(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = export(capsys, folder, "--table", "latex", "--by", "kind,lr_rate")
+    head, *rows = rows_of_latex(text)
+    assert head == ["kind", r"lr\_rate", "trials", r"val\_acc"]
+    assert {row[0] for row in rows} == {r"a\_b", r"50\%"}
+    assert all(len(row) == 4 for row in rows)
+    assert sum(int(row[2]) for row in rows) == 16
+    assert any(re.search(r"^\$\\mathbf{\S+ \\pm \S+}\$$", row[3]) for row in rows)
+    if shutil.which("pdflatex"):
+        document = f"\\documentclass{{article}}\\begin{{document}}{text}\\end{{document}}"
+        (tmp_path / "paper.tex").write_text(document)
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+        subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_table_of_confirmed_trials_has_their_scores_on_fresh_seeds(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    confirmed = folder.with_name("confirmed")
+    text = export(capsys, confirmed, "--table", "markdown")
+    assert "runs of the best trials on 4 fresh seeds" in text
+    confirmation = sweeper.load(confirmed).confirmation
+    assert confirmation is not None
+    rows = [line for line in text.splitlines()[2:] if line.startswith("|")]
+    assert len(rows) == 3
+    means = sorted(float(re.findall(r"([\d.]+) ±", row)[0]) for row in rows)
+    assert means == pytest.approx(sorted(one.mean or 0 for one in confirmation.ranking), abs=0.01)
+    assert sum("**" in row for row in rows) == 1 + len(confirmation.alike)
+
+
+def test_the_name_of_a_file_says_which_figure_is_drawn(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, begins in (("parallel.svg", b"<?xml"), ("importances.pdf", b"%PDF")):
+        file = folder.with_name("figures") / name
+        export(capsys, folder, "--figure", file)
+        assert file.read_bytes().startswith(begins)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--table", "latex", "--by", "lr"],
+            "--by lr: no trial has such a param; known: lr_rate, kind",
+        ),
+        (["--by", "kind"], "--by kind: needs --table"),
+        (["--figure", "nope.svg"], "--figure nope.svg: the file's name says what is drawn"),
+        (
+            ["--figure", "pareto.svg"],
+            "--figure pareto: `plot_pareto_front` function only supports 2 or 3",
+        ),
+    ],
+)
+def test_what_cannot_be_exported_is_refused(
+    folder: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", str(folder), *arguments]) == 2
+    assert message in capsys.readouterr().err
