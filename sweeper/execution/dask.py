@@ -141,9 +141,11 @@ class DaskExecutor:
 
     @property
     def description(self) -> str:
-        """Where the trials run."""
+        """Where the trials run, and what `pruner: auto` does not do there."""
         workers = len(self._usable())
-        return f"{workers} worker{'s' * (workers != 1)} of {self._cluster.place}"
+        prunes = self._workload.settings.study.pruner.name == "auto"
+        ends = ", where auto prunes for good" if prunes else ""
+        return f"{workers} worker{'s' * (workers != 1)} of {self._cluster.place}{ends}"
 
     def close(self) -> None:
         """End what was started on the workers, and the cluster that this sweep has started."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import optuna
 import pytest
 from opened_studies import BRANCHES, RANGE
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -71,6 +72,13 @@ def test_a_sampler_that_does_not_suit_is_refused_before_anything_runs(
 def test_auto_suits_the_space_and_the_number_of_trials(trials: int, space: Any, name: str) -> None:
     content = {"study": {"trials": trials}, "objective": {"acc": "maximize"}, "space": space}
     assert SamplerFactory(Settings.from_mapping(content)).name == name
+
+
+def test_tpe_proposes_every_second_trial_of_auto_from_the_25th_on_and_none_of_gp() -> None:
+    auto, gp = (SamplerFactory(settings(sampler=name)) for name in ("auto", "gp"))
+    turns = [isinstance(auto.make(number), optuna.samplers.TPESampler) for number in range(22, 29)]
+    assert turns == [False, False, False, True, False, True, False]
+    assert not isinstance(gp.make(25), optuna.samplers.TPESampler)
 
 
 @pytest.mark.parametrize("name", ["tpe", "gp"])

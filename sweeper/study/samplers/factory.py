@@ -17,10 +17,12 @@ from ...settings import Settings
 from ..options import check_options
 from .distributions import as_trial, distributions
 from .padded_gp import PaddedGP
-from .views import StorageView, with_constraints, with_learned
+from .views import ExpectingTPE, StorageView, with_constraints, with_learned
 
 #: In studies of up to this many trials the Gaussian process needs half as many trials as TPE.
 _GP_TRIALS = 250
+#: From this trial on TPE proposes every second one of `auto`: it has caught up on coarse grids.
+_TURNS_FROM = 25
 #: A sampler that enumerates a stepped dimension takes half a second and 100 MB for so many values.
 _MOST_VALUES = 1_000_000
 #: Samplers that walk through one sequence, so that all their proposals need the same seed.
@@ -73,6 +75,7 @@ class SamplerFactory:
         chosen = settings.study.sampler
         where = f"{settings.file or 'settings'}: study.sampler"
         self.name = chosen.name if chosen.name != "auto" else self._suitable()
+        self._takes_turns = chosen.name == "auto" and self.name == "gp"
         self._options = dict(chosen.options)
         check_options(
             _CLASSES[self.name], chosen.options, reserved=_PASSED, where=f"{where}: {self.name}"
@@ -87,14 +90,16 @@ class SamplerFactory:
         """Make the sampler that proposes the trial with this number."""
         seed = derived_seed(self._seed, "sampler", "all" if self.name in _ONE_SEED else number)
         kind: Callable[..., BaseSampler] = _CLASSES[self.name]
-        passed: dict[str, Any] = {}
-        if issubclass(_CLASSES[self.name], PaddedGP):
+        passed = dict(self._options)
+        if self._takes_turns and number >= _TURNS_FROM and number % 2:
+            kind, passed = ExpectingTPE, {"group": True}
+        elif issubclass(_CLASSES[self.name], PaddedGP):
             design_seed = derived_seed(self._seed, "sampler", "design")
-            passed = {"space": self._space, "design_seed": design_seed}
+            passed |= {"space": self._space, "design_seed": design_seed}
         with warnings.catch_warnings():
             # Optuna marks some samplers as experimental; our tests cover them.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            return kind(seed=seed, **passed, **self._options)
+            return kind(seed=seed, **passed)
 
     def seen(self, storage: Any, learned: Sequence[Sequence[Mapping[str, Any]]] = ()) -> Any:
         """A study's storage, or a view of it, as the sampler is to see it.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import optuna
+from optuna.distributions import BaseDistribution
 from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
@@ -193,3 +194,13 @@ def with_pruned(study: optuna.Study) -> optuna.Study:
         seen.state, seen.value = TrialState.COMPLETE, curves.sign * value
     view = StorageView(study._storage, lambda all_: [expected.get(it.number, it) for it in all_])
     return view.study(study)
+
+
+class ExpectingTPE(optuna.samplers.TPESampler):
+    """Optuna's TPE, for which pruned and frozen trials have the values that `with_pruned` gives."""
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Propose values of the dimensions that all trials of a branch have."""
+        return super().sample_relative(with_pruned(study), trial, search_space)
