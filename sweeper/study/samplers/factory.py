@@ -92,7 +92,7 @@ class SamplerFactory:
         kind: Callable[..., BaseSampler] = _CLASSES[self.name]
         passed = dict(self._options)
         if self._takes_turns and number >= _TURNS_FROM and number % 2:
-            kind, passed = ExpectingTPE, {"group": True}
+            kind, passed = ExpectingTPE, {"multivariate": True, "group": True}
         elif issubclass(_CLASSES[self.name], PaddedGP):
             design_seed = derived_seed(self._seed, "sampler", "design")
             passed |= {"space": self._space, "design_seed": design_seed}
