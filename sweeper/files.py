@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 #: The mode of a file that no other user can open.
@@ -31,6 +32,22 @@ def make_private_folder(folder: Path) -> None:
         raise PermissionError(f"{folder} is no folder that is yours alone")
 
 
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """Where to write a file beside its place, to which it is renamed at the end of the block.
+
+    Raises:
+        OSError: it cannot be renamed; what was there before is unchanged, as after any error.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield beside
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write a text file beside its place, then rename it; a line end is added where none is.
 
@@ -38,15 +55,8 @@ def write_atomically(path: Path, text: str) -> None:
         OSError: the file cannot be written; what was there before is unchanged.
         UnicodeEncodeError: the text holds half a surrogate pair; likewise.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(beside, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.write("" if text.endswith("\n") else "\n")
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    with replaced(path) as beside:
+        beside.write_text(text if text.endswith("\n") else f"{text}\n", encoding="utf-8")
 
 
 def copy_atomically(source: Path, path: Path) -> None:
@@ -55,10 +65,5 @@ def copy_atomically(source: Path, path: Path) -> None:
     Raises:
         OSError: the file cannot be read or written; what was there before is unchanged.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with replaced(path) as beside:
         shutil.copyfile(source, beside)
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise

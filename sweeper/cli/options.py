@@ -102,6 +102,9 @@ _OUTPUT = (
     _flag("--quiet", "print only what went wrong"),
     _flag("-v --verbose", "print more, such as why a kernel is started and not forked"),
 )
+_ALLOW_CHANGES = _flag(
+    "--allow-changes", "go on with a study although notebook, code or space have changed since"
+)
 #: What the commands about a study that exists have in common.
 _OF_STUDY = (
     _STORAGE,
@@ -137,10 +140,7 @@ COMMANDS = {
             "--yes", "with a notebook as the only argument: sweep what is proposed without asking"
         ),
         _argument("--timeout", "DURATION", "wall-clock limit of the sweep: 90s, 15m, 8h"),
-        _flag(
-            "--allow-changes",
-            "go on with a study although notebook, code or space have changed since",
-        ),
+        _ALLOW_CHANGES,
         *_OUTPUT,
         VERSION,
     ),
@@ -245,6 +245,16 @@ COMMANDS = {
         _jobs("replays at once", default="1"),
         *_OF_STUDY,
     ),
+    "ablate": _command(
+        "find out what each param of the best trial is worth beside the notebook's own value",
+        run.ablate,
+        "ablate out/digits -j 4",
+        _ONE_STUDY,
+        _jobs("trials at once", default="1"),
+        _argument("--seeds", "S", "on how many fresh seeds (default: those of confirm, else 5)"),
+        _ALLOW_CHANGES,
+        *_OF_STUDY,
+    ),
     "diff": _command(
         "print what differs between two trials",
         studies.diff,
@@ -297,8 +307,7 @@ COMMANDS = {
         _argument(
             "--figure",
             "FILE",
-            "draw parallel, history, importances, slice or pareto, as the file's name says: "
-            "parallel.svg, history.pdf, slice.png",
+            "draw what the file's name says: parallel.svg, history.pdf, importances.png, slice.svg",
         ),
         _STORAGE,
         *_OUTPUT,

@@ -6,7 +6,7 @@ import argparse
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -28,9 +28,24 @@ def run(options: argparse.Namespace) -> int:
     """Sweep a notebook."""
     with _handled(_end):
         console = ConsoleOutput(options)
-        sweep = prepared(options, console)
-        with closing(sweep.plan), _signals(sweep) as received:
-            return _sweep(sweep, console, received)
+        return _swept(prepared(options, console), console)
+
+
+def ablate(options: argparse.Namespace) -> int:
+    """Run the best trial of a study again, with one param at a time at the notebook's own value."""
+    from ..settings.flags import read_count_flag
+
+    with _handled(_end):
+        console = ConsoleOutput(options)
+        seeds = read_count_flag("--seeds", options.seeds, least=2, why=", as an interval needs two")
+        console.begin("preparing the ablation: the study and the MLflow store")
+        from ..control.ablating import ablation
+        from ..control.lookup import find_study
+
+        uri = options.tracking_uri
+        existing = find_study(options.study, storage=options.storage, tracking_uri=uri)
+        how = {"jobs": options.jobs, "allow_changes": options.allow_changes}
+        return _swept(ablation(existing, seeds=seeds, observer=console.observe, **how), console)
 
 
 def prepared(options: argparse.Namespace, console: ConsoleOutput | None = None) -> Sweep:
@@ -78,16 +93,13 @@ def prepared(options: argparse.Namespace, console: ConsoleOutput | None = None) 
         )
 
 
-def _sweep(sweep: Sweep, console: ConsoleOutput, received: Sequence[int]) -> int:
-    """Run a sweep, print its result, and return the exit code.
-
-    Args:
-        received: the exit codes of the signals so far; it grows.
-    """
-    with console.live(sweep):
-        result = sweep.run()
-    console.summary(result)
-    console.json(result.to_json())
+def _swept(sweep: Sweep, console: ConsoleOutput) -> int:
+    """Run a sweep, print its result, and return the exit code."""
+    with closing(sweep.plan), _signals(sweep) as received:
+        with console.live(sweep):
+            result = sweep.run()
+        console.summary(result)
+        console.json(result.to_json())
     if received:
         return received[-1]
     completed = result.counts[TrialState.COMPLETED]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from ..errors import NotebookError, OutputError, SettingsError, StudyError, first_line
+from ..errors import NotebookError, OutputError, StudyError, first_line
+from ..files import replaced
 from ..notebooks.html import render, write_cells
 from ..notebooks.metadata import read_metadata
 from ..page import Page, facts_of, is_rendered
@@ -21,8 +22,6 @@ _log = logging.getLogger(__name__)
 
 #: The kinds of tables, by the endings of their files.
 KINDS = ("csv", "parquet")
-#: The formats of figures, by the endings of their files.
-FORMATS = ("svg", "pdf", "png")
 #: Where a trial ran, beside its code.
 _ENVIRONMENT = "environment.json"
 
@@ -41,50 +40,35 @@ def write_table(study: LoadedStudy, file: Path, *, kind: str) -> int:
         StudyError: no study was found, or more than one.
     """
     table = study.dataframe()
-    with _replaced(file, flag=f"--{kind}") as beside:
-        if kind == "csv":
-            table.to_csv(beside)
-        else:
-            # A param may have values of several types, which one column of Parquet cannot have.
-            mixed = [name for name in table if len({type(v) for v in table[name].dropna()}) > 1]
-            table.astype(dict.fromkeys(mixed, "string")).to_parquet(beside)
+    if kind == "parquet":
+        # A param may have values of several types, which one column of Parquet cannot have.
+        mixed = [name for name in table if len({type(v) for v in table[name].dropna()}) > 1]
+        table = table.astype(dict.fromkeys(mixed, "string"))
+    _write(file, getattr(table, f"to_{kind}"), flag=f"--{kind}")
     return len(table)
 
 
 def write_figure(existing: ExistingStudy, file: Path) -> None:
-    """Draw the figure that the stem of a file names, such as `parallel.svg` or `history.pdf`.
+    """Draw the figure that the stem of a file names, as in `parallel.svg`; see `figure_of`.
 
     Raises:
-        SettingsError: there is no such figure or format, or matplotlib is not installed.
-        StudyError: the study has not what the figure needs.
-        OutputError: the file cannot be written; an earlier one is as it was.
+        StudyError: no trial has completed, or the study has not what the figure needs.
+        OutputError: the file cannot be written, or its format not; an earlier one is as it was.
     """
-    from ..study.figures import FIGURES  # imports Optuna
-
-    kind, form = file.stem, file.suffix[1:].lower()
-    if kind not in FIGURES or form not in FORMATS:
-        raise SettingsError(
-            f"--figure {file}: the file's name says what is drawn and in which format; expected "
-            f"one of {', '.join(FIGURES)}, and .{', .'.join(FORMATS)}, as in parallel.svg"
-        )
     if not existing.study.best():
         raise StudyError(f"--figure: no trial of the study {existing.study.name!r} has completed")
-    figure = existing.opened().figure(kind)
-    with _replaced(file, flag="--figure") as beside:
-        figure.savefig(beside, format=form, bbox_inches="tight")
+    figure = existing.opened().figure(file.stem)
+    save = partial(figure.savefig, format=file.suffix[1:], bbox_inches="tight")
+    _write(file, save, flag="--figure")
 
 
-@contextmanager
-def _replaced(file: Path, *, flag: str) -> Iterator[Path]:
-    """Where to write a file beside its place, to which it is renamed at the end of the block."""
-    beside = file.with_name(f".{file.name}.part")
+def _write(file: Path, write: Callable[[Path], object], *, flag: str) -> None:
+    """Write a file beside its place, and rename it."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        yield beside
-        beside.replace(file)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
+        with replaced(file) as beside:
+            write(beside)
+    except (OSError, ValueError) as error:  # the second one for a figure's format
         raise OutputError(f"{flag} {file}: cannot be written: {first_line(error)}") from error
 
 

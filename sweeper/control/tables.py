@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import warnings
 from bisect import bisect
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
 from statistics import fmean, quantiles
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 from ..errors import SettingsError, StudyError
 from ..settings.messages import nearest
 from ..settings.space import SearchSpace
-from ..trials import TrialRecord, differ, half_interval, has_score, value_text
+from ..trials import TrialRecord, has_score, interval_of, value_text
 from .lookup import ExistingStudy
 
 #: A param with more values than these, all numbers, has a row for each fourth of its trials, or for
@@ -30,30 +32,6 @@ _ESCAPES: dict[str, dict[int, str]] = {
     ),
 }
 
-#: A number by which the rows of a param are sorted, and the label of its value or values.
-_Place: TypeAlias = tuple[float, str]
-
-
-class _Cell(NamedTuple):
-    """A mean, half of its interval (None for a single trial), and whether nothing is better."""
-
-    mean: float
-    half_interval: float | None
-    is_best: bool
-
-    def texts(self, kind: str) -> list[Any]:
-        """The mean with as many decimals as its interval, which has two digits; for CSV all."""
-        mean, half, is_best = self
-        if kind == "csv":
-            return [*self]
-        decimals = 1 - math.floor(math.log10(half)) if half else 4
-        form = f".{max(decimals, 0)}f" if decimals < 9 else ".2e"
-        text = f"{mean:{form}}" + ("" if half is None else f" ± {half:{form}}")
-        if kind == "markdown":
-            return [f"**{text}**" if is_best else text]
-        text = text.replace("±", r"\pm")
-        return [rf"$\mathbf{{{text}}}$" if is_best else f"${text}$"]
-
 
 def paper_table(existing: ExistingStudy, *, by: Sequence[str], kind: str) -> str:
     """Means over the completed trials of a study; where its best are confirmed, over those runs.
@@ -70,11 +48,11 @@ def paper_table(existing: ExistingStudy, *, by: Sequence[str], kind: str) -> str
     import pandas as pd
 
     settings, confirmation = existing.settings, existing.confirmation()
+    goals, escapes = settings.objective, _ESCAPES[kind]
     records, over, is_each = existing.study.records(), "completed trials", not by
     if confirmation is not None and confirmation.winner is not None:
         records = [run for one in confirmation.ranking for run in one.runs.values()]
-        over, is_each = f"runs of the best trials on {len(confirmation.seeds)} fresh seeds", False
-    goals = settings.objective
+        over, is_each = f"runs on {len(confirmation.seeds)} fresh seeds", False
     records = [it for it in records if all(has_score(it, name) for name in goals)]
     if not records:
         raise StudyError(f"--table: no trial of the study {existing.study.name!r} has completed")
@@ -86,29 +64,28 @@ def paper_table(existing: ExistingStudy, *, by: Sequence[str], kind: str) -> str
     chosen = by or [name for name in params if len({*places[name]}) > 1] or params
     rows: list[list[Any]] = []
     for names in [[name] for name in chosen] if is_each else [chosen]:
-        groups: dict[tuple[_Place, ...], list[TrialRecord]] = {}
+        groups: defaultdict[tuple[tuple[float, str], ...], list[TrialRecord]] = defaultdict(list)
         for index, record in enumerate(records):
-            groups.setdefault(tuple(places[name][index] for name in names), []).append(record)
+            groups[tuple(places[name][index] for name in names)].append(record)
         found = sorted(groups.items())
-        columns = [
-            _cells([[(it.seed, it.scores[name]) for it in its] for _, its in found], goal.direction)
-            for name, goal in goals.items()
-        ]
+        columns = []
+        for name, goal in goals.items():
+            samples = [[(it.seed, it.scores[name]) for it in its] for _, its in found]
+            columns.append(_cells(samples, 1 if goal.direction == "maximize" else -1, kind))
         for (place, its), *cells in zip(found, *columns, strict=True):
             labels = [*names[:is_each], *(label for _, label in place)]
-            texts = [it.translate(_ESCAPES[kind]) for it in labels]
-            rows.append([*texts, len(its), *chain(*(cell.texts(kind) for cell in cells))])
-    heads = [*(["param", "value"] if is_each else chosen), "trials"]
+            rows.append([*(it.translate(escapes) for it in labels), len(its), *chain(*cells)])
+    heads = ["param", "value", "trials"] if is_each else [*chosen, "trials"]
     parts = ("_mean", "_half_interval", "_is_best") if kind == "csv" else ("",)
     names = [*heads, *(f"{name}{part}" for name in goals for part in parts)]
-    table = pd.DataFrame(rows, columns=[name.translate(_ESCAPES[kind]) for name in names])
+    table = pd.DataFrame(rows, columns=[name.translate(escapes) for name in names])
     if kind == "csv":
         return str(table.to_csv(index=False)).rstrip()
     caption = (
         f"{existing.study.name}: means over {over}, with 95 % intervals. Bold are the best mean"
         f"{' for each param' * is_each} and those that a t test at the 5 % level (paired where the "
         "seeds are the same, else Welch's) does not tell from it; single trials never are."
-    ).translate(_ESCAPES[kind])
+    ).translate(escapes)
     n_labels = len(heads) - 1
     if kind == "latex":
         form = "l" * n_labels + "r" * (1 + len(goals))
@@ -119,38 +96,63 @@ def paper_table(existing: ExistingStudy, *, by: Sequence[str], kind: str) -> str
     return "\n".join([*(f"| {line} |" for line in lines), "", caption])
 
 
-def _places(name: str, records: Sequence[TrialRecord], space: SearchSpace) -> list[_Place]:
-    """For each trial the row of its value of a param."""
+def _places(
+    name: str, records: Sequence[TrialRecord], space: SearchSpace
+) -> list[tuple[float, str]]:
+    """For each trial the row of its value of a param: by what rows are sorted, and the label."""
     tried = [it.params[name] for it in records if name in it.params]
     numbers = [it for it in tried if isinstance(it, int | float) and not isinstance(it, bool)]
-    is_numeric, n_values = len(numbers) == len(tried), len({*map(value_text, tried)})
+    is_numeric, texts = len(numbers) == len(tried), [*map(value_text, tried)]
     n_parts = min(_PARTS, len(tried) // _FEWEST)
-    is_split = is_numeric and n_parts > 1 and not _MOST_VALUES >= n_values < len(tried)
-    edges = quantiles(numbers, n=n_parts) if is_split else []
-    order = [*map(value_text, [*getattr(space[name], "choices", ()), *tried])]
+    edges: list[float] = []
+    if is_numeric and n_parts > 1 and not _MOST_VALUES >= len({*texts}) < len(texts):
+        edges = quantiles(numbers, n=n_parts)
+    order = [*map(value_text, getattr(space[name], "choices", ())), *texts]
 
-    def place(record: TrialRecord) -> _Place:
-        if name not in record.params:
-            return math.inf, "n/a"
-        value: Any = record.params[name]
-        if is_split:
+    def place(value: Any) -> tuple[float, str]:
+        if edges:
             part = [it for it in numbers if bisect(edges, it) == bisect(edges, value)]
             return min(part), f"{min(part):.3g} to {max(part):.3g}"
-        text = value_text(value)
-        return value if is_numeric else order.index(text), text
+        text = f"{value:.4g}" if isinstance(value, float) else value_text(value)
+        return (value if is_numeric else order.index(value_text(value))), text
 
-    return [place(record) for record in records]
+    missing = math.inf, "n/a"
+    return [place(it.params[name]) if name in it.params else missing for it in records]
 
 
-def _cells(samples: Sequence[Sequence[tuple[int, float]]], direction: str) -> list[_Cell]:
+def _cells(samples: Sequence[Sequence[tuple[int, float]]], sign: int, kind: str) -> list[list[Any]]:
     """The cells of one score, from the seeds and scores of each group."""
-    sign = 1 if direction == "maximize" else -1
     means = [fmean(score for _, score in sample) for sample in samples]
     several = [index for index, sample in enumerate(samples) if len(sample) > 1]
     best = max(several, key=lambda index: sign * means[index], default=0)
-    bold = [it for it in several if it == best or not differ(samples[best], samples[it])]
-    halves = {it: half_interval([score for _, score in samples[it]]) for it in several}
-    return [
-        _Cell(mean, halves.get(index), index in bold and len(several) > 1)
-        for index, mean in enumerate(means)
-    ]
+    cells = []
+    for index, (sample, mean) in enumerate(zip(samples, means, strict=True)):
+        half = interval_of([score for _, score in sample])[1] - mean if index in several else None
+        is_bold = index == best or (half is not None and not _differ(samples[best], sample))
+        cells.append(_cell(mean, half, is_bold and len(several) > 1, kind))
+    return cells
+
+
+def _differ(first: Sequence[tuple[int, float]], second: Sequence[tuple[int, float]]) -> bool:
+    """Whether a t test at the 5 % level tells means apart: paired for equal seeds, else Welch's."""
+    from scipy.stats import ttest_ind, ttest_rel
+
+    (seeds, a), (others, b) = (zip(*sorted(it), strict=True) for it in (first, second))
+    is_paired = seeds == others and len({*seeds}) == len(seeds)
+    with warnings.catch_warnings(action="ignore"):  # of scores that are all the same
+        found = ttest_rel(a, b) if is_paired else ttest_ind(a, b, equal_var=False)
+    is_known = not math.isnan(found.pvalue)
+    return bool(found.pvalue < 0.05) if is_known else fmean(a) != fmean(b)
+
+
+def _cell(mean: float, half: float | None, is_bold: bool, kind: str) -> list[Any]:
+    """A mean with as many decimals as half of its interval, which has two digits."""
+    if kind == "csv":
+        return [mean, half, is_bold]
+    decimals = 1 - math.floor(math.log10(half)) if half else 4
+    form = f".{max(decimals, 0)}f" if decimals < 9 else ".2e"
+    text = f"{mean:{form}}" + ("" if half is None else f" ± {half:{form}}")
+    if kind == "markdown":
+        return [f"**{text}**" if is_bold else text]
+    text = text.replace("±", r"\pm")
+    return [rf"$\mathbf{{{text}}}$" if is_bold else f"${text}$"]

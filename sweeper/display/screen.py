@@ -114,6 +114,8 @@ def confirmation_lines(confirmation: Confirmation | None) -> list[str]:
     """The ranking by means on fresh seeds, and what it lacks; empty where there is none."""
     if confirmation is None:
         return []
+    if confirmation.ablated is not None:
+        return _ablation_lines(confirmation)
     first = (
         f"run again on {len(confirmation.seeds)} fresh seeds ({confirmation.study}): mean of "
         f"{confirmation.objective}, with its 95 % interval"
@@ -123,6 +125,22 @@ def confirmation_lines(confirmation: Confirmation | None) -> list[str]:
         for rank, one in enumerate(confirmation.ranking, 1)
     ]
     return [first, *lines, *_doubts(confirmation)]
+
+
+def _ablation_lines(ablation: Confirmation) -> list[str]:
+    """What each value of the ablated trial is worth, the most valuable first."""
+    (params,) = (one.params for one in ablation.ranking if one.run_id == ablation.ablated)
+    lines = [
+        f"by how much trial {ablation.ablated} is better than with a value of the notebook's own "
+        f"({ablation.study}): {ablation.objective}, mean of {len(ablation.seeds)} seeds with its "
+        "95 % interval"
+    ]
+    for change, (low, high) in ablation.worths.items():
+        name, _, own = change.partition("=")
+        doubt = "; cannot be told apart from 0" if low <= 0 <= high else ""
+        gain = f"{(low + high) / 2:+.4g} ± {(high - low) / 2:.2g}"
+        lines.append(f"  {gain}  {params_line({name: params[name]})} instead of {own}{doubt}")
+    return [*lines, *_doubts(ablation)]
 
 
 def _line(one: ConfirmedTrial, confirmation: Confirmation) -> str:
@@ -149,7 +167,7 @@ def _doubts(confirmation: Confirmation) -> list[str]:
             "a number, or call sweeper.seed_everything(sweeper.trial().seed)), or "
             "the score is too coarse; so nothing is known of how far luck goes"
         )
-    elif winner is not None and alike:
+    elif winner is not None and alike and confirmation.ablated is None:
         names = some_of([one.run_id for one in alike])
         lines.append(
             f"  {winner.run_id} cannot be told apart from {names}: 0 is in the 95 % interval of "

@@ -153,7 +153,7 @@ class Settings(SettingsModel):
             raise problem("space is empty; give at least one parameter a range or choices")
         if self.learn_from and len(self.objective) > 1:
             raise problem("learn_from needs a single objective")
-        if self.confirm is not None and (why := self._why_not_confirmed(self.fixed)):
+        if self.confirm is not None and (why := self.why_not_confirmed(self.fixed)):
             raise problem(f"confirm: {why}")
         for index, params in enumerate(self.start):
             try:
@@ -305,7 +305,7 @@ class Settings(SettingsModel):
         """
         fixed = dict(fixed or {})
         self._check_overrides(study, fixed, cluster)
-        if confirm is not None and (why := self._why_not_confirmed({**self.fixed, **fixed})):
+        if confirm is not None and (why := self.why_not_confirmed({**self.fixed, **fixed})):
             raise SettingsError(f"--confirm {confirm}: {why}")
         data = self._plain
         stated = {"name": study, "trials": trials}
@@ -327,7 +327,7 @@ class Settings(SettingsModel):
         changed_settings._set = self._set.union(fixed)
         return changed_settings
 
-    def _why_not_confirmed(self, fixed: Params) -> str | None:
+    def why_not_confirmed(self, fixed: Params) -> str | None:
         """Why the best trials of such a study cannot be run again on fresh seeds; None if they can.
 
         Args:

@@ -7,11 +7,13 @@ import statistics
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
+from ..errors import SettingsError, StudyError, first_line
 from ..trials import Importance
 from .samplers.views import StorageView
 
@@ -23,6 +25,14 @@ _SAMPLES, _TREES = 20, 16
 _MOST_TRIALS = 200
 #: So many of the samples have a share within the interval.
 _WITHIN = 0.9
+
+#: Figures for a paper: Optuna's functions by our names.
+FIGURES = {
+    "parallel": "plot_parallel_coordinate",
+    "history": "plot_optimization_history",
+    "importances": "plot_param_importances",
+    "slice": "plot_slice",
+}
 
 
 def param_importances(
@@ -68,6 +78,36 @@ def param_importances(
         if known:
             found[name] = dict(sorted(known.items(), key=lambda it: -it[1].share))
     return found
+
+
+def figure_of(study: optuna.Study, objectives: Sequence[str], *, kind: str) -> Any:
+    """A figure of matplotlib, of the first objective.
+
+    Raises:
+        SettingsError: there is no such figure, or matplotlib is not installed.
+        StudyError: the study has not what the figure needs.
+    """
+    if kind not in FIGURES:
+        raise SettingsError(
+            f"--figure: a file's name says what is drawn, and {kind!r} is not known; expected one "
+            f"of {', '.join(FIGURES)}, as in parallel.svg or history.pdf"
+        )
+    what: dict[str, Any] = {"target_name": objectives[0]}
+    if len(objectives) > 1:  # of one the best trials are the darkest where no target is named
+        what["target"] = partial(_value, 0)
+    with warnings.catch_warnings(action="ignore"):  # all of this counts as experimental in Optuna
+        from optuna.visualization import matplotlib as drawing
+
+        if kind == "importances":
+            what["evaluator"] = optuna.importance.FanovaImportanceEvaluator(seed=0)
+        try:
+            axes = getattr(drawing, FIGURES[kind])(study, **what)
+        except ImportError as error:
+            extra = "--figure needs matplotlib: pip install 'notebook-hpo[figures]' installs it"
+            raise SettingsError(extra) from error
+        except (ValueError, RuntimeError) as error:
+            raise StudyError(f"--figure {kind}: {first_line(error)}") from error
+    return np.ravel(axes)[0].figure
 
 
 def _all(chosen: list[FrozenTrial], _: list[FrozenTrial]) -> list[FrozenTrial]:

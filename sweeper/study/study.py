@@ -30,8 +30,7 @@ from ..study_folder.patience import Patience
 from ..trials import Confirmation, Importance, Params, TrialOutcome, TrialRecord, TrialState
 from .access import log_ahead, open_storage, place_of, refuse_another_file
 from .endings import interrupted, left_open, name_objectives, tell_optuna
-from .figures import figure_of
-from .insights import param_importances
+from .insights import figure_of, param_importances
 from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, begun
 from .pruners import Curves, curves_of, why_pruned
 from .samplers import SamplerFactory, as_queued, check_fits

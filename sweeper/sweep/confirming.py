@@ -1,9 +1,11 @@
-"""The study that runs the best trials of a search again, each on the same fresh seeds."""
+"""Studies that run chosen params on chosen seeds after a search: its best trials, ablations."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from ..errors import SettingsError
 from ..settings import Settings
@@ -15,7 +17,6 @@ from ..trials import (
     SweepResult,
     TrialRecord,
     best_trials,
-    confirming_name,
     plan_of,
 )
 from .plan import SweepPlan, remote_copy
@@ -38,10 +39,30 @@ def confirming_plan(search: SweepPlan, found: SweepResult) -> SweepPlan | None:
     best = best_trials(possible, objective=name, direction=goal.direction, count=asked.best)
     if not best:
         return None
-    study_seed = search.settings.study.seed
-    seeds = [derived_seed(study_seed, "confirm", number) for number in range(1, asked.seeds + 1)]
-    settings = _settings(search.settings, spent=found.cost or 0.0, trials=len(best) * len(seeds))
-    paths = search.paths.confirming()
+    seeds = fresh_seeds(search.settings, asked.seeds)
+    wanted = plan_of(best, seeds, objective=name, direction=goal.direction)
+    return following_plan(search, "confirm", wanted, spent=found.cost or 0.0)
+
+
+def fresh_seeds(settings: Settings, count: int) -> list[int]:
+    """The first seeds for runs after the search."""
+    return [derived_seed(settings.study.seed, "confirm", n) for n in range(1, count + 1)]
+
+
+def following_plan(
+    search: SweepPlan, kind: str, wanted: Mapping[str, Any], *, spent: float
+) -> SweepPlan:
+    """The plan of a study of chosen params and seeds that follows a search.
+
+    Args:
+        search: the plan of the search, whose notebook, modules, inputs and data it shares.
+        kind: `confirm` or `ablate`, which its name ends in.
+        wanted: the params and seeds, as `trials.plan_of` makes them.
+        spent: what the search has cost.
+    """
+    paths = search.paths.following(kind)
+    n_trials = len(wanted["trials"]) * len(wanted["seeds"])
+    settings = _settings(search.settings, paths.study, spent=spent, trials=n_trials)
     url = search.storage_url
     if sqlite_file(url.full) == search.paths.storage:
         url = Address.of(f"sqlite:///{paths.storage}")
@@ -53,7 +74,7 @@ def confirming_plan(search: SweepPlan, found: SweepResult) -> SweepPlan | None:
         samplers=SamplerFactory(settings),
         storage_url=url,
         remote=remote_copy(settings, paths, url, search.tracking_uri),
-        confirming=plan_of(best, seeds, objective=name, direction=goal.direction),
+        confirming=wanted,
     )
 
 
@@ -86,11 +107,11 @@ def _is_possible(record: TrialRecord, settings: Settings) -> bool:
     return True
 
 
-def _settings(settings: Settings, *, spent: float, trials: int) -> Settings:
-    """The settings of the confirming study: nothing is proposed, pruned or confirmed there."""
+def _settings(settings: Settings, name: str, *, spent: float, trials: int) -> Settings:
+    """The settings of the following study: nothing is proposed, pruned or confirmed there."""
     study = settings.study.model_copy(
         update={
-            "name": confirming_name(settings.name),
+            "name": name,
             "trials": trials,
             "sampler": Algorithm(name="random"),
             "pruner": Algorithm(name="none"),

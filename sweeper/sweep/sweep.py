@@ -125,7 +125,7 @@ class Sweep:
         make_pruner(settings)  # refuses wrong options now
         paths = StudyPaths.parse(output, study=settings.name)
         if settings.confirm is not None:
-            paths.confirming()  # refuses a name that is too long now
+            paths.following("confirm")  # refuses a name that is too long now
         storage_url = Address.of(storage or f"sqlite:///{paths.storage}")
         uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
         tracking = Address.of(uri) if uri else None
@@ -344,8 +344,8 @@ class Sweep:
         ]
 
     def _importances(self, study: Study) -> Mapping[str, Mapping[str, Importance]]:
-        """How much each param matters; nothing where the machine is about to go."""
-        if self._stop_switch.left_s is not None:
+        """How much each param matters; nothing for chosen ones, or with the machine about to go."""
+        if self._stop_switch.left_s is not None or self.plan.confirming is not None:
             return {}
         try:
             return study.importances()

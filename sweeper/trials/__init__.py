@@ -10,11 +10,11 @@ from .confirmation import (
     ConfirmedTrial,
     best_trials,
     has_score,
+    interval_of,
     plan_of,
 )
 from .durations import seconds_left
 from .events import Event, Events, Observer
-from .intervals import differ, half_interval
 from .paths import StudyPaths, attempt_path, confirming_name, display_path, run_id_of
 from .records import (
     AloneOn,
@@ -71,11 +71,10 @@ __all__ = [
     "best_trials",
     "confirming_name",
     "count_by_state",
-    "differ",
     "display_path",
-    "half_interval",
     "has_score",
     "headline",
+    "interval_of",
     "left_to_begin",
     "plan_of",
     "run_id_of",

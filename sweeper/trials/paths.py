@@ -81,16 +81,19 @@ class StudyPaths:
         root = Path(pieces[0][0] + "x").parent  # the folder before the first placeholder
         return cls(template=absolute, study=study, root=root)
 
-    def confirming(self) -> StudyPaths:
-        """The paths of the study that runs this one's best trials again, beside this one's.
+    def following(self, kind: str) -> StudyPaths:
+        """The paths of a study that runs some of this one's trials again, beside this one's.
+
+        Args:
+            kind: `confirm` or `ablate`.
 
         Raises:
             OutputError: a name is longer than file systems take.
         """
         template = self.template
         if "{study}" not in template:
-            template = template.replace("{run_id}", "confirm-{run_id}")
-        return StudyPaths.parse(template, study=confirming_name(self.study))
+            template = template.replace("{run_id}", f"{kind}-{{run_id}}")
+        return StudyPaths.parse(template, study=f"{self.study}-{kind}")
 
     @property
     def folder(self) -> Path:

@@ -1,4 +1,4 @@
-"""Tables and figures for a paper, of a study that a function ran in place of kernels."""
+"""Tables, figures and ablations for a paper, of a study that a function ran in place of kernels."""
 
 from __future__ import annotations
 
@@ -17,12 +17,19 @@ from studies import sweep_of
 
 import sweeper
 from sweeper.cli import main
-from sweeper.testing import write_notebook
+from sweeper.control.ablating import ablation
+from sweeper.control.lookup import find_study
+from sweeper.display.screen import summary
+from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
 
 pytestmark = pytest.mark.slow  # MLflow is imported
 
-SPACE = {"lr_rate": {"low": 0.001, "high": 0.1, "log": True}, "kind": ["a_b", "50%"]}
+SPACE = {
+    "lr_rate": {"low": 0.001, "high": 0.1, "log": True},
+    "kind": ["a_b", "50%"],
+    "depth": {"low": 1, "high": 3, "when": {"kind": "a_b"}},
+}
 
 
 def noisy(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
@@ -35,7 +42,9 @@ def noisy(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a search of 16 trials, without confirmed ones."""
     folder = tmp_path_factory.mktemp("a paper")
-    notebook = write_notebook(folder / "nb.ipynb", parameters="lr_rate, kind, seed = 1, '', 0")
+    notebook = write_notebook(
+        folder / "nb.ipynb", parameters="lr_rate, kind, depth, seed = 1, 'a_b', 7, 0"
+    )
     options: dict[str, Any] = {
         "objective": {"val_acc": "maximize"},
         "space": SPACE,
@@ -70,7 +79,7 @@ def test_a_table_has_means_with_intervals_by_the_values_of_each_param(
     assert float(row["val_acc_mean"]) == pytest.approx(fmean(scores))
     half = scipy.stats.sem(scores) * scipy.stats.t.ppf(0.975, len(scores) - 1)
     assert float(row["val_acc_half_interval"]) == pytest.approx(half)
-    assert [row["val_acc_is_best"] for row in rows[4:]] == ["False", "True"]
+    assert [row["val_acc_is_best"] for row in rows[4:6]] == ["False", "True"]
 
 
 def test_a_latex_table_is_escaped_and_compiles(
@@ -95,7 +104,7 @@ def test_a_table_of_confirmed_trials_has_their_scores_on_fresh_seeds(
 ) -> None:
     confirmed = folder.with_name("confirmed")
     text = export(capsys, confirmed, "--table", "markdown")
-    assert "runs of the best trials on 4 fresh seeds" in text
+    assert "means over runs on 4 fresh seeds" in text
     confirmation = sweeper.load(confirmed).confirmation
     assert confirmation is not None
     rows = [line for line in text.splitlines()[2:] if line.startswith("|")]
@@ -114,6 +123,35 @@ def test_the_name_of_a_file_says_which_figure_is_drawn(
         assert file.read_bytes().startswith(begins)
 
 
+def test_an_ablation_says_what_each_value_of_the_best_trial_is_worth(folder: Path) -> None:
+    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        if spec.number == 4:
+            sweep.stop("the test")
+        return noisy(spec, running)
+
+    existing = find_study(str(folder.with_name("confirmed")), storage=None)
+    confirmation = existing.confirmation()
+    assert confirmation is not None
+    sweep = ablation(existing, executor=lambda _: InlineExecutor(run))
+    assert len(sweep.run().records) == 5
+    result = ablation(existing, executor=lambda _: InlineExecutor(noisy)).run()
+    assert result.study == "confirmed-ablate"
+    assert len(result.records) == 12
+    best = existing.best()[0].params
+    tried = [record.params for record in result.records[:3]]
+    assert best["kind"] == "50%"
+    assert tried == [best, {**best, "lr_rate": 1}, {**best, "kind": "a_b", "depth": 7}]
+    assert {record.seed for record in result.records} == {*confirmation.seeds}
+    assert result.confirmation is not None
+    worths = result.confirmation.worths
+    assert [*worths] == ["kind=a_b", "lr_rate=1"]
+    assert worths["kind=a_b"] == pytest.approx((1.0, 1.0))
+    assert worths["lr_rate=1"] == (0.0, 0.0)
+    text = summary(result)
+    assert "kind=50% instead of a_b\n" in text
+    assert "instead of 1; cannot be told apart from 0" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -122,11 +160,8 @@ def test_the_name_of_a_file_says_which_figure_is_drawn(
             "--by lr: no trial has such a param; known: lr_rate, kind",
         ),
         (["--by", "kind"], "--by kind: needs --table"),
-        (["--figure", "nope.svg"], "--figure nope.svg: the file's name says what is drawn"),
-        (
-            ["--figure", "pareto.svg"],
-            "--figure pareto: `plot_pareto_front` function only supports 2 or 3",
-        ),
+        (["--figure", "nope.svg"], "a file's name says what is drawn, and 'nope' is not known"),
+        (["--figure", "slice.doc"], "slice.doc: cannot be written: Format 'doc' is not supported"),
     ],
 )
 def test_what_cannot_be_exported_is_refused(

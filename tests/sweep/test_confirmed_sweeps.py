@@ -97,7 +97,7 @@ def test_the_winner_of_the_fresh_seeds_is_the_best_and_not_the_luckiest(done: Sw
 def test_the_confirming_study_is_a_study_like_any_other(
     done: SweepResult, make_sweep: Make
 ) -> None:
-    paths = make_sweep("done").plan.paths.confirming()
+    paths = make_sweep("done").plan.paths.following("confirm")
     existing = find_study(str(paths.folder), storage=None)
     result, snapshot = look(existing)
     assert snapshot.counts["completed"] == 12
@@ -183,7 +183,7 @@ def test_a_stop_while_the_best_are_confirmed_ends_the_sweep_and_nobody_has_won(
 
 def test_a_search_whose_best_trials_cannot_be_confirmed_has_its_result(make_sweep: Make) -> None:
     sweep = make_sweep("refused")
-    in_the_way = sweep.plan.paths.confirming().notebook("0000")
+    in_the_way = sweep.plan.paths.following("confirm").notebook("0000")
     in_the_way.parent.mkdir(exist_ok=True)
     in_the_way.write_text("mine")
     result = sweep.run()

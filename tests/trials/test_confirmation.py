@@ -129,3 +129,27 @@ def test_a_seed_without_effect_is_said() -> None:
     assert found.has_no_effect
     assert found.ranking[0].interval is None
     assert "every seed gives the same score" in confirmation_lines(found)[-1]
+
+
+@pytest.mark.parametrize(("direction", "first"), [("maximize", "x=2"), ("minimize", "x=1")])
+def test_the_worths_of_an_ablation_are_gains_over_its_changes_on_the_same_seeds(
+    direction: str, first: str
+) -> None:
+    plan = plan_of([trial(0, 0.9)], SEEDS, objective="acc", direction=direction)
+    changes = [{"run_id": f"x={x}", "params": {"x": x}, "score": None} for x in (1, 2, 3)]
+    plan |= {"ablated": "0000", "trials": [*plan["trials"], *changes]}
+    scores = {0: (0.5, 0.7), 1: (0.6, 0.8), 2: (0.3, 0.4), 3: (0.1, None)}
+    runs = [
+        trial(0, score, params={"x": x}, seed=seed)
+        for x, its in scores.items()
+        for seed, score in zip(SEEDS, its, strict=True)
+    ]
+    found = Confirmation.of("digits-ablate", plan, runs)
+    assert next(iter(found.worths)) == first
+    assert found.worths.keys() == {"x=1", "x=2"}, "one that lacks a seed has no worth"
+    low, high = found.worths["x=2"]
+    assert (low + high) / 2 == pytest.approx(0.25 if direction == "maximize" else -0.25)
+    assert (high - low) / 2 == pytest.approx(12.706 * 0.05, rel=1e-3)
+    assert not Confirmation.of("digits-ablate", plan, runs[1:]).worths
+    (line,) = (it for it in confirmation_lines(found) if "x=0 instead of 2" in it)
+    assert line.endswith("; cannot be told apart from 0")

@@ -1,0 +1,111 @@
+"""What each param of a study's best trial is worth: it runs again with the notebook's own value."""
+
+from __future__ import annotations
+
+import logging
+import math
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from ..errors import SettingsError, StudyError
+from ..notebooks.research import ResearchNotebook
+from ..settings.sections import Confirm
+from ..settings.space import AnyDimension, ChoiceDimension, IntDimension, SearchSpace
+from ..sweep import Sweep
+from ..sweep.confirming import following_plan, fresh_seeds
+from ..sweep.inputs.data import with_data
+from ..sweep.inputs.resolving import with_inputs
+from ..trials import Params, plan_of, value_text
+from .lookup import ExistingStudy
+from .status import look
+
+_log = logging.getLogger(__name__)
+
+
+def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: Any) -> Sweep:
+    """The sweep of the study NAME-ablate: the best trial of a study, and its params with one at a
+    time at the notebook's own value, on the same fresh seeds.
+
+    Args:
+        seeds: on how many; None for those on which trials were confirmed.
+        **options: more arguments of `Sweep.from_settings`.
+
+    Raises:
+        SweepError: the study cannot be ablated or swept; nothing was started.
+    """
+    settings, facts, found = existing.settings, existing.study.facts, look(existing)[0]
+    if why := settings.why_not_confirmed(settings.fixed):
+        raise SettingsError(f"ablate: {why}")
+    if not found.best:
+        raise StudyError(f"ablate: no trial of the study {existing.study.name!r} has completed")
+    sweep = Sweep.from_settings(
+        settings,
+        notebook=facts["notebook"],
+        output=existing.paths.template,
+        storage=existing.storage_url.full,
+        tracking_uri=existing.tracking.full,
+        kernel=facts["made_of"]["kernel"],
+        **options,
+    )
+    sweep.plan.close()  # an executor for the search, which does not go on
+    search = with_data(with_inputs(sweep.plan))
+    best = found.best[0]
+    dimensions, changed = _ablated(best.params, settings.search_space, search.notebook)
+    if not changed:
+        raise StudyError(f"ablate: all params of trial {best.run_id} are as in the notebook")
+    on = fresh_seeds(settings, seeds or (settings.confirm or Confirm()).seeds)
+    if found.confirmation is not None and seeds is None:
+        on = [*found.confirmation.seeds]
+    ((objective, goal),) = settings.objective.items()
+    wanted = plan_of([best], on, objective=objective, direction=goal.direction)
+    others = [{"run_id": it, "params": params, "score": None} for it, params in changed.items()]
+    wanted |= {"ablated": best.run_id, "trials": [*wanted["trials"], *others]}
+    wider = settings.model_copy(update={"space": {**settings.space, **dimensions}})
+    search = replace(search, workload=replace(search.workload, settings=wider))
+    plan = following_plan(search, "ablate", wanted, spent=found.cost or 0.0)
+    return Sweep(plan, observer=options.get("observer"))
+
+
+def _ablated(
+    best: Params, space: SearchSpace, notebook: ResearchNotebook
+) -> tuple[dict[str, AnyDimension], dict[str, dict[str, Any]]]:
+    """The dimensions, with the notebook's own values among theirs, and the changed params.
+
+    The params are named by what differs in them from the best ones: one value, and all values of a
+    branch that it opens, which are the notebook's own.
+    """
+    own: dict[str, Any] = {}
+    dimensions, assignments = dict(space.items()), notebook.assignments
+    for name, dimension in space.items():
+        value = assignments.plain_value(name)
+        value = list(value) if isinstance(value, tuple) else value
+        is_known = value is not None or name in assignments.constants()
+        if is_known and (wider := _holding(dimension, value)) is not None:
+            own[name], dimensions[name] = value, wider
+        elif name in best:
+            _log.warning(
+                "%s is not ablated: the notebook gives it no plain value of its kind", name
+            )
+    changed = {}
+    for name in own:
+        if name in best and own[name] != best[name]:
+            values = {**own, **best, name: own[name]}
+            with suppress(KeyError):  # it opens a branch whose own values are not known
+                params = SearchSpace(dimensions).sample(lambda it, _: values[it])  # noqa: B023
+                changed[f"{name}={value_text(own[name])}"] = params
+    return dimensions, changed
+
+
+def _holding(dimension: AnyDimension, value: Any) -> AnyDimension | None:
+    """The dimension with a value in it; None where it cannot hold such a value."""
+    if dimension.allows(value):
+        return dimension
+    if isinstance(dimension, ChoiceDimension):
+        return dimension.model_copy(update={"choices": (*dimension.choices, value)})
+    kinds = int if isinstance(dimension, IntDimension) else int | float
+    if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
+        return None
+    ends = {"low": min(value, dimension.low), "high": max(value, dimension.high)}
+    is_log = dimension.log and ends["low"] > 0
+    return dimension.model_copy(update={**ends, "step": None, "log": is_log})
