@@ -299,8 +299,8 @@ COMMANDS = {
         _argument(
             "--table",
             "FORMAT",
-            "print a table for a paper: mean scores with 95 % intervals by the values of params, "
-            "in latex, markdown or csv",
+            "print a table for a paper, in latex, markdown or csv: mean scores with intervals, "
+            "by the values of params",
             choices=("latex", "markdown", "csv"),
         ),
         _argument("--by", "NAME[,NAME]", "the params whose values are its rows (default: each)"),

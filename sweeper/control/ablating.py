@@ -35,10 +35,12 @@ def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: An
         SweepError: the study cannot be ablated or swept; nothing was started.
     """
     settings, facts, found = existing.settings, existing.study.facts, look(existing)[0]
+    if existing.study.confirmation is not None:
+        raise StudyError(f"ablate: {found.study!r} has runs of another study's trials; give that")
     if why := settings.why_not_confirmed(settings.fixed):
         raise SettingsError(f"ablate: {why}")
     if not found.best:
-        raise StudyError(f"ablate: no trial of the study {existing.study.name!r} has completed")
+        raise StudyError(f"ablate: no trial of the study {found.study!r} has completed")
     sweep = Sweep.from_settings(
         settings,
         notebook=facts["notebook"],

@@ -28,7 +28,12 @@ _ESCAPES: dict[str, dict[int, str]] = {
     "latex": str.maketrans(
         {sign: f"\\{sign}" for sign in "&%$#_{}"}
         | {sign: f"${sign}$" for sign in "<>|"}
-        | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+        | {
+            "[": "{[}",
+            "\\": r"\textbackslash{}",
+            "~": r"\textasciitilde{}",
+            "^": r"\textasciicircum{}",
+        }
     ),
 }
 
@@ -149,8 +154,8 @@ def _cell(mean: float, half: float | None, is_bold: bool, kind: str) -> list[Any
     """A mean with as many decimals as half of its interval, which has two digits."""
     if kind == "csv":
         return [mean, half, is_bold]
-    decimals = 1 - math.floor(math.log10(half)) if half else 4
-    form = f".{max(decimals, 0)}f" if decimals < 9 else ".2e"
+    decimals = 1 - math.floor(math.log10(half)) if half else 9
+    form = f".{max(decimals, 0)}f" if decimals < 9 else ".4g"
     text = f"{mean:{form}}" + ("" if half is None else f" ± {half:{form}}")
     if kind == "markdown":
         return [f"**{text}**" if is_bold else text]

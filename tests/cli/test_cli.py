@@ -148,6 +148,11 @@ def test_a_stream_that_has_failed_drops_all_text(fault: str | None) -> None:
     assert stream.closed
 
 
+def test_every_command_has_a_help_that_prints() -> None:
+    for name, parser in make_parsers()[1].items():
+        assert f"notebook_hpo.py {name}" in parser.format_help()
+
+
 def test_a_run_id_may_be_given_without_its_zeros(folder: Path) -> None:
     parse = make_parsers()[0].parse_args
     assert parse(["retry", "out/s", "7", "0012"]).targets == ["out/s", "0007", "0012"]

@@ -20,6 +20,7 @@ from sweeper.cli import main
 from sweeper.control.ablating import ablation
 from sweeper.control.lookup import find_study
 from sweeper.display.screen import summary
+from sweeper.errors import StudyError
 from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
 
@@ -27,8 +28,8 @@ pytestmark = pytest.mark.slow  # MLflow is imported
 
 SPACE = {
     "lr_rate": {"low": 0.001, "high": 0.1, "log": True},
-    "kind": ["a_b", "50%"],
-    "depth": {"low": 1, "high": 3, "when": {"kind": "a_b"}},
+    "kind": [["a_b"], "50%"],
+    "depth": {"low": 1, "high": 3, "when": {"kind": [["a_b"]]}},
 }
 
 
@@ -43,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a search of 16 trials, without confirmed ones."""
     folder = tmp_path_factory.mktemp("a paper")
     notebook = write_notebook(
-        folder / "nb.ipynb", parameters="lr_rate, kind, depth, seed = 1, 'a_b', 7, 0"
+        folder / "nb.ipynb", parameters="lr_rate, kind, depth, seed = 1, ['a_b'], 7, 0"
     )
     options: dict[str, Any] = {
         "objective": {"val_acc": "maximize"},
@@ -74,8 +75,8 @@ def test_a_table_has_means_with_intervals_by_the_values_of_each_param(
     rows = [*csv.DictReader(export(capsys, folder, "--table", "csv").splitlines())]
     assert [(row["param"], row["trials"]) for row in rows[:4]] == [("lr_rate", "4")] * 4
     frame = sweeper.load(folder).dataframe()
-    scores = frame[frame["kind"] == "a_b"]["val_acc"]
-    row = next(row for row in rows if row["value"] == "a_b")
+    scores = frame[frame["kind"] != "50%"]["val_acc"]
+    row = next(row for row in rows if row["value"] == '["a_b"]')
     assert float(row["val_acc_mean"]) == pytest.approx(fmean(scores))
     half = scipy.stats.sem(scores) * scipy.stats.t.ppf(0.975, len(scores) - 1)
     assert float(row["val_acc_half_interval"]) == pytest.approx(half)
@@ -88,7 +89,7 @@ def test_a_latex_table_is_escaped_and_compiles(
     text = export(capsys, folder, "--table", "latex", "--by", "kind,lr_rate")
     head, *rows = rows_of_latex(text)
     assert head == ["kind", r"lr\_rate", "trials", r"val\_acc"]
-    assert {row[0] for row in rows} == {r"a\_b", r"50\%"}
+    assert {row[0] for row in rows} == {r'{[}"a\_b"]', r"50\%"}
     assert all(len(row) == 4 for row in rows)
     assert sum(int(row[2]) for row in rows) == 16
     assert any(re.search(r"^\$\\mathbf{\S+ \\pm \S+}\$$", row[3]) for row in rows)
@@ -140,15 +141,15 @@ def test_an_ablation_says_what_each_value_of_the_best_trial_is_worth(folder: Pat
     best = existing.best()[0].params
     tried = [record.params for record in result.records[:3]]
     assert best["kind"] == "50%"
-    assert tried == [best, {**best, "lr_rate": 1}, {**best, "kind": "a_b", "depth": 7}]
+    assert tried == [best, {**best, "lr_rate": 1}, {**best, "kind": ["a_b"], "depth": 7}]
     assert {record.seed for record in result.records} == {*confirmation.seeds}
     assert result.confirmation is not None
     worths = result.confirmation.worths
-    assert [*worths] == ["kind=a_b", "lr_rate=1"]
-    assert worths["kind=a_b"] == pytest.approx((1.0, 1.0))
+    assert [*worths] == ['kind=["a_b"]', "lr_rate=1"]
+    assert worths['kind=["a_b"]'] == pytest.approx((1.0, 1.0))
     assert worths["lr_rate=1"] == (0.0, 0.0)
     text = summary(result)
-    assert "kind=50% instead of a_b\n" in text
+    assert 'kind=50% instead of ["a_b"]\n' in text
     assert "instead of 1; cannot be told apart from 0" in text
 
 
@@ -169,3 +170,8 @@ def test_what_cannot_be_exported_is_refused(
 ) -> None:
     assert main(["export", str(folder), *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_study_of_runs_of_another_one_is_not_ablated(folder: Path) -> None:
+    with pytest.raises(StudyError, match="'confirmed-confirm' has runs of another study's trials"):
+        ablation(find_study(str(folder.with_name("confirmed-confirm")), storage=None))
