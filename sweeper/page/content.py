@@ -57,9 +57,7 @@ def facts_of(
         "best": [record.run_id for record in best],
         "importances": importances,
         "remark": " ".join(without_effect(records)),
-        "confirmation": None
-        if confirmation is None or confirmation.ablated
-        else confirmation.to_json(),
+        "confirmation": None if confirmation is None else confirmation.to_json(),
         "compare_url": compare_url,
     }
 

@@ -219,6 +219,7 @@ class Confirmation:
             "winner": None if self.winner is None else self.winner.run_id,
             "indistinguishable": [one.run_id for one in self.alike],
             "ranking": [self._entry(one) for one in self.ranking],
+            "ablated": self.ablated,
             "worths": {
                 change: {"gain": sum(interval) / 2, "interval": list(interval)}
                 for change, interval in self.worths.items()

@@ -480,3 +480,20 @@ def test_the_page_of_a_study_that_confirms_others_has_their_ranking(
     assert "0008 cannot be told apart from" not in page.inner_text("#confirmed-about")
     fresh = page.locator("#confirmed tbody tr").first.locator("td").last.get_by_role("button")
     assert fresh.all_text_contents() == ["0.7", "0.81"]
+
+
+def test_the_page_of_an_ablation_has_by_how_much_the_ablated_trial_is_better(
+    tmp_path: Path, visit: Visit
+) -> None:
+    base = trial(tmp_path, 7, 0.0, 0.9)
+    plan = plan_of([base], [100, 101], objective="val", direction="maximize")
+    params = trial(tmp_path, 8, 0.1, 0.0).params
+    change = {"run_id": "x=0.1", "params": params, "score": None}
+    plan |= {"ablated": "0007", "trials": [*plan["trials"], change]}
+    runs = [trial(tmp_path, n, n % 2 / 10, score) for n, score in enumerate((0.7, 0.5, 0.8, 0.4))]
+    ablation = Confirmation.of("ablated", plan, runs)
+    page = visit.open(write_page(tmp_path, runs, best=ablation.own_best, confirmation=ablation))
+    visit.expect("all 4 trials")
+    assert "0007 is better by" in page.inner_text("#confirmed thead")
+    cells = [page.locator("#confirmed tbody tr").nth(n).locator("td").nth(6) for n in (0, 1)]
+    assert [cell.inner_text() for cell in cells] == ["", "0.3 (-0.97062 to 1.5706)"]

@@ -1,5 +1,5 @@
 "use strict";
-/* The best trials, run again on fresh seeds: the ranking that decides which one is the best. */
+/* The best trials, or an ablated one, run again on fresh seeds: the ranking by their means. */
 
 {
   const section = document.getElementById("confirmed-section");
@@ -39,7 +39,14 @@
     return button;
   }
 
-  function row(one, rank, { seeds }) {
+  /* What a trial had in the search; of an ablation, how much worse than the ablated one it is. */
+  function beside({ run_id, search_score }, { ablated, worths }) {
+    if (!ablated) return text(search_score);
+    const { gain, interval } = worths[run_id] || {};
+    return interval ? `${text(gain)} (${interval.map(text).join(" to ")})` : "";
+  }
+
+  function row(one, rank, confirmation) {
     const element = document.createElement("tr");
     element.classList.toggle("best", sweeper.data.confirmation.winner === one.run_id);
     const interval = one.interval ? one.interval.map(text).join(" to ") : "";
@@ -48,8 +55,8 @@
     ]);
     const contents = [
       [String(rank)], [one.run_id], [one.mean === null ? "" : text(one.mean)],
-      [interval], [one.std === null ? "" : text(one.std)], [`${one.seeds} of ${seeds}`],
-      [text(one.search_score)], scores,
+      [interval], [one.std === null ? "" : text(one.std)], [`${one.seeds} of ${confirmation.seeds}`],
+      [beside(one, confirmation)], scores,
     ];
     element.append(
       ...contents.map((content) => {
@@ -65,14 +72,19 @@
     const { confirmation } = sweeper.data;
     section.hidden = !confirmation;
     if (section.hidden) return;
+    const { ablated, objective, seeds } = confirmation;
     about.textContent = [
-      `The best trials of the search, run again on ${confirmation.seeds} seeds that none of them had`
-        + ` before. The mean of ${confirmation.objective} over these decides; the score of the search`
-        + " does not count, as it was chosen for being high or low.",
+      ablated
+        ? `Trial ${ablated} and its params with one value of the notebook's own each, on the same`
+          + ` ${seeds} seeds: means of ${objective}, and by how much the trial is better.`
+        : `The best trials of the search, run again on ${seeds} seeds that none of them had before.`
+          + ` The mean of ${objective} over these decides; the score of the search does not count, as`
+          + " it was chosen for being high or low.",
       ...doubts(confirmation),
     ].join(" ");
     const head = document.createElement("tr");
-    const names = ["", "in the search", "mean", "95 % interval", "std", "seeds", "score there", "scores"];
+    const names = ["", ablated ? "with" : "in the search", "mean", "95 % interval", "std", "seeds"];
+    names.push(ablated ? `${ablated} is better by` : "score there", "scores");
     for (const name of names) {
       const cell = document.createElement("th");
       cell.textContent = name;
