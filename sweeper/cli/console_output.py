@@ -74,7 +74,8 @@ class ConsoleOutput:
                 self.progress(f"{record.run_id} started{again}: {params}")
             case "trial_ended" if record is not None:
                 objectives = self._sweep.plan.settings.objective
-                self.progress(f"{record.run_id} {screen.ending_line(record, objectives)}")
+                ending = f"{record.run_id} {screen.ending_line(record, objectives)}"
+                self.progress(ending, is_cut=self._has_table)
             case "bringing_back" if self._sweep.plan.remote is not None:
                 self.progress(f"bringing the study back from {self._sweep.plan.remote.display_url}")
             case "copying" if self._sweep.plan.remote is not None:
@@ -165,12 +166,16 @@ class ConsoleOutput:
                 f"{settings.resources.threads} thread(s) per kernel; seed {settings.study.seed}"
             )
 
-    def progress(self, line: str) -> None:
-        """Print on stderr what is being done, with the time since the command began."""
+    def progress(self, line: str, *, is_cut: bool = False) -> None:
+        """Print on stderr what is being done, with the time since the command began.
+
+        Args:
+            is_cut: at the terminal's width.
+        """
         if not self._quiet:
-            took = duration(time.monotonic() - self._started)
+            line = f"[{duration(time.monotonic() - self._started):>6}] {line}"
             with self._lock:
-                print(f"[{took:>6}] {line}", file=sys.stderr)
+                print(screen.one_line(line, sys.stderr) if is_cut else line, file=sys.stderr)
 
     @property
     def _stream(self) -> Any:

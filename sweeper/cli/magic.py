@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import warnings
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,9 @@ def sweep(line: str) -> SweepResult | None:
             if options.command is not run:
                 raise SettingsError("it sweeps a notebook, as in %sweep my.ipynb -j 4")
             options.yes = True  # nobody can press a key
-            made = prepared(options)
+            with warnings.catch_warnings():  # of tqdm, whose widgets nothing here uses
+                warnings.filterwarnings("ignore", "IProgress not found")
+                made = prepared(options)
             with closing(made.plan):
                 return made.run()
         except SweepError as error:

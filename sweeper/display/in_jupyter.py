@@ -19,8 +19,8 @@ _log = logging.getLogger(__name__)
 _INTERVAL_S = 1.0
 #: How long the end of a sweep waits for a drawing that has begun.
 _MAX_DRAW_S = 10.0
-#: About what an output of JupyterLab is wide; narrower ones scroll.
-_COLUMNS = 115
+#: What an output of JupyterLab shows beside its list of files in a window of 1,280 pixels.
+_COLUMNS = 90
 _FORMAT = (
     "<pre style=\"white-space:pre;line-height:normal;font-family:Menlo,'DejaVu Sans Mono',"
     "consolas,'Courier New',monospace\">{code}</pre>"
@@ -80,7 +80,7 @@ def _bundle(snapshot: Snapshot) -> dict[str, str]:
     console = Console(
         file=io.StringIO(), record=True, width=_COLUMNS, force_jupyter=False, highlight=False
     )
-    console.print(table(snapshot))
+    console.print(table(snapshot, _COLUMNS))
     ended = sum(n for state, n in snapshot.counts.items() if TrialState(state).has_ended)
     bar = f'<progress style="width:100%" max="{snapshot.trials}" value="{ended}"></progress>'
     return {

@@ -31,8 +31,14 @@ if TYPE_CHECKING:
 _DRAWS_PER_S = 2
 #: How many different errors a summary names, and params that mattered.
 _MOST_FAILURES, _MOST_PARAMS = 5, 3
-#: How many names a line has.
-_MOST_NAMES = 5
+#: How many names a line has, and how many lines a live table has for frozen and waiting trials.
+_MOST_NAMES, _MOST_NOTES = 5, 3
+#: Characters in the table: between columns, of a value, and of a name where there is little space.
+_GAP, _WIDEST, _SHORT_NAME = 2, 14, 8
+
+
+#: A header, and a text for each row.
+_Column = tuple[str, Sequence[str]]
 
 
 def params_line(params: Params) -> str:
@@ -296,38 +302,99 @@ def cost_lines(result: SweepResult) -> list[str]:
     return [line]
 
 
-def table(snapshot: Snapshot) -> RenderableType:
-    """The state of the study, one row for each running trial, and the best trial so far."""
+def table(snapshot: Snapshot, width: int, height: int | None = None) -> RenderableType:
+    """The state of the study, one row for each running trial, and the best trial so far.
+
+    Args:
+        width: how many characters a line has; params for which it has no space are counted.
+        height: how many lines there may be, each of which is then cut; None for all, folded.
+    """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(box=None, pad_edge=False, header_style="dim", expand=True)
-    grid.add_column("trial", no_wrap=True)
-    grid.add_column("params", no_wrap=True, overflow="ellipsis", ratio=1)
-    grid.add_column(_metric_name(snapshot), no_wrap=True, justify="right")
-    for name in ("step", "cell", "time", "memory"):
-        grid.add_column(name, no_wrap=True, justify="right")
-    is_elsewhere = any(trial.host for trial in snapshot.running)
-    if is_elsewhere:
-        grid.add_column("host", no_wrap=True, overflow="ellipsis")
-    at_work = [trial for trial in snapshot.running if not trial.is_frozen]
-    for trial in at_work:
-        grid.add_row(*_row(trial, snapshot), *([trial.host] if is_elsewhere else []))
-    parts: list[RenderableType] = [Text(_head(snapshot), style="bold", overflow="fold")]
-    parts += [grid] if at_work else []
-    if frozen := [trial.run_id for trial in snapshot.running if trial.is_frozen]:
-        parts.append(Text(f"frozen, and may go on: {some_of(frozen)}", overflow="fold"))
-    waiting = [trial for trial in snapshot.running if trial.waits_for]
-    parts += [Text(f"{one.run_id} waits for {one.waits_for}", overflow="fold") for one in waiting]
+    def line(text: str, style: str = "", *, cut: bool = height is not None) -> Text:
+        return Text(text, style, no_wrap=cut, overflow="ellipsis" if cut else "fold")
+
+    notes, best = [*map(line, _notes(snapshot.running))], []
     if snapshot.best:
-        style = "green" if len(snapshot.best) == 1 else ""
-        first = best_lines(snapshot.best[:1], snapshot.objectives)
+        first, notebook = best_lines(snapshot.best[:1], snapshot.objectives)
         n = len(snapshot.best)
         several = "" if n == 1 else f"  (1 of {n} Pareto-optimal)"
-        parts.append(Text(first[0] + several, style=style, no_wrap=True, overflow="ellipsis"))
-        parts.append(Text(first[1], no_wrap=True, overflow="ellipsis"))
-    return Group(*parts)
+        best = [line(first + several, "green" if n == 1 else "", cut=True)]
+        best.append(line(notebook, cut=True))
+    at_work = [trial for trial in snapshot.running if not trial.is_frozen]
+    room = len(at_work)
+    if height is not None:
+        notes = notes[:_MOST_NOTES]
+        room = max(1, height - len(notes) - len(best) - 3)  # the head, the header, how many more
+    if left := at_work[room:]:
+        notes.insert(0, line(f"… and {len(left)} more", "dim"))
+    grid = Table(box=None, pad_edge=False, header_style="dim")
+    shown = at_work[:room]
+    columns = _columns(shown, snapshot, width) if shown else []
+    for name, _ in columns:
+        grid.add_column(name, no_wrap=True, justify="left" if name == "trial" else "right")
+    for row in zip(*(its for _, its in columns), strict=True):
+        grid.add_row(*row)
+    return Group(line(_head(snapshot), "bold"), *([grid] if shown else []), *notes, *best)
+
+
+def _notes(running: Sequence[Progress]) -> Iterator[str]:
+    """Which trials are frozen, and what others wait for."""
+    if frozen := [trial.run_id for trial in running if trial.is_frozen]:
+        yield f"frozen, and may go on: {some_of(frozen)}"
+    reasons: dict[str, list[str]] = {}
+    for trial in running:
+        if trial.waits_for:
+            reasons.setdefault(trial.waits_for, []).append(trial.run_id)
+    for reason, names in reasons.items():
+        yield f"{some_of(names)} wait{'s' if len(names) == 1 else ''} for {reason}"
+
+
+def _columns(shown: Sequence[Progress], snapshot: Snapshot, width: int) -> list[_Column]:
+    """The columns of the table: the trials, the params for which it has space, and the rest."""
+    facts = [_facts(trial, snapshot) for trial in shown]
+    trial, *others = [(name, [it[name] for it in facts]) for name in facts[0]]
+    names = [*dict.fromkeys(name for it in shown for name in it.params)]
+    texts = {name: [_cut(_value(it.params, name), _WIDEST) for it in shown] for name in names}
+    room = width - sum(max(map(len, (name, *its))) + _GAP for name, its in (trial, *others))
+    room -= len("+10")  # what counts the params that have no column
+    widths: dict[str, int] = {}
+    for name, its in texts.items():
+        needed = max(min(len(name), _SHORT_NAME), *map(len, its)) + _GAP
+        if needed > room:
+            break
+        widths[name], room = needed - _GAP, room - needed
+    params = []
+    for name, narrow in widths.items():  # what is left goes to the names that are cut
+        wide = min(max(len(name), narrow), narrow + room)
+        room -= wide - narrow
+        params.append((_cut(name, wide), texts[name]))
+    if n_left := len(names) - len(widths):
+        params.append((f"+{n_left}", [""] * len(shown)))
+    return [trial, *params, *others]
+
+
+def _value(params: Params, name: str) -> str:
+    value = params.get(name, "")
+    return f"{value:.4g}" if isinstance(value, float) else value_text(value)
+
+
+def _cut(text: str, width: int) -> str:
+    """A text without its middle, as names differ at their ends."""
+    if len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
+
+
+def one_line(text: str, stream: TextIO) -> str:
+    """The beginning of a text that fits into a line of the terminal."""
+    from rich.console import Console
+
+    width = Console(file=stream).width
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 @contextmanager
@@ -343,7 +410,8 @@ def print_table(snapshot: Snapshot, stream: TextIO) -> None:
     """Print the table once, in the terminal's width."""
     from rich.console import Console
 
-    Console(file=stream, highlight=False).print(table(snapshot))
+    console = Console(file=stream, highlight=False)
+    console.print(table(snapshot, console.width))
 
 
 def is_live(stream: TextIO) -> bool:
@@ -376,7 +444,9 @@ def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[
             return opening
         is_idle = not (snapshot.running or any(snapshot.counts.values()))
         # Space for the terminal's own ^C behind the last line: a wrapped line would not be erased.
-        drawn = Constrain(table(snapshot), console.width - 4)
+        # A third of the lines stays for what the last trials have come to.
+        width, height = console.width - 4, console.height * 2 // 3
+        drawn = Constrain(table(snapshot, width, height), width)
         return Group(drawn, starting) if is_idle else drawn
 
     console = Console(file=stream, highlight=False)
@@ -395,22 +465,20 @@ def _head(snapshot: Snapshot) -> str:
     ended = sum(n for state, n in snapshot.counts.items() if TrialState(state).has_ended)
     left = f" · about {duration(snapshot.left_s)} left" if snapshot.left_s else ""  # 0 at the end
     of = f"{ended} of {snapshot.trials} trials"
-    return f"{snapshot.study} · {of} · {counts_line(snapshot.counts)}{left}"
+    return f"{snapshot.study} · {of}{left} · {counts_line(snapshot.counts)}"
 
 
-def _metric_name(snapshot: Snapshot) -> str:
-    return snapshot.objectives[0] if snapshot.objectives else "score"
-
-
-def _row(trial: Progress, snapshot: Snapshot) -> list[str]:
+def _facts(trial: Progress, snapshot: Snapshot) -> dict[str, str]:
     again = "" if trial.attempt == 1 else f" ({trial.attempt})"
-    value = trial.metrics.get(_metric_name(snapshot))
-    return [
-        trial.run_id + again,
-        params_line(trial.params),
-        "" if value is None else f"{value:.4g}",
-        "" if trial.step is None else str(trial.step),
-        f"{trial.cell}/{trial.cells}" if trial.cells else "start",
-        duration(trial.elapsed_s),
-        "" if trial.memory_bytes is None else size(trial.memory_bytes),
-    ]
+    metric = snapshot.objectives[0] if snapshot.objectives else "score"
+    value = trial.metrics.get(metric)
+    facts = {
+        "trial": trial.run_id + again,
+        _cut(metric, _WIDEST): "" if value is None else f"{value:.4g}",
+        "step": "" if trial.step is None else str(trial.step),
+        "cell": f"{trial.cell}/{trial.cells}" if trial.cells else "start",
+        "time": duration(trial.elapsed_s),
+        "memory": "" if trial.memory_bytes is None else size(trial.memory_bytes),
+    }
+    is_elsewhere = any(one.host for one in snapshot.running)
+    return facts | ({"host": trial.host} if is_elsewhere else {})

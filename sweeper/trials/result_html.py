@@ -13,6 +13,8 @@ from .records import TrialRecord, Value, value_text
 
 #: How many trials are shown; the others are in the study.
 MOST_ROWS = 20
+#: How many characters a cell shows, so that score and time are in sight beside a long message.
+_WIDEST = 40
 
 
 def headline(
@@ -54,9 +56,8 @@ def trials_table(
     first = {record.number for record in best}
     rows = sorted(records, key=lambda record: (record.number not in first, record.number))
     params = [*dict.fromkeys(name for record in records for name in record.params)]
-    head = "".join(
-        f"<th>{html.escape(name)}</th>" for name in ("run_id", "state", *objectives, *params)
-    )
+    names = ("run_id", "state", *objectives, "duration_s", *params)
+    head = "".join(_cell(name, "th") for name in names)
     body = "".join(f"<tr>{_row(record, objectives, params)}</tr>" for record in rows[:MOST_ROWS])
     left = len(rows) - MOST_ROWS
     more = f"<p>and {left} more</p>" if left > 0 else ""
@@ -64,11 +65,22 @@ def trials_table(
 
 
 def _row(record: TrialRecord, objectives: Sequence[str], params: Sequence[str]) -> str:
+    state = f"{record.state}: {record.message}" if record.message else str(record.state)
     scores = [f"{record.scores[name]:.6g}" if name in record.scores else "" for name in objectives]
     values = [_short(record.params[name]) if name in record.params else "" for name in params]
-    cells = [html.escape(text) for text in (str(record.state), *scores, *values)]
-    run_id = link(record.notebook, record.run_id)
-    return f"<th>{run_id}</th>" + "".join(f"<td>{cell}</td>" for cell in cells)
+    took = f"{record.duration_s:.1f}" if record.duration_s else ""
+    return f"<th>{link(record.notebook, record.run_id)}</th>" + "".join(
+        map(_cell, (state, *scores, took, *values))
+    )
+
+
+def _cell(text: str, tag: str = "td") -> str:
+    """A cell of one line; the whole of a longer text is shown where the pointer rests on it."""
+    line = " ".join(text.split())
+    is_cut = len(line) > _WIDEST
+    shown = html.escape(f"{line[: _WIDEST - 1]}…" if is_cut else line)
+    whole = f' title="{html.escape(text)}"' if is_cut else ""
+    return f'<{tag}{whole} style="white-space:nowrap">{shown}</{tag}>'
 
 
 def _short(value: Value) -> str:

@@ -67,18 +67,20 @@ def drawn(state: Snapshot, monkeypatch: pytest.MonkeyPatch, *, width: int = 100)
 
 def test_a_running_trial_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     head, header, row = drawn(snapshot(progress()), monkeypatch)
-    assert head == "digits · 10 of 40 trials · 9 completed, 1 failed, 1 running · about 2m30s left"
-    assert header.split() == ["trial", "params", "val_acc", "step", "cell", "time", "memory"]
+    assert head == "digits · 10 of 40 trials · about 2m30s left · 9 completed, 1 failed, 1 running"
+    params = ("lr", "optimizer", "width")
+    assert header.split() == ["trial", *params, "val_acc", "step", "cell", "time", "memory"]
     assert row.split() == [
-        *("0007", "lr=0.01235,", "optimizer=adam,", "width=128"),
-        *("0.8765", "12", "4/9", "1m15s", "512", "MB"),
+        *("0007", "0.01235", "adam", "128", "0.8765", "12", "4/9", "1m15s", "512", "MB")
     ]
 
 
 def test_what_a_trial_waits_for_is_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = progress("0008", waits_for="9.2 GB of a GPU: GPU-a has 3.1 GB free (0007 9.2 GB)")
-    lines = drawn(snapshot(progress(), waiting), monkeypatch)
-    assert lines[-1] == "0008 waits for 9.2 GB of a GPU: GPU-a has 3.1 GB free (0007 9.2 GB)"
+    others = [progress(f"{n:04d}", waits_for="a memory") for n in range(9, 16)]
+    *_, first, second = drawn(snapshot(progress(), waiting, *others), monkeypatch)
+    assert first == "0008 waits for 9.2 GB of a GPU: GPU-a has 3.1 GB free (0007 9.2 GB)"
+    assert second == "0009, 0010, 0011, 0012, 0013 and 2 more wait for a memory"
 
 
 @pytest.mark.parametrize("width", [60, 80, 160, 250])
@@ -91,6 +93,32 @@ def test_a_row_stays_one_line_however_many_params_there_are(
     assert len([line for line in lines if line.startswith("000")]) == 8
     assert max(map(len, lines)) <= width
     assert all("4/9" in line for line in lines if line.startswith("000"))
+
+
+def test_long_names_keep_their_ends_and_what_has_no_space_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    params = {f"learning_rate_of_the_{name}": 0.5 for name in ("encoder", "head", "x")}
+    params |= {"kind": "a name that is rather long"}  # type: ignore[dict-item]
+    _, header, row = drawn(snapshot(progress(params=params)), monkeypatch, width=80)
+    assert header.split()[1:5] == ["learni…coder", "lear…ead", "lear…e_x", "+1"]
+    assert row.split()[1:4] == ["0.5"] * 3
+
+
+def test_many_trials_leave_lines_for_results(terminal: io.StringIO) -> None:
+    rows = [progress(f"{i:04d}", waits_for=f"memory {i}") for i in range(30)]
+    with screen.live_table(lambda: snapshot(*rows, best=[completed(3)]), terminal):
+        pass
+    drawn = terminal.getvalue().split("digits")[-1]
+    assert "best: 0003" in drawn
+    assert "… and 22 more" in drawn
+    assert drawn.count("waits for") == 3
+
+
+def test_a_line_beside_the_table_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    assert screen.one_line("x" * 20, io.StringIO()) == "x" * 20
+    assert screen.one_line("x" * 21, io.StringIO()) == "x" * 19 + "…"
 
 
 def test_what_is_not_known_yet_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

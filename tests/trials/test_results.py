@@ -91,6 +91,15 @@ def test_in_jupyter_a_result_shows_the_best_trial_first_and_links_to_its_files()
     assert "<b>" not in page
 
 
+def test_a_row_is_one_line_and_a_long_message_is_whole_on_hover() -> None:
+    message = "ValueError: the <hidden> layers\ndo not fit into memory"
+    page = result(records=[replace(FAILED, message=message, duration_s=61.25)])._repr_html_()
+    assert ">failed: ValueError: the &lt;hidden&gt; layers…</td>" in page
+    assert 'title="failed: ValueError: the &lt;hidden&gt; layers\ndo not fit into memory"' in page
+    assert page.index(">duration_s</th>") < page.index(">lr</th>")
+    assert ">61.2</td>" in page
+
+
 def test_a_result_with_several_objectives_shows_all_best_trials_first() -> None:
     records = [
         record(n, TrialState.COMPLETED, scores={"acc": n / 50, "loss": n / 50}) for n in range(30)
