@@ -78,7 +78,7 @@ def paper_table(existing: ExistingStudy, *, by: Sequence[str], kind: str) -> str
             samples = [[(it.seed, it.scores[name]) for it in its] for _, its in found]
             columns.append(_cells(samples, 1 if goal.direction == "maximize" else -1, kind))
         for (place, its), *cells in zip(found, *columns, strict=True):
-            labels = [*names[:is_each], *(label for _, label in place)]
+            labels = [*(names if is_each else ()), *(label for _, label in place)]
             rows.append([*(it.translate(escapes) for it in labels), len(its), *chain(*cells)])
     heads = ["param", "value", "trials"] if is_each else [*chosen, "trials"]
     parts = ("_mean", "_half_interval", "_is_best") if kind == "csv" else ("",)
