@@ -20,6 +20,7 @@ from nbformat.v4 import new_notebook
 
 from ..files import write_atomically
 from ..settings.units import size
+from . import mathematics
 from .reading import read_notebook
 
 #: The most characters of a text output, and of any other: a browser has to hold many notebooks.
@@ -47,6 +48,7 @@ _INTERACTIVE = "interactive: open the notebook"
 # --- what remains of HTML that a notebook displays ----------------------------------------------
 
 _TAGS = nh3.ALLOWED_TAGS | {"button", "fieldset", "input", "label", "section", "style"}
+_TAGS |= mathematics.TAGS
 _EVERYWHERE = {"class", "id", "style", "title", "hidden", "role", "tabindex", "align", "dir"}
 _ATTRIBUTES = {
     **{tag: set(names) for tag, names in nh3.ALLOWED_ATTRIBUTES.items()},
@@ -55,6 +57,7 @@ _ATTRIBUTES = {
     "input": {"type", "checked", "disabled", "value"},
     "label": {"for"},
     "details": {"open"},
+    **dict.fromkeys(mathematics.TAGS, mathematics.ATTRIBUTES),
 }
 _PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp|svg\+xml);", re.IGNORECASE)
 
@@ -126,6 +129,7 @@ def _styles() -> Mapping[str, str]:
     }
     no_folder = {"config_dir": os.devnull}  # no style sheet of the user's own
     _, resources = CSSHTMLHeaderPreprocessor().preprocess(new_notebook(), no_folder)
+    sheets["base"] += mathematics.STYLE
     return {**sheets, "code": "\n".join(resources["inlining"]["css"])}
 
 
@@ -170,6 +174,8 @@ def _still(output: Mapping[str, Any]) -> str | None:
     sizes = [len(str(value)) for value in data.values()]
     if max(sizes, default=0) > _MOST_OF_OUTPUT:
         return _line(f"{size(max(sizes))}: open the notebook")
+    if "text/latex" in data and not html:
+        return str(_exporter().environment.filters["markdown2html"]({}, data["text/latex"]))
     if [*data] == ["text/plain"]:
         return _shortened(data["text/plain"])
     return None
@@ -201,10 +207,30 @@ def _line(text: str) -> str:
 
 @cache  # compiling the templates takes four times as long as rendering a small notebook
 def _exporter() -> Any:
+    from jinja2 import pass_context
     from nbconvert import HTMLExporter  # takes 0.5 s or more, so it is imported only to render
     from nbconvert.exporters.templateexporter import TemplateExporter
     from nbconvert.filters import Highlight2HTML, clean_html
+    from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
     from nbconvert.filters.widgetsdatatypefilter import WidgetsDataTypeFilter
+
+    class Renderer(IPythonRenderer):
+        """nbconvert's renderer of Markdown, with mathematics for browsers without a script."""
+
+        def block_math(self, body: str) -> str:
+            return mathematics.rendered(body, is_block=True) or super().block_math(body)
+
+        def inline_math(self, body: str) -> str:
+            return mathematics.rendered(body) or super().inline_math(body)
+
+        def latex_environment(self, name: str, body: str) -> str:
+            return self.block_math(f"\\begin{{{name}}}{body}\\end{{{name}}}")
+
+    @pass_context
+    def markdown(context: Mapping[str, Any], source: str) -> str:
+        attachments = context.get("cell", {}).get("attachments", {})
+        renderer = Renderer(escape=False, attachments=attachments, embed_images=True)
+        return str(MarkdownWithMath(renderer=renderer).render(source))
 
     class Exporter(HTMLExporter):
         """nbconvert's exporter without what takes most of its time.
@@ -246,4 +272,5 @@ def _exporter() -> Any:
 
     exporter.register_filter("clean_html", lru_cache(maxsize=1000)(clean_html))
     exporter.register_filter("still", _still)
+    exporter.register_filter("markdown2html", markdown)
     return exporter

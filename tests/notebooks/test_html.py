@@ -48,6 +48,7 @@ def test_the_page_has_the_outputs_and_loads_nothing_from_elsewhere(tmp_path: Pat
         "<meta http-equiv='refresh' content='0;url=https://elsewhere.example'>kept",
         "<img src='https://elsewhere.example/pixel.png'>kept",
         "<base href='https://elsewhere.example'><b>kept</b>",
+        "<math href='javascript:alert(1)'><mtext><script>alert(1)</script></mtext></math>kept",
     ],
 )
 @pytest.mark.parametrize("as_markdown", [False, True])
@@ -122,3 +123,31 @@ def test_a_folder_that_is_gone_with_its_study_is_not_made_again(tmp_path: Path) 
     with pytest.raises(FileNotFoundError):
         write_cells(tmp_path / "study" / "page" / "notebooks", "0003", found)
     assert not (tmp_path / "study").exists()
+
+
+def test_mathematics_is_typeset_without_a_script(tmp_path: Path) -> None:
+    aligned = r"$$\begin{aligned} a &= \log b \\ c &= d \end{aligned}$$"
+    markdown = new_markdown_cell(f"The rate $\\frac{{1}}{{2}}$:\n\n{aligned}")
+    aligned += r" $\href{javascript:alert(1)}{x} \text{<script>alert(1)</script>}$"
+    text = {"text/latex": r"$\displaystyle \sqrt{2}$", "text/plain": "sqrt(2)"}
+    first, second = rendered(tmp_path / "n.ipynb", markdown, displayed(text)).cells
+    assert "<mfrac>" in first
+    assert first.count("<mtd") == 4
+    assert re.search(r"\$|script", first) is None
+    assert "<msqrt>" in second
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("costs $5 and $7", "costs $5 and $7"),
+        ("$5/$7, $HOME and $PATH", "$5/$7, $HOME and $PATH"),
+        (r"\$3 and \$4", "$3 and $4"),
+        ("`$x$`", "<code>$x$</code>"),
+        (r"$\frac$ & <b>", r"$\frac$"),
+    ],
+)
+def test_other_dollars_stay(tmp_path: Path, written: str, shown: str) -> None:
+    (cell,) = rendered(tmp_path / "n.ipynb", new_markdown_cell(written)).cells
+    assert shown in cell
+    assert "<math" not in cell
