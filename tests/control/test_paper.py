@@ -41,7 +41,7 @@ def noisy(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a search of 16 trials, without confirmed ones."""
+    """The folder of a search of nine trials, without confirmed ones."""
     folder = tmp_path_factory.mktemp("a paper")
     notebook = write_notebook(
         folder / "nb.ipynb", parameters="lr_rate, kind, depth, seed = 1, ['a_b'], 7, 0"
@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options: dict[str, Any] = {
         "objective": {"val_acc": "maximize"},
         "space": SPACE,
-        "study": {"trials": 16},
+        "study": {"trials": 9},
         "output": "out/{study}.{run_id}.ipynb",
     }
     sweep_of(notebook, "my_study", noisy, **options).run()
@@ -73,14 +73,14 @@ def test_a_table_has_means_with_intervals_by_the_values_of_each_param(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [*csv.DictReader(export(capsys, folder, "--table", "csv").splitlines())]
-    assert [(row["param"], row["trials"]) for row in rows[:4]] == [("lr_rate", "4")] * 4
+    assert [(row["param"], row["trials"]) for row in rows[:3]] == [("lr_rate", "3")] * 3
     frame = sweeper.load(folder).dataframe()
     scores = frame[frame["kind"] != "50%"]["val_acc"]
     row = next(row for row in rows if row["value"] == '["a_b"]')
     assert float(row["val_acc_mean"]) == pytest.approx(fmean(scores))
     half = scipy.stats.sem(scores) * scipy.stats.t.ppf(0.975, len(scores) - 1)
     assert float(row["val_acc_half_interval"]) == pytest.approx(half)
-    assert [row["val_acc_is_best"] for row in rows[4:6]] == ["False", "True"]
+    assert [row["val_acc_is_best"] for row in rows[3:5]] == ["False", "True"]
 
 
 def test_a_latex_table_is_escaped_and_compiles(
@@ -91,7 +91,7 @@ def test_a_latex_table_is_escaped_and_compiles(
     assert head == ["kind", r"lr\_rate", "trials", r"val\_acc"]
     assert {row[0] for row in rows} == {r'{[}"a\_b"]', r"50\%"}
     assert all(len(row) == 4 for row in rows)
-    assert sum(int(row[2]) for row in rows) == 16
+    assert sum(int(row[2]) for row in rows) == 9
     assert any(re.search(r"^\$\\mathbf{\S+ \\pm \S+}\$$", row[3]) for row in rows)
     if shutil.which("pdflatex"):
         document = f"\\documentclass{{article}}\\begin{{document}}{text}\\end{{document}}"
