@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,7 +80,10 @@ def command_lines(page: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "page",
-    [ROOT / "README.md", ROOT / "docs" / "guide.md", ROOT / "docs" / "reference.md"],
+    [
+        ROOT / "README.md",
+        *(ROOT / "docs" / f"{name}.md" for name in ("guide", "how-do-i", "reference")),
+    ],
     ids=title,
 )
 def test_every_command_line_parses(page: Path) -> None:
@@ -130,7 +136,22 @@ def test_internals_names_every_module_that_starts_a_thread_or_a_process() -> Non
                 assert f"`{thread}`" in text, f"{name} starts the thread {thread!r}: list it there"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=title)
+def test_there_are_forty_short_answers_whose_lines_load() -> None:
+    page = ROOT / "docs" / "how-do-i.md"
+    answers = page.read_text("utf-8").split("\n### ")[1:]
+    assert len(answers) == 40
+    assert max(len(answer.splitlines()) for answer in answers) <= 10
+    for line in "\n".join(code_blocks(page)).splitlines():
+        section = re.match(r"(\w+): ", line)
+        if section and section[1] in Settings.model_fields:
+            smallest = {
+                "objective": {"val_acc": "maximize"},
+                "space": {"lr": [3e-4], "batch_size": [64]},
+            }
+            Settings.from_mapping(smallest | read_yaml(line))
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.stem != "how-do-i"], ids=title)
 def test_every_parameters_file_in_a_page_loads(page: Path) -> None:
     files = list(parameters_files(page))
     assert files or title(page) not in ("README.md", "docs/reference.md")
@@ -153,3 +174,16 @@ def test_every_parameters_file_of_the_examples_loads() -> None:
 
 def test_the_readme_fits_on_two_screens() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 110
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="needs uv run --group docs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path)]
+    # Material announces its successor.
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    guide = (tmp_path / "guide" / "index.html").read_text("utf-8")
+    assert 'href="../benchmarks/#pruning"' in guide
+    assert (tmp_path / "benchmarks" / "headline-languages.svg").exists()
