@@ -167,7 +167,7 @@ def ui(options: argparse.Namespace) -> int:
     """Serve the comparison page and MLflow's UI until Ctrl-C."""
     from ..control.exporting import write_page
     from ..control.lookup import find_study
-    from ..control.serving import served
+    from ..control.serving import StudyServer
 
     console = ConsoleOutput(options)
     existing = find_study(options.study, storage=options.storage, tracking_uri=options.tracking_uri)
@@ -175,7 +175,7 @@ def ui(options: argparse.Namespace) -> int:
     if not (page.exists() and existing.swept_by()):  # else the sweep keeps it up to date
         write_page(existing, on_render=lambda n: console.line(f"{n} notebooks are rendered"))
     console.line(f"{existing.study.name}: MLflow's UI starts, which takes some seconds")
-    with served(existing, page, port=options.port) as server:
+    with StudyServer(existing, page, port=options.port) as server:
         console.line(f"compare: {server.page}")
         console.line(f"MLflow: {server.mlflow}")
         console.json({"study": existing.study.name, "page": server.page, "mlflow": server.mlflow})

@@ -6,135 +6,98 @@ address reads nothing and stops nothing.
 
 from __future__ import annotations
 
+import mimetypes
 import secrets
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
 from functools import partial
-from http import HTTPStatus
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlsplit
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from wsgiref.util import FileWrapper, shift_path_info
 
 from ..errors import SettingsError, first_line
-from ..tracking import MlflowUi, free_port, view_url
+from ..tracking import free_port, ui_over, view_url
 from .lookup import ExistingStudy
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication
 
 _HOST = "127.0.0.1"
 #: The first port that is tried.
 _PORT = 8800
 _LAST_PORT = 65_535
-_MLFLOW = "/mlflow/"
-#: Headers of MLflow's answer that concern the connection to it alone, or that we send ourselves.
-_OWN_HEADERS = frozenset({"connection", "date", "keep-alive", "server", "transfer-encoding"})
+_MLFLOW = "mlflow"
 
 
-class StudyServer(ThreadingHTTPServer):
-    """The pages of a study at an address that cannot be guessed.
+class StudyServer(ThreadingMixIn, WSGIServer):
+    """A study's page and MLflow's UI of it, at an address that cannot be guessed.
 
-    Attributes:
-        page: the address of the comparison page.
-        mlflow: that of the study's runs in MLflow's UI.
-    """
-
-    daemon_threads = True
-
-    def __init__(self, existing: ExistingStudy, page: Path, *, port: int, ui: MlflowUi | None):
-        key = secrets.token_urlsafe(16)
-        handler = partial(_Handler, directory=str(page.parent), key=key, ui=ui)
-        super().__init__((_HOST, port), handler)
-        self.page = f"http://{_HOST}:{port}/{key}/"
-        self.mlflow = view_url(
-            existing.tracking,
-            existing.study.facts.get("experiment_id", "0"),
-            ui=f"http://{_HOST}:{port}/{key}{_MLFLOW.rstrip('/')}",
-        )
-
-
-@contextmanager
-def served(existing: ExistingStudy, page: Path, *, port: int | None) -> Iterator[StudyServer]:
-    """A study's page and MLflow's UI of it; `serve_forever` answers until Ctrl-C.
+    `serve_forever` answers until Ctrl-C.
 
     Args:
         page: the file of the comparison page.
         port: None for the first one from 8800 on that is free.
 
+    Attributes:
+        page: the address of the comparison page.
+        mlflow: that of the study's runs in MLflow's UI.
+
     Raises:
         SettingsError: the port cannot be used.
-        TrackingError: MLflow's UI does not start.
-    """
-    if port is not None and not 1 <= port <= _LAST_PORT:
-        raise SettingsError(f"--port {port}: expected a number from 1 to {_LAST_PORT}")
-    ui = None if existing.tracking.is_http else MlflowUi(existing.tracking)
-    port = port or free_port(_PORT)
-    try:
-        with StudyServer(existing, page, port=port, ui=ui) as server:
-            yield server
-    except OSError as error:
-        raise SettingsError(
-            f"--port {port}: cannot be used: {first_line(error)}; leave the option out"
-        ) from error
-    finally:
-        if ui is not None:
-            ui.close()
-
-
-class _Handler(SimpleHTTPRequestHandler):
-    """Answers what comes with the key: files of the page, and what MLflow's UI answers.
-
-    Args:
-        directory: the study's folder, which has its storage and checkpoints as well.
-        key: the first part of each path.
-        ui: None where the study is on a server, which has a UI already.
+        TrackingError: MLflow cannot use its store.
     """
 
-    def __init__(self, *args: Any, directory: str, key: str, ui: MlflowUi | None) -> None:
-        self._key, self._ui = key, ui
-        super().__init__(*args, directory=directory)
+    daemon_threads = True
 
-    def _answer(self) -> None:
-        with suppress(ConnectionError):  # the browser has gone away
-            self._answer_with_key()
+    def __init__(self, existing: ExistingStudy, page: Path, *, port: int | None) -> None:
+        if port is not None and not 1 <= port <= _LAST_PORT:
+            raise SettingsError(f"--port {port}: expected a number from 1 to {_LAST_PORT}")
+        # A server of MLflow's has a UI already.
+        ui = None if existing.tracking.is_http else ui_over(existing.tracking)
+        port = port or free_port(_PORT)
+        try:
+            super().__init__((_HOST, port), _Quiet)
+        except OSError as error:
+            raise SettingsError(
+                f"--port {port}: cannot be used: {first_line(error)}; leave the option out"
+            ) from error
+        key = secrets.token_urlsafe(16)
+        self.set_app(partial(_answer, key, page.parent, ui))
+        self.page = f"http://{_HOST}:{port}/{key}/"
+        experiment_id = existing.study.facts.get("experiment_id", "0")
+        self.mlflow = view_url(existing.tracking, experiment_id, ui=self.page + _MLFLOW)
 
-    def _answer_with_key(self) -> None:
-        key, _, rest = self.path.removeprefix("/").partition("/")
-        self.path = f"/{rest}"
-        if not secrets.compare_digest(key.encode(), self._key.encode()):
-            self.send_error(HTTPStatus.NOT_FOUND)
-        elif self._ui is not None and self.path.startswith(_MLFLOW):
-            self._pass_on(self._ui)
-        elif self.command == "GET" and self._is_of_page():
-            super().do_GET()
-        else:
-            self.send_error(HTTPStatus.NOT_FOUND)
 
-    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _answer
-
-    def _is_of_page(self) -> bool:
-        path = unquote(urlsplit(self.path).path)
-        is_file = path.startswith("/page/") and not path.endswith("/")
-        return path in ("/", "/index.html") or (is_file and ".." not in path.split("/"))
-
-    def _pass_on(self, ui: MlflowUi) -> None:
-        """Ask MLflow's UI, and give its answer."""
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        path = self.path.removeprefix(_MLFLOW.rstrip("/"))
-        connection = ui.connect()
-        connection.request(self.command, path, body, headers=dict(self.headers))
-        answer = connection.getresponse()
-        self.send_response(answer.status)
-        for name, value in answer.getheaders():
-            if name.lower() not in _OWN_HEADERS:
-                self.send_header(name, value)
-        super().end_headers()
-        shutil.copyfileobj(answer, self.wfile)
-        connection.close()
-
-    def end_headers(self) -> None:
-        """Files change while a sweep runs."""
-        self.send_header("Cache-Control", "no-cache")
-        super().end_headers()
-
+class _Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Nothing: each look at the page is a dozen requests."""
+
+
+def _answer(
+    key: str,
+    folder: Path,
+    ui: WSGIApplication | None,
+    environ: dict[str, Any],
+    start_response: StartResponse,
+) -> Iterable[bytes]:
+    """Answer what comes with the key: files of the page, and whatever MLflow's UI answers.
+
+    Args:
+        folder: of the study, which has its storage and checkpoints as well.
+    """
+    given = shift_path_info(environ) or ""
+    path = environ["PATH_INFO"]
+    if secrets.compare_digest(given.encode(), key.encode()):
+        if ui is not None and path.startswith(f"/{_MLFLOW}/"):
+            shift_path_info(environ)
+            return ui(environ, start_response)
+        file = folder / (path.lstrip("/") or "index.html")
+        is_of_page = path in ("/", "/index.html") or path.startswith("/page/")
+        if is_of_page and ".." not in file.parts and file.is_file():
+            kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+            # Files change while a sweep runs.
+            start_response("200 OK", [("Content-Type", kind), ("Cache-Control", "no-cache")])
+            return FileWrapper(file.open("rb"))
+    start_response("404 Not Found", [("Content-Type", "text/plain")])
+    return [b"There is nothing at this address.\n"]

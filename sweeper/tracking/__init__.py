@@ -10,12 +10,11 @@ from .files import move_artifacts, put_in_place, sqlite_file
 from .opening import free_port, store_of, usable
 from .runs import RunWriter
 from .tracker import Tracker
-from .ui import MlflowUi
+from .ui import ui_over
 from .values import run_params
 from .views import view_of, view_url
 
 __all__ = [
-    "MlflowUi",
     "RunWriter",
     "Tracker",
     "free_port",
@@ -24,6 +23,7 @@ __all__ = [
     "run_params",
     "sqlite_file",
     "store_of",
+    "ui_over",
     "usable",
     "view_of",
     "view_url",
