@@ -21,7 +21,6 @@ from ..errors import KernelError, NotebookError, OutputError, SettingsError, Stu
 from ..execution.local import LocalExecutor
 from ..execution.workload import Workload
 from ..kernels import check_kernel
-from ..notebook_api.messages import Point, StopReason
 from ..notebooks.compare import Differences, Execution, compare
 from ..notebooks.metadata import as_json, read_metadata
 from ..notebooks.research import ResearchNotebook
@@ -48,7 +47,6 @@ _log = logging.getLogger(__name__)
 _KERNEL_HERE = "python3"
 _HERE = "--here replays it on this machine as it is, and gives the difference as a number"
 
-_CAN_BE_REPLAYED = (TrialState.COMPLETED, TrialState.PRUNED)
 _STORAGE_NAME = "study.db"
 
 
@@ -219,7 +217,7 @@ def targets_of(
         words: the executed notebook of a trial; or a study and run ids.
         storage: the Optuna storage, where the study is in none of the folders above.
         tracking_uri: MLflow with its password, which no study stores.
-        takes_all: all trials of the study that ended by themselves or by the pruner.
+        takes_all: all trials of the study that have completed.
         sample: only so many of these, evenly spread over the study.
 
     Raises:
@@ -243,7 +241,7 @@ def targets_of(
     if run_ids:
         records = [existing.record(run_id) for run_id in dict.fromkeys(run_ids)]
     else:
-        records = [it for it in existing.study.records() if it.state in _CAN_BE_REPLAYED]
+        records = [it for it in existing.study.records() if it.state is TrialState.COMPLETED]
         if not records:
             raise StudyError(f"the study {existing.study.name!r} has no trial that has completed")
     if sample is not None:
@@ -285,11 +283,10 @@ def _study_of(
 
 def _target(existing: ExistingStudy, record: TrialRecord) -> ReplayTarget:
     """A trial with what its notebook says, after a look whether it can be run again."""
-    if record.state not in _CAN_BE_REPLAYED:
-        remedy = "; retry runs it once more" if record.state is TrialState.FAILED else ""
+    if record.state is not TrialState.COMPLETED:
         raise StudyError(
-            f"trial {record.run_id} is {record.state}, and only completed and pruned trials have "
-            f"results to compare with{remedy}"
+            f"trial {record.run_id} is {record.state}, and only completed trials have results to "
+            "compare with"
         )
     metadata = read_metadata(record.notebook)
     if metadata is None:
@@ -375,14 +372,11 @@ def _kernel_for(existing: ExistingStudy, *, here: bool) -> str:
 
 
 def _spec_of(
-    existing: ExistingStudy, workload: Workload, target: ReplayTarget, running: RunningTrial
+    existing: ExistingStudy, workload: Workload, target: ReplayTarget, _: RunningTrial
 ) -> TrialSpec:
     """The spec of a replay: as if for the first time, written beside the trial's own."""
     settings, paths = workload.settings, workload.paths
     record, fixed = target.record, target.metadata.get("fixed", {})
-    if record.state is TrialState.PRUNED:
-        series = read_execution(record.notebook, existing.paths, settings).series
-        _stop_after(sum(map(len, series.values())), running)
     fixed = {  # the metadata have .inf and .nan as texts
         name: now if as_json(now := settings.fixed.get(name)) == value else value
         for name, value in fixed.items()
@@ -403,24 +397,12 @@ def _spec_of(
     )
 
 
-def _stop_after(points: int, running: RunningTrial) -> None:
-    """Stop a trial where the pruner did."""
-
-    def count(point: Point) -> None:
-        nonlocal points
-        points -= 0 if point.step is None else len(point.metrics)
-        if points <= 0:
-            running.stop(StopReason.PRUNED, "the trial was pruned here")
-
-    running.subscribe(count)
-
-
 def _judge(
     existing: ExistingStudy, workload: Workload, target: ReplayTarget, outcome: TrialOutcome
 ) -> Verdict:
-    """Compare a trial with its replay; a pruned one as far as it came, by its series only."""
+    """Compare a trial with its replay."""
     record, settings = target.record, workload.settings
-    if outcome.state not in (TrialState.COMPLETED, record.state):
+    if outcome.state is not TrialState.COMPLETED:
         nothing = Execution(scores={}, series={})
         return Verdict(
             target=target,
@@ -430,10 +412,6 @@ def _judge(
         )
     before = read_execution(record.notebook, existing.paths, settings)
     now = read_execution(target.replay, workload.paths, settings)
-    if record.state is TrialState.PRUNED:
-        cut = {name: it[: len(before.series.get(name, ()))] for name, it in now.series.items()}
-        before = replace(before, cells=(), scores={})
-        now = replace(now, cells=(), scores={}, series=cut)
     found = compare(before, now)
     causes = [f"since the study was swept: {it}" for it in found.environment_in_words()]
     if record.attempt > 1 or record.retry_of is not None:

@@ -148,31 +148,6 @@ def test_a_replay_that_differs_names_the_step_and_what_has_changed_since(
     assert "replays: 1 equal, 3 different" in printed
 
 
-def test_a_pruned_trial_is_compared_as_far_as_it_came(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cell = """
-import time, sweeper
-for step in range(1000) if x > 1 else (0, 1, 999):
-    sweeper.report(step, val=x * step if x > 1 else 0.0)
-    time.sleep(0.01)
-"""
-    pruner = {"name": "threshold", "upper": 8.0}
-    result = sweep_of(
-        write_notebook(tmp_path / "nb.ipynb", cell),
-        "cut",
-        study={"trials": 2, "pruner": pruner},
-        space={"x": [1.0, 2.0]},
-        start=[{"x": 1.0}, {"x": 2.0}],
-    ).run()
-    assert [record.state for record in result.records] == ["completed", "pruned"]
-    code, found, printed = replayed(capsys, tmp_path / "out" / "cut", "--all")
-    assert (code, [it["verdict"] for it in found]) == (0, ["equal", "equal"]), printed
-    assert found[0]["compared"] == {"scores": 1, "points": 3}
-    assert found[1]["compared"]["scores"] == 0
-    assert 6 <= found[1]["compared"]["points"] < 1000  # 10 is the first value above the limit
-
-
 def test_a_trial_that_had_a_gpu_is_not_replayed_without_one_unless_asked_for(
     swept: Swept, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,7 +165,7 @@ def test_a_trial_that_had_a_gpu_is_not_replayed_without_one_unless_asked_for(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["out/again", "0004"], "0004 is failed, and only completed and pruned trials"),
+        (["out/again", "0004"], "0004 is failed, and only completed trials"),
         (["out/again", "0099"], "has no trial 0099"),
         (["out/again"], "Give run ids, --all, or --sample N"),
         (["out/again", "--sample", "0"], "--sample 0: expected a whole number of 1 or more"),
