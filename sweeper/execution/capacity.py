@@ -12,8 +12,6 @@ from ..errors import SettingsError
 _MEMORY_PER_TRIAL_BYTES = 2 * 1024**3
 #: One machine runs at most so many trials at once; a larger number is a slip of the hand.
 _MOST_JOBS = 1000
-#: Of the sweep's own process, with its libraries; and of the threads that ZeroMQ has for each slot.
-_ADDRESS_SPACE_BYTES, _MORE_PER_SLOT_BYTES = 2 * 10**9, 50 * 10**6
 _ROOT = Path("/")
 
 
@@ -53,25 +51,6 @@ def read_jobs(jobs: int | str, threads: int, root: Path = _ROOT) -> Jobs:
         counts.append(max(1, n_bytes // _MEMORY_PER_TRIAL_BYTES))
         why += f", {n_bytes / 1e9:.1f} GB of free memory carries {counts[1]}"
     return Jobs(count=min(counts), why=why)
-
-
-def refuse_small_address_space(jobs: int) -> None:
-    """Refuse a limit of this process's address space at which ZeroMQ would abort it.
-
-    Raises:
-        SettingsError: `ulimit -v` has one.
-    """
-    try:
-        import resource  # Windows has none
-    except ImportError:
-        return
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    needed = _ADDRESS_SPACE_BYTES + jobs * _MORE_PER_SLOT_BYTES
-    if limit != resource.RLIM_INFINITY and limit < needed:
-        raise SettingsError(
-            f"ulimit -v {limit // 1024}: {jobs} trials at once need at least {needed // 1024}, and "
-            "the notebook's libraries more: set `ulimit -v unlimited`"
-        )
 
 
 def usable_cores() -> int:

@@ -9,7 +9,7 @@ from functools import partial
 from joblib import Parallel, delayed
 
 from ..trials import RunningTrial, TrialSpec
-from .capacity import read_jobs, refuse_small_address_space
+from .capacity import read_jobs
 from .executor import TrialSource
 from .places import Places
 from .worker import Worker, opened_worker
@@ -51,12 +51,10 @@ class LocalExecutor:
             jobs: trials at once, or `"auto"` for as many as cores and memory carry.
 
         Raises:
-            SettingsError: the machine has not what is asked for, `jobs` is no number of trials, or
-                `ulimit -v` is too small for them.
+            SettingsError: the machine has not what is asked for, or `jobs` is no number of trials.
         """
         resources = workload.settings.resources
         slots = read_jobs(jobs, resources.threads)
-        refuse_small_address_space(slots.count)
         places = Places.of_machine(resources, jobs=slots.count)
         return cls(workload, places=places, jobs=slots.count, why=slots.why)
 

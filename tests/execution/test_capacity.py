@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from sweeper.execution.capacity import (
     memory_of,
     oom_kills,
     read_jobs,
-    refuse_small_address_space,
     usable_cores,
 )
 
@@ -106,14 +104,3 @@ def test_kills_for_want_of_memory_are_those_of_the_innermost_group_that_counts(
     counts = any("oom_kill" in text for text in files.values())
     (root / "proc" / "vmstat").write_text(f"pgfault 3\noom_kill {99 if counts else 4}\n")
     assert oom_kills(root) == 4
-
-
-def test_an_address_space_in_which_zeromq_would_abort_is_refused() -> None:
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    try:
-        resource.setrlimit(resource.RLIMIT_AS, (4 * 10**9, before[1]))
-        refuse_small_address_space(40)
-        with pytest.raises(SettingsError, match=r"ulimit -v 3906250: 41 trials at once need .*"):
-            refuse_small_address_space(41)
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
