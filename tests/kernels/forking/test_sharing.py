@@ -43,7 +43,9 @@ def run_shared(
     return [run_alone(source, pool, own=own, fixed=fixed, variables=variables)[1] for _ in range(2)]
 
 
-def test_draws_that_nothing_seeds_differ_in_each_trial(pool: KernelPool) -> None:
+def test_a_generator_that_shared_cells_used_goes_on_alike_and_any_other_differs(
+    pool: KernelPool,
+) -> None:
     results = run_shared(
         pool,
         "import random\nimport numpy as np",

@@ -48,8 +48,8 @@ class SharedCells:
             for k in {*environment, *os.environ}
             if environment.get(k) != os.environ.get(k)
         }
-        # What the cells have seeded goes on in each trial; any other generator begins anew there.
-        self._states = generators.seeded_since(start)
+        # What the cells have used goes on in each trial; any other generator begins anew there.
+        self._states = generators.changed_since(start)
         libraries.settle()
 
     def attach(self, argv: Sequence[str]) -> None:

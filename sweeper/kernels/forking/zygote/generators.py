@@ -7,11 +7,6 @@ import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
-#: Words of 32 bits in a Mersenne Twister, which both Python and NumPy use.
-_WORDS = 624
-#: How many refills of a twister are tried before a state counts as seeded: 3 million numbers.
-_MOST_REFILLS = 5000
-
 
 def states(unfinished: Collection[str] = ()) -> dict[str, Any]:
     """The state of each generator that exists in this process, by its name.
@@ -40,45 +35,11 @@ def plain(states: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def seeded_since(start: Mapping[str, Any]) -> dict[str, Any]:
-    """The states of the generators that were seeded since `start`, and did not only draw."""
-    return {
-        name: state
-        for name, state in states().items()
-        if name in start and _is_seeded(start[name], state)
-    }
-
-
-def _is_seeded(start: Any, end: Any) -> bool:
-    first, last = _words_of(start), _words_of(end)
-    if first is None or last is None:
-        return bool(_seed_of(start) != _seed_of(end))
-    twister = random.Random()
-    twister.setstate((3, first, None))
-    for _ in range(_MOST_REFILLS):
-        if twister.getstate()[1][:-1] == last[:-1]:
-            return False
-        twister.getrandbits(32 * _WORDS)
-    return True
-
-
-def _words_of(state: Any) -> tuple[int, ...] | None:
-    """The words of a twister with its position; None for another generator."""
-    if isinstance(state, tuple):
-        words: tuple[int, ...] = state[1]
-        return words
-    if isinstance(state, dict) and state["bit_generator"] == "MT19937":
-        return (*state["state"]["key"].tolist(), state["state"]["pos"])
-    return None
-
-
-def _seed_of(state: Any) -> Any:
-    """The seed of a generator of torch; None for one that NumPy was given in place of its own."""
-    if isinstance(state, dict):
-        return None
-    generator = sys.modules["torch"].Generator()
-    generator.set_state(state)
-    return generator.initial_seed()
+def changed_since(start: Mapping[str, Any]) -> dict[str, Any]:
+    """The states of the generators that were seeded or have drawn since `start`."""
+    now = states()
+    before, after = plain(start), plain(now)
+    return {name: now[name] for name in before if before[name] != after[name]}
 
 
 def restore(states: Mapping[str, Any]) -> None:
