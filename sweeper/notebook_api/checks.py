@@ -17,21 +17,26 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from .checkpoints import content_of, has_state, read_file, restore, write_file
-from .generators import random_states, restore_random_states
+from .generators import random_states, restore_random_states, seed_generators
 
 __all__ = [
     "CheckResult",
     "checkpoint_round_trip",
+    "gradients_flow",
+    "loader_is_seeded",
     "near_chance",
     "overfits_one_batch",
 ]
 
 #: A finding lists five names at most.
 _MOST_NAMES = 5
+#: So many batches of a loader are compared.
+_BATCHES = 10
 
 
 @dataclass(frozen=True)
@@ -139,10 +144,65 @@ def overfits_one_batch(
     finding = f"loss {losses[0]:.4g} → {losses[-1]:.4g} in {done} steps, target {aim:.4g}"
     remedy = (
         "does loss_fn compute the loss from the model that it gets, are the labels those of the "
-        "inputs, do gradients reach all layers, is the loss finite? If so, try another lr, more "
-        "steps, or state a target"
+        "inputs, do gradients reach all layers (checks.gradients_flow), is the loss finite? If so, "
+        "try another lr, more steps, or state a target"
     )
     return CheckResult("overfits_one_batch", losses[-1] <= aim, finding, remedy)
+
+
+def gradients_flow(model: Any, loss: Any) -> CheckResult:
+    """Check that each trainable parameter gets a finite gradient that is not zero from a loss.
+
+    The gradients that the parameters have stay as they are, and `loss.backward()` may follow.
+
+    Args:
+        model: a torch module.
+        loss: a tensor of one element, computed from the model outside of `torch.no_grad`.
+    """
+    import torch
+
+    trainable = {name: it for name, it in model.named_parameters() if it.requires_grad}
+    found: Sequence[Any] = [None] * len(trainable)
+    if loss.requires_grad:
+        found = torch.autograd.grad(
+            loss, [*trainable.values()], retain_graph=True, allow_unused=True
+        )
+    wrong = []
+    for name, gradient in zip(trainable, found):
+        if gradient is None or not gradient.any():
+            wrong.append(f"{name} ({'none' if gradient is None else 'zero'})")
+        elif not gradient.isfinite().all():
+            wrong.append(f"{name} (not finite)")
+    finding = f"{len(wrong)} of {len(trainable)} parameters lack a proper gradient"
+    remedy = (
+        "none: use them in the loss, without detach(), item() or no_grad(); zero: look for dead "
+        "units and weights of zero; not finite: look for x / 0, log(0), an overflow in float16"
+    )
+    finding += f": {_listed(wrong)}" if wrong else ""
+    return CheckResult("gradients_flow", not wrong, finding, remedy)
+
+
+def loader_is_seeded(loader: Any) -> CheckResult:
+    """Check that a loader gives the same batches whatever the global seeds are.
+
+    The first ten batches of its next epoch are read twice, with other states of the global random
+    generators. A loader of `seeded_loader` is then at the epoch at which it was.
+
+    Args:
+        loader: a torch DataLoader, best one of `seeded_loader`.
+    """
+    epoch = loader.state_dict() if has_state(loader) else None
+    read = []
+    for seed in (1, 2):
+        with _random_states_kept():
+            seed_generators("check", seed)
+            read.append(_digests(list(islice(loader, _BATCHES)), "batch"))
+        if epoch is not None:
+            loader.load_state_dict(epoch)
+    differ = _differing(*read)
+    finding = f"batches differ with other global seeds: {_listed(differ) or 'none'}"
+    remedy = "use sweeper.seeded_loader, and draw from the global generators, which it seeds"
+    return CheckResult("loader_is_seeded", not differ, finding, remedy)
 
 
 def checkpoint_round_trip(*, step: Callable[..., Any], **state: Any) -> CheckResult:

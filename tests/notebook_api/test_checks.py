@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader
 
 from sweeper import checks, seeded_loader
 from sweeper.notebook_api.checks import _differing, _digests
@@ -148,6 +149,31 @@ def test_a_model_that_cannot_learn_its_batch_is_found() -> None:
         assert _differing(before, training.state()) == []
 
 
+def test_parameters_without_a_proper_gradient_are_named() -> None:
+    training = Training()
+    model = training.model
+    loss = loss_of(model, training.batch)
+    assert checks.gradients_flow(model, loss)
+    loss.backward()  # the graph is still there
+    model.unused = nn.Linear(2, 2)
+    model.frozen = nn.Linear(2, 2).requires_grad_(False)
+    nn.init.zeros_(model.last.weight)  # cuts off what is before it
+    result = checks.gradients_flow(model, loss_of(model, training.batch))
+    assert result.finding.startswith(
+        "6 of 8 parameters lack a proper gradient: first.weight (zero)"
+    )
+    infinite = loss_of(model, training.batch) + model.unused.weight.sum().sub(1e9).exp().log()
+    finding = checks.gradients_flow(model.unused, infinite).finding
+    assert finding.endswith("gradient: weight (not finite), bias (none)")
+
+
+def test_a_loader_whose_batches_depend_on_the_global_seeds_is_found() -> None:
+    assert checks.loader_is_seeded(Training().loader)
+    shuffled = checks.loader_is_seeded(DataLoader(Noisy(), shuffle=True))  # type: ignore[arg-type]
+    assert "seeds: batch[0][0], batch[0][1]" in repr(shuffled)
+    assert "use sweeper.seeded_loader" in shuffled.remedy
+
+
 def test_a_checkpoint_restores_a_training() -> None:
     training = Training()
     result = checks.checkpoint_round_trip(step=step, **training.parts, epoch=3)
@@ -211,9 +237,11 @@ def round_trip(training: Training) -> None:
     [
         lambda t: checks.overfits_one_batch(t.model, t.batch, loss_of, steps=3),
         lambda t: checks.overfits_one_batch(t.model, t.batch, lambda *_: 1 // 0),
+        lambda t: checks.gradients_flow(t.model, loss_of(t.model, t.batch)),
+        lambda t: checks.loader_is_seeded(t.loader),
         round_trip,
     ],
-    ids=["overfits", "overfits-raising", "round-trip"],
+    ids=["overfits", "overfits-raising", "gradients", "loader", "round-trip"],
 )
 def test_the_training_goes_on_as_if_no_check_had_run(check: Callable[[Training], Any]) -> None:
     checked, alone = Training(), Training()
