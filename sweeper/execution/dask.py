@@ -26,7 +26,7 @@ from pydantic import TypeAdapter
 
 from ..errors import BrokenError, SettingsError, first_line
 from ..kernels import check_kernel
-from ..notebook_api.messages import Point, PointSource
+from ..notebook_api.messages import Point
 from ..settings.machines import Cluster
 from ..study_folder.patience import Patience, patience_with_disk
 from ..study_folder.snapshots import keep_environment
@@ -309,8 +309,7 @@ class DaskExecutor:
         if "line" in event:
             _log.warning("worker %s: %s", event["host"], event["line"])
         elif (running := self._running.get(event["task"])) is not None:
-            point = Point.decode(event["point"])
-            running.publish(replace(point, source=PointSource(event["point"]["source"])))
+            running.publish(Point.decode(event["point"]))
 
     # --- the sweep --------------------------------------------------------------------------------
 

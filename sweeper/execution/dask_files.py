@@ -104,7 +104,15 @@ class Mirror:
             root=self.copy(home.root),
         )
         cwd = self.copy(workload.cwd)
-        return replace(workload, cwd=cwd, paths=paths, code_folder=code, host=host)
+        url = workload.tracking or ""
+        return replace(
+            workload,
+            cwd=cwd,
+            paths=paths,
+            code_folder=code,
+            host=host,
+            tracking=url if url.startswith("http") else None,  # a file at home cannot be reached
+        )
 
     def spec(self, spec: TrialSpec) -> TrialSpec:
         """A trial's spec at the worker."""

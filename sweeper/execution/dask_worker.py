@@ -204,8 +204,7 @@ class TrialsOnWorker(WorkerPlugin):
         there = self._mirror.spec(pickle.loads(spec))
 
         def publish(point: Point) -> None:
-            written = {**point.encode(), "source": str(point.source)}
-            self._dask_worker.log_event(self.name, {"task": task, "point": written})
+            self._dask_worker.log_event(self.name, {"task": task, "point": point.encode()})
 
         running = RunningTrial(publish, trials_left=trials_left)
         self._unended.add(task)

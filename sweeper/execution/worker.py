@@ -9,10 +9,11 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 from .. import kernels
@@ -28,7 +29,7 @@ from ..kernels import (
     Run,
 )
 from ..notebook_api.checkpoints import checkpoint_files
-from ..notebook_api.messages import TRIAL_VARIABLE, Point, encode_float
+from ..notebook_api.messages import OBSERVED_VARIABLE, TRIAL_VARIABLE, Point, encode_float
 from ..notebooks.compare import Execution
 from ..notebooks.executed import ExecutedNotebook
 from ..notebooks.metadata import read_metadata
@@ -122,6 +123,7 @@ class Worker:
     Attributes:
         patience: waits for the disk with the executed notebooks, when it is full.
         environment: the name under which is kept where its trials run; empty where it is not known.
+        libraries: those that have reported by themselves.
     """
 
     workload: Workload
@@ -129,11 +131,12 @@ class Worker:
     pool: KernelPool
     patience: Patience
     environment: str = ""
+    libraries: set[str] = field(default_factory=set)
 
     @property
     def findings(self) -> list[str]:
         """What users should know of how the trials ran, one sentence each."""
-        return self.pool.findings
+        return [*self.pool.findings, *_said_of(self.libraries)]
 
     def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         """Run one trial to its end, whatever that is. Raises nothing."""
@@ -326,7 +329,7 @@ class Worker:
             running=running,
             write=write,
             on_kernel_gone=give_back,
-            env={**_environment(spec), **place.env},
+            env={**_environment(spec), **self._observed(spec, is_own=limit_s is None), **place.env},
             own_params=self._own_params(spec),
             origin=origin,
             prepares_next=origin is None and running.trials_left > 0,
@@ -343,6 +346,7 @@ class Worker:
             held.close()
             raise
         self._describe(file, result)
+        self.libraries.update(result.libraries)
         was_short = self.places.ran_short(place)
         outcome = replace(
             judge(file, result, running, settings, was_short=was_short),
@@ -371,6 +375,27 @@ class Worker:
         if result.exit_code is not None:
             file.metadata["exit_code"] = result.exit_code
 
+    def _observed(self, spec: TrialSpec, *, is_own: bool) -> Mapping[str, str]:
+        """What the kernel takes from libraries.
+
+        Args:
+            is_own: whether MLflow has a run of the trial; else its calls go into a file beside the
+                notebook, which is a temporary one.
+        """
+        uri = self.workload.tracking if is_own else f"sqlite:///{spec.notebook.parent}/mlflow.db"
+        mlflow = {
+            "uri": uri,
+            "version": version("mlflow"),
+            "study": spec.study,
+            "study_id": spec.study_id,
+            "run_id": spec.run_id if is_own else None,
+        }
+        known = {
+            "reports": self.workload.settings.reports == "auto",
+            "mlflow": mlflow if uri is not None else None,
+        }
+        return {OBSERVED_VARIABLE: json.dumps(known)}
+
     def _fixed_since(self, spec: TrialSpec) -> list[str]:
         """The params of a trial of an earlier call that this call fixes, to whatever value."""
         return sorted(spec.params.keys() & self.workload.settings.fixed.keys())
@@ -389,6 +414,12 @@ def _run_of(file: ExecutedNotebook, result: KernelResult, outcome: TrialOutcome)
     """What two runs of a trial are compared by."""
     execution = Execution(cells=file.node.cells, scores=outcome.scores, series=outcome.series)
     return Run(execution=execution, uses_gpu=result.gpu_bytes is not None)
+
+
+def _said_of(libraries: Collection[str]) -> list[str]:
+    names = ", ".join(sorted(libraries))
+    hint = "`reports: explicit` takes only what calls of sweeper.report give"
+    return [f"reports were taken from {names}; {hint}"] if names else []
 
 
 def _environment(spec: TrialSpec) -> Mapping[str, str]:

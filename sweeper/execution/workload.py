@@ -32,6 +32,8 @@ class Workload:
             the machine where the snapshot was made.
         host: the machine where the trials run, for people; empty on that of the sweep.
         data: that the trials read; None where the parameters file states none.
+        tracking: the address of MLflow with its password, for what a notebook logs there itself;
+            None where such calls go where the notebook says.
     """
 
     notebook: ResearchNotebook
@@ -43,6 +45,7 @@ class Workload:
     code_folder: Path | None = None
     host: str = ""
     data: Dataset | None = None
+    tracking: str | None = None
 
     @property
     def frozen(self) -> dict[str, str]:

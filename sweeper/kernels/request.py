@@ -74,6 +74,7 @@ class KernelResult:
         gpu_bytes: what torch has held of its GPU at most, CUDA's own share not included; None if it
             used none.
         not_replicable: the operations that need not repeat bit for bit, as torch has warned.
+        libraries: those that have reported by themselves.
     """
 
     ending: Ending
@@ -85,6 +86,7 @@ class KernelResult:
     is_orphan: bool = False
     gpu_bytes: int | None = None
     not_replicable: tuple[str, ...] = ()
+    libraries: frozenset[str] = frozenset()
 
     @property
     def shared_cells(self) -> int:

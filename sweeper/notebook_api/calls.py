@@ -116,6 +116,23 @@ def report(step: int, /, **metrics: Any) -> None:
     if not whole.is_integer() or whole != step:
         raise TypeError(f"report(step=…): expected a whole number, got {step!r}")
     _reporter.send(Point(step=int(whole), metrics=_floats("report", metrics)))
+    _end_if_asked()
+
+
+def observed(library: str, point: Point) -> None:
+    """Send a point that a library has reported, and end the trial as `report` does."""
+    path = os.environ.get(REPORTS_VARIABLE)
+    if path is not None and send(path, {**point.encode(), "library": library}):
+        _end_if_asked()
+
+
+def _end_if_asked() -> None:
+    """Raise if the trial is to end.
+
+    Raises:
+        TrialPruned: the pruner ends it early.
+        TrialStopped: the sweep is being stopped.
+    """
     request = _stop_request()
     if request is None:
         return

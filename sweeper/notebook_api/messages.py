@@ -21,6 +21,9 @@ TRIAL_VARIABLE = "SWEEPER_TRIAL"
 STOP_VARIABLE = "SWEEPER_STOP"
 #: The environment variable with the path of the socket for points.
 REPORTS_VARIABLE = "SWEEPER_REPORTS"
+#: The environment variable with what is taken from libraries, as JSON: whether their `reports` are,
+#: and of `mlflow` the `uri`, its `version` and of the trial `study`, `study_id` and `run_id`.
+OBSERVED_VARIABLE = "SWEEPER_OBSERVED"
 #: The environment variable with the process id of the kernel.
 KERNEL_VARIABLE = "SWEEPER_KERNEL"
 #: What a notebook announces beside points: that it handles a stop, that it is stopping, and that
@@ -53,6 +56,8 @@ class PointSource(_Word):
     """How a notebook has put out a point."""
 
     REPORTED = "reported"  # by `report` or `score`
+    OBSERVED = "observed"  # by a library, such as Keras's `fit`
+    LOGGED = "logged"  # by MLflow's `log_metric`: the trial's run has it
     DISPLAYED = "displayed"  # by scrapbook's `glue` or papermill's `record`, in a cell's outputs
     PRINTED = "printed"  # in a text that matches a pattern of the parameters file
 
@@ -67,13 +72,17 @@ class Point:
 
     def encode(self) -> dict[str, Any]:
         """Encode as JSON data; NaN and infinities, which JSON does not have, become strings."""
-        return {"step": self.step, "metrics": {k: encode_float(v) for k, v in self.metrics.items()}}
+        source = {} if self.source is PointSource.REPORTED else {"source": str(self.source)}
+        metrics = {k: encode_float(v) for k, v in self.metrics.items()}
+        return {"step": self.step, "metrics": metrics, **source}
 
     @classmethod
     def decode(cls, data: Mapping[str, Any]) -> Point:
         """Decode what `encode` has made, to the last bit."""
         return cls(
-            step=data["step"], metrics={k: decode_float(v) for k, v in data["metrics"].items()}
+            step=data["step"],
+            metrics={k: decode_float(v) for k, v in data["metrics"].items()},
+            source=PointSource(data.get("source", PointSource.REPORTED)),
         )
 
 

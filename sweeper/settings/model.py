@@ -117,6 +117,9 @@ class Settings(SettingsModel):
     """`auto`: kernels are forked from a process that has imported the notebook's libraries, once a
     trial has come to the same in a started and in two forked kernels; `fork`: without that proof;
     `cold`: each kernel is started, and no trial is run twice."""
+    reports: Literal["auto", "explicit"] = "auto"
+    """`auto`: what MLflow, Keras, Lightning, Transformers, XGBoost, LightGBM, fastai and
+    TensorBoard log in a notebook are reports, too; `explicit`: calls of sweeper.report alone."""
     cost: Cost | None = None
     """The price of the machine, in any currency; with a budget, the study ends when it is spent."""
 

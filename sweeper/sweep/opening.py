@@ -110,7 +110,8 @@ def _opened_tracker(plan: SweepPlan, study: Study) -> Iterator[Tracker]:
     )
     tracker = Tracker(store)
     try:
-        if not store.is_embedded:
+        # A notebook that logs to MLflow finds its run, and no store that is just being made.
+        if not store.is_embedded or "mlflow" in "".join(plan.notebook.code):
             tracker.wait_until_open()
         tracker.drop_others([record.run_id for record in study.records()])
         if settings.study.order == "fixed":

@@ -139,6 +139,7 @@ class Sweep:
             paths=paths,
             snapshot=snapshot_of(research, settings, code),
             data=data,
+            tracking=tracking.full if tracking else f"sqlite:///{paths.tracking}",
         )
         if research.language == "python":
             check_shared_cells(research, workload.own_names)

@@ -39,6 +39,11 @@ class LoggedPoints:
             self._client.log_batch(mlflow_id, metrics=[m for m in metrics if m])
         logged.update(((legal(name), step, repr(value)), None) for name, step, value, _ in new)
 
+    def has_all_names(self, mlflow_id: str, series: Series) -> bool:
+        """Whether points of each of these series were logged here; a notebook logs some itself."""
+        logged = {name for name, _, _ in self._logged.get(mlflow_id, ())}
+        return {legal(name) for name in series} <= logged
+
     def has_others(self, mlflow_id: str, series: Series, *, final: Mapping[str, float]) -> bool:
         """Whether MLflow has points of these series that are not in them.
 

@@ -123,6 +123,8 @@ class RunWriter:
             self._client.set_terminated(mlflow_id, status="KILLED")
             self._delete_run(record.run_id)
             mlflow_id = self._run_of(record)
+        if not self._points.has_all_names(mlflow_id, series):
+            self._points.begin(mlflow_id, is_new=False)
         points = [  # of two at one step MLflow takes the later one
             (name, step, value, at_ms - len(its) + i)
             for name, its in series.items()

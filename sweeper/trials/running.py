@@ -6,8 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from ..notebook_api.messages import Point, PointSource, StopReason
+
+#: A point of these sources raises in the notebook where the trial is to end.
+_SENT = (PointSource.REPORTED, PointSource.OBSERVED, PointSource.LOGGED)
 
 
 class RunningTrial:
@@ -29,7 +33,7 @@ class RunningTrial:
         metrics: the last value of each metric.
         trials_left: how many trials had not begun when this one did and each free slot had taken
             one, as far as was known.
-        reports: the number of points that the notebook has reported, neither printed nor displayed.
+        reports: the number of points that were neither printed nor displayed.
         host: the machine where it runs, for people; empty for that of the sweep.
         has_room: whether its machine would carry another trial beside it while it is frozen.
         make_room: called again and again while the trial waits for its place.
@@ -168,13 +172,17 @@ class RunningTrial:
     def publish(self, point: Point) -> None:
         """Hand a point to all subscribers, in the order in which they subscribed.
 
-        A printed value of a metric that the notebook also reports is dropped.
+        What libraries and printed lines give of a metric that the notebook reports is dropped.
         """
-        if point.source is PointSource.REPORTED:
+        if point.source in _SENT:
             self.reports += 1
+        if point.source is PointSource.REPORTED:
             self._reported |= point.metrics.keys() if point.step is not None else set()
-        if point.source is PointSource.PRINTED and self._reported & point.metrics.keys():
-            return
+        elif self._reported and point.source is not PointSource.DISPLAYED:
+            own = {name: it for name, it in point.metrics.items() if name not in self._reported}
+            if not own:
+                return
+            point = replace(point, metrics=own)
         if point.step is not None and point.step != self.step:
             self.step = point.step
             self.steps += 1

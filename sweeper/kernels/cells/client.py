@@ -33,6 +33,7 @@ from .expressions import (
     GPU_BYTES,
     IMPORT_PROFILE,
     NOT_REPLICABLE,
+    OBSERVE_LIBRARIES,
     ORDERLY_EXIT,
     cap_memory,
     find_modules,
@@ -134,10 +135,16 @@ class SweepClient(PapermillNotebookClient):
             finders = "" if self.kernel.origin.is_forked else find_modules(self.kernel.setup.frozen)
             fraction = self.request.gpu_fraction
             cap = "" if fraction is None else cap_memory(fraction)
-            self._run_silently(set_environment(environment) + cap + finders)
+            code = set_environment(environment) + cap + finders + OBSERVE_LIBRARIES
+            self._run_silently(code)
         self.running.pid = self.kernel.pid
         self.running.cells = len(self.nb.cells)
         self.is_ready = True
+
+    @property
+    def libraries(self) -> frozenset[str]:
+        """The libraries that have reported by themselves."""
+        return frozenset(() if self._report_socket is None else self._report_socket.libraries)
 
     @property
     def has_stopped_itself(self) -> bool:

@@ -135,6 +135,7 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
         is_orphan=kernel.is_orphan,
         gpu_bytes=client.gpu_bytes,
         not_replicable=client.not_replicable,
+        libraries=client.libraries,
     )
 
 

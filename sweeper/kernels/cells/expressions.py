@@ -39,9 +39,15 @@ def find_modules(frozen: Mapping[str, str]) -> str:
         "(lambda names, text: (exec(text, names), "
         f"names['make_importable']({str(_PACKAGE_FOLDER)!r}), "
         f"names['install_snapshot_finder'](text, {dict(frozen)!r})))"
-        f"({{'__name__': 'sweeper_finders'}}, {_FINDERS!r})"
+        f"({{'__name__': 'sweeper_finders'}}, {_FINDERS!r})\n"
     )
 
+
+#: Code that has libraries report by themselves; the notebook goes on where that is impossible.
+OBSERVE_LIBRARIES = (
+    "(lambda names, text: (exec(text, names), names['observe_libraries']()))"
+    f"({{'__name__': 'sweeper_finders'}}, {_FINDERS!r})\n"
+)
 
 #: torch before 2.13 refuses to use CUDA at all where it does not know a key.
 _CAP = """

@@ -22,12 +22,14 @@ class ReportSocket:
         handles_stop: whether the notebook asks by itself whether it should stop.
         is_stopping: whether the notebook has received a stop, and ends.
         raised: how many reports have raised because of a stop.
+        libraries: those that have reported by themselves.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.handles_stop = self.is_stopping = False
         self.raised = 0
+        self.libraries: set[str] = set()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, DATAGRAM_BYTES)
         try:
@@ -52,6 +54,8 @@ class ReportSocket:
                 self.raised += RAISING in message
                 if not {HANDLES_STOP, STOPPING, RAISING} & message.keys():
                     points.append(Point.decode(message))
+                    if "library" in message:
+                        self.libraries.add(str(message["library"]))
             except BlockingIOError:
                 return points
             except (ValueError, KeyError, TypeError, AttributeError):

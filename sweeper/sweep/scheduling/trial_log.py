@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import StudyError, first_line
-from ...notebook_api.messages import Point
+from ...notebook_api.messages import Point, PointSource
 from ...notebooks.fingerprint import CODE_TAG, tags_as_run
 from ...notebooks.metadata import read_metadata
 from ...notebooks.reading import read_notebook
@@ -57,8 +57,9 @@ class TrialLog:
         self._tracker.started(record, self._described(record))
 
     def reported(self, run_id: str, point: Point) -> None:
-        """Log a point that a trial has reported."""
-        self._tracker.reported(run_id, point)
+        """Log a point that a trial has reported, unless MLflow has it from the notebook."""
+        if point.source is not PointSource.LOGGED:
+            self._tracker.reported(run_id, point)
 
     def ended(self, record: TrialRecord, outcome: TrialOutcome) -> None:
         """Log how a trial has ended."""

@@ -25,6 +25,12 @@ _SPAWNERS = {
     *("multiprocessing.spawn", "joblib.externals.loky.backend.spawn", "loky.backend.spawn"),
 }
 _DESCRIBE = "get_preparation_data"
+#: Modules whose libraries `notebook_api.observing` knows.
+_OBSERVED = {
+    *("fastai.learner", "keras.callbacks", "lightgbm", "lightning.pytorch.trainer.trainer"),
+    *("mlflow", "pytorch_lightning.trainer.trainer", "torch.utils.tensorboard.writer"),
+    *("transformers.trainer", "xgboost.callback"),
+}
 #: The name of this module's source in a worker.
 _TEXT = "_text"
 
@@ -179,19 +185,55 @@ def _install_in_workers(text: str, snapshot: Mapping[str, str]) -> None:
 
         setattr(module, _DESCRIBE, with_snapshot)
 
-    for name in _SPAWNERS & sys.modules.keys():
-        install_in_workers_of(sys.modules[name])
+    _after_import(_SPAWNERS, install_in_workers_of)
 
-    def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
-        spec = machinery.PathFinder.find_spec(name, path, target) if name in _SPAWNERS else None
-        if spec is not None and spec.loader is not None:
-            run: Callable[[Any], None] = spec.loader.exec_module
 
-            def exec_module(module: Any) -> None:
-                run(module)
-                install_in_workers_of(module)
+def observe_libraries() -> None:
+    """Have libraries report by themselves once the notebook has imported them."""
 
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
+    def observe(module: Any) -> None:
+        from sweeper.notebook_api import observing
 
-    sys.meta_path.insert(0, SimpleNamespace(find_spec=find_spec))
+        observing.observe(module)
+
+    _after_import(_OBSERVED, observe)
+
+
+def _after_import(names: set[str], call: Callable[[Any], None]) -> None:
+    """Call a function with each of these modules, now or when it has been imported."""
+    for name in names & sys.modules.keys():
+        call(sys.modules[name])
+    # In a fork these come back with the package above them.
+    for place in sys.meta_path:
+        hidden = getattr(place, "hidden_modules", {})
+        for name in [it for it in names & hidden.keys() if "." in it]:
+            call(hidden[name])
+
+    def find_spec(name: str, *where: Any) -> Any:
+        others = [it for it in sys.meta_path if it is not finder] if name in names else []
+        for other in others:
+            spec: Any = other.find_spec(name, *where)
+            if spec is not None:
+                spec.loader = _Then(spec.loader, call)
+                return spec
+        return None
+
+    finder: Any = SimpleNamespace(find_spec=find_spec)
+    sys.meta_path.insert(0, finder)
+
+
+class _Then:
+    """A loader, and what is called with the module, which is left with its own loader."""
+
+    def __init__(self, loader: Any, call: Callable[[Any], None]) -> None:
+        self._loader = loader
+        self._call = call
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def exec_module(self, module: Any) -> None:
+        """Run the module, then call the function."""
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        self._call(module)

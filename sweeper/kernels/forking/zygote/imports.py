@@ -167,7 +167,7 @@ class _Hidden:
         needs: Mapping[str, set[str]],
         acting: Iterable[str],
     ) -> None:
-        self._modules = modules
+        self.hidden_modules = modules
         self._specs = {name: module.__spec__ for name, module in modules.items()}
         self._needs = needs
         self._acting = dict.fromkeys(acting, True)
@@ -176,7 +176,7 @@ class _Hidden:
 
     def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
         """Find a hidden module; see `importlib.abc.MetaPathFinder`."""
-        if name not in self._modules:
+        if name not in self.hidden_modules:
             return None
         original = self._specs[name]
         assert original is not None
@@ -186,7 +186,7 @@ class _Hidden:
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """The module that was imported before."""
-        return self._modules[spec.name]
+        return self.hidden_modules[spec.name]
 
     def exec_module(self, module: ModuleType) -> None:
         """Repeat the effects of the import, and bring back the modules that it needs."""
@@ -199,13 +199,13 @@ class _Hidden:
             if acting in needed and self._acting.pop(acting, False):
                 self._run_again(acting)
         for other in needed:
-            if (hidden := self._modules.pop(other, None)) is not None:
+            if (hidden := self.hidden_modules.pop(other, None)) is not None:
                 sys.modules[other] = hidden
-        if not self._modules and self in sys.meta_path:
+        if not self.hidden_modules and self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def _run_again(self, name: str) -> None:
-        spec, before = self._specs[name], self._modules.get(name, sys.modules.get(name))
+        spec, before = self._specs[name], self.hidden_modules.get(name, sys.modules.get(name))
         assert spec is not None and spec.loader is not None and before is not None
         sys.modules[name] = again = importlib.util.module_from_spec(spec)
         try:

@@ -1,0 +1,271 @@
+"""What libraries report by themselves: their epochs are points, and MLflow's calls join the trial.
+
+A sweep has it act in a kernel on each library that the notebook imports. A notebook that is run by
+hand has none of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+from .calls import observed
+from .messages import OBSERVED_VARIABLE, Point, PointSource
+
+#: MLflow gets the run of a trial soon after its start, from another process.
+_RUN_LIMIT_S, _LOOK_S = 60.0, 0.2
+#: What MLflow measures of the machine is no score.
+_OF_MACHINE = "system/"
+
+
+def observe(module: Any) -> None:
+    """Have the library of a module report from now on, if it is a known one."""
+    known, name = json.loads(os.environ.get(OBSERVED_VARIABLE, "null")), module.__name__
+    if known is not None and name not in _acted_on and (known["reports"] or name == "mlflow"):
+        _acted_on.add(name)
+        _LIBRARIES[name](module)
+
+
+def _report(
+    library: str,
+    step: int,
+    values: Mapping[Any, Any],
+    source: PointSource = PointSource.OBSERVED,
+) -> None:
+    """Report the numbers among some values; the first library that has a name keeps it."""
+    metrics = {}
+    for name, value in values.items():
+        if not isinstance(value, str) and _owners.setdefault(str(name), library) == library:
+            with suppress(TypeError, ValueError, OverflowError, RuntimeError):  # no number
+                metrics[str(name)] = float(value)
+    if metrics:
+        observed(library, Point(step=int(step), metrics=metrics, source=source))
+
+
+def _step_of(name: str, step: int | None) -> int:
+    """The step of a value; where none is stated, which is 0 to MLflow, values are counted."""
+    if not step:
+        step = _counts[name]
+        _counts[name] += 1
+    return step
+
+
+def _after(owner: Any, name: str, report: Callable[..., None]) -> None:
+    """Call `report` with the arguments of a function after each call of it."""
+    function = getattr(owner, name)
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        result = function(*arguments, **options)
+        report(*arguments, **options)
+        return result
+
+    setattr(owner, name, call)
+
+
+def _keras(module: Any) -> None:
+    def report(_: Any, epoch: int, logs: Any = None) -> None:
+        _report("Keras", epoch, logs or {})
+
+    _after(module.CallbackList, "on_epoch_end", report)
+
+
+def _transformers(module: Any) -> None:
+    def report(trainer: Any, logs: Any, *_: Any, **__: Any) -> None:
+        _report("Transformers", trainer.state.global_step, logs)
+
+    _after(module.Trainer, "log", report)
+
+
+def _lightning(module: Any) -> None:
+    class Observer(module.Callback):
+        def on_train_epoch_end(self, trainer: Any, *_: Any) -> None:
+            _report("Lightning", trainer.current_epoch, trainer.callback_metrics)
+
+    fit = module.Trainer.fit
+
+    @functools.wraps(fit)
+    def observed_fit(trainer: Any, *arguments: Any, **options: Any) -> Any:
+        if not any(isinstance(it, Observer) for it in trainer.callbacks):
+            trainer.callbacks.append(Observer())  # behind those that save checkpoints
+        return fit(trainer, *arguments, **options)
+
+    module.Trainer.fit = observed_fit
+
+
+def _xgboost(module: Any) -> None:
+    def report(container: Any, _: Any, epoch: int, *__: Any) -> None:
+        sets = container.history.items()
+        newest = {f"{data}-{name}": it[-1] for data, its in sets for name, it in its.items()}
+        _report("XGBoost", epoch, newest)
+
+    _after(module.CallbackContainer, "after_iteration", report)
+
+
+def _lightgbm(module: Any) -> None:
+    def report(env: Any) -> None:
+        results = env.evaluation_result_list or ()
+        _report("LightGBM", env.iteration, {f"{it[0]}-{it[1]}": it[2] for it in results})
+
+    train = module.train
+
+    @functools.wraps(train)
+    def observed_train(*arguments: Any, **options: Any) -> Any:
+        options["callbacks"] = [*(options.get("callbacks") or ()), report]
+        return train(*arguments, **options)
+
+    places: list[Any] = [module, *map(import_module, ("lightgbm.engine", "lightgbm.sklearn"))]
+    for place in places:
+        place.train = observed_train
+
+
+def _fastai(module: Any) -> None:
+    def report(recorder: Any) -> None:
+        _report("fastai", recorder.epoch, dict(zip(recorder.metric_names, recorder.log)))
+
+    _after(module.Recorder, "after_epoch", report)
+
+
+def _tensorboard(module: Any) -> None:
+    def report(_: Any, tag: str, value: Any, step: Any = None, *__: Any, **options: Any) -> None:
+        step = _step_of(tag, options.get("global_step", step))
+        _report("TensorBoard", step, {tag: value})
+
+    _after(module.SummaryWriter, "add_scalar", report)
+
+
+def _mlflow(module: Any) -> None:
+    """Have MLflow's calls join the run of the trial, and take its metrics as points."""
+    known = json.loads(os.environ[OBSERVED_VARIABLE])
+    if known["mlflow"] is None:
+        return
+    uri, version = known["mlflow"]["uri"], known["mlflow"]["version"]
+    if not uri.startswith("http") and module.__version__.split(".")[:2] != version.split(".")[:2]:
+        warnings.warn(
+            f"MLflow {module.__version__} here, {version} in the sweep, which cannot share "
+            f"{uri.partition(':')[0]}: what this notebook logs goes where it says",
+            stacklevel=2,
+        )
+        return
+    module.set_tracking_uri(uri)
+    module.set_tracking_uri = lambda *_, **__: None
+    _join(module, known["mlflow"], reports=known["reports"])
+
+
+def _join(module: Any, trial: Mapping[str, Any], *, reports: bool) -> None:
+    """Have the run of a trial stand for those that the notebook would start.
+
+    A run that is nested stays a run of its own, and a param that the trial has with another value
+    becomes a tag.
+
+    Args:
+        trial: its `run_id`, its `study` and the study's id; without a `run_id` the store at `uri`
+            is a new file for this run alone.
+    """
+    fluent: Any = import_module("mlflow.tracking.fluent")
+    client_class: Any = module.MlflowClient
+    set_experiment, start_run = module.set_experiment, module.start_run
+    log_metric, log_param = client_class.log_metric, client_class.log_param
+    log_batch = client_class.log_batch
+
+    @functools.cache
+    def own_run() -> str:
+        client, end_s = module.MlflowClient(), time.monotonic() + _RUN_LIMIT_S
+        if trial["run_id"] is None:
+            logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
+            artifacts = f"{trial['uri'].removeprefix('sqlite:///')}-artifacts"
+            client.create_experiment(trial["study"], artifact_location=artifacts)
+        experiment = set_experiment(trial["study"])
+        if trial["run_id"] is None:
+            return str(client.create_run(experiment.experiment_id).info.run_id)
+        wanted = (
+            f"attributes.run_name = '{trial['run_id']}' "
+            f"and tags.`sweeper.study_id` = '{trial['study_id']}'"
+        )
+        while not (found := client.search_runs([experiment.experiment_id], wanted)):
+            if time.monotonic() > end_s:
+                raise RuntimeError(f"MLflow has no run of trial {trial['run_id']} yet")
+            time.sleep(_LOOK_S)
+        return str(found[0].info.run_id)
+
+    def experiment_of_study(*_: Any, **__: Any) -> Any:
+        client = module.MlflowClient()
+        return client.get_experiment(client.get_run(own_run()).info.experiment_id)
+
+    @functools.wraps(start_run)
+    def join_run(
+        run_id: Any = None, experiment_id: Any = None, run_name: Any = None, *rest: Any, **more: Any
+    ) -> Any:
+        is_nested = (rest and rest[0]) or more.get("nested") or more.get("parent_run_id")
+        if run_id is None and not is_nested:
+            run_id, experiment_id, run_name = own_run(), None, None
+        return start_run(run_id, experiment_id, run_name, *rest, **more)
+
+    def report(run_id: str, key: str, value: Any, step: int) -> None:
+        if reports and run_id == own_run() and not key.startswith(_OF_MACHINE):
+            _report("MLflow", step, {key: value}, PointSource.LOGGED)
+
+    def observed_metric(
+        self: Any, run_id: str, key: str, value: Any, timestamp: Any = None, step: Any = None,
+        *rest: Any, **more: Any,
+    ) -> Any:  # fmt: skip
+        step = _step_of(f"{run_id}/{key}", step)
+        result = log_metric(self, run_id, key, value, timestamp, step, *rest, **more)
+        report(run_id, key, value, step)
+        return result
+
+    def lenient_param(self: Any, run_id: str, key: str, value: Any, *rest: Any, **more: Any) -> Any:
+        try:
+            return log_param(self, run_id, key, value, *rest, **more)
+        except module.exceptions.MlflowException:
+            if run_id != own_run():
+                raise
+            self.set_tag(run_id, f"notebook.{key}", value)
+            return value
+
+    def observed_batch(
+        self: Any, run_id: str, metrics: Any = (), params: Any = (), tags: Any = (), *rest: Any,
+        **more: Any,
+    ) -> Any:  # fmt: skip
+        if run_id == own_run():
+            for param in params:
+                self.log_param(run_id, param.key, param.value)
+            params = ()
+        for metric in metrics:
+            metric._step = _step_of(f"{run_id}/{metric.key}", metric.step)
+        result = log_batch(self, run_id, metrics, params, tags, *rest, **more)
+        for metric in metrics:
+            report(run_id, metric.key, metric.value, metric.step)
+        return result
+
+    for place in (module, fluent):
+        place.set_experiment, place.start_run = experiment_of_study, join_run
+    client_class.log_metric, client_class.log_param = observed_metric, lenient_param
+    client_class.log_batch = observed_batch
+
+
+_LIBRARIES: Mapping[str, Callable[[Any], None]] = {
+    "fastai.learner": _fastai,
+    "keras.callbacks": _keras,
+    "lightgbm": _lightgbm,
+    "lightning.pytorch.trainer.trainer": _lightning,
+    "mlflow": _mlflow,
+    "pytorch_lightning.trainer.trainer": _lightning,
+    "torch.utils.tensorboard.writer": _tensorboard,
+    "transformers.trainer": _transformers,
+    "xgboost.callback": _xgboost,
+}
+_acted_on: set[str] = set()
+#: By the name of a series, the library that reports it.
+_owners: dict[str, str] = {}
+#: How many values of a series have come without a step.
+_counts: Counter[str] = Counter()

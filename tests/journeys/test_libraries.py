@@ -1,0 +1,69 @@
+"""What libraries report by themselves: no notebook here has a line of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mlflow
+import pytest
+from studies import sweep_of
+
+from sweeper.testing import write_notebook
+
+pytestmark = pytest.mark.kernel
+
+LOGS = """
+import mlflow
+mlflow.set_tracking_uri("sqlite:///mine.db")
+mlflow.set_experiment("mine")
+with mlflow.start_run(run_name="mine"):
+    mlflow.log_params({"x": "something else", "kind": "toy"})
+    mlflow.log_text("hello", "note.txt")
+    for step in range(4):
+        mlflow.log_metric("val", x * step)
+    with mlflow.start_run(nested=True, run_name="inner"):
+        mlflow.log_metric("other", 1.0)
+mlflow.log_metrics({"late": 2.0}, step=7)
+"""
+
+
+@pytest.fixture
+def notebook(tmp_path: Path) -> Path:
+    return write_notebook(tmp_path / "nb.ipynb", LOGS, parameters="x = 0.5")
+
+
+def test_what_a_notebook_logs_to_mlflow_joins_the_trials_run_and_reports(notebook: Path) -> None:
+    result = sweep_of(notebook, "joined", study={"trials": 2}, kernels="fork").run()
+    assert [kernel.is_forked for kernel in result.kernels] == [False, True]
+    record = result.records[1]
+    x = float(str(record.params["x"]))
+    assert (record.state, record.scores) == ("completed", {"val": 3 * x, "late": 2})
+    assert any("reports were taken from MLflow" in finding for finding in result.findings)
+    assert not (notebook.parent / "mine.db").exists()
+    client = mlflow.MlflowClient(result.tracking_uri)
+    runs = client.search_runs([result.experiment_id])
+    by_name = {run.info.run_name: run for run in runs}
+    own = by_name["0001"]
+    assert len(runs) == 4 and {run.info.status for run in runs} == {"FINISHED"}
+    parents = {
+        run.data.tags.get("mlflow.parentRunId") for run in runs if run.info.run_name == "inner"
+    }
+    assert parents == {by_name["0000"].info.run_id, own.info.run_id}
+    assert own.data.params == {"x": str(x), "kind": "toy"}
+    assert own.data.tags["notebook.x"] == "something else"
+    assert [it.step for it in client.get_metric_history(own.info.run_id, "val")] == [0, 1, 2, 3]
+    assert "note.txt" in {it.path for it in client.list_artifacts(own.info.run_id)}
+
+
+def test_what_mlflow_is_given_can_be_pruned(notebook: Path) -> None:
+    pruner = {"name": "threshold", "lower": 0.0, "n_warmup_steps": 1}
+    result = sweep_of(
+        notebook, "pruned", start=[{"x": -1.0}], space={"x": {"low": -1.0, "high": 1.0}},
+        study={"trials": 1, "pruner": pruner},
+    ).run()  # fmt: skip
+    assert [record.state for record in result.records] == ["pruned"]
+
+
+def test_explicit_reports_take_nothing_from_libraries(notebook: Path) -> None:
+    result = sweep_of(notebook, "explicit", study={"trials": 1}, reports="explicit").run()
+    assert [record.reason for record in result.records] == ["no_score"]
