@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -75,7 +77,10 @@ class ConsoleOutput:
             case "trial_ended" if record is not None:
                 objectives = self._sweep.plan.settings.objective
                 ending = f"{record.run_id} {screen.ending_line(record, objectives)}"
-                self.progress(ending, is_cut=self._has_table)
+                if self._has_table:  # whose lines end where the terminal does
+                    room = shutil.get_terminal_size().columns - len("[10h00m] ")
+                    ending = textwrap.shorten(ending, room, placeholder=" …")
+                self.progress(ending)
             case "bringing_back" if self._sweep.plan.remote is not None:
                 self.progress(f"bringing the study back from {self._sweep.plan.remote.display_url}")
             case "copying" if self._sweep.plan.remote is not None:
@@ -166,16 +171,12 @@ class ConsoleOutput:
                 f"{settings.resources.threads} thread(s) per kernel; seed {settings.study.seed}"
             )
 
-    def progress(self, line: str, *, is_cut: bool = False) -> None:
-        """Print on stderr what is being done, with the time since the command began.
-
-        Args:
-            is_cut: at the terminal's width.
-        """
+    def progress(self, line: str) -> None:
+        """Print on stderr what is being done, with the time since the command began."""
         if not self._quiet:
-            line = f"[{duration(time.monotonic() - self._started):>6}] {line}"
+            took = duration(time.monotonic() - self._started)
             with self._lock:
-                print(screen.one_line(line, sys.stderr) if is_cut else line, file=sys.stderr)
+                print(f"[{took:>6}] {line}", file=sys.stderr)
 
     @property
     def _stream(self) -> Any:

@@ -33,9 +33,8 @@ def sweep(line: str) -> SweepResult | None:
             if options.command is not run:
                 raise SettingsError("it sweeps a notebook, as in %sweep my.ipynb -j 4")
             options.yes = True  # nobody can press a key
-            with warnings.catch_warnings():  # of tqdm, whose widgets nothing here uses
-                warnings.filterwarnings("ignore", "IProgress not found")
-                made = prepared(options)
+            warnings.filterwarnings("ignore", "IProgress not found")  # tqdm wants widgets
+            made = prepared(options)
             with closing(made.plan):
                 return made.run()
         except SweepError as error:

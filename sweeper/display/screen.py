@@ -6,6 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, TextIO
 from urllib.parse import urlsplit
 
@@ -21,7 +22,7 @@ from ..trials import (
     TrialRecord,
     TrialState,
     display_path,
-    value_text,
+    short_text,
 )
 
 if TYPE_CHECKING:
@@ -37,16 +38,9 @@ _MOST_NAMES, _MOST_NOTES = 5, 3
 _GAP, _WIDEST, _SHORT_NAME = 2, 14, 8
 
 
-#: A header, and a text for each row.
-_Column = tuple[str, Sequence[str]]
-
-
 def params_line(params: Params) -> str:
     """Params in one line: `lr=0.01, width=64`."""
-    return ", ".join(
-        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value_text(value)}"
-        for name, value in params.items()
-    )
+    return ", ".join(f"{name}={short_text(value)}" for name, value in params.items())
 
 
 def ending_line(record: TrialRecord, objectives: Iterable[str]) -> str:
@@ -313,31 +307,27 @@ def table(snapshot: Snapshot, width: int, height: int | None = None) -> Renderab
     from rich.table import Table
     from rich.text import Text
 
-    def line(text: str, style: str = "", *, cut: bool = height is not None) -> Text:
-        return Text(text, style, no_wrap=cut, overflow="ellipsis" if cut else "fold")
-
-    notes, best = [*map(line, _notes(snapshot.running))], []
-    if snapshot.best:
-        first, notebook = best_lines(snapshot.best[:1], snapshot.objectives)
-        n = len(snapshot.best)
-        several = "" if n == 1 else f"  (1 of {n} Pareto-optimal)"
-        best = [line(first + several, "green" if n == 1 else "", cut=True)]
-        best.append(line(notebook, cut=True))
-    at_work = [trial for trial in snapshot.running if not trial.is_frozen]
-    room = len(at_work)
+    is_cut = height is not None
+    line = partial(Text, no_wrap=is_cut, overflow="ellipsis" if is_cut else "fold")
+    best = best_lines(snapshot.best[:1], snapshot.objectives) if snapshot.best else []
+    if len(snapshot.best) > 1:
+        best[0] += f"  (1 of {len(snapshot.best)} Pareto-optimal)"
+    notes = [*_notes(snapshot.running)]
+    shown = [trial for trial in snapshot.running if not trial.is_frozen]
     if height is not None:
         notes = notes[:_MOST_NOTES]
         room = max(1, height - len(notes) - len(best) - 3)  # the head, the header, how many more
-    if left := at_work[room:]:
-        notes.insert(0, line(f"… and {len(left)} more", "dim"))
+        if left := shown[room:]:
+            shown, notes = shown[:room], [f"… and {len(left)} more", *notes]
     grid = Table(box=None, pad_edge=False, header_style="dim")
-    shown = at_work[:room]
     columns = _columns(shown, snapshot, width) if shown else []
     for name, _ in columns:
         grid.add_column(name, no_wrap=True, justify="left" if name == "trial" else "right")
     for row in zip(*(its for _, its in columns), strict=True):
         grid.add_row(*row)
-    return Group(line(_head(snapshot), "bold"), *([grid] if shown else []), *notes, *best)
+    above = [line(_head(snapshot), "bold")]
+    below = [*map(line, notes), *(line(text, "green") for text in best)]
+    return Group(*above, *([grid] if shown else []), *below)
 
 
 def _notes(running: Sequence[Progress]) -> Iterator[str]:
@@ -352,33 +342,25 @@ def _notes(running: Sequence[Progress]) -> Iterator[str]:
         yield f"{some_of(names)} wait{'s' if len(names) == 1 else ''} for {reason}"
 
 
-def _columns(shown: Sequence[Progress], snapshot: Snapshot, width: int) -> list[_Column]:
+def _columns(
+    shown: Sequence[Progress], snapshot: Snapshot, width: int
+) -> list[tuple[str, list[str]]]:
     """The columns of the table: the trials, the params for which it has space, and the rest."""
     facts = [_facts(trial, snapshot) for trial in shown]
     trial, *others = [(name, [it[name] for it in facts]) for name in facts[0]]
     names = [*dict.fromkeys(name for it in shown for name in it.params)]
-    texts = {name: [_cut(_value(it.params, name), _WIDEST) for it in shown] for name in names}
     room = width - sum(max(map(len, (name, *its))) + _GAP for name, its in (trial, *others))
-    room -= len("+10")  # what counts the params that have no column
-    widths: dict[str, int] = {}
-    for name, its in texts.items():
-        needed = max(min(len(name), _SHORT_NAME), *map(len, its)) + _GAP
-        if needed > room:
-            break
-        widths[name], room = needed - _GAP, room - needed
+    share = max(_SHORT_NAME, room // max(1, len(names)) - _GAP)
     params = []
-    for name, narrow in widths.items():  # what is left goes to the names that are cut
-        wide = min(max(len(name), narrow), narrow + room)
-        room -= wide - narrow
-        params.append((_cut(name, wide), texts[name]))
-    if n_left := len(names) - len(widths):
-        params.append((f"+{n_left}", [""] * len(shown)))
+    for n, name in enumerate(names):
+        its = [_cut(short_text(one.params.get(name, "")), _WIDEST) for one in shown]
+        header = _cut(name, max(share, *map(len, its)))
+        room -= max(len(header), *map(len, its)) + _GAP
+        if room < (len("+10") if name != names[-1] else 0):
+            params.append((f"+{len(names) - n}", [""] * len(shown)))
+            break
+        params.append((header, its))
     return [trial, *params, *others]
-
-
-def _value(params: Params, name: str) -> str:
-    value = params.get(name, "")
-    return f"{value:.4g}" if isinstance(value, float) else value_text(value)
 
 
 def _cut(text: str, width: int) -> str:
@@ -387,14 +369,6 @@ def _cut(text: str, width: int) -> str:
         return text
     end = (width - 1) // 2
     return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
-
-
-def one_line(text: str, stream: TextIO) -> str:
-    """The beginning of a text that fits into a line of the terminal."""
-    from rich.console import Console
-
-    width = Console(file=stream).width
-    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 @contextmanager

@@ -10,9 +10,8 @@ TAGS = set(
     "msqrt mstyle msub msubsup msup mtable mtd mtext mtr munder munderover".split()
 )
 ATTRIBUTES = set(
-    "accent accentunder columnalign columnlines columnspacing depth display displaystyle fence "
-    "form frame height linethickness lspace mathcolor mathvariant maxsize minsize movablelimits "
-    "notation rowlines rowspacing rspace scriptlevel stretchy symmetric voffset width".split()
+    "accent columnalign display displaystyle fence form height linethickness lspace mathvariant "
+    "maxsize minsize movablelimits rspace scriptlevel stretchy width".split()
 )
 #: Chromium ignores these attributes.
 STYLE = """
@@ -25,8 +24,6 @@ math [mathvariant^=bold] { font-weight: bold; }
 _KNOWN = (
     (re.compile(r"(\\(?:begin|end)){(?:align|aligned|flalign)\*?}"), r"\1{split}"),
     (re.compile(r"(\\(?:begin|end)){(?:gather|gathered|multline)\*?}"), r"\1{matrix}"),
-    (re.compile(r"\\begin{eqnarray\*?}"), r"\\begin{array}{rcl}"),
-    (re.compile(r"\\end{eqnarray\*?}"), r"\\end{array}"),
     (re.compile(r"\\[lr]Vert\b"), r"\\|"),
     (re.compile(r"\\arg(?![a-z])"), r"\\operatorname{arg}"),
 )

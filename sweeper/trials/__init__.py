@@ -28,6 +28,7 @@ from .records import (
     TrialSpec,
     TrialState,
     Value,
+    short_text,
     value_text,
 )
 from .result_html import headline, trials_table
@@ -79,6 +80,7 @@ __all__ = [
     "plan_of",
     "run_id_of",
     "seconds_left",
+    "short_text",
     "trials_table",
     "value_text",
     "without_effect",

@@ -24,6 +24,11 @@ def value_text(value: Value) -> str:
     return str(value)
 
 
+def short_text(value: Value) -> str:
+    """The same, and real numbers in four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else value_text(value)
+
+
 class TrialState(StrEnum):
     """The state of a trial, the same in its notebook, in the study and in MLflow."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from .confirmation import Confirmation
-from .records import TrialRecord, Value, value_text
+from .records import TrialRecord, short_text
 
 #: How many trials are shown; the others are in the study.
 MOST_ROWS = 20
@@ -67,7 +67,7 @@ def trials_table(
 def _row(record: TrialRecord, objectives: Sequence[str], params: Sequence[str]) -> str:
     state = f"{record.state}: {record.message}" if record.message else str(record.state)
     scores = [f"{record.scores[name]:.6g}" if name in record.scores else "" for name in objectives]
-    values = [_short(record.params[name]) if name in record.params else "" for name in params]
+    values = [short_text(record.params[name]) if name in record.params else "" for name in params]
     took = f"{record.duration_s:.1f}" if record.duration_s else ""
     return f"<th>{link(record.notebook, record.run_id)}</th>" + "".join(
         map(_cell, (state, *scores, took, *values))
@@ -77,11 +77,5 @@ def _row(record: TrialRecord, objectives: Sequence[str], params: Sequence[str]) 
 def _cell(text: str, tag: str = "td") -> str:
     """A cell of one line; the whole of a longer text is shown where the pointer rests on it."""
     line = " ".join(text.split())
-    is_cut = len(line) > _WIDEST
-    shown = html.escape(f"{line[: _WIDEST - 1]}…" if is_cut else line)
-    whole = f' title="{html.escape(text)}"' if is_cut else ""
-    return f'<{tag}{whole} style="white-space:nowrap">{shown}</{tag}>'
-
-
-def _short(value: Value) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else value_text(value)
+    shown = html.escape(line if len(line) <= _WIDEST else f"{line[: _WIDEST - 1]}…")
+    return f'<{tag} title="{html.escape(text)}" style="white-space:nowrap">{shown}</{tag}>'

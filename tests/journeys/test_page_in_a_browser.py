@@ -231,7 +231,7 @@ def test_states_and_words_filter_and_the_best_is_first(index: Path, visit: Visit
 def test_an_axis_moves_with_the_keyboard_and_hides(index: Path, visit: Visit) -> None:
     page = visit.open(index)
     axes = page.locator("#axes button")
-    page.get_by_role("button", name="lr", exact=True).focus()
+    page.locator("#axes").get_by_role("button", name="lr", exact=True).focus()
     page.keyboard.press("ArrowLeft")
     assert axes.all_text_contents()[:2] == ["lr", "x"]
     left_of = "() => sweeper.placeOf('lr') < sweeper.placeOf('x')"
@@ -268,6 +268,27 @@ def test_a_run_id_opens_the_notebook_and_arrows_lead_to_the_next(index: Path, vi
     page.keyboard.press("Escape")
     page.locator("#notebook").wait_for(state="hidden")
     until(lambda: "open=" not in page.url)  # the browser reports it a moment later
+
+
+def test_a_notebook_is_opened_scrolled_and_closed_by_the_keyboard_alone(
+    index: Path, visit: Visit
+) -> None:
+    page = visit.open(index)
+    focused = "() => document.activeElement.textContent.trim() || document.activeElement.id"
+
+    def tab_to(name: str) -> None:
+        until(lambda: page.keyboard.press("Tab") or page.evaluate(focused) == name)
+
+    page.set_viewport_size({"width": 400, "height": 400})
+    tab_to(visit.run_ids()[0])
+    page.keyboard.press("Enter")
+    page.frame_locator("#frame").get_by_text("x is").wait_for()
+    tab_to("frame")
+    page.keyboard.press("PageDown")
+    until(lambda: page.frames[-1].evaluate("() => scrollY") > 0)
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Escape")
+    page.locator("#notebook").wait_for(state="hidden")
 
 
 def test_back_closes_a_notebook_forward_opens_it_and_a_run_opens_in_another_tab(

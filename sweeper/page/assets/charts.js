@@ -123,7 +123,7 @@
       grid: { ...grid, left: 20, containLabel: true },
       tooltip: { valueFormatter: (v) => `${(100 * v).toFixed(1)} %` },
       xAxis: axis("share", {
-        type: "value", max: 1, axisLabel: { color: colours.soft, formatter: percent },
+        type: "value", max: 1, axisLabel: { color: colours.soft, formatter: percent, hideOverlap: true },
       }),
       yAxis: axis("", {
         type: "category", data: found.map(([name]) => name), axisLabel: { color: colours.ink },

@@ -50,7 +50,7 @@
     return `<!doctype html><html><head><meta charset="utf-8">
       <meta http-equiv="Content-Security-Policy" content="${POLICY}"><base target="_blank">
       <style>${css}</style></head>
-      <body class="jp-Notebook" data-jp-theme-light="${!sweeper.isDark()}">${body}</body></html>`;
+      <body tabindex="0" class="jp-Notebook" data-jp-theme-light="${!sweeper.isDark()}">${body}</body></html>`;
   }
 
   const none = (run_id) => {
