@@ -202,22 +202,20 @@ class DaskExecutor:
         Raises:
             BrokenError: no worker has come in time, or all are refused.
         """
-        used_s, scaled_s, away = time.monotonic(), -math.inf, ""
+        used_s, scaled_s = time.monotonic(), -math.inf
         trials = self._workload.settings.study.trials
         while True:
             try:
-                present, away = self._look(), ""
-            except LostError as error:
-                if not away:
-                    away = f"the Dask scheduler does not answer: {error}"
-                    _log.warning("%s: %s; it is waited for", self._cluster.place, away)
-                present = 0
+                present, is_away = self._look(), False
+            except LostError as error:  # Dask connects again, or gives it up
+                _log.info("%s: %s", self._cluster.place, error)
+                present, is_away = 0, True
             now_s = time.monotonic()
             with self._change:
                 refusals = [it.refusal for it in self._members.values() if it.refusal]
             if is_done(present == len(refusals) + len(self._usable())):
                 return
-            if self._usable() and not away:
+            if self._usable() and not is_away:
                 used_s = now_s
             limit_s = self._settings.wait
             if self._settings.class_ is None and 0 < present == len(refusals):
@@ -225,7 +223,7 @@ class DaskExecutor:
             elif self._source is not None and self._source.is_closed():
                 limit_s = min(limit_s, _ANSWER_S)
             if now_s - used_s >= limit_s:
-                why = f"{self._cluster.place}: {self._lack(away, refusals)}"
+                why = f"{self._cluster.place}: {self._lack(refusals)}"
                 raise BrokenError(f"{why}, and the same command goes on")
             if self._settings.class_ is not None and now_s - scaled_s > _SCALE_AGAIN_S:
                 scaled_s = now_s
@@ -233,14 +231,8 @@ class DaskExecutor:
             with self._change:
                 self._change.wait(_LOOK_S)
 
-    def _lack(self, away: str, refusals: Sequence[str]) -> str:
-        """Why there is no worker, and what helps.
-
-        Args:
-            away: that the scheduler is, in words; empty where it answers.
-        """
-        if away:
-            return f"{away}; start it again"
+    def _lack(self, refusals: Sequence[str]) -> str:
+        """Why there is no worker, and what helps."""
         if refusals:
             return (
                 f"no worker can run these trials: {refusals[0]}; give the workers the versions, "
@@ -346,7 +338,7 @@ class DaskExecutor:
                     return
                 outcome = member.run_trial(*trial)
                 source.finish_trial(trial[0], outcome)
-                if outcome.reason in (Reason.WORKER_LOST, Reason.CLUSTER_LOST):  # it is run again
+                if outcome.reason is Reason.WORKER_LOST:  # it is run again
                     self._losses += 1
                     self._is_over = False
         finally:
@@ -452,7 +444,9 @@ class Member:
         except (LostError, ValueError) as error:
             _log.info("%s: %s", self.worker.address, error)
             self.lose()
-            return self._lost()
+            message = f"the worker on {self.host} that ran the trial, or the way to it, is gone"
+            state, reason = TrialState.STOPPED, Reason.WORKER_LOST
+            return TrialOutcome(state=state, reason=reason, message=message, host=self.host)
         except OSError as error:  # of home
             message = f"{spec.notebook}: {error.strerror or error}"
             return TrialOutcome(state=TrialState.STOPPED, reason=Reason.FILE, message=message)
@@ -463,17 +457,6 @@ class Member:
                 self._ask("forget", {"task": task})
             except (LostError, RefusedError):
                 self.lose()
-
-    def _lost(self) -> TrialOutcome:
-        """That a trial was lost here: with its worker, or only with the scheduler."""
-        reason, what = Reason.WORKER_LOST, f"the worker on {self.host} that ran the trial is gone"
-        try:
-            is_there = self.worker in self.cluster.workers()
-        except LostError:
-            is_there = True
-        if is_there:
-            reason, what = Reason.CLUSTER_LOST, "the Dask scheduler was away while the trial ran"
-        return TrialOutcome(state=TrialState.STOPPED, reason=reason, message=what, host=self.host)
 
     # --- calls ------------------------------------------------------------------------------------
 

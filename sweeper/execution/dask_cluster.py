@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from socket import create_connection
 from typing import Any
-from urllib.parse import urlsplit
 
-from ..errors import SettingsError, first_line, root_cause
+from ..errors import BrokenError, SettingsError, first_line, root_cause
 from ..files import make_private_folder
 from ..settings.machines import Cluster, is_exposed
 from ..settings.secrets import masked
@@ -72,8 +70,6 @@ class DaskCluster:
     ) -> None:
         self.place = settings.place
         self._settings = settings
-        self._topic, self._on_event = topic, on_event
-        self._subscribed: tuple[Any, str] | None = None
         self._client: Any = None
         self._cluster: Any = None
         try:
@@ -88,6 +84,8 @@ class DaskCluster:
                     "its network could run code on the workers: give the class certificates "
                     "(options: {security: true, protocol: tls}), or state cluster: {insecure: true}"
                 )
+            self._scheduler_id = self._client.scheduler_info()["id"]
+            self._client.subscribe_topic(topic, lambda event: on_event(event[1]))
         except BaseException:
             self.close()
             raise
@@ -96,21 +94,20 @@ class DaskCluster:
         """The workers that the scheduler knows now, without those that end.
 
         Raises:
-            LostError: the scheduler does not answer.
+            BrokenError: the scheduler has ended.
+            LostError: it does not answer.
         """
+        scheduler, answer = self._client.scheduler, None
         try:
-            if self._client.scheduler is None:  # given up by Dask
-                _close(self._client)
-                if self._cluster is None:  # one that cannot connect leaves a thread and its files
-                    address = urlsplit(str(self._settings.url))
-                    create_connection((address.hostname, address.port), _CONNECT_S).close()
-                self._client = _client(self._settings, self._cluster)
-            answer = self._client.sync(self._client.scheduler.identity, callback_timeout=_CALL_S)
+            if scheduler is not None:  # else Dask has given it up
+                answer = self._client.sync(scheduler.identity, callback_timeout=_CALL_S)
         except Exception as error:
             raise LostError(first_line(error)) from error
-        if self._subscribed != (self._client, answer["id"]):  # also when it was started again
-            self._subscribed = self._client, answer["id"]
-            self._client.subscribe_topic(self._topic, lambda event: self._on_event(event[1]))
+        if answer is None or answer["id"] != self._scheduler_id:
+            raise BrokenError(
+                f"{self.place}: the Dask scheduler was lost; when it runs again, the same command "
+                "goes on"
+            )
         return {
             DaskWorker(
                 address=str(address),

@@ -58,7 +58,6 @@ class Reason(StrEnum):
     INTERNAL = "internal"
     INTERRUPTED = "interrupted"
     WORKER_LOST = "worker_lost"
-    CLUSTER_LOST = "cluster_lost"  # its scheduler, and not the worker
     OUT_OF_MEMORY = "out_of_memory"  # of a GPU
     OUT_OF_HOST_MEMORY = "out_of_host_memory"
     GPU_FAULT = "gpu_fault"

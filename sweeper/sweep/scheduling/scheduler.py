@@ -50,7 +50,6 @@ from .trial_log import TrialLog
 
 _log = logging.getLogger(__name__)
 
-_LOST = (Reason.WORKER_LOST, Reason.CLUSTER_LOST)
 #: A trial that loses its worker so often in one sweep has failed.
 _MOST_LOSSES = 3
 #: A study whose first trials fail in such a row has a cause that its params do not change.
@@ -223,9 +222,9 @@ class TrialScheduler:
         self._given.pop(spec.number, None)
         self._rules.forget(spec.number)
         with self._lock:
-            if outcome.reason in _LOST:
+            if outcome.reason is Reason.WORKER_LOST:
                 # Attempts would also count the preemptions of earlier sweeps.
-                self._losses[spec.number] += outcome.reason is Reason.WORKER_LOST
+                self._losses[spec.number] += 1
                 if self._losses[spec.number] >= _MOST_LOSSES:
                     outcome = replace(outcome, state=TrialState.FAILED)
                 _mark_lost(spec, outcome)
@@ -240,7 +239,7 @@ class TrialScheduler:
                 self.lose(error)
                 record = self._study.ended(spec.number, outcome)
             self._stop_for_failures(record)
-        is_lost = record.state is TrialState.STOPPED and record.reason in _LOST
+        is_lost = record.state is TrialState.STOPPED and record.reason is Reason.WORKER_LOST
         if is_lost or again is not None:
             self._study.queue_again(record)
         self._has_trial_ended.set()

@@ -130,16 +130,6 @@ def test_a_trial_that_lost_its_worker_is_run_again_with_the_same_params_and_seed
     assert study.counts() == {TrialState.COMPLETED: 3}
 
 
-def test_a_trial_whose_cluster_goes_away_again_and_again_is_not_to_blame(swept: Swept) -> None:
-    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
-        if spec.attempt < 5:
-            return TrialOutcome(state=TrialState.STOPPED, reason=Reason.CLUSTER_LOST)
-        return scored(spec, running)
-
-    study, _ = swept("cluster lost", run, trials=1)
-    assert study.counts() == {TrialState.COMPLETED: 1}
-
-
 def test_a_trial_that_loses_worker_after_worker_has_failed(swept: Swept) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         if spec.number == 0:
