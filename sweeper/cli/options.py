@@ -234,7 +234,7 @@ COMMANDS = {
             nargs="*",
             type=_whole_run_id,
         ),
-        _flag("--all", "all trials of the study that completed or were pruned"),
+        _flag("--all", "all trials of the study that completed"),
         _argument(
             "--sample",
             "N",
