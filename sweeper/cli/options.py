@@ -140,6 +140,7 @@ COMMANDS = {
             "--yes", "with a notebook as the only argument: sweep what is proposed without asking"
         ),
         _argument("--timeout", "DURATION", "wall-clock limit of the sweep: 90s, 15m, 8h"),
+        _argument("--events", "FILE", "append one JSON object per event, also to /dev/fd/3"),
         _ALLOW_CHANGES,
         *_OUTPUT,
         VERSION,

@@ -11,9 +11,10 @@ from contextlib import ExitStack, closing, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from ..trials import StudyPaths, TrialState
+from ..trials import StudyPaths, TrialState, each_of
 from .codes import INTERRUPTED, NOTHING_COMPLETED, OF_SIGNALS, OK, PREEMPTED
 from .console_output import ConsoleOutput
+from .event_log import EventLog
 from .proposal import propose
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def run(options: argparse.Namespace) -> int:
     """Sweep a notebook."""
     with _handled(_end):
         console = ConsoleOutput(options)
-        return _swept(prepared(options, console), console)
+        events = None if options.events is None else EventLog(options.events)
+        return _swept(prepared(options, console, events), console, events)
 
 
 def ablate(options: argparse.Namespace) -> int:
@@ -48,11 +50,16 @@ def ablate(options: argparse.Namespace) -> int:
         return _swept(ablation(existing, seeds=seeds, observer=console.observe, **how), console)
 
 
-def prepared(options: argparse.Namespace, console: ConsoleOutput | None = None) -> Sweep:
+def prepared(
+    options: argparse.Namespace,
+    console: ConsoleOutput | None = None,
+    events: EventLog | None = None,
+) -> Sweep:
     """The sweep that a command line describes, ready to run.
 
     Args:
         console: prints its progress; None where it displays itself.
+        events: gets its events, where a program follows it.
 
     Raises:
         SweepError: whatever is wrong; nothing was started.
@@ -89,15 +96,17 @@ def prepared(options: argparse.Namespace, console: ConsoleOutput | None = None) 
             timeout_s=timeout_s,
             began_s=began_s,
             allow_changes=options.allow_changes,
-            observer=None if console is None else console.observe,
+            observer=each_of(*(one.observe for one in (events, console) if one is not None)),
         )
 
 
-def _swept(sweep: Sweep, console: ConsoleOutput) -> int:
+def _swept(sweep: Sweep, console: ConsoleOutput, events: EventLog | None = None) -> int:
     """Run a sweep, print its result, and return the exit code."""
     with closing(sweep.plan), _signals(sweep) as received:
         with console.live(sweep):
             result = sweep.run()
+        if events is not None:
+            events.write("sweep_ended", result=result.to_json())
         console.summary(result)
         console.json(result.to_json())
     if received:

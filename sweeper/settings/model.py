@@ -35,6 +35,7 @@ from .sections import (
     Cost,
     Data,
     Limits,
+    Notify,
     Objective,
     ScoreSource,
     StudySettings,
@@ -123,6 +124,11 @@ class Settings(SettingsModel):
     cost: Cost | None = None
     """The price of the machine, in any currency; with a budget, the study ends when it is spent."""
 
+    notify: Annotated[
+        Notify | None,
+        BeforeValidator(_url_alone, json_schema_input_type=str | Notify | None),
+    ] = None
+    """Where a word goes when the sweep has ended or needs somebody: https://ntfy.sh/mine."""
     sync: Annotated[
         Sync | None,
         BeforeValidator(_url_alone, json_schema_input_type=str | Sync | None),
@@ -169,9 +175,10 @@ class Settings(SettingsModel):
     def as_mapping(self) -> dict[str, Any]:
         """The settings as plain data, from which `from_mapping` makes the same settings.
 
-        They can be published: in place of secrets in `cluster` they have `***`.
+        They can be published: in place of secrets in `cluster` they have `***`, and the URL of
+        `notify`, with which anybody could send, is left out.
         """
-        data = self._plain
+        data = {key: value for key, value in self._plain.items() if key != "notify"}
         if "cluster" in data:
             data["cluster"] = masked(data["cluster"])
         return {**data, "study": {**data.get("study", {}), "name": self.name}}

@@ -208,6 +208,27 @@ class Cost(SettingsModel):
     """The study ends when all its sweeps together have cost this much. Default: no limit."""
 
 
+class Notify(SettingsModel):
+    """Who is told of a sweep's end, and of what needs somebody."""
+
+    url: Annotated[str, Field(json_schema_extra={"pattern": r"^https?://[^\s/]+"})]
+    """An address of ntfy, as in https://ntfy.sh/mine, which gets a text, or a webhook, which gets
+    JSON with `event`, `study`, `text`, `best` and `page`. No study stores it."""
+    on: Annotated[
+        tuple[Literal["end", "failure", "budget", "preemption"], ...],
+        Field(strict=False, min_length=1),
+    ] = ("end", "failure", "budget", "preemption")
+    """What is told: the sweep's `end`, the first `failure` of a trial or that of the sweep, the end
+    by a spent `budget`, the end by `preemption`."""
+
+    @field_validator("url")
+    @classmethod
+    def _is_a_url(cls, url: str) -> str:
+        if not re.match(r"https?://[^\s/]+", url):
+            raise problem("expected an address such as https://ntfy.sh/mine")
+        return url
+
+
 #: A URL of fsspec's, without chains such as `a::b://…`.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s]+")
 

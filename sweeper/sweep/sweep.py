@@ -36,12 +36,14 @@ from ..trials import (
     Snapshot,
     StudyPaths,
     SweepResult,
+    each_of,
     without_effect,
 )
 from .confirming import confirming_plan, with_confirmation
 from .deadline import stopped_after
 from .frozen_code import changed_meanwhile, snapshot_of
 from .housekeeping import Housekeeping
+from .notifying import Notifier
 from .opening import opened
 from .plan import SweepPlan, executor_of, remote_copy
 from .scheduling.scheduler import TrialScheduler
@@ -50,6 +52,9 @@ from .spending import Spending
 from .stop_switch import StopSwitch
 
 _log = logging.getLogger(__name__)
+
+#: Why a sweep ends whose study has cost what it may.
+_BUDGET = "cost.budget, which the study's sweeps have spent"
 
 
 class Sweep:
@@ -68,7 +73,9 @@ class Sweep:
 
     def __init__(self, plan: SweepPlan, *, observer: Observer | None = None) -> None:
         self.plan = plan
-        self._events = Events(observer)
+        self._notifier = Notifier(plan.settings.notify, plan.settings.name)
+        self._is_preempted = False
+        self._events = Events(each_of(self._notifier.observe, *([observer] if observer else [])))
         self._stop_switch = StopSwitch(self._events)
         self._scheduler: TrialScheduler | None = None
         self.data_lines: deque[str] = deque()
@@ -193,6 +200,7 @@ class Sweep:
         Args:
             by: who announces it, for the summary.
         """
+        self._is_preempted = True
         self._stop_switch.end_within(self.plan.settings.limits.grace)
         if self.plan.remote is not None:
             self.plan.remote.hurry()
@@ -214,6 +222,20 @@ class Sweep:
             SweepError: the outputs, the study or MLflow cannot be used; no kernel was started.
             BrokenError: the study's storage was lost, or its sampler failed, while trials ran.
         """
+        try:
+            result = self._run()
+        except SweepError as error:
+            self._notifier.send("failure", str(error))
+            raise
+        else:
+            is_spent = (self.stopped_by or "").startswith(_BUDGET)
+            kind = "preemption" if self._is_preempted else "budget" if is_spent else "end"
+            self._notifier.ended(kind, result)
+            return result
+        finally:
+            self._notifier.close()
+
+    def _run(self) -> SweepResult:
         limit = f"--timeout after {round(self.plan.timeout_s or 0, 1):g} s"
         with (
             self._events.delivering(),
@@ -283,8 +305,7 @@ class Sweep:
         house = Housekeeping(plan, study, scheduler=scheduler, spending=spending)
         with closing(house), closing(scheduler):
             self._events.announce(Event.SWEEP_STARTED)
-            budget = "cost.budget, which the study's sweeps have spent"
-            with stopped_after(spending.left_s, self.stop, budget):
+            with stopped_after(spending.left_s, self.stop, _BUDGET):
                 findings = plan.executor.run(scheduler)
             importances = self._importances(study)  # while MLflow gets the last trials
             undelivered = log.finish(lambda: stop_switch.left_s)

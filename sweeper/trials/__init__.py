@@ -14,7 +14,7 @@ from .confirmation import (
     plan_of,
 )
 from .durations import seconds_left
-from .events import Event, Events, Observer
+from .events import Event, Events, Observer, each_of
 from .paths import StudyPaths, attempt_path, confirming_name, display_path, run_id_of
 from .records import (
     AloneOn,
@@ -39,6 +39,7 @@ from .results import (
     SweepResult,
     count_by_state,
     left_to_begin,
+    trial_json,
     without_effect,
 )
 from .running import RunningTrial
@@ -73,6 +74,7 @@ __all__ = [
     "confirming_name",
     "count_by_state",
     "display_path",
+    "each_of",
     "has_score",
     "headline",
     "interval_of",
@@ -81,6 +83,7 @@ __all__ = [
     "run_id_of",
     "seconds_left",
     "short_text",
+    "trial_json",
     "trials_table",
     "value_text",
     "without_effect",

@@ -34,6 +34,16 @@ class Event(StrEnum):
 Observer = Callable[[Event, TrialRecord | None], None]
 
 
+def each_of(*observers: Observer) -> Observer:
+    """One observer that calls several, in this order."""
+
+    def observe(event: Event, record: TrialRecord | None) -> None:
+        for observer in observers:
+            observer(event, record)
+
+    return observe
+
+
 class Events:
     """Delivers events to an observer, one at a time, in the order in which they were announced.
 

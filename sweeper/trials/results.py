@@ -156,16 +156,18 @@ class SweepResult:
         return self.cost / completed if self.cost is not None and completed else None
 
     def __repr__(self) -> str:
-        return f"<{self._headline()}>"
+        return f"<{self.headline}>"
 
     def _repr_html_(self) -> str:
         stopped = None if self.stopped_by is None else html.escape(f"stopped by {self.stopped_by}")
         page = None if self.page is None else link(self.page, "compare all trials")
-        about = [html.escape(self._headline()), stopped, page]
+        about = [html.escape(self.headline), stopped, page]
         lines = "".join(f"<p>{line}</p>" for line in about if line is not None)
         return lines + trials_table(self.records, self.best, self.objectives)
 
-    def _headline(self) -> str:
+    @property
+    def headline(self) -> str:
+        """How many trials there are, and the best, in one line."""
         return headline(
             self.study, self.counts, self.best, self.objectives, confirmation=self.confirmation
         )
@@ -224,29 +226,36 @@ class SweepResult:
         }
 
     def _trial(self, record: TrialRecord, *, full: bool) -> dict[str, Any]:
-        scores = {n: v if math.isfinite(v) else str(v) for n, v in record.scores.items()}
-        brief = {
-            "run_id": record.run_id,
-            "params": dict(record.params),
-            "scores": scores,
-            "notebook": display_path(record.notebook),
-        }
         if not full:
-            return brief
-        return {
-            **brief,
-            "state": str(record.state),
-            "reason": None if record.reason is None else str(record.reason),
-            "message": record.message,
-            "infeasible": record.is_infeasible,
-            "seed": record.seed,
-            "attempt": record.attempt,
-            "retry_of": None if record.retry_of is None else run_id_of(record.retry_of),
-            "duration_s": round(record.duration_s, 3),
-            **({"host": record.host} if record.host else {}),
-            **_gpu_of(record.gpu),
-            "mlflow_run_id": self.mlflow_run_ids.get(record.run_id),
-        }
+            return _brief(record)
+        mlflow_id = self.mlflow_run_ids.get(record.run_id)
+        return {**trial_json(record), "mlflow_run_id": mlflow_id}
+
+
+def trial_json(record: TrialRecord) -> dict[str, Any]:
+    """A trial as `--json` and `--events` print it, without MLflow's id of its run."""
+    return {
+        **_brief(record),
+        "state": str(record.state),
+        "reason": None if record.reason is None else str(record.reason),
+        "message": record.message,
+        "infeasible": record.is_infeasible,
+        "seed": record.seed,
+        "attempt": record.attempt,
+        "retry_of": None if record.retry_of is None else run_id_of(record.retry_of),
+        "duration_s": round(record.duration_s, 3),
+        **({"host": record.host} if record.host else {}),
+        **_gpu_of(record.gpu),
+    }
+
+
+def _brief(record: TrialRecord) -> dict[str, Any]:
+    return {
+        "run_id": record.run_id,
+        "params": dict(record.params),
+        "scores": {n: v if math.isfinite(v) else str(v) for n, v in record.scores.items()},
+        "notebook": display_path(record.notebook),
+    }
 
 
 def _gpu_of(use: GpuUse | None) -> dict[str, Any]:

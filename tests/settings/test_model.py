@@ -82,7 +82,8 @@ def test_the_stored_mapping_and_the_kept_file_make_the_same_settings(
     again = Settings.from_mapping(stored)
     assert again.name == settings.name
     named = settings.study.model_copy(update={"name": settings.name})
-    without_file = settings.model_copy(update={"study": named})
+    # The URL of `notify` is a secret, and no study stores it.
+    without_file = settings.model_copy(update={"study": named, "notify": None})
     without_file._file = None
     assert again == without_file
     assert again.as_mapping == settings.as_mapping

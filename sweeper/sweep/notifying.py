@@ -1,0 +1,70 @@
+"""A word to the user when a sweep has ended, or needs somebody: to ntfy or a webhook."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import urllib.request
+from typing import Any
+
+from ..errors import first_line
+from ..settings.sections import Notify
+from ..trials import Event, SweepResult, TrialRecord, TrialState
+
+_log = logging.getLogger(__name__)
+
+#: A server has so long for one message, and the end of a sweep waits so long for all.
+_LIMIT_S = 5.0
+
+
+class Notifier:
+    """Sends what `notify` asks for, each message on a thread of its own: nothing waits for them."""
+
+    def __init__(self, notify: Notify | None, study: str) -> None:
+        self._notify, self._study = notify, study
+        self._sending: list[threading.Thread] = []
+        self._has_failed = False
+
+    def observe(self, event: Event, record: TrialRecord | None) -> None:
+        """Tell of the first trial that fails."""
+        if event is Event.TRIAL_ENDED and record is not None and not self._has_failed:
+            self._has_failed = record.state is TrialState.FAILED
+            if self._has_failed:
+                self.send("failure", f"trial {record.run_id} has failed: {record.message}")
+
+    def ended(self, kind: str, result: SweepResult) -> None:
+        """Tell how a sweep has ended; a `kind` that nobody asks for counts as its end."""
+        kind = kind if self._notify is None or kind in self._notify.on else "end"
+        found = result.to_json()
+        text = f"{result.headline}\n{found['page'] or ''}".strip()
+        self.send(kind, text, best=found["best"], page=found["page"])
+
+    def send(self, kind: str, text: str, **more: Any) -> None:
+        """Send a message, where users want this kind."""
+        if self._notify is not None and kind in self._notify.on:
+            sender = threading.Thread(target=self._send, args=[kind, text, more], daemon=True)
+            sender.start()
+            self._sending.append(sender)
+
+    def close(self) -> None:
+        """Wait a moment for what is on its way."""
+        for sender in self._sending:
+            sender.join(_LIMIT_S)
+
+    def _send(self, kind: str, text: str, more: dict[str, Any]) -> None:
+        assert self._notify is not None
+        title = f"{self._study}: {kind}"
+        headers = {"Title": title.encode("ascii", "replace").decode()}
+        body = text.encode()
+        if "ntfy" not in self._notify.url:
+            headers = {"Content-Type": "application/json"}
+            # Slack shows `text`, Discord `content`.
+            said = {"text": f"{title}\n{text}", "content": f"{title}\n{text}"}
+            about = {"version": 1, "event": kind, "study": self._study}
+            body = json.dumps({**about, **said, "best": None, "page": None, **more}).encode()
+        request = urllib.request.Request(self._notify.url, data=body, headers=headers)
+        try:
+            urllib.request.urlopen(request, timeout=_LIMIT_S).close()
+        except Exception as error:  # noqa: BLE001  whatever it is, trials do not depend on it
+            _log.warning("notify: the message did not arrive: %s", first_line(error))

@@ -1,0 +1,44 @@
+"""`--events`: one JSON object per line, for programs that follow a sweep."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from studies import trial_record
+
+from sweeper.cli.event_log import EventLog
+from sweeper.errors import SettingsError
+from sweeper.trials import Event
+
+
+def test_each_event_is_a_whole_line_with_a_version_and_the_trial(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_text('{"event": "of an earlier sweep"}\n')
+    log = EventLog(str(file))
+    log.observe(Event.SWEEP_STARTED, None)
+    log.observe(Event.TRIAL_ENDED, trial_record(3, scores={"val": float("nan")}))
+    _, started, ended = map(json.loads, file.read_text().splitlines())
+    assert (started["version"], started["event"]) == (1, "sweep_started")
+    trial = ended["trial"]
+    assert (trial["run_id"], trial["state"], trial["scores"]) == (
+        "0003",
+        "completed",
+        {"val": "nan"},
+    )
+
+
+def test_a_reader_that_goes_away_ends_nothing() -> None:
+    reading, writing = os.pipe()
+    log = EventLog(f"/dev/fd/{writing}")
+    os.close(reading)
+    log.observe(Event.SWEEP_STARTED, None)
+    log.observe(Event.STOPPING, None)
+    os.close(writing)
+
+
+def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"--events .*name a file in a folder that exists"):
+        EventLog(str(tmp_path / "missing" / "events.jsonl"))

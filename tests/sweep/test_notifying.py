@@ -1,0 +1,89 @@
+"""A word when a sweep has ended: requests to a real server on this machine."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from studies import sweep_of, until
+
+from sweeper.settings.sections import Notify
+from sweeper.sweep import notifying
+from sweeper.sweep.notifying import Notifier
+from sweeper.testing import write_notebook
+from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
+    """Its address, and the headers and bodies that it has received; `/hang` gets no answer."""
+    received: list[tuple[dict[str, str], bytes]] = []
+    ends = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            received.append((dict(self.headers), body))
+            if self.path.startswith("/hang"):
+                ends.wait()
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{http.server_port}", received
+        ends.set()
+        http.shutdown()
+
+
+def test_ntfy_gets_a_title_and_a_text(server: Any) -> None:
+    notifier = Notifier(Notify(url=f"{server[0]}/ntfy"), "größe")
+    notifier.send("end", "3 completed, best 0.97 ± 0.01")
+    notifier.close()
+    [(headers, body)] = server[1]
+    assert headers["Title"] == "gr??e: end"
+    assert body.decode() == "3 completed, best 0.97 ± 0.01"
+
+
+def test_a_server_that_does_not_answer_delays_nothing(
+    server: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(notifying, "_LIMIT_S", 0.2)
+    notifier = Notifier(Notify(url=f"{server[0]}/hang?key=mine"), "study")
+    began_s = time.monotonic()
+    notifier.send("end", "done")
+    assert time.monotonic() - began_s < 0.1
+    notifier.close()
+    until(lambda: "the message did not arrive" in caplog.text)
+    assert "mine" not in caplog.text
+
+
+@pytest.mark.slow
+def test_a_webhook_hears_of_the_first_failure_and_of_the_end(tmp_path: Path, server: Any) -> None:
+    def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+        if spec.number in (1, 2):
+            return TrialOutcome(
+                state=TrialState.FAILED, reason=Reason.CELL_ERROR, message="In [2]: boom"
+            )
+        return TrialOutcome(state=TrialState.COMPLETED, scores={"val": 0.5})
+
+    notebook = write_notebook(tmp_path / "nb.ipynb", "val = x", parameters="x = 0.5")
+    sweep = sweep_of(
+        notebook, "told", run_trial, study={"trials": 4}, notify={"url": f"{server[0]}/hook-secret"}
+    )
+    sweep.run()
+    failure, end = (json.loads(body) for _, body in server[1])
+    assert (failure["event"], failure["study"]) == ("failure", "told")
+    assert "trial 0001 has failed: In [2]: boom" in failure["text"]
+    assert (end["event"], end["best"]["run_id"]) == ("end", "0000")
+    stored = (tmp_path / "out" / "told" / "study.db").read_bytes()
+    assert b"hook-secret" not in stored
