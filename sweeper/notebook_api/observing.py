@@ -156,6 +156,8 @@ def _mlflow(module: Any) -> None:
             stacklevel=2,
         )
         return
+    if known["mlflow"]["run_id"] is None:  # no line about tables that only a new file needs
+        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
     module.set_tracking_uri(uri)
     module.set_tracking_uri = lambda *_, **__: None
     _join(module, known["mlflow"], reports=known["reports"])
@@ -181,7 +183,6 @@ def _join(module: Any, trial: Mapping[str, Any], *, reports: bool) -> None:
     def own_run() -> str:
         client, end_s = module.MlflowClient(), time.monotonic() + _RUN_LIMIT_S
         if trial["run_id"] is None:
-            logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
             artifacts = f"{trial['uri'].removeprefix('sqlite:///')}-artifacts"
             client.create_experiment(trial["study"], artifact_location=artifacts)
         experiment = set_experiment(trial["study"])

@@ -29,6 +29,8 @@ _NONE = "none"
 _TEXTS = ("text/plain", "text", "error")
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 _PROGRESS_BAR = re.compile(r"^.*\d+%\|.*$", re.MULTILINE)
+#: Where a warning was raised, and the line there: a forked kernel repeats those of its imports.
+_PLACE = re.compile(r"^\S.*:\d+: (\w*Warning: .*)\n  .*$", re.MULTILINE)
 #: What differs between any two processes.
 _VOLATILE = re.compile(
     r"0x[0-9a-fA-F]{4,}"
@@ -293,7 +295,7 @@ def _joined(part: Any) -> str:
 
 def _masked(text: str) -> str:
     bars = _PROGRESS_BAR.sub(lambda bar: re.sub(r"[\d.,:?█▏▎▍▌▋▊▉# ]+", "…", bar[0]), text)
-    return _VOLATILE.sub("…", bars)
+    return _VOLATILE.sub("…", _PLACE.sub(r"\1", bars))
 
 
 def _lines(outputs: Sequence[_Output]) -> list[str]:

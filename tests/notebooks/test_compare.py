@@ -106,6 +106,10 @@ def test_params_and_facts_that_differ_have_both_values() -> None:
     [
         ("took 1.52 s", "took 1.49 s"),
         ("<Model at 0x7f3a12b4c5d0>", "<Model at 0x7f11aabbccdd>"),
+        (
+            "/a/auto.py:21: TqdmWarning: no\n  from .a import b\nend",
+            "/z/imports.py:9: TqdmWarning: no\n  run()\nend",
+        ),
         ("started 2026-11-21 10:11:12", "started 2026-11-22 09:00:01"),
         ("epoch 1, 93.2 it/s", "epoch 1, 88.1 it/s"),
         ("Elapsed: 12.25", "Elapsed: 13.5"),
