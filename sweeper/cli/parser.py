@@ -41,7 +41,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
         print(f"notebook-hpo {version('notebook-hpo')}")
         raise SystemExit
-    proposes = words[0].endswith(".ipynb")
+    proposes = words[0].endswith((".ipynb", ".py"))
     if not words[0].startswith("-"):
         if proposes:
             words = _of_notebook(words[0], words[1:])

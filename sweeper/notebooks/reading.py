@@ -27,7 +27,7 @@ def language_name(spelling: str | None) -> str:
 def read_notebook(
     path: Path, *, display_name: str = "", for_execution: bool = False
 ) -> NotebookNode:
-    """Read a notebook file.
+    """Read a notebook file, or a script in cells.
 
     Args:
         path: the file.
@@ -47,6 +47,8 @@ def read_notebook(
         raise NotebookError(f"{display_name}: there is no such notebook") from error
     except (OSError, UnicodeDecodeError) as error:
         raise NotebookError(f"{display_name}: cannot be read: {error}") from error
+    if path.suffix == ".py":
+        text = _notebook_of(text, display_name)
     try:
         node = _parsed(text, for_execution=for_execution)
         nbformat.validate(node)
@@ -67,6 +69,24 @@ def read_notebook(
         if "id" not in cell:
             cell["id"] = nbformat.v4.new_code_cell().id
     return node
+
+
+def _notebook_of(script: str, display_name: str) -> str:
+    """A script in cells (py:percent) as the text of a notebook.
+
+    Raises:
+        NotebookError: jupytext is not installed, or finds no cells.
+    """
+    try:
+        import jupytext
+    except ImportError as error:
+        raise NotebookError(
+            f"{display_name}: a script needs jupytext: pip install 'notebook-hpo[jupytext]'"
+        ) from error
+    if not re.search(r"^# ?%%", script, re.MULTILINE):
+        raise NotebookError(f"{display_name}: a script needs cells, which lines with # %% begin")
+    text: str = jupytext.writes(jupytext.reads(script, fmt="py:percent"), fmt="ipynb")
+    return text
 
 
 def _parsed(text: str, *, for_execution: bool) -> NotebookNode:

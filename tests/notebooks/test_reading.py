@@ -10,6 +10,7 @@ import nbformat
 import pytest
 
 from sweeper.errors import NotebookError
+from sweeper.notebooks.reading import cell_tags, read_notebook
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 
@@ -146,3 +147,19 @@ def test_a_fault_that_does_not_change_which_code_runs_is_repaired(
     assert len({cell.id for cell in fresh.cells}) == 2
     assert "NaN" not in nbformat.writes(fresh)
     assert path.read_text() == json.dumps(content)
+
+
+def test_a_script_in_cells_is_read_as_a_notebook_with_its_tags(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    parts = ('# %% tags=["parameters"]\nlr = 0.1', "# %% [markdown]\n# text", "# %%\nacc = lr\n")
+    script.write_text("\n\n".join(parts))
+    cells = read_notebook(script, for_execution=True).cells
+    assert [(cell.cell_type, cell.source) for cell in cells] == [
+        ("code", "lr = 0.1"),
+        ("markdown", "text"),
+        ("code", "acc = lr"),
+    ]
+    assert cell_tags(cells[0]) == ["parameters"]
+    script.write_text("lr = 0.1\n")
+    with pytest.raises(NotebookError, match="a script needs cells, which lines with # %% begin"):
+        read_notebook(script)
