@@ -59,7 +59,9 @@ def statuses(result: dict[str, Any]) -> list[str]:
 
 def test_the_best_is_found_and_hopeless_trials_end_where_they_were_frozen() -> None:
     Path("step_s").write_text("0.05")
-    result = json.loads(call(*project(TRAIN, settings=SETTINGS), "-j", "2", "--json").stdout)
+    # While forks are proven, slots wait, and trials go on that would be frozen.
+    settings = SETTINGS + "kernels: fork\n"
+    result = json.loads(call(*project(TRAIN, settings=settings), "-j", "2", "--json").stdout)
     assert result["best"]["params"] == {"x": 0.7}
     assert set(result["counts"]) == {"completed", "pruned", "failed", "stopped"}
     assert result["counts"]["pruned"] >= 6
