@@ -166,8 +166,8 @@ def _mlflow(module: Any) -> None:
 def _join(module: Any, trial: Mapping[str, Any], *, reports: bool) -> None:
     """Have the run of a trial stand for those that the notebook would start.
 
-    A run that is nested stays a run of its own, and a param that the trial has with another value
-    becomes a tag.
+    A run that is nested stays a run of its own, a param that the trial has with another value
+    becomes a tag, and only the sweep ends the trial's run: MLflow's exit handler may come later.
 
     Args:
         trial: its `run_id`, its `study` and the study's id; without a `run_id` the store at `uri`
@@ -177,7 +177,7 @@ def _join(module: Any, trial: Mapping[str, Any], *, reports: bool) -> None:
     client_class: Any = module.MlflowClient
     set_experiment, start_run = module.set_experiment, module.start_run
     log_metric, log_param = client_class.log_metric, client_class.log_param
-    log_batch = client_class.log_batch
+    log_batch, set_terminated = client_class.log_batch, client_class.set_terminated
 
     @functools.cache
     def own_run() -> str:
@@ -201,6 +201,9 @@ def _join(module: Any, trial: Mapping[str, Any], *, reports: bool) -> None:
     def experiment_of_study(*_: Any, **__: Any) -> Any:
         client = module.MlflowClient()
         return client.get_experiment(client.get_run(own_run()).info.experiment_id)
+
+    def id_of_experiment(*_: Any, **__: Any) -> str:
+        return str(experiment_of_study().experiment_id)
 
     @functools.wraps(start_run)
     def join_run(
@@ -248,8 +251,14 @@ def _join(module: Any, trial: Mapping[str, Any], *, reports: bool) -> None:
             report(run_id, metric.key, metric.value, metric.step)
         return result
 
+    def end_other(self: Any, run_id: str, *rest: Any, **more: Any) -> None:
+        if run_id != own_run():
+            set_terminated(self, run_id, *rest, **more)
+
     for place in (module, fluent):
         place.set_experiment, place.start_run = experiment_of_study, join_run
+        place.create_experiment = id_of_experiment
+    client_class.set_terminated = end_other
     client_class.log_metric, client_class.log_param = observed_metric, lenient_param
     client_class.log_batch = observed_batch
 

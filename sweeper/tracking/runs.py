@@ -152,7 +152,7 @@ class RunWriter:
             params=_as_params(described),
             tags=as_tags(all_tags),
         )
-        self._client.set_terminated(mlflow_id, status=_STATUS[record.state], end_time=at_ms)
+        self._terminate(mlflow_id, _STATUS[record.state], at_ms)
         if failure is not None:
             raise failure
         return mlflow_id
@@ -162,7 +162,7 @@ class RunWriter:
         for run_id, mlflow_id in self.runs.items():
             if run_id not in self.attempts:
                 self._client.set_tag(mlflow_id, "sweeper.state", str(TrialState.STOPPED))
-                self._client.set_terminated(mlflow_id, status="KILLED")
+                self._terminate(mlflow_id, "KILLED")
 
     def drop_others(self, run_ids: Collection[str]) -> None:
         """Delete the runs of the study that are of none of these trials."""
@@ -170,6 +170,13 @@ class RunWriter:
             self._delete_run(run_id)
 
     # --- parts -----------------------------------------------------------------------------------
+
+    def _terminate(self, mlflow_id: str, status: str, at_ms: int | None = None) -> None:
+        """End a run, and with it those nested in it that the notebook has left open."""
+        self._client.set_terminated(mlflow_id, status=status, end_time=at_ms)
+        wanted = f"attributes.status = 'RUNNING' and tags.`mlflow.parentRunId` = '{mlflow_id}'"
+        for nested in self._client.search_runs([self.experiment_id], wanted):
+            self._terminate(nested.info.run_id, status, at_ms)
 
     def _search(self, wanted: str = "") -> list[Run]:
         """The runs of the study, without those of an earlier study of its name.

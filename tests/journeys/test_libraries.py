@@ -15,7 +15,7 @@ pytestmark = pytest.mark.kernel
 LOGS = """
 import mlflow
 mlflow.set_tracking_uri("sqlite:///mine.db")
-mlflow.set_experiment("mine")
+mlflow.set_experiment(experiment_id=mlflow.create_experiment("mine"))
 with mlflow.start_run(run_name="mine"):
     mlflow.log_params({"x": "something else", "kind": "toy"})
     mlflow.log_text("hello", "note.txt")
@@ -33,22 +33,22 @@ def notebook(tmp_path: Path) -> Path:
 
 
 def test_what_a_notebook_logs_to_mlflow_joins_the_trials_run_and_reports(notebook: Path) -> None:
-    result = sweep_of(notebook, "joined", study={"trials": 2}, kernels="fork").run()
-    assert [kernel.is_forked for kernel in result.kernels] == [False, True]
-    record = result.records[1]
+    result = sweep_of(notebook, "joined", study={"trials": 3}, kernels="fork").run()
+    record = result.records[[kernel.is_forked for kernel in result.kernels].index(True)]
     x = float(str(record.params["x"]))
     assert (record.state, record.scores) == ("completed", {"val": 3 * x, "late": 2})
     assert any("reports were taken from MLflow" in finding for finding in result.findings)
     assert not (notebook.parent / "mine.db").exists()
     client = mlflow.MlflowClient(result.tracking_uri)
+    assert {it.name for it in client.search_experiments()} == {"Default", "joined"}
     runs = client.search_runs([result.experiment_id])
     by_name = {run.info.run_name: run for run in runs}
-    own = by_name["0001"]
-    assert len(runs) == 4 and {run.info.status for run in runs} == {"FINISHED"}
+    own = by_name[record.run_id]
+    assert len(runs) == 6 and {run.info.status for run in runs} == {"FINISHED"}
     parents = {
         run.data.tags.get("mlflow.parentRunId") for run in runs if run.info.run_name == "inner"
     }
-    assert parents == {by_name["0000"].info.run_id, own.info.run_id}
+    assert parents == {by_name[it.run_id].info.run_id for it in result.records}
     assert own.data.params == {"x": str(x), "kind": "toy"}
     assert own.data.tags["notebook.x"] == "something else"
     assert [it.step for it in client.get_metric_history(own.info.run_id, "val")] == [0, 1, 2, 3]
@@ -67,3 +67,22 @@ def test_what_mlflow_is_given_can_be_pruned(notebook: Path) -> None:
 def test_explicit_reports_take_nothing_from_libraries(notebook: Path) -> None:
     result = sweep_of(notebook, "explicit", study={"trials": 1}, reports="explicit").run()
     assert [record.reason for record in result.records] == ["no_score"]
+
+
+def test_runs_that_a_notebook_leaves_open_end_as_its_trial(tmp_path: Path) -> None:
+    opens = """
+import atexit, mlflow, os, signal, time
+mlflow.start_run()
+mlflow.log_metric("val", x)
+atexit.register(time.sleep, 3)  # MLflow's own handler comes after it
+if x:
+    raise ValueError("no")
+mlflow.start_run(nested=True)
+mlflow.start_run(nested=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    notebook = write_notebook(tmp_path / "nb.ipynb", opens, parameters="x = 1.0")
+    starts = [{"x": 1.0}, {"x": 0.0}]
+    result = sweep_of(notebook, "left-open", start=starts, study={"trials": 2}).run()
+    runs = mlflow.MlflowClient(result.tracking_uri).search_runs([result.experiment_id])
+    assert [run.info.status for run in runs] == ["FAILED"] * 4
