@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import queue
+import threading
 import time
 from contextlib import suppress
 from typing import Any
@@ -10,11 +12,15 @@ from typing import Any
 from ..errors import SettingsError
 from ..trials import Event, TrialRecord, trial_json
 
+#: The end of a sweep waits so long for a reader that does not read.
+_LIMIT_S = 5.0
+
 
 class EventLog:
     """Appends to a file, or to a descriptor such as `/dev/fd/3`, a line for each event.
 
-    A reader that goes away ends the lines, and not the sweep.
+    A reader that goes away ends the lines, and not the sweep; one that does not read delays only
+    the lines, as a thread writes them.
 
     Raises:
         SettingsError: it cannot be written.
@@ -22,12 +28,15 @@ class EventLog:
 
     def __init__(self, path: str) -> None:
         try:
-            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115  until the command ends
+            self._file = open(path, "ab", buffering=0)  # noqa: SIM115  until the command ends
         except OSError as error:
             raise SettingsError(
                 f"--events {path}: {error.strerror}; name a file in a folder that exists, or "
                 "/dev/fd/3"
             ) from error
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="events", daemon=True)
+        self._thread.start()
 
     def observe(self, event: Event, record: TrialRecord | None) -> None:
         """Write an event of a sweep."""
@@ -36,6 +45,14 @@ class EventLog:
     def write(self, event: str, **about: Any) -> None:
         """Write a line, at once and whole."""
         line = {"version": 1, "event": event, "time_s": round(time.time(), 3), **about}
-        with suppress(OSError):
-            self._file.write(json.dumps(line, allow_nan=False) + "\n")
-            self._file.flush()
+        self._lines.put(json.dumps(line, allow_nan=False).encode() + b"\n")
+
+    def close(self) -> None:
+        """Wait a moment for the lines that are not written."""
+        self._lines.put(None)
+        self._thread.join(_LIMIT_S)
+
+    def _work(self) -> None:
+        for line in iter(self._lines.get, None):
+            with suppress(OSError):
+                self._file.write(line)

@@ -29,8 +29,10 @@ def run(options: argparse.Namespace) -> int:
     """Sweep a notebook."""
     with _handled(_end):
         console = ConsoleOutput(options)
-        events = None if options.events is None else EventLog(options.events)
-        return _swept(prepared(options, console, events), console, events)
+        if options.events is None:
+            return _swept(prepared(options, console), console)
+        with closing(EventLog(options.events)) as events:
+            return _swept(prepared(options, console, events), console, events)
 
 
 def ablate(options: argparse.Namespace) -> int:

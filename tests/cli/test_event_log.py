@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from studies import trial_record
 
+from sweeper.cli import event_log
 from sweeper.cli.event_log import EventLog
 from sweeper.errors import SettingsError
 from sweeper.trials import Event
@@ -20,6 +21,7 @@ def test_each_event_is_a_whole_line_with_a_version_and_the_trial(tmp_path: Path)
     log = EventLog(str(file))
     log.observe(Event.SWEEP_STARTED, None)
     log.observe(Event.TRIAL_ENDED, trial_record(3, scores={"val": float("nan")}))
+    log.close()
     _, started, ended = map(json.loads, file.read_text().splitlines())
     assert (started["version"], started["event"]) == (1, "sweep_started")
     trial = ended["trial"]
@@ -36,7 +38,21 @@ def test_a_reader_that_goes_away_ends_nothing() -> None:
     os.close(reading)
     log.observe(Event.SWEEP_STARTED, None)
     log.observe(Event.STOPPING, None)
+    log.close()
     os.close(writing)
+
+
+def test_a_reader_that_does_not_read_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_log, "_LIMIT_S", 0.1)
+    reading, writing = os.pipe()
+    log = EventLog(f"/dev/fd/{writing}")
+    for _ in range(3):  # more than a pipe takes
+        log.write("trial_ended", message="x" * 100_000)
+    log.close()
+    os.close(writing)
+    with open(reading, encoding="utf-8") as reader:  # what was written is whole
+        lines = [json.loads(next(reader)) for _ in range(3)]
+    assert [len(line["message"]) for line in lines] == [100_000] * 3
 
 
 def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
