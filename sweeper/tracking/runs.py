@@ -30,6 +30,7 @@ _STATUS = {
     TrialState.STOPPED: "KILLED",
 }
 _STUDY_ID, _ATTEMPT = "sweeper.study_id", "sweeper.attempt"
+_PARENT = "mlflow.parentRunId"  # MLflow's tag
 
 
 class RunWriter:
@@ -152,7 +153,7 @@ class RunWriter:
             params=_as_params(described),
             tags=as_tags(all_tags),
         )
-        self._terminate(mlflow_id, _STATUS[record.state], at_ms)
+        self._client.set_terminated(mlflow_id, status=_STATUS[record.state], end_time=at_ms)
         if failure is not None:
             raise failure
         return mlflow_id
@@ -162,7 +163,18 @@ class RunWriter:
         for run_id, mlflow_id in self.runs.items():
             if run_id not in self.attempts:
                 self._client.set_tag(mlflow_id, "sweeper.state", str(TrialState.STOPPED))
-                self._terminate(mlflow_id, "KILLED")
+                self._client.set_terminated(mlflow_id, status="KILLED")
+        self.end_nested()
+
+    def end_nested(self) -> None:
+        """End the runs that notebooks have nested in their trial's and left open, as it has ended.
+
+        Once per sweep, as the search takes longer than all else that is written of a short trial.
+        """
+        wanted = f"attributes.status = 'RUNNING' and tags.`{_PARENT}` != ''"
+        for nested in reversed(self._client.search_runs([self.experiment_id], wanted)):
+            parent = self._client.get_run(nested.data.tags[_PARENT])  # an earlier one, so it ended
+            self._client.set_terminated(nested.info.run_id, status=parent.info.status)
 
     def drop_others(self, run_ids: Collection[str]) -> None:
         """Delete the runs of the study that are of none of these trials."""
@@ -170,13 +182,6 @@ class RunWriter:
             self._delete_run(run_id)
 
     # --- parts -----------------------------------------------------------------------------------
-
-    def _terminate(self, mlflow_id: str, status: str, at_ms: int | None = None) -> None:
-        """End a run, and with it those nested in it that the notebook has left open."""
-        self._client.set_terminated(mlflow_id, status=status, end_time=at_ms)
-        wanted = f"attributes.status = 'RUNNING' and tags.`mlflow.parentRunId` = '{mlflow_id}'"
-        for nested in self._client.search_runs([self.experiment_id], wanted):
-            self._terminate(nested.info.run_id, status, at_ms)
 
     def _search(self, wanted: str = "") -> list[Run]:
         """The runs of the study, without those of an earlier study of its name.

@@ -74,6 +74,7 @@ def main(descriptor: int) -> None:
         connection.send(Reply((writer.experiment_id, writer.runs, writer.attempts)))
         while (call := calls.get()) is not None:
             connection.send(carried_out(call, writer, store))
+        carried_out(Call("end_nested", "", ()), writer, store)
         forget_connections(store.address.full)  # the last one writes SQLite's log into its file
     os._exit(0)  # libraries have threads, and nothing is left to be done
 

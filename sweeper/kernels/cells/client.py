@@ -34,6 +34,7 @@ from .expressions import (
     IMPORT_PROFILE,
     NOT_REPLICABLE,
     OBSERVE_LIBRARIES,
+    OBSERVE_LIBRARIES_IN_FORK,
     ORDERLY_EXIT,
     cap_memory,
     find_modules,
@@ -132,10 +133,13 @@ class SweepClient(PapermillNotebookClient):
                 REPORTS_VARIABLE: str(self._report_socket.path),
                 KERNEL_VARIABLE: str(self.kernel.pid),
             }
-            finders = "" if self.kernel.origin.is_forked else find_modules(self.kernel.setup.frozen)
+            if self.kernel.origin.is_forked:
+                libraries = OBSERVE_LIBRARIES_IN_FORK
+            else:
+                libraries = find_modules(self.kernel.setup.frozen) + OBSERVE_LIBRARIES
             fraction = self.request.gpu_fraction
             cap = "" if fraction is None else cap_memory(fraction)
-            code = set_environment(environment) + cap + finders + OBSERVE_LIBRARIES
+            code = set_environment(environment) + cap + libraries
             self._run_silently(code)
         self.running.pid = self.kernel.pid
         self.running.cells = len(self.nb.cells)

@@ -43,10 +43,14 @@ def find_modules(frozen: Mapping[str, str]) -> str:
     )
 
 
-#: Code that has libraries report by themselves; the notebook goes on where that is impossible.
+#: Code that has libraries report by themselves; the notebook goes on where that is impossible. A
+#: forked kernel has the finders, under the name that they have in its zygote.
 OBSERVE_LIBRARIES = (
     "(lambda names, text: (exec(text, names), names['observe_libraries']()))"
     f"({{'__name__': 'sweeper_finders'}}, {_FINDERS!r})\n"
+)
+OBSERVE_LIBRARIES_IN_FORK = (
+    "__import__('sys').modules['_sweeper_zygote.finders'].observe_libraries()\n"
 )
 
 #: torch before 2.13 refuses to use CUDA at all where it does not know a key.
