@@ -111,6 +111,8 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     (BOTH.replace("1e-1}", "1e-1, when: {opt: []}}"), ["space.lr.when.opt", "not be empty"]),
     # fixed and start
     (BOTH + "fixed: {my-epochs: 1}", ["fixed.my-epochs", "not a Python identifier"]),
+    (BOTH + "fixed: {a.b.c: 1}", ["fixed.a.b", "not a Python identifier"]),
+    (BOTH + "fixed: {Adam.: 1}", ["fixed.Adam.", "not a Python identifier"]),
     (BOTH + "learn_from: earlier", ["learn_from", "a list"]),
     (BOTH + "start: {lr: 0.01}", ["start", "a list"]),
     (BOTH + "start: [0.01]", ["start.0", "a mapping", "0.01"]),

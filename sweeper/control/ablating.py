@@ -82,7 +82,7 @@ def _ablated(
     for name, dimension in space.items():
         value = assignments.plain_value(name)
         value = list(value) if isinstance(value, tuple) else value
-        is_known = value is not None or name in assignments.constants()
+        is_known = bool(assignments.places(name))
         if is_known and (wider := _holding(dimension, value)) is not None:
             own[name], dimensions[name] = value, wider
         elif name in best:

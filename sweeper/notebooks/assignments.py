@@ -2,15 +2,17 @@
 
 A name can get a trial's value where one statement at the top level assigns it a plain value: a
 number, a text, None, or a list or dict of such. That value is replaced where it stands, so all that
-follows sees the trial's, in the same cell too.
+follows sees the trial's, in the same cell too. A name that nothing assigns at the top level is the
+keyword of a call, or the key of a dict, before a plain value.
 """
 
 from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from .cell_code import comments, parse_or_none, plain_python
@@ -57,14 +59,41 @@ class Assignments:
 
     def __init__(self, cells: Sequence[str]) -> None:
         self._found: defaultdict[str, list[Assignment]] = defaultdict(list)
+        self._arguments: defaultdict[str, list[Assignment]] = defaultdict(list)
         for number, source in enumerate(cells, start=1):
             for name, assignment in assignments_of(source, cell=number):
                 self._found[name].append(assignment)
+            for name, argument in _arguments_of(source, cell=number):
+                self._arguments[name].append(argument)
+
+    def at_top(self, name: str) -> list[Assignment]:
+        """What the notebook assigns to a name outside of functions, loops and branches."""
+        return [a for a in self._found.get(name, ()) if not a.block]
+
+    def places(self, name: str) -> list[Assignment]:
+        """Where the plain values stand that a trial's value of a name replaces."""
+        return [a for a in self.at_top(name) or self._arguments.get(name, []) if a.is_plain]
+
+    def overlaps(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """The names whose values stand inside, or in place, of those of others; and the others."""
+        stand = sorted(
+            (place.cell, it.lineno, it.col_offset, it.end_lineno or 0, it.end_col_offset or 0, name)
+            for name in names
+            for place in self.places(name)
+            if (it := place.value) is not None
+        )
+        for (cell, *_, line, column, outer), (its_cell, *begin, _, _, inner) in pairwise(stand):
+            if cell == its_cell and begin < [line, column]:
+                yield inner, outer
 
     def plain_value(self, name: str) -> Any:
-        """The notebook's own value of a name; None also where it assigns no plain one."""
-        plain = [a for a in self._found.get(name, ()) if a.is_plain]
+        """The notebook's own value of a name; None also where it has no plain one."""
+        plain = self.places(name)
         return ast.literal_eval(plain[-1].value) if plain and plain[-1].value else None
+
+    def arguments(self) -> list[str]:
+        """The names of keywords and keys that can get a trial's value, in their order."""
+        return [it for it in self._arguments if not self.at_top(it) and not self.why_not(it)]
 
     def replaceable(self) -> list[str]:
         """The names that can get a trial's value where they stand, in their order."""
@@ -81,7 +110,7 @@ class Assignments:
 
         The text completes the sentence "NAME is …".
         """
-        at_top = [a for a in self._found.get(name, ()) if not a.block]
+        at_top = self.at_top(name)
         plain_or_loop = [a for a in at_top if a.is_plain or a.value is None]
         if len(plain_or_loop) > 1:
             first, second, *_ = plain_or_loop
@@ -91,6 +120,14 @@ class Assignments:
             return "" if loop.is_plain else f"one of many values in {loop}: assign it one value"
         if at_top:
             return f"worked out in {at_top[0]}: give it a value{self._or_sweep(at_top[0])}"
+        if arguments := self._arguments.get(name):
+            values = {repr(ast.literal_eval(a.value)): a for a in arguments if a.value}
+            if len(values) == 1:
+                return ""
+            several = ", and ".join(f"{value} in {a}" for value, a in [*values.items()][:2])
+            longer = (it for it in self._arguments if it.endswith(f".{name}"))
+            known = next((f"write {it!r}, or " for it in longer if not self.why_not(it)), "")
+            return f"{several}: {known}assign it to a name and use that"
         if name in self._found:
             inside = self._found[name][0]
             return f"assigned only in {inside.block}, {inside}: assign it at the top level"
@@ -145,6 +182,37 @@ def assignments_of(source: str, *, cell: int = 1) -> Iterator[tuple[str, Assignm
                     yield name, Assignment(cell=cell, line=inner.lineno, block=block, value=value)
 
 
+def _arguments_of(source: str, *, cell: int) -> Iterator[tuple[str, Assignment]]:
+    """The keywords of calls and the text keys of dicts that have plain values.
+
+    Each has longer forms, too, with a dot after what it belongs to: the function that is called, or
+    the variable or keyword that gets the call's result or the dict. A function's name alone is the
+    first argument of its calls.
+    """
+    code = plain_python(source)
+    lines, code_lines = _lines(source), _lines(code)
+    owners: dict[ast.AST, str] = {}
+    for node in ast.walk(parse_or_none(code) or ast.Module([], [])):  # from the outside in
+        function, named = "", list[tuple[str, ast.expr]]()
+        match node:
+            case ast.Assign(targets=[ast.Name(id=target)], value=value):
+                owners[value] = target
+            case ast.Call(func=ast.Name(id=function) | ast.Attribute(attr=function)):
+                named = [(it.arg, it.value) for it in node.keywords if it.arg]
+                owners |= {value: name for name, value in named}
+            case ast.Dict(keys=keys, values=values):
+                pairs = zip(keys, values, strict=True)
+                named = [(str(k.value), v) for k, v in pairs if isinstance(k, ast.Constant)]
+        belongs = [f"{it}." for it in (function, owners.get(node)) if it]
+        found = {f"{before}{name}": value for name, value in named for before in ("", *belongs)}
+        if isinstance(node, ast.Call) and node.args:
+            found[function] = node.args[0]
+        for name, value in found.items():
+            stands = _segment(lines, value) == _segment(code_lines, value)
+            if name and stands and _is_plain(value):
+                yield name, Assignment(cell=cell, line=value.lineno, value=value, is_plain=True)
+
+
 def plain_values(source: str) -> dict[str, tuple[Any, str]]:
     """The plain values that names have after a cell, with the comments behind them."""
     found: dict[str, tuple[Any, str]] = {}
@@ -169,21 +237,31 @@ def assigned_only(source: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def with_values(source: str, values: Mapping[str, Any], as_code: Callable[[Any], str]) -> str:
-    """Replace the plain values that a cell assigns; comments behind them say what they were.
+def with_values(
+    cells: Sequence[str], values: Mapping[str, Any], as_code: Callable[[Any], str]
+) -> list[str]:
+    """Replace the plain values that names have in cells; comments behind them say what they were.
 
     Args:
-        source: of the cell.
-        values: by name; those that the cell does not assign are left out.
+        cells: the sources of all cells.
+        values: by name; those that the cells do not have are left out.
         as_code: makes Python of a value.
     """
-    plain = [(name, a.value) for name, a in assignments_of(source) if a.is_plain]
-    found = [(name, value) for name, value in plain if name in values and value is not None]
+    assignments = Assignments(cells)
+    found: defaultdict[int, list[tuple[ast.expr, str]]] = defaultdict(list)
+    for name, new in values.items():
+        for place in assignments.places(name):
+            if place.value is not None:
+                found[place.cell].append((place.value, as_code(new)))
+    return [_replaced(source, found[number]) for number, source in enumerate(cells, start=1)]
+
+
+def _replaced(source: str, news: Sequence[tuple[ast.expr, str]]) -> str:
     lines = _lines(source)
     were: dict[int, list[str]] = {}  # by line, as it will be counted
-    for name, value in sorted(found, key=lambda it: (-it[1].lineno, -it[1].col_offset)):
+    for value, code in sorted(news, key=lambda it: (-it[0].lineno, -it[0].col_offset)):
         first, last = value.lineno - 1, (value.end_lineno or value.lineno) - 1
-        new, old = as_code(values[name]).encode(), _segment(lines, value)
+        new, old = code.encode(), _segment(lines, value)
         if new == old:
             continue
         before, after = lines[first][: value.col_offset], lines[last][value.end_col_offset :]

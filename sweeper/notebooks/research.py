@@ -130,12 +130,17 @@ class ResearchNotebook:
             why = self.why_not(name)
             if why == "not assigned":
                 known = dict.fromkeys([*injected_names(self.node), *self.assignments.replaceable()])
+                if owner := name.rpartition(".")[0]:
+                    its = (it for it in self.assignments.arguments() if it.startswith(owner))
+                    known = dict.fromkeys(its) or known
                 hint = nearest(name, known) if known else f"give it a value: `{name} = 1`"
                 remedy = self.syntax_error() or hint
                 why = f"{why} in {self.display_name}; {remedy}"
             elif why:
                 why = f"{why} ({self.display_name})"
             wrong += [f"{source}: {name!r} is {why}"] * bool(why)
+        for inner, outer in self.assignments.overlaps(sources):
+            wrong.append(f"{sources[inner]}: {inner!r} is a part of {outer!r}; keep one of them")
         if wrong:
             raise NotebookError("\n".join(wrong))
 
@@ -156,13 +161,14 @@ class ResearchNotebook:
         return [name for name in names if name in its and name not in self.injected]
 
     def takes(self, name: str) -> bool:
-        """Whether a trial's value of a name reaches the notebook's cells."""
-        return self.language == "python" and not self.why_not(name)
+        """Whether a trial's value of a name that cells assign reaches them."""
+        assigns = self.language == "python" and self.assignments.at_top(name)
+        return bool(assigns) and not self.why_not(name)
 
     def why_no_seed(self) -> str:
         """Why trials get no seed though the notebook assigns one; empty where neither holds."""
-        why = self.why_not("seed") if self.language == "python" else ""
-        return "" if why in ("", "not assigned") else f"seed is {why}"
+        why = self.why_not("seed") if self.assignments.at_top("seed") else ""
+        return why and f"seed is {why}"
 
     def why_not(self, name: str) -> str:
         """What keeps a name from getting a trial's value, as `Assignments.why_not` words it."""
@@ -202,6 +208,11 @@ def injected_names(node: NotebookNode) -> list[str]:
     return [name for cell in tagged for name in assigned_only(cell.source)]
 
 
+def was_replaced(cell: NotebookNode) -> bool:
+    """Whether a cell of an executed notebook has a trial's values in place of the notebook's."""
+    return _RESEARCH_SOURCE in cell.metadata
+
+
 def replace_values(
     node: NotebookNode, values: Mapping[str, Any], as_code: Callable[[Any], str]
 ) -> None:
@@ -210,9 +221,14 @@ def replace_values(
     Args:
         as_code: makes Python of a value.
     """
-    for cell in code_cells(node):
+    cells = code_cells(node)
+    words = [name.rpartition(".")[2] for name in values]
+    sources = []
+    for cell in cells:
         code = unicodedata.normalize("NFKC", cell.source)  # as Python reads names
-        if any(name in code for name in values):
-            source = with_values(cell.source, values, as_code)
-            if source != cell.source:
-                cell.metadata[_RESEARCH_SOURCE], cell.source = cell.source, source
+        sources.append(cell.source if any(word in code for word in words) else "")
+    for cell, before, after in zip(
+        cells, sources, with_values(sources, values, as_code), strict=True
+    ):
+        if after != before:
+            cell.metadata[_RESEARCH_SOURCE], cell.source = before, after

@@ -11,7 +11,13 @@ from nbformat import NotebookNode
 from ..errors import NotebookError
 from .cell_code import plain_python
 from .reading import cell_tags, code_cells
-from .research import INJECTED_TAG, PARAMETERS_TAG, ResearchNotebook, injected_names
+from .research import (
+    INJECTED_TAG,
+    PARAMETERS_TAG,
+    ResearchNotebook,
+    injected_names,
+    was_replaced,
+)
 
 SHARED_TAG = "shared"
 #: What `sweeper.trial()` returns is of one trial, so shared cells may not ask for it.
@@ -44,7 +50,7 @@ def check_shared_cells(notebook: ResearchNotebook, own_names: Set[str]) -> None:
                 f"shared cells come first: tag code cell {first_untagged} as well, or take the tag "
                 f"off code cell {number}"
             )
-        elif own := _own_in(cell.source, own_names):
+        elif own := _own_in(cell.source, own_names) or _own_argument(notebook, number, own_names):
             raise NotebookError(
                 f"{where} is tagged 'shared', so it runs once for all trials, and uses {own}, "
                 "which is another in each of them; take the tag off, or move what uses "
@@ -68,7 +74,7 @@ def sharing_advice(node: NotebookNode, own_names: Set[str]) -> str:
         total_s += took_s
         is_tagged = PARAMETERS_TAG in cell_tags(cell)
         own = own_names - {*injected_names(node)} if is_tagged else own_names
-        is_leading = is_leading and not _own_in(cell.source, own)
+        is_leading = is_leading and not _own_in(cell.source, own) and not was_replaced(cell)
         if is_leading and not is_tagged:
             leading_s += took_s
             numbers.append(number)
@@ -88,6 +94,12 @@ def _own_in(source: str, own_names: Set[str]) -> str:
     if _OWN_CALL.search(source):
         return "sweeper.trial()"
     return min(_global_names(source).intersection(own_names), default="")
+
+
+def _own_argument(notebook: ResearchNotebook, number: int, own_names: Set[str]) -> str:
+    """The first keyword of one trial only that a cell has; empty if none."""
+    places = ((name, it) for name in sorted(own_names) for it in notebook.assignments.places(name))
+    return next((name for name, it in places if it.cell == number), "")
 
 
 def _global_names(source: str) -> set[str]:

@@ -73,6 +73,18 @@ def check_name(name: str, *, where: str = "") -> None:
         )
 
 
+def check_param_name(name: str, *, where: str = "") -> None:
+    """Refuse what names no value of a notebook: neither `lr` nor, by its function, `Adam.lr`.
+
+    Args:
+        where: the keys before the name, for the message.
+    """
+    owner, dot, own = name.rpartition(".")
+    if owner:
+        check_name(owner, where=where)
+    check_name(own, where=f"{where}{owner}{dot}")
+
+
 def read_plain(value: Any, depth: int = 0) -> Any:
     """Refuse a value that a notebook's JSON would change; return it with tuples as lists.
 

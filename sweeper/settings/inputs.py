@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator
 
 from ..trials import run_id_of
-from .base import SettingsModel, check_name, expected
+from .base import SettingsModel, check_param_name, expected
 from .messages import problem
 
 
@@ -54,7 +54,7 @@ def check_inputs(inputs: Mapping[str, InputSource], others: Mapping[str, Collect
         others: the names in each other section.
     """
     for name in inputs:
-        check_name(name, where="inputs.")
+        check_param_name(name, where="inputs.")
         for section, names in others.items():
             if name in names:
                 raise problem(f"{name!r} stands in both inputs and {section}; keep one of them")

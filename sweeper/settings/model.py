@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from ..errors import SettingsError
 from ..trials import Params
-from .base import ChoiceValue, PlainValue, SettingsModel, check_name, read_plain
+from .base import ChoiceValue, PlainValue, SettingsModel, check_param_name, read_plain
 from .inputs import InputSource, check_inputs
 from .machines import Cluster, Resources
 from .messages import as_yaml, nearest, problem, validation_message
@@ -149,7 +149,7 @@ class Settings(SettingsModel):
     def _consistent(self) -> Self:
         for key, names in (("space", self.space), ("fixed", self.fixed), ("smoke", self.smoke)):
             for name, value in names.items():
-                check_name(name, where=f"{key}.")
+                check_param_name(name, where=f"{key}.")
                 if key != "space":
                     refuse_secret(value, name, where=f"{key}.")
         taken = {"space": self.space, "fixed": self.fixed, "smoke": self.smoke}
@@ -383,7 +383,7 @@ class Settings(SettingsModel):
             flag = _set_flag(name, value)
             try:
                 read_plain(value)
-                check_name(name)
+                check_param_name(name)
                 refuse_secret(value, name)
             except PydanticCustomError as error:
                 hint = "" if name.isidentifier() else f"; {nearest(name, self._names)}"

@@ -8,9 +8,11 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-#: The keys are names of parameters: Python identifiers. All characters beyond ASCII are allowed,
-#: because the patterns of editors differ in which of them are letters.
-IDENTIFIERS = {"propertyNames": {"pattern": r"^(?![0-9])([A-Za-z0-9_]|[^\x00-\x7f])+$"}}
+#: The keys are names of parameters: one or two Python identifiers. All characters beyond ASCII are
+#: allowed, because the patterns of editors differ in which of them are letters.
+IDENTIFIERS = {
+    "propertyNames": {"pattern": r"^((?![0-9])([A-Za-z0-9_]|[^\x00-\x7f])+(\.(?=.)|$)){1,2}$"}
+}
 
 
 class AsWritten(GenerateJsonSchema):

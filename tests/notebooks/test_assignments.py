@@ -45,12 +45,51 @@ VALUES = {"lr": 0.5, "sizes": [1, 2], "name": "b", "n": 7}
     ],
 )
 def test_a_plain_value_is_replaced_where_it_stands(source: str, expected: str | None) -> None:
-    assert with_values(source, VALUES, repr) == (expected or source)
+    assert with_values([source], VALUES, repr) == [expected or source]
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "expected"),
+    [
+        ("lr", "def f():\n  return Adam(p, lr=0.1)", "def f():\n  return Adam(p, lr=9)  # was 0.1"),
+        ("lr", "f(lr=0.1); g(lr=.1, m=f(lr=x))", "f(lr=9); g(lr=9, m=f(lr=x))  # was 0.1, .1"),
+        (
+            "Adam.lr",
+            "t.Adam(\n p,\n lr=0.1,\n)\nSGD(lr=1)",
+            "t.Adam(\n p,\n lr=9,  # was 0.1\n)\nSGD(lr=1)",
+        ),
+        (
+            "b.n",
+            "a = RF(n=1)\nb = RF(n=2).fit(x, n=1)",
+            "a = RF(n=1)\nb = RF(n=2).fit(x, n=9)  # was 1",
+        ),
+        ("c.lr", "c = {'lr': 1, 'm': 2}\nlr = 3", "c = {'lr': 9, 'm': 2}  # was 1\nlr = 3"),
+        ("kw.lr", "train(kw={'lr': 1})", "train(kw={'lr': 9})  # was 1"),
+        ("Dropout", "%time f(nn.Dropout(0.5), Dropout(.5))", None),
+        (
+            "Dropout",
+            "f(nn.Dropout(0.5),\n  Dropout(.5))",
+            "f(nn.Dropout(9),  # was 0.5\n  Dropout(9))  # was .5",
+        ),
+        ("lr", "lr = 0.1\nAdam(lr=0.2)", "lr = 9  # was 0.1\nAdam(lr=0.2)"),
+        ("lr", "lr = f()\nAdam(lr=0.2)", None),
+    ],
+)
+def test_a_name_that_is_not_assigned_is_a_keyword_or_by_its_function_a_first_argument(
+    name: str, source: str, expected: str | None
+) -> None:
+    assert with_values([source], {name: 9}, repr) == [expected or source]
 
 
 @pytest.mark.parametrize(
     ("cells", "why"),
     [
+        (["Adam(lr=0.1)", "if x:\n  lr = 3"], ""),
+        (
+            ["Adam(lr=0.1)", "x\nSGD(lr=0.2)"],
+            "0.1 in code cell 1, line 1, and 0.2 in code cell 2, line 2: write 'Adam.lr', or "
+            "assign it to a name and use that",
+        ),
         (["lr = 0.1", "lr = lr / 2\nif x:\n  lr = 1"], ""),
         (["lr = f()", "lr = 0.1"], ""),
         (["k = 1"], "not assigned"),

@@ -30,6 +30,19 @@ def test_a_name_is_replaced_however_its_letters_are_written(tmp_path: Path) -> N
     assert node.cells[0].source == "ϵ = 2  # was 1"
 
 
+def test_a_seed_in_a_call_is_left_alone_and_values_in_one_another_are_refused(
+    tmp_path: Path,
+) -> None:
+    cells = ["f(seed=3, c={'lr': 1})", "Adam(lr=1)"]
+    research = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters=""))
+    assert not research.takes("seed")
+    research.check_names(dict.fromkeys(["lr"], "p.yml: space"))
+    with pytest.raises(NotebookError, match=r"p.yml: space: 'lr' is a part of 'c'; keep one of"):
+        research.check_names(dict.fromkeys(["c", "lr"], "p.yml: space"))
+    with pytest.raises(NotebookError, match=r"'Adam.lrr' is not assigned in .*mean 'Adam.lr'"):
+        research.check_names({"Adam.lrr": "p.yml: space"})
+
+
 def test_two_parameters_cells_are_refused(tmp_path: Path) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "y = 2")
     content = json.loads(path.read_text())

@@ -12,7 +12,7 @@ from sweeper.notebooks.research import ResearchNotebook
 from sweeper.notebooks.shared_cells import check_shared_cells, sharing_advice
 from sweeper.testing import write_notebook
 
-OWN = {"lr", "seed"}
+OWN = {"lr", "seed", "decay"}
 
 
 def check(folder: Path, *cells: str, shared: int) -> None:
@@ -46,6 +46,7 @@ def test_a_cell_may_be_shared_that_uses_no_name_of_one_trial(cell: str, tmp_path
         ("%%time\nprint(f'{lr}')", "lr"),
         ("import sweeper\nt = sweeper.trial()", "sweeper.trial()"),
         ("from sweeper import report, trial", "sweeper.trial()"),
+        ("Adam(decay=3)", "decay"),
     ],
 )
 def test_a_shared_cell_that_uses_a_name_of_one_trial_is_refused(
