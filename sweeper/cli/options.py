@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..trials import run_id_of
-from . import checks, data, init, run, studies
+from . import agents, checks, data, init, run, studies
 
 #: The names of an argument, and what argparse is to know of it.
 Argument: TypeAlias = tuple[tuple[str, ...], dict[str, Any]]
@@ -312,6 +312,20 @@ COMMANDS = {
         ),
         _STORAGE,
         *_OUTPUT,
+    ),
+    "mcp": _command(
+        "serve sweeps to a coding agent: Model Context Protocol on standard input and output",
+        agents.mcp,
+        "mcp -p my.yml --budget 60 -j 4",
+        _PARAMETERS,
+        _argument(
+            "--budget",
+            "N",
+            "trials that all studies in out/agent beside the parameters file may have together, "
+            "runs that confirm included",
+            required=True,
+        ),
+        _jobs("trials at once", default="1"),
     ),
     "data": _command(
         "push the data of trials to where other machines fetch it",

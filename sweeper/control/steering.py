@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SettingsError, StudyError
@@ -23,6 +24,8 @@ _PATIENCE_S = 60.0
 def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: bool) -> None:
     """Ask the sweep of a study to stop trials or to end, and wait until it has done so.
 
+    A sweep that runs the study's best trials again is still the study's, and ends, too.
+
     Args:
         run_ids: trials to stop for good; none stops the whole sweep, and the next sweep runs its
             interrupted trials again.
@@ -33,6 +36,10 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
             left, or the sweep has not stopped within a minute.
     """
     process = existing.swept_by()
+    if process is None:  # the sweep may be running the best trials again
+        after = replace(existing, paths=existing.paths.following("confirm"))
+        process = after.swept_by()
+        existing = existing if process is None else after
     if process is None:
         raise StudyError(
             f"the study {existing.study.name!r} in {display_path(existing.paths.folder)} is not "

@@ -118,7 +118,7 @@ class TrialQueue:
 
     def _is_complete(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
         trials = storage.get_all_trials(storage.study_id, deepcopy=False)
-        return sum(map(_is_planned, trials)) >= samplers.most_trials
+        return sum(map(is_planned, trials)) >= samplers.most_trials
 
     def _queued(self, storage: MirroredStorage, samplers: SamplerFactory) -> list[FrozenTrial]:
         """The queued trials, the next one first.
@@ -234,6 +234,6 @@ def _running(storage: MirroredStorage) -> list[FrozenTrial]:
     return [trial for trial in running if RECORD in trial.user_attrs]
 
 
-def _is_planned(trial: FrozenTrial) -> bool:
+def is_planned(trial: FrozenTrial) -> bool:
     """Whether a trial has begun and counts towards `study.trials`."""
     return has_begun(trial) and not _is_by_hand(trial)

@@ -31,7 +31,7 @@ from ..trials import Confirmation, Importance, Params, TrialOutcome, TrialRecord
 from .access import log_ahead, open_storage, place_of, refuse_another_file
 from .endings import interrupted, left_open, name_objectives, tell_optuna
 from .insights import figure_of, param_importances
-from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, begun
+from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, begun, is_planned
 from .pruners import Curves, curves_of, why_pruned
 from .samplers import SamplerFactory, as_queued, check_fits
 from .session_lock import locked_storage
@@ -280,6 +280,11 @@ class Study:
         for params, seed in missing:
             self._study.enqueue_trial(params, user_attrs={SEED: seed})
         return len(own) + len(missing)
+
+    def claimed(self) -> tuple[int, int]:
+        """How many planned trials have begun, and how many were queued by hand, begun or not."""
+        trials = self._trials()
+        return sum(map(is_planned, trials)), sum(BY_HAND in it.user_attrs for it in trials)
 
     def tried_again(self) -> set[int]:
         """The numbers of trials with a retry that is queued, runs, or has not failed."""

@@ -188,6 +188,25 @@ class Confirmation:
             found[change] = interval_of(gains)
         return dict(sorted(found.items(), key=lambda it: -sum(it[1])))
 
+    def gain_over(self, other: Confirmation) -> tuple[float, float] | None:
+        """The 95 % interval of the winner's mean gain over that of another study on the seeds that
+        both have, positive where this one is better.
+
+        None without two winners by one objective and two such seeds, and where no seed changes a
+        score: the noise is unknown.
+        """
+        one, two = self.winner, other.winner
+        if (
+            one is None
+            or two is None
+            or (self.objective, self.sign) != (other.objective, other.sign)
+        ):
+            return None
+        both = one.scores.keys() & two.scores.keys()
+        if len(both) < 2 or not (one.std or two.std):
+            return None
+        return interval_of([self.sign * (one.scores[seed] - two.scores[seed]) for seed in both])
+
     @property
     def has_no_effect(self) -> bool:
         """Whether every trial with a spread has the same score on all seeds."""

@@ -90,16 +90,16 @@ def test_a_request_that_cannot_be_left_says_what_else_stops_the_sweep(sweep: Swe
         steering.stop(sweep.existing(), [], running_finish=False)
 
 
+@pytest.mark.parametrize("runs_best_again", [False, True])
 def test_a_sweep_that_does_not_stop_in_time_is_reported(
-    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch, runs_best_again: bool
 ) -> None:
     monkeypatch.setattr(steering, "_PATIENCE_S", 0.3)
-    with (
-        held_folder(sweep.paths),
-        pytest.raises(StudyError, match=r"process \d+ on .* was asked to stop, and has not within"),
-    ):
-        steering.stop(sweep.existing(), [], running_finish=False)
-    assert [file.name for file in sweep.paths.requests.iterdir()] == [ALL]
+    paths = sweep.paths.following("confirm") if runs_best_again else sweep.paths
+    with held_folder(paths):
+        with pytest.raises(StudyError, match=r"process \d+ on .* was asked to stop, and has not"):
+            steering.stop(sweep.existing(), [], running_finish=False)
+        assert [file.name for file in paths.requests.iterdir()] == [ALL]
 
 
 def test_a_queued_trial_has_the_params_that_are_stated_and_those_of_another_trial(
