@@ -157,7 +157,8 @@ SEEN = small_settings("seen")
 def paths(tmp_path: Path) -> StudyPaths:
     """A study with a completed and a running trial; the running one has no notebook yet."""
     paths = StudyPaths.parse(str(tmp_path / "out" / "{run_id}.ipynb"), study="seen")
-    study = opened_in(paths, SEEN, tracking_uri="sqlite:///mlflow.db", trials=5)
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    study = opened_in(paths, SEEN, tracking_uri=uri, trials=5)
     for _ in range(2):
         asked(study, SEEN, paths)
     study.tell(0, TrialOutcome(state=TrialState.COMPLETED, scores={"val": 0.5}))
@@ -177,7 +178,7 @@ def test_a_study_has_its_counts_best_trial_and_running_trials(paths: StudyPaths)
     }  # fmt: skip
     assert [record.run_id for record in result.best] == ["0000"]
     assert (snapshot.trials, snapshot.counts) == (5, result.counts)
-    assert result.to_json()["tracking_uri"] == "sqlite:///mlflow.db"
+    assert result.to_json()["tracking_uri"] == f"sqlite:///{paths.root.parent}/mlflow.db"
 
 
 def test_status_has_what_a_study_has_cost(
