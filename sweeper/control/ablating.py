@@ -16,7 +16,7 @@ from ..sweep import Sweep
 from ..sweep.confirming import following_plan, fresh_seeds
 from ..sweep.inputs.data import with_data
 from ..sweep.inputs.resolving import with_inputs
-from ..trials import Params, plan_of, value_text
+from ..trials import FOLD, Params, plan_of, value_text
 from .lookup import ExistingStudy
 from .status import look
 
@@ -35,10 +35,13 @@ def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: An
         SweepError: the study cannot be ablated or swept; nothing was started.
     """
     settings, facts, found = existing.settings, existing.study.facts, look(existing)[0]
-    if existing.study.confirmation is not None:
+    confirmation = existing.study.confirmation
+    if confirmation is not None and confirmation.repeats is None:
         raise StudyError(f"ablate: {found.study!r} has runs of another study's trials; give that")
     if why := settings.why_not_confirmed(settings.fixed):
         raise SettingsError(f"ablate: {why}")
+    if FOLD in settings.search_space and settings.repeat is not None:
+        raise SettingsError("ablate: compares on seeds, and this study repeats by fold")
     if not found.best:
         raise StudyError(f"ablate: no trial of the study {found.study!r} has completed")
     sweep = Sweep.from_settings(

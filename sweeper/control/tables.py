@@ -57,7 +57,8 @@ def paper_table(existing: ExistingStudy, *, by: Sequence[str], kind: str) -> str
     records, over, is_each = existing.study.records(), "completed trials", not by
     if confirmation is not None and confirmation.winner is not None:
         records = [run for one in confirmation.ranking for run in one.runs.values()]
-        over, is_each = f"runs on {len(confirmation.seeds)} fresh seeds", False
+        on = "fresh seeds" if confirmation.repeats is None else confirmation.repeats
+        over, is_each = f"runs on {len(confirmation.seeds)} {on}", False
     records = [it for it in records if all(has_score(it, name) for name in goals)]
     if not records:
         raise StudyError(f"--table: no trial of the study {existing.study.name!r} has completed")

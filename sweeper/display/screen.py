@@ -105,6 +105,8 @@ def won_by(confirmation: Confirmation | None) -> str:
     if confirmation is None:
         return ""
     winner = confirmation.winner
+    if winner is not None and confirmation.repeats is not None:
+        return f"  by the mean of its {len(winner.scores)} runs, {winner.mean:.6g}"
     if winner is None:
         return "  by its score in the search, which luck may have made"
     return f"  by its mean over {len(winner.scores)} fresh seeds, {winner.mean:.6g}"
@@ -116,6 +118,8 @@ def confirmation_lines(confirmation: Confirmation | None) -> list[str]:
         return []
     if confirmation.ablated is not None:
         return _ablation_lines(confirmation)
+    if confirmation.repeats is not None:
+        return _repeats_lines(confirmation)
     first = (
         f"run again on {len(confirmation.seeds)} fresh seeds ({confirmation.study}): mean of "
         f"{confirmation.objective}, with its 95 % interval"
@@ -125,6 +129,15 @@ def confirmation_lines(confirmation: Confirmation | None) -> list[str]:
         for rank, one in enumerate(confirmation.ranking, 1)
     ]
     return [first, *lines, *_doubts(confirmation)]
+
+
+def _repeats_lines(repeats: Confirmation) -> list[str]:
+    """The best means of the proposals that have all their runs, and what is like the best one."""
+    complete = len(repeats.ranking)
+    lines = [f"mean of {repeats.objective} over {len(repeats.seeds)} runs, with its 95 % interval"]
+    lines += [f"  {it}. {_line(one, repeats)}" for it, one in enumerate(repeats.ranking[:5], 1)]
+    lines += [f"  … and {complete - 5} more"] if complete > 5 else []
+    return [*lines, *_doubts(repeats)] if complete else []
 
 
 def _ablation_lines(ablation: Confirmation) -> list[str]:
@@ -151,7 +164,9 @@ def _line(one: ConfirmedTrial, confirmation: Confirmation) -> str:
     else:
         low, high = one.interval
         mean = f"{one.mean:.6g}, {low:.6g} to {high:.6g} (std {one.std:.2g})"
-    line = f"{one.run_id}  {mean}; {one.search_score:.6g} in the search"
+    line = f"{one.run_id}  {mean}"
+    if one.search_score is not None:
+        line += f"; {one.search_score:.6g} in the search"
     if one.is_complete:
         return line
     return f"{line}; it has {len(one.scores)} of {len(confirmation.seeds)} scores and cannot win"
@@ -171,7 +186,7 @@ def _doubts(confirmation: Confirmation) -> list[str]:
         names = some_of([one.run_id for one in alike])
         lines.append(
             f"  {winner.run_id} cannot be told apart from {names}: 0 is in the 95 % interval of "
-            "their differences; more --seeds may"
+            f"their differences; more {'runs' if confirmation.repeats else '--seeds'} may"
         )
     if confirmation.n_missing:
         lines.append(

@@ -61,6 +61,7 @@ def fingerprint_of(
             for path in sorted(code)
         },
         "study.seed": settings.study.seed,
+        "repeat": data["repeat"],
         "resources.cpus_per_trial": settings.resources.threads,
         "kernel": kernel_name,
         **{f"{key}.{name}": part for key in _SECTIONS for name, part in data[key].items()},

@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ..errors import SettingsError
-from ..trials import Params
+from ..trials import FOLD, Params
 from .base import ChoiceValue, PlainValue, SettingsModel, check_param_name, read_plain
 from .inputs import InputSource, check_inputs
 from .machines import Cluster, Resources
@@ -37,12 +37,20 @@ from .sections import (
     Limits,
     Notify,
     Objective,
+    Repeat,
     ScoreSource,
     StudySettings,
     Sync,
     check_study_name,
 )
-from .space import DimensionEntry, RangeDimension, SearchSpace, check_branches
+from .space import (
+    AnyDimension,
+    ChoiceDimension,
+    DimensionEntry,
+    RangeDimension,
+    SearchSpace,
+    check_branches,
+)
 from .yaml_reader import BadYaml, read_yaml, write_yaml
 
 
@@ -108,6 +116,9 @@ class Settings(SettingsModel):
     confirm: Confirm | None = None
     """Runs the best trials again on fresh seeds after the search, in addition to `study.trials`:
     {best: 3, seeds: 5}. Mean and spread over these seeds decide which trial is the best."""
+    repeat: Repeat | None = None
+    """Runs each proposal of the search several times, on the same seeds as the others or once per
+    fold, as long as it may still be the best: {seeds: 3} or {fold: 5}. Means decide."""
     checkpoints: CheckpointPolicy = CheckpointPolicy()
     """Which checkpoints of ended trials are kept."""
     limits: Limits = Limits()
@@ -164,6 +175,8 @@ class Settings(SettingsModel):
             raise problem("learn_from needs a single objective")
         if self.confirm is not None and (why := self.why_not_confirmed(self.fixed)):
             raise problem(f"confirm: {why}")
+        if self.repeat is not None and (why := self._why_not_repeated(self.repeat)):
+            raise problem(f"repeat: {why}")
         for index, params in enumerate(self.start):
             try:
                 SearchSpace(self.space).check_params(params)
@@ -210,14 +223,22 @@ class Settings(SettingsModel):
         sources = dict.fromkeys(self.smoke, f"{file}: smoke")
         sources |= dict.fromkeys(self.space, f"{file}: space")
         sources |= dict.fromkeys(self.inputs, f"{file}: inputs")
+        if self.repeat is not None and self.repeat.by_fold:
+            sources[FOLD] = f"{file}: repeat"
         for name, value in self.fixed.items():
             sources[name] = _set_flag(name, value) if name in self._set else f"{file}: fixed"
         return sources
 
     @property
     def search_space(self) -> SearchSpace:
-        """The space that is swept, without the fixed names and the branches that they close."""
-        return SearchSpace(self.space).without(self.fixed)
+        """The space that is swept, without the fixed names and the branches that they close.
+
+        With `repeat: {fold: 5}` it has the fold, which no sampler chooses.
+        """
+        dimensions: dict[str, AnyDimension] = {**self.space}
+        if self.repeat is not None and self.repeat.by_fold:
+            dimensions[FOLD] = ChoiceDimension(choices=tuple(range(self.repeat.runs)))
+        return SearchSpace(dimensions).without(self.fixed)
 
     def check_params(self, params: Params) -> None:
         """Refuse params that no trial of this study can have; some may be missing.
@@ -356,6 +377,19 @@ class Settings(SettingsModel):
                     f"it out of {key}, as each trial has a seed of its own, or leave confirm out"
                 )
         return None
+
+    def _why_not_repeated(self, repeat: Repeat) -> str | None:
+        if len(self.objective) > 1:
+            return f"needs a single objective, and there are {len(self.objective)}"
+        if self.confirm is not None:
+            return "means decide already, so confirm has nothing to add; keep one of them"
+        if self.study.order == "fixed":
+            return "which runs follow depends on what has ended, so study.order is to be free"
+        if self.study.trials < repeat.runs:
+            return f"study.trials counts runs, and {self.study.trials} are fewer than {repeat.runs}"
+        name = FOLD if repeat.by_fold else "seed"
+        names = {**self.space, **self.fixed, **self.inputs, **self.smoke}
+        return f"sets {name!r}, so no other section can have it" if name in names else None
 
     def _confirm_with(self, best: int | None, seeds: int | None) -> dict[str, int]:
         if best is None and self.confirm is None:

@@ -199,6 +199,31 @@ class Confirm(SettingsModel):
     """On how many fresh seeds each; an interval needs two."""
 
 
+class Repeat(SettingsModel):
+    """Each proposal runs several times, each run a trial; the mean of their scores counts."""
+
+    seeds: Annotated[int, Field(ge=2)] | None = None
+    """On so many seeds, which are the same for all proposals."""
+    fold: Annotated[int, Field(ge=2)] | None = None
+    """Once for each of so many folds: the notebook assigns `fold`, which gets 0, 1 and so on."""
+
+    @model_validator(mode="after")
+    def _is_one_of_them(self) -> Self:
+        if (self.seeds is None) == (self.fold is None):
+            raise problem("repeat has one key of seeds and fold, as in {seeds: 3} or {fold: 5}")
+        return self
+
+    @property
+    def by_fold(self) -> bool:
+        """Whether the runs of a proposal differ in their fold."""
+        return self.fold is not None
+
+    @property
+    def runs(self) -> int:
+        """How many runs a proposal has at most."""
+        return self.seeds or self.fold or 0
+
+
 class Cost(SettingsModel):
     """The price of the machine, in any currency; with a budget, the study ends when it is spent."""
 

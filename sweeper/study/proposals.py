@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from optuna.trial import TrialState as OptunaState
 from ..settings import Settings
 from ..settings.messages import as_yaml
 from ..settings.space import SearchSpace, from_scalar
-from ..trials import TrialRecord, TrialState, run_id_of
-from .samplers import InOrder, SamplerFactory, derived_seed, suggest
+from ..trials import FOLD, TrialRecord, TrialState, run_id_of
+from .repeats import REPEAT, Repeat, RepeatedTrials, plan_of_repeats, seeds_of
+from .samplers import InOrder, SamplerFactory, as_queued, suggest
+from .seeds import derived_seed
 from .storage import MirroredStorage
 from .stored import FACTS, LEARNED
 from .trial_codec import RECORD, has_begun
@@ -74,6 +77,8 @@ class TrialQueue:
 
     def is_too_early(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
         """Whether the next trial has to wait for the end of one that runs."""
+        if self.lag is None and samplers.settings.repeat is not None:
+            return self._waits_for_repeats(storage, samplers)
         if self.lag is None or self._is_over(storage, samplers):
             return False
         if self._unfinished:
@@ -118,7 +123,21 @@ class TrialQueue:
 
     def _is_complete(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
         trials = storage.get_all_trials(storage.study_id, deepcopy=False)
-        return sum(map(is_planned, trials)) >= samplers.most_trials
+        n_planned = sum(map(is_planned, trials))
+        if (repeat := samplers.settings.repeat) is None or n_planned >= samplers.most_trials:
+            return n_planned >= samplers.most_trials
+        repeated = _repeated(samplers, trials)
+        is_last = repeated.n_proposals >= (samplers.most_proposals or samplers.most_trials)
+        has_room = n_planned + repeated.n_owed + repeat.runs <= samplers.most_trials
+        return repeated.due is None and (is_last or not has_room)
+
+    def _waits_for_repeats(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
+        """Whether nothing is to be run until a running trial has ended, which may be repeated."""
+        if self._prepared is not None or not self._is_over(storage, samplers):
+            return False
+        trials = storage.get_all_trials(storage.study_id, deepcopy=False)
+        is_full = sum(map(is_planned, trials)) >= samplers.most_trials
+        return not is_full and _repeated(samplers, trials).is_running
 
     def _queued(self, storage: MirroredStorage, samplers: SamplerFactory) -> list[FrozenTrial]:
         """The queued trials, the next one first.
@@ -145,8 +164,13 @@ class TrialQueue:
             again: the number of a trial that was killed before it had params, and is to get them
                 now; None for a new trial.
         """
-        space = samplers.settings.search_space
+        settings = samplers.settings
+        space = settings.search_space
         queued = [] if again is not None else self._queued(storage, samplers)
+        due: Repeat | None = None
+        if settings.repeat is not None and again is None and not any(map(_is_by_hand, queued)):
+            due = _repeated(samplers, storage.get_all_trials(storage.study_id)).due
+        queued = [] if due is not None else queued
         # Optuna numbers a trial when the trial is queued.
         number = queued[0].number if queued else storage.get_n_trials(storage.study_id)
         number = number if again is None else again
@@ -159,16 +183,46 @@ class TrialQueue:
             storage=samplers.seen(seen, facts.get(LEARNED, ())),
             sampler=samplers.make(number),
         )
-        if again is not None:
+        if due is not None:
+            trial = optuna.Trial(study, _create_run(storage, due))
+        elif again is not None:
             trial_id = storage.get_trial_id_from_study_id_trial_number(storage.study_id, again)
             trial = optuna.Trial(study, trial_id)
         elif queued:
             _drop_lost_values(storage, queued[0], space)
+            _fix_fold(storage, queued[0]._trial_id, settings)
             storage.set_trial_state_values(queued[0]._trial_id, OptunaState.RUNNING)
             trial = optuna.Trial(study, queued[0]._trial_id)
         else:
-            trial = study.ask()
+            trial_id = storage.create_new_trial(storage.study_id)
+            _fix_fold(storage, trial_id, settings)
+            trial = optuna.Trial(study, trial_id)
         return Proposal(number=trial.number, params=suggest(trial, space))
+
+
+def _repeated(samplers: SamplerFactory, trials: Sequence[FrozenTrial]) -> RepeatedTrials:
+    plan = plan_of_repeats(samplers.settings)
+    assert plan is not None
+    return RepeatedTrials(plan, trials)
+
+
+def _create_run(storage: MirroredStorage, due: Repeat) -> int:
+    """Create a further run of a proposal, in memory until it begins; its id."""
+    trial_id = storage.create_new_trial(storage.study_id)
+    storage.set_trial_system_attr(trial_id, QUEUED, as_queued(due.params))
+    attrs: dict[str, Any] = {REPEAT: due.first.number, BY_HAND: _is_by_hand(due.first)}
+    if due.seed is not None:
+        attrs[SEED] = due.seed
+    for name, value in attrs.items():
+        storage.set_trial_user_attr(trial_id, name, value)
+    return trial_id
+
+
+def _fix_fold(storage: MirroredStorage, trial_id: int, settings: Settings) -> None:
+    """Have a proposal begin with fold 0, where it has folds and states none."""
+    queued = storage.get_trial(trial_id).system_attrs.get(QUEUED, {})
+    if settings.repeat is not None and settings.repeat.by_fold and FOLD not in queued:
+        storage.set_trial_system_attr(trial_id, QUEUED, {FOLD: 0, **queued})
 
 
 def _drop_lost_values(storage: MirroredStorage, trial: FrozenTrial, space: SearchSpace) -> None:
@@ -200,12 +254,15 @@ def begun(
     # A parameter named `seed` is the trial's seed in every respect.
     stated = {**settings.fixed, **proposal.params}.get("seed", trial.user_attrs.get(SEED))
     derived = derived_seed(settings.study.seed, "trial", trial.number)
+    if settings.repeat is not None:  # the same for the first runs of all proposals
+        derived = seeds_of(settings)[proposal.params[FOLD] if settings.repeat.by_fold else 0]
     return TrialRecord(
         number=trial.number,
         state=TrialState.RUNNING,
         params=proposal.params,
         seed=stated if isinstance(stated, int) else derived,
         retry_of=trial.user_attrs.get(RETRY),
+        repeat_of=trial.user_attrs.get(REPEAT),
         attempt=1 if earlier is None else earlier.attempt + 1,
         notebook=notebook,
         started_at_s=time.time(),

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from ..errors import StorageAwayError
-from ..trials import Confirmation, TrialRecord, TrialState, display_path
+from ..trials import Confirmation, Repeats, TrialRecord, TrialState, display_path
 from .trial_codec import RECORD, decode, is_own
 
 #: The attribute of a study with its facts.
@@ -24,6 +24,8 @@ FACTS = "sweeper"
 CONFIRMS = "confirms"
 #: The fact of a study that learns from others: of each, params and scores of its trials.
 LEARNED = "learned"
+#: The fact of a study that repeats its proposals: how, as `repeats.plan_of_repeats` makes it.
+REPEATS = "repeats"
 #: How long to wait for another process's lock on the file.
 _BUSY_TIMEOUT_S = 30
 _NAMES = """
@@ -58,6 +60,15 @@ def is_current(file: Path) -> bool:
     except sqlite3.Error:
         return False
     return made_by == [(version("optuna"),)] and len(revision) == 1
+
+
+def confirmation_in(
+    name: str, facts: Mapping[str, Any], records: Callable[[], list[TrialRecord]]
+) -> Confirmation | None:
+    """What the runs of a study say that confirms others, or repeats its own; None for any other."""
+    if CONFIRMS in facts:
+        return Confirmation.of(name, facts[CONFIRMS], records())
+    return Repeats(facts[REPEATS], records()).confirmation(name) if REPEATS in facts else None
 
 
 class StoredStudy:
@@ -96,14 +107,13 @@ class StoredStudy:
 
     @property
     def confirmation(self) -> Confirmation | None:
-        """What the runs of a study that confirms others have come to; None for any other study."""
-        plan = self.facts.get(CONFIRMS)
-        return None if plan is None else Confirmation.of(self.name, plan, self.records())
+        """As `confirmation_in` has it."""
+        return confirmation_in(self.name, self.facts, self.records)
 
     def best(self) -> list[TrialRecord]:
         """The best trials, as `Study.best` has them."""
-        if self.confirmation is not None:
-            return self.confirmation.own_best
+        if (confirmation := self.confirmation) is not None and confirmation.decides:
+            return confirmation.own_best
         (name,) = self.facts["objectives"]
         is_maximized = self._read(_DIRECTION) == [("MAXIMIZE",)]
         # A killed sweep may have written a record without Optuna's state.

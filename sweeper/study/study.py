@@ -33,10 +33,11 @@ from .endings import interrupted, left_open, name_objectives, tell_optuna
 from .insights import figure_of, param_importances
 from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, begun, is_planned
 from .pruners import Curves, curves_of, why_pruned
+from .repeats import REPEAT, plan_of_repeats
 from .samplers import SamplerFactory, as_queued, check_fits
 from .session_lock import locked_storage
 from .storage import MirroredStorage
-from .stored import CONFIRMS, FACTS, LEARNED
+from .stored import CONFIRMS, FACTS, LEARNED, REPEATS, confirmation_in
 from .trial_codec import RECORD, encode, record_of
 
 
@@ -134,7 +135,9 @@ class Study:
             for params in settings.start_params[len(opened._trials()) :]:
                 opened._study.enqueue_trial(as_queued(params))
             name_objectives(opened._study, names)
-            opened.note_facts(id=uuid.uuid4().hex, objectives=names)
+            plan = plan_of_repeats(settings)
+            repeats = {} if plan is None else {REPEATS: plan}
+            opened.note_facts(id=uuid.uuid4().hex, objectives=names, **repeats)
         opened._requeue()
         return opened
 
@@ -237,6 +240,8 @@ class Study:
         attrs: dict[str, Any] = {BY_HAND: True}
         if again is not None:
             attrs |= {RETRY: again.first_number, SEED: again.seed}
+            if again.repeat_of is not None:
+                attrs[REPEAT] = again.repeat_of
         self._study.enqueue_trial(as_queued(params), user_attrs=attrs)
         return max(t.number for t in self._trials() if t.user_attrs.get(BY_HAND))
 
@@ -406,9 +411,8 @@ class Study:
 
     @property
     def confirmation(self) -> Confirmation | None:
-        """What the runs of a study that confirms others have come to; None for any other study."""
-        plan = self.facts.get(CONFIRMS)
-        return None if plan is None else Confirmation.of(self.name, plan, self.records())
+        """As `confirmation_in` has it."""
+        return confirmation_in(self.name, self.facts, self.records)
 
     def best(self) -> list[TrialRecord]:
         """The best trial, or with several objectives all Pareto-optimal ones; may be empty.
@@ -416,8 +420,8 @@ class Study:
         Of a study that confirms others, a run of the winner. Reads memory only, so it never waits
         for a storage that is away.
         """
-        if self.confirmation is not None:
-            return self.confirmation.own_best
+        if (confirmation := self.confirmation) is not None and confirmation.decides:
+            return confirmation.own_best
         study = self._study
         # A killed sweep may have written a record without Optuna's state.
         if not study.get_trials(deepcopy=False, states=(OptunaState.COMPLETE,)):

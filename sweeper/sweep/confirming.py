@@ -11,7 +11,8 @@ from ..errors import SettingsError
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..settings.sections import Algorithm
-from ..study.samplers import SamplerFactory, derived_seed
+from ..study.samplers import SamplerFactory
+from ..study.seeds import derived_seed
 from ..tracking import sqlite_file
 from ..trials import (
     SweepResult,
@@ -118,7 +119,7 @@ def _settings(settings: Settings, name: str, *, spent: float, trials: int) -> Se
             "order": "free",
         }
     )
-    changes = {"study": study, "start": (), "confirm": None}
+    changes = {"study": study, "start": (), "confirm": None, "repeat": None}
     if settings.cost is not None and settings.cost.budget is not None:
         left = max(settings.cost.budget - spent, 0.0)
         changes["cost"] = settings.cost.model_copy(update={"budget": left})

@@ -31,6 +31,7 @@ from .records import (
     short_text,
     value_text,
 )
+from .repeats import FOLD, FOLDS, Repeats
 from .result_html import headline, trials_table
 from .results import (
     Importance,
@@ -47,6 +48,8 @@ from .running import RunningTrial
 __all__ = [
     "DEFAULT_BEST",
     "DEFAULT_SEEDS",
+    "FOLD",
+    "FOLDS",
     "AloneOn",
     "Confirmation",
     "ConfirmedTrial",
@@ -60,6 +63,7 @@ __all__ = [
     "Params",
     "Progress",
     "Reason",
+    "Repeats",
     "RunningTrial",
     "Snapshot",
     "StudyPaths",

@@ -97,6 +97,8 @@ class Confirmation:
         sign: 1 where great scores are good, else -1.
         ablated: of an ablation the run id of the trial that the others differ from in one param;
             None where trials of a search are confirmed.
+        repeats: `seeds` or `folds` where the study itself is a search that repeats its proposals;
+            the ranking then has those with all their runs.
     """
 
     study: str
@@ -105,6 +107,7 @@ class Confirmation:
     ranking: Sequence[ConfirmedTrial]
     sign: int = 1
     ablated: str | None = None
+    repeats: str | None = None
 
     @classmethod
     def of(cls, study: str, plan: Mapping[str, Any], records: Iterable[TrialRecord]) -> Self:
@@ -116,10 +119,8 @@ class Confirmation:
         name, seeds = plan["objective"], list(plan["seeds"])
         runs: dict[object, dict[int, TrialRecord]] = {}
         for record in records:  # by number, so a retry comes after what it tries again
-            kept = runs.setdefault(_key(record.params), {})
-            before = kept.get(record.seed)
-            if record.seed in seeds and (before is None or not has_score(before, name)):
-                kept[record.seed] = record
+            if record.seed in seeds:
+                keep_run(runs.setdefault(_key(record.params), {}), record.seed, record, name)
         trials = []
         for trial in plan["trials"]:
             own = runs.get(_key(trial["params"]), {})
@@ -208,6 +209,18 @@ class Confirmation:
         return interval_of([self.sign * (one.scores[seed] - two.scores[seed]) for seed in both])
 
     @property
+    def decides(self) -> bool:
+        """Whether its winner is the best trial of its study, also where there is none yet."""
+        return self.repeats is None or self.winner is not None
+
+    @property
+    def won_by(self) -> str:
+        """What the best trial has won by, as `--json` says it."""
+        if self.winner is None:
+            return "search_score"
+        return "confirmed_mean" if self.repeats is None else "mean"
+
+    @property
     def has_no_effect(self) -> bool:
         """Whether every trial with a spread has the same score on all seeds."""
         spreads = [one.std for one in self.ranking if one.std is not None]
@@ -239,6 +252,7 @@ class Confirmation:
             "indistinguishable": [one.run_id for one in self.alike],
             "ranking": [self._entry(one) for one in self.ranking],
             "ablated": self.ablated,
+            "repeats": self.repeats,
             "worths": {
                 change: {"gain": sum(interval) / 2, "interval": list(interval)}
                 for change, interval in self.worths.items()
@@ -301,6 +315,12 @@ def interval_of(values: Sequence[float]) -> tuple[float, float]:
     t = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2))
     mean, half = fmean(values), t * stdev(values) / math.sqrt(len(values))
     return mean - half, mean + half
+
+
+def keep_run(runs: dict[int, TrialRecord], place: int, record: TrialRecord, name: str) -> None:
+    """Keep a run at its seed or fold, unless an earlier try there has a score."""
+    if place not in runs or not has_score(runs[place], name):
+        runs[place] = record
 
 
 def has_score(record: TrialRecord, objective: str) -> bool:

@@ -211,6 +211,8 @@ class TrialRecord:
     Attributes:
         retry_of: the number of the first trial with the same params, seed and checkpoints, where
             this one retries it; None for a trial that is no retry.
+        repeat_of: the number of the first trial of a proposal, of which this one is a further run;
+            None for the first one.
         gpu: what its last attempt took of its GPU; None where that is not known.
         is_infeasible: whether it ran out of memory with no other trial beside it, so
             that no trial with its params fits; None for all others.
@@ -230,6 +232,7 @@ class TrialRecord:
     started_at_s: float = 0.0
     duration_s: float = 0.0
     retry_of: int | None = None
+    repeat_of: int | None = None
     gpu: GpuUse | None = None
     is_infeasible: bool = False
     not_replicable: tuple[str, ...] = ()
@@ -239,6 +242,11 @@ class TrialRecord:
     def first_number(self) -> int:
         """The number of the trial that this one retries, else its own: that of the checkpoints."""
         return self.number if self.retry_of is None else self.retry_of
+
+    @property
+    def proposal(self) -> int:
+        """The number of the first trial of its proposal, of which there may be several runs."""
+        return self.first_number if self.repeat_of is None else self.repeat_of
 
     @property
     def is_final(self) -> bool:

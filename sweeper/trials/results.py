@@ -211,7 +211,7 @@ class SweepResult:
         winner = confirmation.winner
         return {
             **brief,
-            "won_by": "search_score" if winner is None else "confirmed_mean",
+            "won_by": confirmation.won_by,
             "confirmed": None if winner is None else winner.to_json(),
             "indistinguishable": [one.run_id for one in confirmation.alike],
         }
@@ -243,6 +243,7 @@ def trial_json(record: TrialRecord) -> dict[str, Any]:
         "seed": record.seed,
         "attempt": record.attempt,
         "retry_of": None if record.retry_of is None else run_id_of(record.retry_of),
+        "repeat_of": None if record.repeat_of is None else run_id_of(record.repeat_of),
         "duration_s": round(record.duration_s, 3),
         **({"host": record.host} if record.host else {}),
         **_gpu_of(record.gpu),

@@ -9,8 +9,8 @@
 
   /* By what the trial in the headline is the best, in words; there is one once all runs ended. */
   sweeper.wonBy = () => {
-    const [first] = sweeper.data.confirmation.ranking;
-    return `mean over ${first.seeds} fresh seeds ${text(first.mean)}`;
+    const { ranking: [first], repeats } = sweeper.data.confirmation;
+    return `mean over ${first.seeds} ${repeats ? "runs" : "fresh seeds"} ${text(first.mean)}`;
   };
 
   /* What keeps the ranking from being the last word. */
@@ -41,7 +41,7 @@
 
   /* What a trial had in the search; of an ablation, how much worse than the ablated one it is. */
   function beside({ run_id, search_score }, { ablated, worths }) {
-    if (!ablated) return text(search_score);
+    if (!ablated) return search_score === null ? "" : text(search_score);
     const { gain, interval } = worths[run_id] || {};
     return interval ? `${text(gain)} (${interval.map(text).join(" to ")})` : "";
   }
@@ -70,11 +70,16 @@
 
   function draw() {
     const { confirmation } = sweeper.data;
-    section.hidden = !confirmation;
+    section.hidden = !confirmation || !confirmation.ranking.length;
     if (section.hidden) return;
-    const { ablated, objective, seeds } = confirmation;
+    const { ablated, objective, repeats, seeds } = confirmation;
+    section.querySelector("h2").textContent = repeats
+      ? `Means over ${repeats}` : "Confirmed on fresh seeds";
     about.textContent = [
-      ablated
+      repeats
+        ? `Proposals that have all their ${seeds} runs, by the mean of ${objective}. The others could`
+          + " no longer be the best."
+        : ablated
         ? `Trial ${ablated} and its params with one value of the notebook's own each, on the same`
           + ` ${seeds} seeds: means of ${objective}, and by how much the trial is better.`
         : `The best trials of the search, run again on ${seeds} seeds that none of them had before.`
@@ -83,8 +88,8 @@
       ...doubts(confirmation),
     ].join(" ");
     const head = document.createElement("tr");
-    const names = ["", ablated ? "with" : "in the search", "mean", "95 % interval", "std", "seeds"];
-    names.push(ablated ? `${ablated} is better by` : "score there", "scores");
+    const names = ["", ablated ? "with" : repeats ? "first run" : "in the search", "mean", "95 % interval", "std", repeats || "seeds"];
+    names.push(ablated ? `${ablated} is better by` : repeats ? "" : "score there", "scores");
     for (const name of names) {
       const cell = document.createElement("th");
       cell.textContent = name;

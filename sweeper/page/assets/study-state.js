@@ -349,7 +349,7 @@ const sweeper = (() => {
     const best = data.best.map((id) => {
       const { scores } = sweeper.trial(id);
       const values = data.objectives.map((g) => `${g.name} ${sweeper.text(scores[g.name])}`);
-      if (data.confirmation) values.push(sweeper.wonBy());
+      if (data.confirmation?.ranking.length) values.push(sweeper.wonBy());
       return `${id} (${values.join(", ")})`;
     });
     const several = best.length > 3 ? ` and ${best.length - 3} more` : "";

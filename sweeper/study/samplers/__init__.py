@@ -4,7 +4,7 @@ When a proposal is made, and what the queue has before it, does not belong here.
 """
 
 from .distributions import as_queued, distributions, in_words, suggest
-from .factory import SamplerFactory, derived_seed
+from .factory import SamplerFactory
 from .fitting import check_fits
 from .views import InOrder
 
@@ -13,7 +13,6 @@ __all__ = [
     "SamplerFactory",
     "as_queued",
     "check_fits",
-    "derived_seed",
     "distributions",
     "in_words",
     "suggest",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,10 @@ from optuna.samplers import BaseSampler
 
 from ...errors import SettingsError
 from ...settings import Settings
+from ...trials import FOLD
 from ..options import check_options
+from ..repeats import RepeatedTrials, plan_of_repeats
+from ..seeds import derived_seed
 from .distributions import as_trial, distributions
 from .padded_gp import PaddedGP
 from .views import ExpectingTPE, StorageView, with_constraints, with_learned
@@ -48,12 +50,6 @@ _SEES_INFEASIBLE = ("tpe", "gp")
 _PASSED = ("seed", "space", "design_seed")
 
 
-def derived_seed(*parts: object) -> int:
-    """A 31-bit seed that is a hash of these parts."""
-    text = "/".join(str(part) for part in parts)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 33
-
-
 class SamplerFactory:
     """Makes a new sampler for each proposal, from the study's seed and the trial's number.
 
@@ -71,7 +67,9 @@ class SamplerFactory:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._seed = settings.study.seed
-        self._space = settings.search_space
+        # No sampler chooses the fold.
+        by_fold = settings.repeat is not None and settings.repeat.by_fold
+        self._space = settings.search_space.without({FOLD: 0} if by_fold else {})
         chosen = settings.study.sampler
         where = f"{settings.file or 'settings'}: study.sampler"
         self.name = chosen.name if chosen.name != "auto" else self._suitable()
@@ -107,6 +105,9 @@ class SamplerFactory:
         Args:
             learned: params and score of the trials of earlier studies, as `Study.learn` keeps them.
         """
+        plan = plan_of_repeats(self.settings)
+        if plan is not None:
+            storage = StorageView(storage, lambda all_: RepeatedTrials(plan, all_).seen(all_))
         if self.name not in _SEES_INFEASIBLE:
             return storage
         known = distributions(self._space)
@@ -117,9 +118,14 @@ class SamplerFactory:
     @property
     def most_trials(self) -> int:
         """How many trials a study has: those it asks for, or every combination once."""
-        wanted = self.settings.study.trials
-        different = self._space.count() if self.name in _EXHAUSTIBLE else None
-        return min(wanted, different or wanted)
+        wanted, repeat = self.settings.study.trials, self.settings.repeat
+        runs = 1 if repeat is None else repeat.runs
+        return min(wanted, (self.most_proposals or wanted) * runs)
+
+    @property
+    def most_proposals(self) -> int | None:
+        """How many different params there are to try; None without a limit."""
+        return self._space.count() if self.name in _EXHAUSTIBLE else None
 
     def _suitable(self) -> str:
         """The sampler that `sampler: auto` means for the study."""

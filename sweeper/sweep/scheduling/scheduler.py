@@ -192,7 +192,8 @@ class TrialScheduler:
 
     def _on_point(self, record: TrialRecord, running: RunningTrial, point: Point) -> None:
         self._log.reported(record.run_id, point)
-        self._rules.consider(record.number, point, running)
+        if record.repeat_of is None:  # of a further run the score counts, as of the others
+            self._rules.consider(record.number, point, running)
 
     def close(self) -> None:
         """End the threads beside the trials, of which none runs any more."""

@@ -18,7 +18,7 @@ from ...settings import Settings
 from ...study.study import Study
 from ...study_folder.snapshots import read_environment
 from ...tracking import Tracker, run_params
-from ...trials import KernelUse, StudyPaths, TrialOutcome, TrialRecord
+from ...trials import KernelUse, StudyPaths, TrialOutcome, TrialRecord, run_id_of
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +63,8 @@ class TrialLog:
 
     def ended(self, record: TrialRecord, outcome: TrialOutcome) -> None:
         """Log how a trial has ended."""
-        tags = {**self._tags, **self._git(outcome.environment), **_kernel_tags(outcome.kernel)}
+        own = {**self._git(outcome.environment), **self._of_proposal(record)}
+        tags = {**self._tags, **own, **_kernel_tags(outcome.kernel)}
         self._tracker.ended(record, self._described(record), outcome.series, tags)
 
     def finish(self, left_s: Callable[[], float | None]) -> int:
@@ -88,7 +89,7 @@ class TrialLog:
         for record in self._lacking() if is_in_time else ():
             metadata = read_metadata(record.notebook) or {}
             git = self._git(metadata.get("environment", ""))
-            tags = {**tags_as_run(self._tags, metadata), **git}
+            tags = {**tags_as_run(self._tags, metadata), **git, **self._of_proposal(record)}
             tracker.ended(record, self._described(record), self._series_of(record), tags)
         is_in_time = is_in_time and tracker.wait(own_s)
         tracker.close(patience_s=None if is_in_time else 0.0)
@@ -101,6 +102,11 @@ class TrialLog:
 
     def _described(self, record: TrialRecord) -> Mapping[str, str]:
         return run_params(self._settings.search_space, record.params)
+
+    def _of_proposal(self, record: TrialRecord) -> dict[str, str]:
+        """The tag by which MLflow's table groups the runs of a proposal, and shows their means."""
+        repeats = self._settings.repeat is not None
+        return {"sweeper.proposal": run_id_of(record.proposal)} if repeats else {}
 
     def _series_of(self, record: TrialRecord) -> Mapping[str, list[tuple[int, float]]]:
         """The series that the notebook of a trial that ended earlier still has."""

@@ -1,0 +1,127 @@
+"""Further runs of proposals: which are due, and what samplers see of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from ..settings import Settings
+from ..trials import FOLD, FOLDS, ConfirmedTrial, Repeats
+from ..trials import TrialState as State
+from .seeds import derived_seed
+from .trial_codec import record_of
+
+#: The attribute of a further run, with the number of its proposal's first one.
+REPEAT = "sweeper.repeat"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeat:
+    """A further run of a proposal that is due.
+
+    Attributes:
+        first: the first run of the proposal, as Optuna has it.
+        params: of the run, with its fold where runs differ in it.
+        seed: of the run; None where runs differ in their fold.
+    """
+
+    first: FrozenTrial
+    params: Mapping[str, Any]
+    seed: int | None
+
+
+def seeds_of(settings: Settings) -> list[int]:
+    """The seeds of the runs of each proposal; empty where it has one."""
+    runs = 0 if settings.repeat is None else settings.repeat.runs
+    return [derived_seed(settings.study.seed, "repeat", run) for run in range(runs)]
+
+
+def plan_of_repeats(settings: Settings) -> dict[str, Any] | None:
+    """What a study stores of its repeats; None where it has none."""
+    if settings.repeat is None:
+        return None
+    ((name, goal),) = settings.objective.items()
+    seeds = seeds_of(settings)
+    return {
+        "by": FOLDS if settings.repeat.by_fold else "seeds",
+        "values": [*range(len(seeds))] if settings.repeat.by_fold else seeds,
+        "objective": name,
+        "direction": goal.direction,
+    }
+
+
+class RepeatedTrials:
+    """The trials of a study that repeats its proposals.
+
+    Args:
+        plan: as `plan_of_repeats` makes it.
+    """
+
+    def __init__(self, plan: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> None:
+        records = [record for trial in trials if (record := record_of(trial)) is not None]
+        self._plan, self._trials, self._by_fold = plan, trials, plan["by"] == FOLDS
+        self._repeats = Repeats(plan, records)
+
+    @property
+    def due(self) -> Repeat | None:
+        """The next further run: each run of a proposal has a score, and it may still be the best.
+
+        One at a time, because its score decides whether another one follows.
+        """
+        for number, one in self._repeats.proposals.items():
+            left = [place for place in self._plan["values"] if place not in one.runs]
+            is_settled = len(one.scores) == len(one.runs) and not one.is_complete
+            if left and is_settled and not self._repeats.has_lost(one):
+                place = left[0]
+                params = {**one.params, FOLD: place} if self._by_fold else one.params
+                seed = None if self._by_fold else place
+                return Repeat(first=self._trials[number], params=params, seed=seed)
+        return None
+
+    @property
+    def n_owed(self) -> int:
+        """How many further runs the running proposals may need."""
+        runs = len(self._plan["values"])
+        running = [one for one in self._repeats.proposals.values() if _is_running(one)]
+        return sum(runs - len(one.runs) for one in running)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the end of a run may make another one due."""
+        return any(map(_is_running, self._repeats.proposals.values()))
+
+    @property
+    def n_proposals(self) -> int:
+        """How many proposals have begun."""
+        return len(self._repeats.proposals)
+
+    def seen(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+        """The trials as a sampler is to see them: one for each proposal, with its mean."""
+        shown = []
+        for trial in trials:
+            if REPEAT in trial.user_attrs:
+                continue
+            record = record_of(trial)
+            one = None if record is None else self._repeats.proposals[record.proposal]
+            value = None if one is None else self._repeats.value(one)
+            trial = copy.copy(trial)
+            if self._by_fold:
+                trial.distributions = _without_fold(trial.distributions)
+                trial.params = _without_fold(trial.params)
+            if trial.state is TrialState.COMPLETE and value is not None:
+                trial.values = [value]
+            shown.append(trial)
+        return shown
+
+
+def _is_running(one: ConfirmedTrial) -> bool:
+    """Whether a run of a proposal takes place; a frozen one does not."""
+    return any(run.state is State.RUNNING for run in one.runs.values())
+
+
+def _without_fold(by_name: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in by_name.items() if name != FOLD}

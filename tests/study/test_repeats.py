@@ -1,0 +1,122 @@
+"""Proposals that run several times: which runs follow, what samplers see, and who is best."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+from opened_studies import RANGE, Opened, completed, failed
+from studies import sweep_of
+
+from sweeper.display.screen import summary
+from sweeper.settings import Settings
+from sweeper.testing import write_notebook
+from sweeper.trials import Confirmation, TrialRecord
+
+
+@pytest.fixture
+def repeat(begin: Any) -> Any:
+    """Opens a study that repeats its proposals."""
+
+    def repeat(trials: int, space: Any = RANGE, sampler: Any = "random", **how: int) -> Opened:
+        plain = begin(space, trials=trials, sampler=sampler)
+        data = {**plain.settings.as_mapping, "repeat": how}
+        study = {**data["study"], "name": plain.settings.name + "-repeats"}
+        return Opened(plain.storage, Settings.from_mapping({**data, "study": study}))
+
+    return repeat
+
+
+def scores_of(opened: Opened, score: Any) -> list[TrialRecord]:
+    """Run a study to its end, one trial at a time, each with what `score` gives for its record."""
+    ended = []
+    while (record := opened.next()) is not None:
+        ended.append(opened.study.tell(record.number, completed(score(record))))
+    return ended
+
+
+def confirmation_of(opened: Opened) -> Confirmation:
+    assert opened.study.confirmation is not None
+    return opened.study.confirmation
+
+
+def test_each_proposal_runs_on_the_same_seeds_until_it_has_lost(repeat: Any) -> None:
+    opened = repeat(30, seeds=3)
+    noise = random.Random(1)
+    ended = scores_of(opened, lambda it: float(it.params["x"]) + noise.gauss(0, 0.01))
+    runs = Counter(record.proposal for record in ended)
+    seeds = [[it.seed for it in ended if it.proposal == number] for number in runs]
+    assert max(map(len, seeds)) == 3
+    assert all(own == max(seeds, key=len)[: len(own)] for own in seeds)
+
+
+def test_the_mean_decides_and_samplers_see_one_trial_per_proposal(repeat: Any) -> None:
+    opened = repeat(4, seeds=2)
+    lucky, steady = 0.9, 0.7
+    scores = iter([lucky, 0.1, steady, steady])
+    ended = scores_of(opened, lambda _: next(scores))
+    assert [record.repeat_of for record in ended] == [None, 0, None, 2]
+    assert [record.number for record in opened.study.best()] == [2]
+    seen = opened.samplers.seen(opened.study._mirror)
+    values = [trial.value for trial in seen.get_all_trials(opened.study._mirror.study_id)]
+    assert values == [pytest.approx(0.5), pytest.approx(0.7)]
+
+
+def test_runs_go_on_after_a_restart_and_not_after_a_failure(repeat: Any) -> None:
+    opened = repeat(6, seeds=3)
+    opened.run(0.5)
+    again = opened.again()
+    second = again.ask()
+    assert (second.repeat_of, second.params) == (0, again.study.records()[0].params)
+    again.study.tell(second.number, failed())
+    assert again.ask().repeat_of is None
+
+
+def test_a_slot_waits_for_a_run_that_may_be_repeated_and_trials_are_not_exceeded(
+    repeat: Any,
+) -> None:
+    opened = repeat(3, seeds=2)
+    first = opened.ask()
+    waited = []
+
+    def wait() -> bool:
+        waited.append(opened.study.tell(first.number, completed(0.5)))
+        return True
+
+    second = opened.study.ask(opened.samplers, lambda n: Path(f"{n}.ipynb"), wait)
+    assert (second.repeat_of, len(waited)) == (0, 1)
+    opened.study.tell(second.number, completed(0.5))
+    assert opened.next() is None  # one trial is left, and a proposal needs two
+
+
+def test_folds_are_params_that_no_sampler_chooses(repeat: Any) -> None:
+    space = {"x": {"low": 0, "high": 2}}
+    opened = repeat(100, space=space, sampler="grid", fold=2)
+    ended = scores_of(opened, lambda it: float(it.params["x"]) + 10.0 * float(it.params["fold"]))
+    assert sorted((it.params["x"], it.params["fold"]) for it in ended)[-2:] == [(2, 0), (2, 1)]
+    assert len({it.params["x"] for it in ended}) == 3
+    (best,) = opened.study.best()
+    assert best.params == {"x": 2, "fold": 0}
+    assert confirmation_of(opened).ranking[0].mean == 7.0
+
+
+@pytest.mark.kernel
+@pytest.mark.slow
+def test_a_sweep_shows_means_and_the_notebooks_get_their_fold(tmp_path: Path) -> None:
+    notebook = write_notebook(
+        tmp_path / "nb.ipynb", "val = x + fold", parameters="x = 0.5\nfold = 7"
+    )
+    sweep = sweep_of(notebook, "folds", study={"trials": 4}, repeat={"fold": 2}, kernels="cold")
+    result = sweep.run()
+    assert [record.scores["val"] % 1 for record in result.records[:2]] == [
+        pytest.approx(result.records[0].params["x"])
+    ] * 2
+    assert result.confirmation is not None
+    text = summary(result)
+    assert f"by the mean of its 2 runs, {result.confirmation.ranking[0].mean:.6g}" in text
+    run = mlflow.MlflowClient(result.tracking_uri).get_run(result.mlflow_run_ids["0001"])
+    assert run.data.tags["sweeper.proposal"] == "0000"

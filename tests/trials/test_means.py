@@ -1,0 +1,60 @@
+"""Which proposals that run several times may still be the best."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from studies import trial_record
+
+from sweeper.trials import Repeats, TrialRecord
+
+RUNS, PROPOSALS, STUDIES = 5, 12, 100
+PLAN: dict[str, Any] = {"by": "seeds", "objective": "val", "direction": "maximize"}
+
+
+def test_a_planted_best_is_found_as_often_with_six_of_ten_runs() -> None:
+    rng, n_runs, found, found_by_all = random.Random(0), 0, 0, 0
+    for _ in range(STUDIES):
+        truth = [rng.gauss(0, 1) for _ in range(PROPOSALS)]
+        by_seed = [rng.gauss(0, 0.5) for _ in range(RUNS)]
+        table = [[it + by + rng.gauss(0, 0.5) for by in by_seed] for it in truth]
+        best, total = _best_of(table)
+        winner = max(range(PROPOSALS), key=truth.__getitem__)
+        n_runs += total
+        found += best == winner
+        found_by_all += max(range(PROPOSALS), key=lambda it: sum(table[it])) == winner
+    assert n_runs <= 0.6 * STUDIES * PROPOSALS * RUNS
+    assert abs(found - found_by_all) <= 0.02 * STUDIES
+
+
+def _best_of(table: list[list[float]]) -> tuple[int, int]:
+    """The proposal that is named best, and how many runs that took."""
+    plan, records, firsts = {**PLAN, "values": [*range(RUNS)]}, list[TrialRecord](), list[int]()
+    for row in table:
+        firsts.append(len(records))
+        for seed, score in enumerate(row):
+            first = firsts[-1] if seed else None
+            scores = {"val": score}
+            records.append(trial_record(len(records), seed=seed, scores=scores, repeat_of=first))
+            repeats = Repeats(plan, records)
+            if repeats.has_lost(repeats.proposals[firsts[-1]]):
+                break
+    (best, *_) = Repeats(plan, records).ranking
+    return firsts.index(int(best.run_id)), len(records)
+
+
+def test_a_fold_that_was_not_run_would_have_been_as_for_the_best_proposal() -> None:
+    plan = {**PLAN, "by": "folds", "values": [0, 1]}
+    scores = [(0, 0, 0.9), (0, 1, 0.5), (2, 0, 0.8)]
+    records = [
+        trial_record(
+            number,
+            params={"x": first, "fold": fold},
+            scores={"val": score},
+            repeat_of=None if number == first else first,
+        )
+        for number, (first, fold, score) in enumerate(scores)
+    ]
+    repeats = Repeats(plan, records)
+    assert [round(repeats.value(it) or 0, 6) for it in repeats.proposals.values()] == [0.7, 0.6]
