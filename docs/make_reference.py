@@ -124,6 +124,8 @@ def _section(
             yield _keys(definition, examples)
     elif key == "cluster":
         yield _keys(section, {"url": "tls://host:8786", **example})  # in place of a class
+    elif key == "repeat":
+        yield _keys(section, {"fold": 5, **example})  # in place of seeds
     elif "properties" in section:
         yield _keys(section, example)
     elif key in ("objective", "scores"):

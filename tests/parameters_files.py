@@ -190,7 +190,7 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
     (BOTH + "repeat: {}", ["repeat", "{seeds: 3} or {fold: 5}"]),
     (BOTH + "repeat: {seeds: 3}\nstudy: {trials: 2}", ["repeat", "counts runs", "2", "than 3"]),
     (BOTH + "repeat: {fold: 3}\nfixed: {fold: 1}", ["repeat: sets 'fold'", "no other section"]),
-    (BOTH + "repeat: {seeds: 3}\nconfirm: {}", ["repeat", "means decide", "keep one"]),
+    (BOTH + "repeat: {fold: 3}\nconfirm: {}", ["repeat", "fresh seeds", "a fold each"]),
     (BOTH + "confirm: {}\nfixed: {seed: 1}", ["confirm", "'seed'", "take it out of fixed"]),
     (
         OBJECTIVE + "space: {seed: [1, 2]}\nconfirm: {}",

@@ -381,8 +381,8 @@ class Settings(SettingsModel):
     def _why_not_repeated(self, repeat: Repeat) -> str | None:
         if len(self.objective) > 1:
             return f"needs a single objective, and there are {len(self.objective)}"
-        if self.confirm is not None:
-            return "means decide already, so confirm has nothing to add; keep one of them"
+        if self.confirm is not None and repeat.by_fold:
+            return "confirm runs trials on fresh seeds, and those of this study have a fold each"
         if self.study.order == "fixed":
             return "which runs follow depends on what has ended, so study.order is to be free"
         if self.study.trials < repeat.runs:

@@ -23,21 +23,24 @@ def confirmation_of(
 ) -> Confirmation | None:
     """The confirmation of a search, or of the confirming study itself; None where there is none.
 
+    A search that repeats its proposals has its own means as long as it is not confirmed.
+
     Args:
         paths: of the study.
         storage_url: of its storage.
     """
-    if study.confirmation is not None:
-        return study.confirmation
+    own = study.confirmation
+    if own is not None and own.repeats is None:
+        return own
     name = confirming_name(study.name)
     file = paths.folder.with_name(name) / paths.storage.name
     if is_storage(file):
         storage_url = Address.of(f"sqlite:///{file}")
     elif storage_url.full.endswith(str(paths.storage)):  # which has no other study
-        return None
+        return own
     from .study import Study  # imports Optuna, which most looks at a study do without
 
     try:
         return Study.load(storage_url, name).confirmation
     except StudyError:
-        return None
+        return own

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +11,12 @@ from ..errors import SettingsError
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..settings.sections import Algorithm
+from ..study.repeats import plan_of_repeats
 from ..study.samplers import SamplerFactory
 from ..study.seeds import derived_seed
 from ..tracking import sqlite_file
 from ..trials import (
+    Repeats,
     SweepResult,
     TrialRecord,
     best_trials,
@@ -37,6 +39,8 @@ def confirming_plan(search: SweepPlan, found: SweepResult) -> SweepPlan | None:
         return None
     ((name, goal),) = search.settings.objective.items()
     possible = [it for it in found.records if _is_possible(it, search.settings)]
+    if (repeats := plan_of_repeats(search.settings)) is not None:
+        possible = _with_means(repeats, possible)
     best = best_trials(possible, objective=name, direction=goal.direction, count=asked.best)
     if not best:
         return None
@@ -96,6 +100,14 @@ def with_confirmation(found: SweepResult, runs: SweepResult) -> SweepResult:
         findings=list(dict.fromkeys([*found.findings, *runs.findings])),
         duration_s=found.duration_s + runs.duration_s,
     )
+
+
+def _with_means(plan: Mapping[str, Any], records: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """One trial for each proposal with all its runs; its score is their mean."""
+    first = {record.run_id: record for record in records}
+    ranking = Repeats(plan, records).ranking
+    name = plan["objective"]
+    return [replace(first[it.run_id], scores={name: it.mean or 0.0}) for it in ranking]
 
 
 def _is_possible(record: TrialRecord, settings: Settings) -> bool:

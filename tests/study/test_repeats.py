@@ -15,7 +15,14 @@ from studies import sweep_of
 from sweeper.display.screen import summary
 from sweeper.settings import Settings
 from sweeper.testing import write_notebook
-from sweeper.trials import Confirmation, TrialRecord
+from sweeper.trials import (
+    Confirmation,
+    RunningTrial,
+    TrialOutcome,
+    TrialRecord,
+    TrialSpec,
+    TrialState,
+)
 
 
 @pytest.fixture
@@ -120,3 +127,23 @@ def test_a_sweep_shows_means_and_the_notebooks_get_their_fold(tmp_path: Path) ->
     assert f"by the mean of its 2 runs, {result.confirmation.ranking[0].mean:.6g}" in text
     run = mlflow.MlflowClient(result.tracking_uri).get_run(result.mlflow_run_ids["0001"])
     assert run.data.tags["sweeper.proposal"] == "0000"
+
+
+def test_the_best_means_are_confirmed_on_other_seeds(tmp_path: Path) -> None:
+    notebook = write_notebook(tmp_path / "nb.ipynb", "val = x", parameters="x = 0.5")
+    sweep = sweep_of(
+        notebook, "both", _scored_by_seed, study={"trials": 6}, repeat={"seeds": 2},
+        confirm={"best": 1, "seeds": 2},
+    )  # fmt: skip
+    result = sweep.run()
+    found = result.confirmation
+    assert found is not None and found.winner is not None
+    assert found.study == "both-confirm"
+    assert not {record.seed for record in result.records} & {*found.winner.runs}
+    assert found.winner.search_score is not None
+    assert found.winner.search_score % 1 != found.winner.params["x"]  # a mean over seeds
+
+
+def _scored_by_seed(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+    score = float(str(spec.params["x"])) + spec.seed % 97 / 100
+    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": score})
