@@ -52,7 +52,9 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     ("", ["expected a mapping with the keys objective and space", "null"]),
     ("- 1\n- 2", ["expected a mapping", "[1, 2]"]),
     (OBJECTIVE, ["space", "missing"]),
-    (SPACE, ["objective", "missing"]),
+    (SPACE, ["objective", "missing, as in objective: {val_acc: maximize}"]),
+    (BOTH + "trials: 3", ["unknown key 'trials'", "it stands in study, as study: {trials: …}"]),
+    ("nbformat: 4", ["a notebook, where a parameters file"]),
     (BOTH + "studdy: {trials: 3}", ["'studdy'", "did you mean 'study'?"]),
     # study
     (BOTH + "study:", ["study", "expected a mapping", "null"]),

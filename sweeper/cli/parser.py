@@ -22,7 +22,8 @@ class _Parser(argparse.ArgumentParser):
             SettingsError: always.
         """
         problem = message.replace("the following arguments are required", "missing")
-        raise SettingsError(f"{problem}; see {self.prog} --help")
+        example = (self.epilog or "").removeprefix("Example: ")
+        raise SettingsError(f"{problem}; as in: {example}" if example else problem)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -41,6 +42,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
         print(f"notebook-hpo {version('notebook-hpo')}")
         raise SystemExit
+    if words[0] == "run" and len(words) > 1 and words[1].endswith((".ipynb", ".py")):
+        del words[0]
     proposes = words[0].endswith((".ipynb", ".py"))
     if not words[0].startswith("-"):
         if proposes:
@@ -59,6 +62,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             commands[words[0]].error(f"nothing is expected at {rest[0]!r}")
         names = [name for names, _ in COMMANDS[words[0]].arguments for name in names]
         flags = ["--help", *(name for name in names if name.startswith("--"))]
+        from ..settings.sections import StudySettings  # takes as long as all else of a command line
+
+        key = flag.lstrip("-").replace("-", "_")
+        if key in StudySettings.model_fields and flag not in flags:
+            raise SettingsError(f"unknown option {flag!r}; the parameters file has it: study.{key}")
         raise SettingsError(f"unknown option {flag!r}; {nearest(flag, flags)}")
     parsed.proposes = proposes
     return parsed

@@ -62,7 +62,7 @@ def _judge_scores(
             remedy = "print it, and name a pattern under scores"
             if is_python:
                 keys = " or ".join(ScoreSource.model_fields)
-                remedy = f"report it, name a {keys} under scores, or assign a variable {name}"
+                remedy = f"report it, name a {keys} under scores, or assign a number to {name}"
             return failed(
                 Reason.NO_SCORE,
                 f"the notebook ran to its end and never gave {name} (found: {found}); {remedy}",

@@ -51,8 +51,18 @@ class SettingsModel(BaseModel):
             raise problem(f"expected a mapping with the keys {keys}; got {as_yaml(data)}")
         for key in data:
             if key not in cls.file_keys():
-                raise problem(f"unknown key {as_yaml(key)}; {nearest(str(key), cls.file_keys())}")
+                raise problem(f"unknown key {as_yaml(key)}; {cls.hint_at(str(key))}")
         return data
+
+    @classmethod
+    def hint_at(cls, key: str) -> str:
+        """Hint at the section that has a key, else at the nearest one here."""
+        for name, field in cls.model_fields.items():
+            section = field.annotation
+            is_section = isinstance(section, type) and issubclass(section, SettingsModel)
+            if is_section and key in section.file_keys():
+                return f"it stands in {name}, as {name}: {{{key}: …}}"
+        return nearest(key, cls.file_keys())
 
 
 def check_name(name: str, *, where: str = "") -> None:

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 
 #: What W&B's sweeps, and people, call things that have another name here.
-_ELSEWHERE = {"bayes": "gp", "bayesian": "gp", "values": "choices", "min": "low", "max": "high"}
+_ELSEWHERE = dict(
+    pair.split(":")
+    for pair in (
+        "bayes:gp bayesian:gp values:choices min:low max:high parameters:space metric:objective "
+        "best:status list:status show:status compare:export kill:stop"
+    ).split()
+)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -86,7 +92,7 @@ def validation_message(
         elif detail["loc"][-1:] == ("[key]",):
             fault = f"a name must be text; got {as_yaml(detail['input'])}"
         elif detail["type"] == "missing":
-            fault = "this key is missing"
+            fault = f"this key is missing{_EXAMPLES.get(key, '')}"
         else:
             limits = detail.get("ctx", {}).values()
             expected = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in limits)
@@ -97,6 +103,11 @@ def validation_message(
     return "\n".join([*lines] if len(lines) <= _LINES + 1 else [*lines][:_LINES] + more)
 
 
+#: How the keys are written without which there is no sweep.
+_EXAMPLES = {
+    "objective": ", as in objective: {val_acc: maximize}",
+    "space": ", as in space: {lr: {low: 1e-4, high: 1e-1, log: true}}",
+}
 #: The most mistakes that one message lists, and the most characters of one.
 _LINES, _LINE = 20, 360
 

@@ -282,6 +282,8 @@ class Settings(SettingsModel):
             raise SettingsError(
                 f"{file}: expected a mapping with the keys objective and space; got {as_yaml(data)}"
             )
+        if "nbformat" in data:
+            raise SettingsError(f"{file}: a notebook, where a parameters file (YAML) is expected")
         return cls.from_mapping(data, file=file)
 
     @classmethod

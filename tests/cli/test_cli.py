@@ -49,8 +49,11 @@ def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str
         (["frobnicate"], "unknown command 'frobnicate'; known: run, init, "),
         (["resume"], "unknown command 'resume'; the command that began a study also goes on with"),
         (["my.ipynb"], "my.ipynb: there is no such notebook"),
-        (["-o", "x"], "missing: -i/--input, -p/--parameters; see notebook_hpo.py run --help"),
-        (["diff"], "missing: [STUDY_OR_FOLDER] RUN_ID RUN_ID; see notebook_hpo.py diff --help"),
+        (["run", "my.ipynb"], "my.ipynb: there is no such notebook"),
+        (["best", "out/my"], "unknown command 'best'; it is status here"),
+        (["-o", "x"], "missing: -i/--input, -p/--parameters; as in: notebook_hpo.py -i my.ipynb"),
+        (["diff"], "missing: [STUDY_OR_FOLDER] RUN_ID RUN_ID; as in: notebook_hpo.py diff"),
+        ([*RIGHT, "--sampler", "gp"], "'--sampler'; the parameters file has it: study.sampler"),
         ([*RIGHT, "--trails=3"], "unknown option '--trails'; did you mean '--trials'?"),
         (
             ["replay", "a.ipynb", "--cluster", "local:2"],

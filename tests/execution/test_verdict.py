@@ -107,7 +107,7 @@ def test_the_message_of_a_crash_names_its_signal(exit_code: int, words: str) -> 
 
 @pytest.mark.parametrize(
     ("language", "words"),
-    [("python", "or assign a variable val"), ("R", "; print it, and name a pattern under scores")],
+    [("python", "or assign a number to val"), ("R", "; print it, and name a pattern under scores")],
 )
 def test_the_remedy_for_a_missing_score_is_one_of_the_kernels_language(
     language: str, words: str
