@@ -58,9 +58,9 @@ class SettingsModel(BaseModel):
     def hint_at(cls, key: str) -> str:
         """Hint at the section that has a key, else at the nearest one here."""
         for name, field in cls.model_fields.items():
-            section = field.annotation
-            is_section = isinstance(section, type) and issubclass(section, SettingsModel)
-            if is_section and key in section.file_keys():
+            kind: Any = field.annotation
+            is_section = isinstance(kind, type) and issubclass(kind, SettingsModel)
+            if is_section and key in kind.file_keys():
                 return f"it stands in {name}, as {name}: {{{key}: …}}"
         return nearest(key, cls.file_keys())
 
