@@ -208,6 +208,7 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
         BOTH + "scores: {val_acc: {variable: my-acc}}",
         ["scores.val_acc", "my-acc", "not a Python identifier"],
     ),
+    (BOTH + "scores: {a: {expression: 'f('}}", ["scores.a", "'f('", "no expression of Python"]),
     (BOTH + "scores: {a: {pattern: '(['}}", ["scores.a", "no regular expression"]),
     (BOTH + "scores: {a: {pattern: 'x=1'}}", ["scores.a", "'x=1'", "has no group"]),
     # space

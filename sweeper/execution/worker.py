@@ -330,11 +330,7 @@ class Worker:
             write=write,
             on_kernel_gone=give_back,
             env={**_environment(spec), **self._observed(spec, is_own=limit_s is None), **place.env},
-            own_params={
-                name: value
-                for name, value in self._own_params(spec).items()
-                if name in self.workload.notebook.injected
-            },
+            own_params=self._own_params(spec),
             origin=origin,
             prepares_next=origin is None and running.trials_left > 0,
             score_sources=settings.scores,

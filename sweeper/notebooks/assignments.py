@@ -65,6 +65,8 @@ class Assignments:
                 self._found[name].append(assignment)
             for name, argument in _arguments_of(source, cell=number):
                 self._arguments[name].append(argument)
+        for name, its in self._arguments.items():
+            self._arguments[name] = [it for it in its if not it.block] or its
 
     def at_top(self, name: str) -> list[Assignment]:
         """What the notebook assigns to a name outside of functions, loops and branches."""
@@ -183,11 +185,11 @@ def assignments_of(source: str, *, cell: int = 1) -> Iterator[tuple[str, Assignm
 
 
 def _arguments_of(source: str, *, cell: int) -> Iterator[tuple[str, Assignment]]:
-    """The keywords of calls and the text keys of dicts that have plain values.
+    """The keywords of calls, the text keys of dicts and the options of functions with plain values.
 
-    Each has longer forms, too, with a dot after what it belongs to: the function that is called, or
-    the variable or keyword that gets the call's result or the dict. A function's name alone is the
-    first argument of its calls.
+    Each has longer forms, too, with a dot after what it belongs to: the function that is called,
+    the variable or keyword that gets the call's result or the dict, and the cell, as `cell12`. A
+    function's name alone is the first argument of its calls.
     """
     code = plain_python(source)
     lines, code_lines = _lines(source), _lines(code)
@@ -203,14 +205,24 @@ def _arguments_of(source: str, *, cell: int) -> Iterator[tuple[str, Assignment]]
             case ast.Dict(keys=keys, values=values):
                 pairs = zip(keys, values, strict=True)
                 named = [(str(k.value), v) for k, v in pairs if isinstance(k, ast.Constant)]
-        belongs = [f"{it}." for it in (function, owners.get(node)) if it]
+            case ast.arguments():
+                options = node.args[len(node.args) - len(node.defaults) :] + node.kwonlyargs
+                own = zip(options, [*node.defaults, *node.kw_defaults], strict=True)
+                named = [(it.arg, value) for it, value in own if value]
+        belongs = [f"{it}." for it in (function, owners.get(node), f"cell{cell}") if it]
         found = {f"{before}{name}": value for name, value in named for before in ("", *belongs)}
         if isinstance(node, ast.Call) and node.args:
             found[function] = node.args[0]
         for name, value in found.items():
             stands = _segment(lines, value) == _segment(code_lines, value)
             if name and stands and _is_plain(value):
-                yield name, Assignment(cell=cell, line=value.lineno, value=value, is_plain=True)
+                block = "a default" if isinstance(node, ast.arguments) else ""
+                yield (
+                    name,
+                    Assignment(
+                        cell=cell, line=value.lineno, block=block, value=value, is_plain=True
+                    ),
+                )
 
 
 def plain_values(source: str) -> dict[str, tuple[Any, str]]:

@@ -24,7 +24,7 @@ PARAMETERS_TAG = "parameters"
 #: papermill's tag of the cell with a trial's params.
 INJECTED_TAG = "injected-parameters"
 #: What a cell's code was, in the metadata of one whose values were replaced.
-_RESEARCH_SOURCE = "research_source"
+RESEARCH_SOURCE = "research_source"
 
 
 class ResearchNotebook:
@@ -52,7 +52,7 @@ class ResearchNotebook:
             cells = self.node.cells
             self.node.cells = [cell for cell in cells if INJECTED_TAG not in cell_tags(cell)]
             for cell in self.node.cells:
-                cell.source = cell.metadata.get(_RESEARCH_SOURCE, cell.source)
+                cell.source = cell.metadata.get(RESEARCH_SOURCE, cell.source)
         tagged = [
             number
             for number, cell in enumerate(code_cells(self.node), start=1)
@@ -189,7 +189,7 @@ class ResearchNotebook:
             cell.metadata.setdefault("tags", [])  # papermill looks for tags on every cell
             cell.metadata.pop("papermill", None)
             cell.metadata.pop("execution", None)
-            cell.metadata.pop(_RESEARCH_SOURCE, None)
+            cell.metadata.pop(RESEARCH_SOURCE, None)
             if cell.cell_type == "code":
                 cell.outputs, cell.execution_count = [], None
         spec = node.metadata.get("kernelspec", {})
@@ -206,11 +206,6 @@ def injected_names(node: NotebookNode) -> list[str]:
     """
     tagged = (cell for cell in code_cells(node) if PARAMETERS_TAG in cell_tags(cell))
     return [name for cell in tagged for name in assigned_only(cell.source)]
-
-
-def was_replaced(cell: NotebookNode) -> bool:
-    """Whether a cell of an executed notebook has a trial's values in place of the notebook's."""
-    return _RESEARCH_SOURCE in cell.metadata
 
 
 def replace_values(
@@ -231,4 +226,4 @@ def replace_values(
         cells, sources, with_values(sources, values, as_code), strict=True
     ):
         if after != before:
-            cell.metadata[_RESEARCH_SOURCE], cell.source = before, after
+            cell.metadata[RESEARCH_SOURCE], cell.source = before, after

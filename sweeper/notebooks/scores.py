@@ -44,9 +44,9 @@ class Scraped:
 
 
 def variables_to_read(sources: Mapping[str, ScoreSource], objectives: Iterable[str]) -> list[str]:
-    """List the top-level variables to read from the kernel after the last cell."""
-    named = [source.variable for source in sources.values() if source.variable is not None]
-    return list(dict.fromkeys([*named, *objectives]))
+    """List the variables, and expressions of them, to read from the kernel after the last cell."""
+    named = [it.variable or it.expression for it in sources.values() if it.pattern is None]
+    return list(dict.fromkeys([*filter(None, named), *objectives]))
 
 
 def scrape(
@@ -75,8 +75,8 @@ def scrape(
             continue
         if source.pattern is not None:
             series.update({name: printed[name]} if name in printed else {})
-        elif source.variable in variables:
-            finals[name] = variables[source.variable]
+        elif (read := source.variable or source.expression) in variables:
+            finals[name] = variables[read]
     for name in objectives:
         if name not in series and name not in finals and name in variables:
             finals[name] = variables[name]

@@ -14,9 +14,9 @@ from .reading import cell_tags, code_cells
 from .research import (
     INJECTED_TAG,
     PARAMETERS_TAG,
+    RESEARCH_SOURCE,
     ResearchNotebook,
     injected_names,
-    was_replaced,
 )
 
 SHARED_TAG = "shared"
@@ -36,6 +36,7 @@ def check_shared_cells(notebook: ResearchNotebook, own_names: Set[str]) -> None:
         NotebookError: with the first such cell, and what to change.
     """
     first_untagged = 0
+    in_calls = {p.cell: it for it in own_names for p in notebook.assignments.places(it)}
     for number, cell in enumerate(code_cells(notebook.node), start=1):
         tags, where = cell_tags(cell), f"{notebook.display_name}: code cell {number}"
         if not cell.source.strip():
@@ -50,7 +51,7 @@ def check_shared_cells(notebook: ResearchNotebook, own_names: Set[str]) -> None:
                 f"shared cells come first: tag code cell {first_untagged} as well, or take the tag "
                 f"off code cell {number}"
             )
-        elif own := _own_in(cell.source, own_names) or _own_argument(notebook, number, own_names):
+        elif own := _own_in(cell.source, own_names) or in_calls.get(number):
             raise NotebookError(
                 f"{where} is tagged 'shared', so it runs once for all trials, and uses {own}, "
                 "which is another in each of them; take the tag off, or move what uses "
@@ -74,7 +75,7 @@ def sharing_advice(node: NotebookNode, own_names: Set[str]) -> str:
         total_s += took_s
         is_tagged = PARAMETERS_TAG in cell_tags(cell)
         own = own_names - {*injected_names(node)} if is_tagged else own_names
-        is_leading = is_leading and not _own_in(cell.source, own) and not was_replaced(cell)
+        is_leading &= not _own_in(cell.source, own) and RESEARCH_SOURCE not in cell.metadata
         if is_leading and not is_tagged:
             leading_s += took_s
             numbers.append(number)
@@ -94,12 +95,6 @@ def _own_in(source: str, own_names: Set[str]) -> str:
     if _OWN_CALL.search(source):
         return "sweeper.trial()"
     return min(_global_names(source).intersection(own_names), default="")
-
-
-def _own_argument(notebook: ResearchNotebook, number: int, own_names: Set[str]) -> str:
-    """The first keyword of one trial only that a cell has; empty if none."""
-    places = ((name, it) for name in sorted(own_names) for it in notebook.assignments.places(name))
-    return next((name for name, it in places if it.cell == number), "")
 
 
 def _global_names(source: str) -> set[str]:

@@ -84,11 +84,7 @@ def check_name(name: str, *, where: str = "") -> None:
 
 
 def check_param_name(name: str, *, where: str = "") -> None:
-    """Refuse what names no value of a notebook: neither `lr` nor, by its function, `Adam.lr`.
-
-    Args:
-        where: the keys before the name, for the message.
-    """
+    """Check a name, or two with a dot between, as in `Adam.lr`; see `check_name`."""
     owner, dot, own = name.rpartition(".")
     if owner:
         check_name(owner, where=where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import urllib.parse
 from collections.abc import Mapping, Sequence
@@ -145,14 +146,21 @@ class ScoreSource(SettingsModel):
     pattern: str | None = None
     """A regular expression whose first group is the number, as in 'val_loss=([0-9.eE+-]+)'; each
     match in the printed lines is one point of the score's series."""
+    expression: str | None = None
+    """Python that is evaluated after the last cell, as in 'clf.score(X_test, y_test)'."""
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
         stated = [key for key in type(self).model_fields if getattr(self, key) is not None]
         if len(stated) != 1:
-            raise problem("expected exactly one of {variable: NAME} and {pattern: 'REGEX'}")
+            raise problem(f"expected exactly one of the keys {', '.join(type(self).model_fields)}")
         if self.variable is not None:
             check_name(self.variable)
+        if self.expression is not None:
+            try:
+                ast.parse(self.expression, mode="eval")
+            except SyntaxError as error:
+                raise problem(f"{self.expression!r} is no expression of Python") from error
         if self.pattern is not None:
             try:
                 groups = re.compile(self.pattern).groups

@@ -13,6 +13,7 @@ import pytest
 from sweeper.cli.init import draft
 from sweeper.errors import NotebookError
 from sweeper.notebooks.research import ResearchNotebook
+from sweeper.notebooks.scores import PrintedScores
 from sweeper.settings import Settings
 from sweeper.settings.space import ChoiceDimension
 from sweeper.testing import write_notebook
@@ -126,6 +127,10 @@ def test_what_is_not_swept_is_in_a_comment(drafted: Drafted, tmp_path: Path) -> 
         (["plt.plot(val_loss)\nval_loss = fit()\nloss = val_loss[-1]"], "loss"),
         (["try:\n    pass\nexcept E:\n    val_acc = 1"], "val_acc"),
         (["elapsed = 3\nn_error = 2\ntest_score = [1, 2]\nprint('loss 3')"], "score"),
+        (["model.compile(metrics=['mae'])\nh = model.fit(validation_split=0.1)"], "val_mae: min"),
+        (["model.compile()\nacc = model.fit(x).history['acc']"], "loss: minimize"),
+        (["class M:\n    def f(self): self.log('val_f1', 1)\nt.fit(M())"], "val_f1: maximize"),
+        (["t.fit(EarlyStopping(monitor='val_acc'))\ntrain_loss = 1"], "val_acc: maximize"),
         (["x = 1e-3"], "score"),
     ],
 )
@@ -135,6 +140,95 @@ def test_the_likeliest_score_is_active_and_never_a_counter_or_an_array(
     ((name, goal),) = drafted("lr = 0.1", *cells).objective.items()
     assert f"{name}: {goal.direction}".startswith(objective)
     assert ("FILL IN" in (tmp_path / "drafted.yml").read_text()) == (objective == "score")
+
+
+@pytest.mark.parametrize(
+    ("code", "printed", "name"),
+    [
+        (
+            "print(f'Epoch {e}: train loss {a:.3f} | Test loss: {b:.3f}')",
+            "Test loss: 0.5",
+            "test_loss",
+        ),
+        ("print('valid accuracy: %.2f%%' % f(x))", "valid accuracy: 0.5%", "valid_accuracy"),
+        ("print('\\nacc_val: {:.4f}'.format(x), 'time')", "acc_val: 0.5000 time", "acc_val"),
+        ("def f():\n    print('Val  AUC =', auc)", "Val AUC = tensor(0.5)", "val_auc"),
+        ("print('Accuracy of it: ' + str(x))", "Accuracy of it: 5.0e-1.", "accuracy"),
+    ],
+)
+def test_a_score_that_is_only_printed_is_found_by_its_words(
+    drafted: Drafted, code: str, printed: str, name: str
+) -> None:
+    settings = drafted("lr = 0.1", code)
+    assert list(settings.objective) == [name]
+    points: list[Any] = []
+    reader = PrintedScores({name: settings.scores[name]}, points.append)
+    reader.read("stdout", f"train loss 0.7 |\n{printed}\n")
+    assert [point.metrics for point in points] == [{name: 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("cells", "expression", "direction"),
+    [
+        (["clf.score(X, y)"], "clf.score(X, y)", "maximize"),
+        (["forest.oob_score_", "fit(3)"], "forest.oob_score_", "maximize"),
+        (["mean_squared_error(y, p)", "plot_loss(y)"], "mean_squared_error(y, p)", "minimize"),
+        (["-cross_val_score(m, X)"], "-cross_val_score(m, X).mean()", "minimize"),
+        (["f1_score(y, p)", "accuracy_score(t, q)\np = 3"], None, "maximize"),
+    ],
+)
+def test_a_score_that_a_cell_shows_is_an_expression_unless_its_names_change_later(
+    drafted: Drafted, cells: list[str], expression: str | None, direction: str
+) -> None:
+    settings = drafted("lr = 0.1", *cells)
+    assert [it.expression for it in settings.scores.values()] == [expression] * bool(expression)
+    assert [it.direction for it in settings.objective.values()] == [direction]
+
+
+@pytest.mark.parametrize(
+    ("cells", "space"),
+    [
+        (
+            ["m = RF(max_depth=2, random_state=4)\nm.fit(X)", "n = RF(max_depth=3)", "m.score(X)"],
+            ["m.max_depth"],
+        ),
+        (
+            [
+                "data = load(batch_size=8)\nother = load(batch_size=9)",
+                "net = build()\nopt = SGD(net.p(), 0.1, momentum=0.9)\nSGD(lr=3)",
+                "for x in data:\n    net.train()\n    f(net(x)).backward()",
+                "acc = test(net)",
+            ],
+            ["data.batch_size", "momentum"],
+        ),
+        (
+            [
+                "def train(net, batch):\n    o = Adam(net, lr=0.1)\n    print('val loss', f(o))",
+                "o = Adam(lr=3)\nhidden = 3",
+                "net = Net(hidden)\ntrain(net, 3)",
+            ],
+            ["hidden", "cell1.lr"],
+        ),
+        (
+            [
+                "net = N([Dropout(0.2), Dense(9, kernel='x')])\nnet.compile(optimizer='sgd')",
+                "net.fit(x, batch_size=8, epochs=3, validation_data=v)",
+                "plot(alpha=0.1, lr=1)",
+            ],
+            ["optimizer", "Dropout", "batch_size"],
+        ),
+        (["m = Ridge(alpha=1)\nm.fit(x)\nplt.plot(alpha=0.5)\nacc = m.f(x)"], ["Ridge.alpha"]),
+    ],
+)
+def test_without_a_parameters_cell_what_the_score_depends_on_is_swept_in_calls_too(
+    tmp_path: Path, cells: list[str], space: list[str]
+) -> None:
+    path = write_notebook(tmp_path / "n.ipynb", *cells, parameters="")
+    file = tmp_path / "n.yml"
+    file.write_text(draft(ResearchNotebook(path)))
+    settings = Settings.load(file)
+    ResearchNotebook(path).check_names(settings.sources)
+    assert list(settings.space) == space
 
 
 @pytest.mark.parametrize(
@@ -190,9 +284,9 @@ study:
   trials: 20
 
 objective:
-  val_acc: maximize    # reported
+  val_acc: maximize    # reported in code cell 2
   # or one of these:
-  # val_loss: minimize    # reported
+  # val_loss: minimize    # reported in code cell 2
 
 space:
   lr: {low: 0.0001, high: 0.01, log: true}    # 0.001 in the notebook; of Adam

@@ -64,6 +64,9 @@ def test_a_plain_value_is_replaced_where_it_stands(source: str, expected: str | 
             "a = RF(n=1)\nb = RF(n=2).fit(x, n=9)  # was 1",
         ),
         ("c.lr", "c = {'lr': 1, 'm': 2}\nlr = 3", "c = {'lr': 9, 'm': 2}  # was 1\nlr = 3"),
+        ("cell1.lr", "f(lr=1)", "f(lr=9)  # was 1"),
+        ("lr", "def f(x, lr=1, *, n=2): g(x)", "def f(x, lr=9, *, n=2): g(x)  # was 1"),
+        ("n", "def f(n=1): g()\nf(n=2)", "def f(n=1): g()\nf(n=9)  # was 2"),
         ("kw.lr", "train(kw={'lr': 1})", "train(kw={'lr': 9})  # was 1"),
         ("Dropout", "%time f(nn.Dropout(0.5), Dropout(.5))", None),
         (

@@ -99,6 +99,8 @@ def test_the_stronger_of_two_sources_wins(stronger: str, weaker: str) -> None:
 def test_a_named_variable_is_a_source_of_any_score_and_the_objectives_own_follows() -> None:
     found = scraped(scores={"loss": {"variable": "l"}}, variables={"l": 0.25, "acc": 0.5})
     assert found.scores == {"loss": 0.25, "acc": 0.5}
+    worked_out = {"r2": {"expression": "m.score(X)"}}
+    assert scraped(scores=worked_out, variables={"m.score(X)": 0.5}).scores == {"r2": 0.5}
     named = {"acc": {"variable": "a"}}
     assert scraped(scores=named, variables={"a": 1.0, "acc": 0.5}).scores == {"acc": 1.0}
     assert scraped(scores=named, variables={"acc": 0.5}).scores == {"acc": 0.5}
@@ -109,9 +111,10 @@ def test_named_variables_and_those_with_objectives_names_are_read_from_the_kerne
         "loss": ScoreSource(variable="l"),
         "acc": ScoreSource(variable="a"),
         "x": ScoreSource(pattern="(.)"),
+        "r2": ScoreSource(expression="m.score(X)"),
     }
     asked = variables_to_read(sources, ["acc", "f1"])
-    assert asked == ["l", "a", "acc", "f1"]
+    assert asked == ["l", "a", "m.score(X)", "acc", "f1"]
 
 
 @pytest.mark.parametrize("content", [True, "high", [1.0], {"a": 1}, None])

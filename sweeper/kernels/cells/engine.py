@@ -109,7 +109,7 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
         if request.prepares_next:
             pool.prepare()
         if kernel.origin.shared is not None:
-            client.take_over(kernel.origin.shared, assignments(request.own_params))
+            client.take_over(kernel.origin.shared, assignments(request.own_params, request.node))
         client.run(reads_imports=pool.fork_server.wants_import_profile)
         # A zygote for no further trial would import everything for nothing.
         if client.import_profile is not None and request.running.trials_left > 0:

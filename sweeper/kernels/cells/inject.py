@@ -31,7 +31,8 @@ def inject(node: NotebookNode, params: Params, *, kernel_name: str, language: st
     return node
 
 
-def assignments(params: Params) -> str:
-    """Python that assigns `params`, as the injected cell does."""
-    code: str = translate_parameters("python3", "python", dict(params))
+def assignments(params: Params, node: NotebookNode) -> str:
+    """Python that assigns those of `params` that the injected cell of a notebook does."""
+    injected = {name: params[name] for name in injected_names(node) if name in params}
+    code: str = translate_parameters("python3", "python", injected)
     return code
