@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from ..notebooks.assignments import Assignment
     from ..notebooks.research import ResearchNotebook
 
-#: A sweep over a seed, a budget, the data or the machine finds nothing about the model.
+#: A sweep over a seed, a budget, the data or the machine finds nothing about the model; and the
+#: size of an embedding has to be that of vectors which were loaded.
 _NOT_SWEPT = frozenset(
     "seed state run epoch epochs step steps iter iters iteration iterations rounds patience time "
     "samples classes fold folds split splits test data dataset worker workers job jobs thread "
     "threads gpu gpus device rank path dir file url port verbose debug log every interval save "
-    "figsize dpi version".split()
+    "figsize dpi version embed embedding".split()
 )
 _MOST_SCORES, _MOST_SWEPT = 4, 8
 #: The words of what people sweep: of keywords in calls, only these are drafted. Of the functions,
@@ -110,8 +111,9 @@ def draft(notebook: ResearchNotebook, *, trials: int = 20, needs_score: bool = F
             left_out.append(f"  # {name}: {dimension}    # {remark}")
     if not swept:
         remedy = "give one a name and a plain value at the top level, as in `lr = 1e-3`"
+        which = f" leads to {scores[0].name}" if scores and not notebook.parameters_cell else ""
         raise NotebookError(
-            f"{notebook.display_name}: no number or choice to sweep; "
+            f"{notebook.display_name}: no number or choice to sweep{which}; "
             f"{notebook.syntax_error() or remedy}"
         )
     if needs_score and not scores:
@@ -230,6 +232,6 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_text, value))}]"
     reserved = {"true", "false", "null"}
-    if isinstance(value, str) and re.fullmatch(r"[^\W\d]\w*", value):
+    if isinstance(value, str) and re.fullmatch(r"[^\W\d][\w.]*", value):
         return value if value.lower() not in reserved else f'"{value}"'
     return json.dumps(value, ensure_ascii=False, default=str)
