@@ -1,0 +1,43 @@
+"""A new user's path: a notebook of their own, one command, and something to compare."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nbformat
+import pytest
+from commands import call
+
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("here")]
+
+#: As people have it: no tags, parameters in three cells, a magic, a figure, a bar and no seed.
+CELLS = (
+    "%matplotlib inline\nimport numpy as np\nfrom tqdm.auto import tqdm\nlr = 0.05  # step size",
+    "rng = np.random.default_rng()\nX = rng.normal(size=(400, 8))\ny = (X @ rng.normal(size=8) > 0)",
+    "EPOCHS = 5\nreg = 1e-3\nprint(X.shape)",
+    "w = np.zeros(8)\nfor epoch in tqdm(range(EPOCHS)):\n"
+    "    w -= lr * (X[:300].T @ (1 / (1 + np.exp(-X[:300] @ w)) - y[:300]) / 300 + reg * w)\n"
+    "    print(f'Epoch {epoch + 1}: accuracy {((X[300:] @ w > 0) == y[300:]).mean():.3f}')",
+    "import matplotlib.pyplot as plt\nplt.bar(range(8), w)\nplt.show()",
+)
+
+
+def test_one_command_leads_from_a_messy_notebook_to_a_page_that_compares_its_trials() -> None:
+    notebook = nbformat.v4.new_notebook()
+    notebook.cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
+    nbformat.write(notebook, "my notes.ipynb")
+    before = Path("my notes.ipynb").read_bytes()
+    done = call("my notes.ipynb", "--yes", "--trials", "3", "-j", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["counts"]["completed"] == 3
+    assert {"lr", "EPOCHS", "reg"} >= {*result["best"]["params"]} >= {"lr", "reg"}
+    (score,) = result["best"]["scores"]
+    assert "acc" in score
+    assert Path("my notes.yml").exists()
+    assert Path("my notes.ipynb").read_bytes() == before
+    page = Path(result["page"]).read_text("utf-8")
+    assert page.startswith("<!doctype html>") or page.startswith("<!DOCTYPE html>")
+    executed = nbformat.read(result["best"]["notebook"], as_version=4)
+    assert f"lr = {result['best']['params']['lr']!r}" in executed.cells[0].source
