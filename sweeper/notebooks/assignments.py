@@ -9,6 +9,7 @@ keyword of a call, or the key of a dict, before a plain value.
 from __future__ import annotations
 
 import ast
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,7 +92,7 @@ class Assignments:
     def plain_value(self, name: str) -> Any:
         """The notebook's own value of a name; None also where it has no plain one."""
         plain = self.places(name)
-        return ast.literal_eval(plain[-1].value) if plain and plain[-1].value else None
+        return _plain(plain[-1].value) if plain and plain[-1].value else None
 
     def arguments(self) -> list[str]:
         """The names of keywords and keys that can get a trial's value, in their order."""
@@ -123,7 +124,7 @@ class Assignments:
         if at_top:
             return f"worked out in {at_top[0]}: give it a value{self._or_sweep(at_top[0])}"
         if arguments := self._arguments.get(name):
-            values = {repr(ast.literal_eval(a.value)): a for a in arguments if a.value}
+            values = {repr(_plain(a.value)): a for a in arguments if a.value}
             if len(values) == 1:
                 return ""
             several = ", and ".join(f"{value} in {a}" for value, a in [*values.items()][:2])
@@ -233,7 +234,7 @@ def plain_values(source: str) -> dict[str, tuple[Any, str]]:
             found.pop(name, None)
         if assignment.is_plain and (value := assignment.value) is not None:
             comment = comments(plain_python(source)).get(value.end_lineno or 0, "")
-            found[name] = ast.literal_eval(value), comment
+            found[name] = _plain(value), comment
     return found
 
 
@@ -324,10 +325,30 @@ def _stored(target: ast.expr) -> Iterator[str]:
 def _is_plain(value: ast.expr | None) -> bool:
     try:
         return value is not None and isinstance(
-            ast.literal_eval(value), int | float | str | list | tuple | dict | None
+            _plain(value), int | float | str | list | tuple | dict | None
         )
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+    except (ArithmeticError, ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return False
+
+
+#: How people write numbers, as in `10 ** -3` and `5 * 60`.
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+#: A power of greater numbers could take for ever.
+_MOST = 100
+
+
+def _plain(value: ast.expr) -> Any:
+    """The value of a literal, or of arithmetic with two numbers."""
+    if isinstance(value, ast.BinOp) and (act := _ARITHMETIC.get(type(value.op))):
+        left, right = ast.literal_eval(value.left), ast.literal_eval(value.right)
+        are_numbers = isinstance(left, int | float) and isinstance(right, int | float)
+        if are_numbers and (act is not operator.pow or max(abs(left), abs(right)) <= _MOST):
+            return act(left, right)
+    return ast.literal_eval(value)
 
 
 def _lines(source: str) -> list[bytes]:

@@ -14,10 +14,11 @@ pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("here")]
 #: As people have it: no tags, parameters in three cells, a magic, a figure, a bar and no seed.
 CELLS = (
     "%matplotlib inline\nimport numpy as np\nfrom tqdm.auto import tqdm\nlr = 0.05  # step size",
-    "rng = np.random.default_rng()\nX = rng.normal(size=(400, 8))\ny = (X @ rng.normal(size=8) > 0)",
-    "EPOCHS = 5\nreg = 1e-3\nprint(X.shape)",
+    "rng = np.random.default_rng()\nX = rng.normal(size=(400, 8))\ny = X @ rng.normal(size=8) > 0",
+    "EPOCHS = 5\nweight_decay = 10 ** -3\nprint(X.shape)",
     "w = np.zeros(8)\nfor epoch in tqdm(range(EPOCHS)):\n"
-    "    w -= lr * (X[:300].T @ (1 / (1 + np.exp(-X[:300] @ w)) - y[:300]) / 300 + reg * w)\n"
+    "    error = 1 / (1 + np.exp(-X[:300] @ w)) - y[:300]\n"
+    "    w -= lr * (X[:300].T @ error / 300 + weight_decay * w)\n"
     "    print(f'Epoch {epoch + 1}: accuracy {((X[300:] @ w > 0) == y[300:]).mean():.3f}')",
     "import matplotlib.pyplot as plt\nplt.bar(range(8), w)\nplt.show()",
 )
@@ -32,12 +33,13 @@ def test_one_command_leads_from_a_messy_notebook_to_a_page_that_compares_its_tri
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["counts"]["completed"] == 3
-    assert {"lr", "EPOCHS", "reg"} >= {*result["best"]["params"]} >= {"lr", "reg"}
-    (score,) = result["best"]["scores"]
-    assert "acc" in score
+    best = result["best"]
+    assert {*best["params"]} == {"lr", "weight_decay"}
+    assert "acc" in next(iter(best["scores"]))
     assert Path("my notes.yml").exists()
     assert Path("my notes.ipynb").read_bytes() == before
-    page = Path(result["page"]).read_text("utf-8")
-    assert page.startswith("<!doctype html>") or page.startswith("<!DOCTYPE html>")
-    executed = nbformat.read(result["best"]["notebook"], as_version=4)
-    assert f"lr = {result['best']['params']['lr']!r}" in executed.cells[0].source
+    assert Path(result["page"]).exists()
+    executed = nbformat.read(best["notebook"], as_version=4)
+    assert f"weight_decay = {best['params']['weight_decay']!r}  # was 10 ** -3" in (
+        executed.cells[2].source
+    )

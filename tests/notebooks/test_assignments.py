@@ -37,6 +37,7 @@ VALUES = {"lr": 0.5, "sizes": [1, 2], "name": "b", "n": 7}
         ("lr = 0.1; s = '''a\nb'''", "lr = 0.5; s = '''a\nb'''"),
         ("lr = \\\n 0.1", "lr = \\\n 0.5  # was 0.1"),
         ("lr = 0.5", "lr = 0.5"),
+        ("lr = 10 ** -3", "lr = 0.5  # was 10 ** -3"),
         ("name = (\n 'a'\n 'c')", "name = (\n 'b')  # was 'ac'"),
         ("%%bash\nlr=0.1", "%%bash\nlr=0.1"),
         ("lr = f(0.1)\nd.lr = 1\nd['lr'] = 1\nlr += 1\nif x:\n  lr = 1", None),
@@ -112,6 +113,8 @@ def test_a_name_that_is_not_assigned_is_a_keyword_or_by_its_function_a_first_arg
             ["base = 0.1", "lr = base / n"],
             "worked out in code cell 2, line 1: give it a value, or sweep 'base'",
         ),
+        (["lr = 9 ** 9 ** 9"], "worked out in code cell 1, line 1: give it a value"),
+        (["lr = 1 / 0"], "worked out in code cell 1, line 1: give it a value"),
         (["lr = k = 0.1"], "worked out in code cell 1, line 1: give it a value"),
         (
             ["def f():\n  lr = 1"],
