@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 import time
+import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -110,6 +111,7 @@ def opened_worker(
             places=places,
             pool=pool,
             patience=patience,
+            folder=folder,
             environment=_kept_environment(workload, places, token=token),
         )
         left_s = time_left.left_s()
@@ -122,6 +124,7 @@ class Worker:
 
     Attributes:
         patience: waits for the disk with the executed notebooks, when it is full.
+        folder: a private one, which is removed at the end.
         environment: the name under which is kept where its trials run; empty where it is not known.
         libraries: those that have reported by themselves.
     """
@@ -130,6 +133,7 @@ class Worker:
     places: Places
     pool: KernelPool
     patience: Patience
+    folder: Path
     environment: str = ""
     libraries: set[str] = field(default_factory=set)
 
@@ -379,21 +383,20 @@ class Worker:
         """What the kernel takes from libraries.
 
         Args:
-            is_own: whether MLflow has a run of the trial; else its calls go into a file beside the
-                notebook, which is a temporary one.
+            is_own: whether MLflow has a run of the trial. Without one, or without a way to its
+                store, calls go into a temporary folder.
         """
-        uri = self.workload.tracking if is_own else f"sqlite:///{spec.notebook.parent}/mlflow.db"
+        is_own = is_own and self.workload.tracking is not None
         mlflow = {
-            "uri": uri,
+            "uri": self.workload.tracking
+            if is_own
+            else (self.folder / f"mlflow-{uuid.uuid4().hex}").as_uri(),
             "version": version("mlflow"),
             "study": spec.study,
             "study_id": spec.study_id,
             "run_id": spec.run_id if is_own else None,
         }
-        known = {
-            "reports": self.workload.settings.reports == "auto",
-            "mlflow": mlflow if uri is not None else None,
-        }
+        known = {"reports": self.workload.settings.reports == "auto", "mlflow": mlflow}
         return {OBSERVED_VARIABLE: json.dumps(known)}
 
     def _fixed_since(self, spec: TrialSpec) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
 import os
 import time
 import warnings
@@ -146,18 +145,16 @@ def _tensorboard(module: Any) -> None:
 def _mlflow(module: Any) -> None:
     """Have MLflow's calls join the run of the trial, and take its metrics as points."""
     known = json.loads(os.environ[OBSERVED_VARIABLE])
-    if known["mlflow"] is None:
-        return
     uri, version = known["mlflow"]["uri"], known["mlflow"]["version"]
-    if not uri.startswith("http") and module.__version__.split(".")[:2] != version.split(".")[:2]:
+    if uri.startswith("sqlite") and module.__version__.split(".")[:2] != version.split(".")[:2]:
         warnings.warn(
             f"MLflow {module.__version__} here, {version} in the sweep, which cannot share "
             f"{uri.partition(':')[0]}: what this notebook logs goes where it says",
             stacklevel=2,
         )
         return
-    if known["mlflow"]["run_id"] is None:  # no line about tables that only a new file needs
-        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
+    if known["mlflow"]["run_id"] is None:  # MLflow wants to hear that such a folder is meant
+        os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
     module.set_tracking_uri(uri)
     module.set_tracking_uri = lambda *_, **__: None
     _join(module, known["mlflow"], reports=known["reports"])
@@ -171,7 +168,7 @@ def _join(module: Any, trial: Mapping[str, Any], *, reports: bool) -> None:
 
     Args:
         trial: its `run_id`, its `study` and the study's id; without a `run_id` the store at `uri`
-            is a new file for this run alone.
+            is a folder for this run alone.
     """
     fluent: Any = import_module("mlflow.tracking.fluent")
     client_class: Any = module.MlflowClient
@@ -182,9 +179,6 @@ def _join(module: Any, trial: Mapping[str, Any], *, reports: bool) -> None:
     @functools.cache
     def own_run() -> str:
         client, end_s = module.MlflowClient(), time.monotonic() + _RUN_LIMIT_S
-        if trial["run_id"] is None:
-            artifacts = f"{trial['uri'].removeprefix('sqlite:///')}-artifacts"
-            client.create_experiment(trial["study"], artifact_location=artifacts)
         experiment = set_experiment(trial["study"])
         if trial["run_id"] is None:
             return str(client.create_run(experiment.experiment_id).info.run_id)

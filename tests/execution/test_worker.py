@@ -90,6 +90,7 @@ class Bench:
             workload=workload,
             places=places,
             pool=pool,
+            folder=self.runtime_folder,
             patience=patience_with_disk("the outputs"),
         )
         spec = TrialSpec(

@@ -55,6 +55,15 @@ def test_what_a_notebook_logs_to_mlflow_joins_the_trials_run_and_reports(noteboo
     assert "note.txt" in {it.path for it in client.list_artifacts(own.info.run_id)}
 
 
+def test_on_a_cluster_that_cannot_reach_the_store_what_mlflow_is_given_is_reported(
+    notebook: Path,
+) -> None:
+    result = sweep_of(notebook, "far", study={"trials": 1}, cluster="local:1").run()
+    (record,) = result.records
+    assert record.scores == {"val": 3 * float(str(record.params["x"])), "late": 2}
+    assert not [*notebook.parent.rglob("*.mlruns")] and not (notebook.parent / "mine.db").exists()
+
+
 def test_what_mlflow_is_given_can_be_pruned(notebook: Path) -> None:
     pruner = {"name": "threshold", "lower": 0.0, "n_warmup_steps": 1}
     result = sweep_of(
