@@ -16,7 +16,7 @@ from ..sweep import Sweep
 from ..sweep.confirming import following_plan, fresh_seeds
 from ..sweep.inputs.data import with_data
 from ..sweep.inputs.resolving import with_inputs
-from ..trials import FOLD, Params, plan_of, value_text
+from ..trials import Params, plan_of, value_text
 from .lookup import ExistingStudy
 from .status import look
 
@@ -40,7 +40,7 @@ def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: An
         raise StudyError(f"ablate: {found.study!r} has runs of another study's trials; give that")
     if why := settings.why_not_confirmed(settings.fixed):
         raise SettingsError(f"ablate: {why}")
-    if FOLD in settings.search_space and settings.repeat is not None:
+    if settings.repeat is not None and settings.repeat.by_fold:
         raise SettingsError("ablate: compares on seeds, and this study repeats by fold")
     if not found.best:
         raise StudyError(f"ablate: no trial of the study {found.study!r} has completed")

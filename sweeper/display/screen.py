@@ -135,8 +135,9 @@ def _repeats_lines(repeats: Confirmation) -> list[str]:
     """The best means of the proposals that have all their runs, and what is like the best one."""
     complete = len(repeats.ranking)
     lines = [f"mean of {repeats.objective} over {len(repeats.seeds)} runs, with its 95 % interval"]
-    lines += [f"  {it}. {_line(one, repeats)}" for it, one in enumerate(repeats.ranking[:5], 1)]
-    lines += [f"  … and {complete - 5} more"] if complete > 5 else []
+    shown = enumerate(repeats.ranking[:_MOST_NAMES], 1)
+    lines += [f"  {rank}. {_line(one, repeats)}" for rank, one in shown]
+    lines += [f"  … and {complete - _MOST_NAMES} more"] if complete > _MOST_NAMES else []
     return [*lines, *_doubts(repeats)] if complete else []
 
 

@@ -387,10 +387,9 @@ class Worker:
                 store, calls go into a temporary folder.
         """
         is_own = is_own and self.workload.tracking is not None
+        temporary = self.folder / f"mlflow-{uuid.uuid4().hex}"
         mlflow = {
-            "uri": self.workload.tracking
-            if is_own
-            else (self.folder / f"mlflow-{uuid.uuid4().hex}").as_uri(),
+            "uri": self.workload.tracking if is_own else temporary.as_uri(),
             "version": version("mlflow"),
             "study": spec.study,
             "study_id": spec.study_id,

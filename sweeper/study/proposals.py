@@ -169,7 +169,7 @@ class TrialQueue:
         queued = [] if again is not None else self._queued(storage, samplers)
         due: Repeat | None = None
         if settings.repeat is not None and again is None and not any(map(_is_by_hand, queued)):
-            due = _repeated(samplers, storage.get_all_trials(storage.study_id)).due
+            due = _repeated(samplers, storage.get_all_trials(storage.study_id, deepcopy=False)).due
         queued = [] if due is not None else queued
         # Optuna numbers a trial when the trial is queued.
         number = queued[0].number if queued else storage.get_n_trials(storage.study_id)
