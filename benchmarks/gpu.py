@@ -239,7 +239,6 @@ def main() -> None:
         options.slots, options.modes = "1,2", "slice"
     elif not _has_cuda():
         parser.exit(2, "torch finds no GPU on this machine; --cpu tries the script without one\n")
-    logging.disable(logging.WARNING)
     os.environ.pop("MLFLOW_TRACKING_URI", None)
     began_s, runs, left_out = time.monotonic(), list[Run](), list[str]()
     print(f"{os.cpu_count()} cores, {_of_the_machine()}\n")

@@ -6,6 +6,8 @@ They skip where torch finds no GPU, or where NVIDIA's driver cannot be asked.
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -96,10 +98,47 @@ def test_weights_are_the_same_in_every_bit_alone_and_beside_others_started_and_f
     tmp_path: Path,
 ) -> None:
     """CUDA is used for the first time in the fork, so a forked kernel trains as a started one."""
-    alone = run(tmp_path / "1", ON_THE_PROCESSOR, TRAIN, jobs=1, kernels="cold")
-    beside = run(tmp_path / "4", ON_THE_PROCESSOR, TRAIN, jobs=4, trials=40)
+    alone = run(tmp_path / "1", ON_THE_PROCESSOR, TRAIN, jobs=1, trials=4, kernels="cold")
+    beside = run(tmp_path / "4", ON_THE_PROCESSOR, TRAIN, jobs=4, trials=16)
     assert digests(alone).items() <= digests(beside).items()
     assert any(kernel.is_forked for kernel in beside.kernels), beside.findings
+
+
+#: Nobody can tell before its end how a trial will do, and each says how long it stood still.
+FREEZE = TRAIN.replace(
+    "    sweeper.report(step, loss=loss.item())",
+    """
+    time.sleep(0.04)
+    longest_s = max(longest_s, time.monotonic() - last_s)
+    last_s = time.monotonic()
+    sweeper.report(step, digest=(step * 7919 * lr * 500) % 101)
+""",
+).replace("for step", "last_s, longest_s = time.monotonic(), 0.0\nfor step")
+
+
+@pytest.mark.parametrize("mps", ["off", "auto"])
+def test_a_frozen_trial_goes_on_with_the_same_bits(tmp_path: Path, mps: str) -> None:
+    """Its context of CUDA stands still with it, while others compute on the same GPU."""
+    if mps == "auto" and shutil.which("nvidia-cuda-mps-control") is None:
+        pytest.skip("needs NVIDIA's MPS")
+    says = "\nprint(f'stood still {longest_s:.1f} s, digest {digest:.0f}')"
+    space = {"lr": [round(0.02 + number / 500, 3) for number in range(16)]}
+
+    def found(folder: str, jobs: int, pruner: str, **settings: Any) -> dict[str, tuple[str, str]]:
+        study = {"name": "gpu", "trials": 16, "sampler": {"name": "grid"}, "pruner": pruner}
+        cells = (ON_THE_PROCESSOR, FREEZE + says)
+        result = run(tmp_path / folder, *cells, jobs=jobs, space=space, study=study, **settings)
+        ends = [(record.run_id, record.notebook.read_text()) for record in result.records]
+        return {
+            run_id: (match[1], match[2])
+            for run_id, text in ends
+            if (match := re.search(r"stood still ([\d.]+) s, digest (\d+)", text))
+        }
+
+    alone = found("1", 4, "none")
+    beside = found("2", 2, "auto", resources={"mps": mps})
+    assert all(digest == alone[run_id][1] for run_id, (_, digest) in beside.items())
+    assert any(float(still_s) > 1 for still_s, _ in beside.values()), beside
 
 
 def test_where_a_shared_cell_uses_the_gpu_all_trials_run_them_and_the_summary_says_so(
