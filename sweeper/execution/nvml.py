@@ -31,7 +31,7 @@ class Gpu:
 
     Attributes:
         uuid: as the driver and CUDA_VISIBLE_DEVICES name it.
-        memory_bytes: how much memory it has.
+        memory_bytes: how much memory it has, without what its driver keeps for itself.
         model: such as `NVIDIA H200`; empty where the driver does not say.
         is_exclusive: whether its administrator lets one process at a time compute on it.
     """
@@ -69,7 +69,7 @@ class Nvml:
             GpuError: the GPU has failed.
         """
         try:
-            return int(pynvml.nvmlDeviceGetMemoryInfo(self._handles[uuid]).used)
+            return int(_memory(self._handles[uuid]).used)
         except NVMLError as error:
             if error.value in (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION):
                 return None
@@ -144,9 +144,15 @@ def _parts(index: int) -> Iterator[Any]:
             yield pynvml.nvmlDeviceGetMigDeviceHandleByIndex(whole, part)
 
 
+def _memory(handle: Any) -> Any:
+    """NVML's figures, in which what the driver keeps for itself is not in use by anyone."""
+    return pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+
+
 def _memory_bytes(handle: Any) -> int:
     try:
-        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+        memory = _memory(handle)
+        return int(memory.total - memory.reserved)
     except NVMLError:  # a GPU without memory of its own (GB10, Jetson) takes the machine's
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 

@@ -103,7 +103,7 @@ NVML = r"""
 typedef struct { int number, part; } device;
 static device whole[4] = {{0, -1}, {1, -1}, {2, -1}, {3, -1}};
 static device parts[3] = {{1, 0}, {1, 1}, {1, 2}};
-typedef struct { unsigned long long total, free, used; } memory;
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory;
 typedef struct { unsigned pid; unsigned long long bytes; unsigned a, b; } process;
 int nvmlInitWithFlags(unsigned f) { return 0; }
 const char *nvmlErrorString(int code) { return "an error of the driver"; }
@@ -126,9 +126,9 @@ int nvmlDeviceGetMaxMigDeviceCount(device *d, unsigned *n) { *n = 3; return 0; }
 int nvmlDeviceGetMigDeviceHandleByIndex(device *d, unsigned n, device **part) {
     *part = &parts[n]; return n == 2 ? 6 : 0;
 }
-int nvmlDeviceGetMemoryInfo(device *d, memory *m) {
-    m->total = 1000 + d->number; m->used = 10; m->free = m->total - 10;
-    return d->number == 2 ? 3 : 0;
+int nvmlDeviceGetMemoryInfo_v2(device *d, memory *m) {
+    m->total = 1100 + d->number; m->reserved = 100; m->used = 10; m->free = m->total - 110;
+    return d->number == 2 ? 3 : m->version == 0x2000028 ? 0 : 25;
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(device *d, unsigned *n, process *found) {
     if (d->number) { *n = 0; return 0; }

@@ -19,6 +19,7 @@ import pytest
 
 from sweeper import Settings, Sweep
 from sweeper.execution.nvml import Nvml
+from sweeper.study.pruners import Curves, PredictivePruner, Verdict
 from sweeper.testing import write_notebook
 from sweeper.trials import Reason, SweepResult, TrialState
 
@@ -104,41 +105,51 @@ def test_weights_are_the_same_in_every_bit_alone_and_beside_others_started_and_f
     assert any(kernel.is_forked for kernel in beside.kernels), beside.findings
 
 
-#: Nobody can tell before its end how a trial will do, and each says how long it stood still.
-FREEZE = TRAIN.replace(
-    "    sweeper.report(step, loss=loss.item())",
-    """
-    time.sleep(0.04)
-    longest_s = max(longest_s, time.monotonic() - last_s)
-    last_s = time.monotonic()
-    sweeper.report(step, digest=(step * 7919 * lr * 500) % 101)
-""",
-).replace("for step", "last_s, longest_s = time.monotonic(), 0.0\nfor step")
+#: Each trial says how long it stood still.
+STAND_STILL = (
+    TRAIN.replace("for step", "last_s, longest_s = time.monotonic(), 0.0\nfor step").replace(
+        "    sweeper.report",
+        "    longest_s, last_s = max(longest_s, time.monotonic() - last_s), time.monotonic()\n"
+        "    sweeper.report",
+    )
+    + "\nprint(f'stood still {longest_s:.2f} s, digest {digest:.0f}')"
+)
 
 
 @pytest.mark.parametrize("mps", ["off", "auto"])
-def test_a_frozen_trial_goes_on_with_the_same_bits(tmp_path: Path, mps: str) -> None:
-    """Its context of CUDA stands still with it, while others compute on the same GPU."""
+def test_trials_that_were_frozen_in_the_middle_end_with_the_same_bits(
+    tmp_path: Path, mps: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their contexts of CUDA stand still with them, while others compute on the same GPU."""
     if mps == "auto" and shutil.which("nvidia-cuda-mps-control") is None:
         pytest.skip("needs NVIDIA's MPS")
-    says = "\nprint(f'stood still {longest_s:.1f} s, digest {digest:.0f}')"
-    space = {"lr": [round(0.02 + number / 500, 3) for number in range(16)]}
 
-    def found(folder: str, jobs: int, pruner: str, **settings: Any) -> dict[str, tuple[str, str]]:
-        study = {"name": "gpu", "trials": 16, "sampler": {"name": "grid"}, "pruner": pruner}
-        cells = (ON_THE_PROCESSOR, FREEZE + says)
-        result = run(tmp_path / folder, *cells, jobs=jobs, space=space, study=study, **settings)
-        ends = [(record.run_id, record.notebook.read_text()) for record in result.records]
-        return {
-            run_id: (match[1], match[2])
-            for run_id, text in ends
-            if (match := re.search(r"stood still ([\d.]+) s, digest (\d+)", text))
-        }
+    def judge(_: PredictivePruner, curves: Curves, number: int, *, to_begin: int) -> Verdict:
+        is_halfway = max(curves.by_number[number].values) == 20
+        return Verdict.FREEZE if is_halfway and number else Verdict.GO_ON
 
-    alone = found("1", 4, "none")
-    beside = found("2", 2, "auto", resources={"mps": mps})
-    assert all(digest == alone[run_id][1] for run_id, (_, digest) in beside.items())
-    assert any(float(still_s) > 1 for still_s, _ in beside.values()), beside
+    def thaw(_: PredictivePruner, curves: Curves, *, to_begin: int) -> int | None:
+        frozen = [number for number, it in curves.by_number.items() if it.state == "frozen"]
+        return None if to_begin else min(frozen, default=None)
+
+    monkeypatch.setattr(PredictivePruner, "judge", judge)
+    monkeypatch.setattr(PredictivePruner, "thaw", thaw)
+
+    def found(pruner: str, jobs: int, **settings: Any) -> list[tuple[float, str]]:
+        study = {"name": "gpu", "trials": 8, "sampler": "random", "seed": 7, "pruner": pruner}
+        cells = (ON_THE_PROCESSOR, STAND_STILL)
+        objective = {"loss": "minimize"}
+        result = run(
+            tmp_path / pruner, *cells, jobs=jobs, study=study, objective=objective, **settings
+        )
+        texts = [record.notebook.read_text() for record in result.records]
+        ends = [re.search(r"stood still ([\d.]+) s, digest (\d+)", text) for text in texts]
+        assert all(ends), result.records
+        return [(float(end[1]), end[2]) for end in ends if end]
+
+    going_on, frozen = found("none", 4), found("auto", 2, resources={"mps": mps})
+    assert [digest for _, digest in frozen] == [digest for _, digest in going_on]
+    assert sum(longest_s > 1 for longest_s, _ in frozen) >= 4, frozen
 
 
 def test_where_a_shared_cell_uses_the_gpu_all_trials_run_them_and_the_summary_says_so(
