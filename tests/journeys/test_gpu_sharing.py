@@ -1,4 +1,4 @@
-"""Sweeps in real kernels that share simulated GPUs by the memory that trials take."""
+"""Sweeps in real kernels that share simulated GPUs by memory, in turns or by a stand-in of MPS."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import mps_stand_in
 import nbformat
 import pytest
 from simulated_gpu import DEVICE_CELL, SimulatedGpus
@@ -16,6 +17,7 @@ from studies import forked, run_until, until
 from sweeper import Settings, Sweep
 from sweeper.execution.claims import Claims
 from sweeper.execution.local import LocalExecutor
+from sweeper.execution.mps import Mps
 from sweeper.execution.places import Places
 from sweeper.testing import write_notebook
 from sweeper.trials import Reason, SweepResult, TrialState
@@ -42,25 +44,29 @@ def run(
     *,
     jobs: int = 5,
     claims: Path | None = None,
+    mps: Mps | None = None,
     enough: Callable[[list[Any]], bool] = lambda _: False,
     **settings: Any,
 ) -> SweepResult:
     """A sweep over a cell that uses `device`; see `run_until`."""
     begin = f"{DEVICE_CELL}\nimport sweeper\ndevice = Device({str(gpus.folder)!r})"
-    notebook = write_notebook(folder / "nb.ipynb", begin, cell, parameters="x = 0.5\nbatch = 1")
+    notebook = write_notebook(folder / "nb.ipynb", begin, cell, parameters="x = 0.5")
     study = {"name": "shared", "trials": 30, "sampler": "random", **settings.pop("study", {})}
     usual = {"objective": {"val": "maximize"}, "space": {"x": {"low": 0.0, "high": 1.0}}}
+    read = Settings.from_mapping({**usual, **settings, "study": study})
     places = Places(
         gpus.installed(),
         driver=gpus,
         claims=Claims(claims or folder / "claims"),
+        resources=read.resources,
+        mps=mps,
         look_s=0.05,
         settled_s=0.3,
     )
     return run_until(
         enough,
         lambda observer: Sweep.from_settings(
-            Settings.from_mapping({**usual, **settings, "study": study}),
+            read,
             notebook=notebook,
             output=f"{folder}/out/{{run_id}}.ipynb",
             executor=lambda workload: LocalExecutor(workload, places=places, jobs=jobs),
@@ -77,25 +83,25 @@ for step in range(10):
 """
 
 
-#: Trials after the first ones go on once there are four of them.
+#: Some of the trials go on once there are so many of them.
 MEET = """
 import pathlib, time
 number, here = sweeper.trial().number, pathlib.Path("here")
-if number >= 4:
+if number {which}:
     here.mkdir(exist_ok=True)
     (here / str(number)).touch()
     end_s = time.monotonic() + 60
-    while len(list(here.iterdir())) < 4 and time.monotonic() < end_s:
+    while len(list(here.iterdir())) < {count} and time.monotonic() < end_s:
         time.sleep(0.01)
 """
-#: Then they take more.
-GROW = f"{MEET}    device.take(9 * 10**9)\n"
+#: Those after the first ones.
+MEET_LATER = MEET.format(which=">= 4", count=4)
 
 
 def test_as_many_trials_share_a_gpu_as_its_memory_holds_found_by_itself(
     gpu: SimulatedGpus, tmp_path: Path
 ) -> None:
-    result = run(gpu, tmp_path, TRAIN.format(gb=8.4) + MEET, study={"trials": TRIALS})
+    result = run(gpu, tmp_path, TRAIN.format(gb=8.4) + MEET_LATER, study={"trials": TRIALS})
     state = gpu.state("GPU-0")
     assert result.counts["completed"] == TRIALS
     assert state["peak_bytes"] == 4 * 8_400_000_000
@@ -128,7 +134,8 @@ def test_two_sweeps_at_once_never_take_more_than_there_is(
 def test_a_trial_that_runs_out_of_memory_in_company_is_run_again_and_completes(
     gpu: SimulatedGpus, tmp_path: Path
 ) -> None:
-    result = run(gpu, tmp_path, TRAIN.format(gb=6) + GROW, study={"trials": 8})
+    cell = f"{TRAIN.format(gb=6)}{MEET_LATER}    device.take(9 * 10**9)\n"
+    result = run(gpu, tmp_path, cell, study={"trials": 8})
     assert result.counts["completed"] == 8
     again = [record for record in result.records if record.attempt > 1]
     assert again
@@ -161,3 +168,76 @@ def test_what_an_import_decides_by_the_gpus_that_it_sees_holds_in_forked_kernels
     result = run(gpu, tmp_path, cell, jobs=1, kernels="fork", enough=forked(1))
     assert any(kernel.is_forked for kernel in result.kernels), result.kernels
     assert [it.scores["val"] for it in result.records] == [it.params["x"] for it in result.records]
+
+
+# --- with MPS ------------------------------------------------------------------------------------
+
+MPS = {"jobs": 3, "resources": {"gpu_memory": "8GB", "mps": "auto"}}
+
+
+@pytest.fixture
+def crowded_gpu(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SimulatedGpus]:
+    """One GPU of 40 GB that runs the work of all processes at once, and a program for MPS."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    mps_stand_in.installed(programs)
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    folder = tmp_path_factory.mktemp("g")
+    with SimulatedGpus(folder, memory_bytes=40 * GB, mode="mps") as gpus:
+        yield gpus
+
+
+class LoggedMps(Mps):
+    """Keeps what its daemon has logged, which is removed with the sweep's folder."""
+
+    log: list[str]
+
+    def start(self, *arguments: Any, **options: Any) -> None:
+        super().start(*arguments, **options)
+        self._file = options["folder"] / "mps0" / "log" / "control.log"
+
+    def close(self) -> None:
+        super().close()
+        until(lambda: "ended in order" in self._file.read_text())
+        self.log = self._file.read_text().splitlines()
+
+
+IS_MPS = """
+import os
+sweeper.score(is_mps="control" in os.listdir(os.environ["CUDA_MPS_PIPE_DIRECTORY"]))
+"""
+#: Trial 1 has a fault when two others are there as well, or when it is alone.
+FAULT = """
+if number == 1:
+    device.fault()
+device.work(0.5)
+val = x
+"""
+
+
+def test_kernels_of_a_sweep_with_mps_are_forked_and_use_it(
+    crowded_gpu: SimulatedGpus, tmp_path: Path
+) -> None:
+    mps, cell = LoggedMps(), TRAIN.format(gb=8) + IS_MPS
+    result = run(crowded_gpu, tmp_path, cell, mps=mps, kernels="fork", enough=forked(1), **MPS)
+    done = [record for record in result.records if record.state is TrialState.COMPLETED]
+    assert any(kernel.is_forked for kernel in result.kernels)
+    assert {record.scores["is_mps"] for record in done} == {1.0}
+    assert len([line for line in mps.log if line.endswith("accepted")]) >= len(done)
+
+
+def test_a_fault_costs_its_neighbours_only_another_run_and_its_trial_fails_alone(
+    crowded_gpu: SimulatedGpus, tmp_path: Path
+) -> None:
+    mps, cell = LoggedMps(), MEET.format(which="< 3", count=3) + FAULT
+    result = run(crowded_gpu, tmp_path, cell, mps=mps, study={"trials": 4}, kernels="cold", **MPS)
+    assert result.counts == {"completed": 3, "failed": 1, "pruned": 0, "stopped": 0}
+    culprit = result.records[1]
+    assert (culprit.state, culprit.reason) == (TrialState.FAILED, Reason.CELL_ERROR)
+    assert "unspecified launch failure" in culprit.message
+    assert culprit.attempt <= 3
+    assert all(result.records[number].attempt > 1 for number in (0, 2))
+    # The daemon has not seen the one that came without MPS.
+    assert 1 <= mps.log.count("fault") <= 2
