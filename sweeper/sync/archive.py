@@ -8,7 +8,6 @@ with its hash and renamed: half of it is never used, and a folder that is there 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import tarfile
@@ -16,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
@@ -28,6 +27,7 @@ from ..files import PRIVATE, write_atomically
 from ..settings.sections import Data
 from ..settings.units import size
 from ..trials import display_path
+from .manifest import Stored
 from .store import Store, StoreError
 
 #: The object with the version that was pushed last, and the folder with one archive for each.
@@ -146,10 +146,10 @@ class Dataset:
                 version = digest.hexdigest()[:_DIGITS]
                 is_new = _archive(version) not in store.names(_ARCHIVES)
                 if is_new:
-                    on_line(f"pushing them to {store.display_url}: {size(n_bytes)}")
+                    on_line(f"pushing them to {store.url}: {size(n_bytes)}")
                     store.put_file(_archive(version), Path(f"/dev/fd/{packed.fileno()}"))
             store.put(_NEWEST, version.encode())
-            _Record(version=version, files=files).write(place)
+            write_atomically(place / _RECORD, _Record(version=version, files=files).text)
         return version, n_bytes if is_new else 0
 
     def _store(self) -> Store:
@@ -171,7 +171,7 @@ class Dataset:
         Raises:
             DataError: it has something else.
         """
-        record = _Record.of(place)
+        record = _Record.at(place / _RECORD)
         if record is None and (not place.exists() or not any(place.iterdir())):
             return False
         if record is None:
@@ -199,7 +199,7 @@ class Dataset:
             )
         part = place.with_name(f".{place.name}.part")
         shutil.rmtree(part, ignore_errors=True)  # of a fetch that was killed
-        on_line(f"fetching {display_path(place)} from {store.display_url}: {size(n_bytes)}")
+        on_line(f"fetching {display_path(place)} from {store.url}: {size(n_bytes)}")
         arriving = _Arriving(store, archive, n_bytes, on_line, is_stopped)
         try:
             files = _unpack(arriving, part)
@@ -211,7 +211,7 @@ class Dataset:
                     "push the data again"
                 )
             os.sync()  # a record is never ahead of the files after a power cut
-            _Record(version=self.version, files=files).write(part)
+            write_atomically(part / _RECORD, _Record(version=self.version, files=files).text)
             part.rename(place)
         finally:
             shutil.rmtree(part, ignore_errors=True)
@@ -231,8 +231,8 @@ class Dataset:
         return cache
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Record:
+@dataclass(frozen=True, kw_only=True)
+class _Record(Stored):
     """The hidden file in the folder that says which version it has.
 
     Attributes:
@@ -241,17 +241,6 @@ class _Record:
 
     version: str
     files: dict[str, list[int]]
-
-    @classmethod
-    def of(cls, place: Path) -> _Record | None:
-        """That of a folder; None where it has none that can be read."""
-        try:
-            return cls(**json.loads((place / _RECORD).read_text("utf-8")))
-        except (OSError, ValueError, TypeError):
-            return None
-
-    def write(self, place: Path) -> None:
-        write_atomically(place / _RECORD, json.dumps(asdict(self)))
 
 
 def _archive(version: str) -> str:

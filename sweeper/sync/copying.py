@@ -85,7 +85,7 @@ class RemoteCopy:
     @property
     def display_url(self) -> str:
         """The URL of the copy, for messages."""
-        return f"{self._store.display_url}/{self._paths.study}"
+        return f"{self._store.url}/{self._paths.study}"
 
     @contextmanager
     def opened(self, on_restore: Callable[[], None]) -> Iterator[bool]:
@@ -236,7 +236,9 @@ class RemoteCopy:
                 return
             except Exception as error:  # noqa: BLE001  a defect here must not end the sweep
                 _log.debug("copy", exc_info=True)
-                self._fail(error)
+                if not self._has_failed:
+                    self._has_failed, problem = True, first_line(error)
+                    _log.warning("remote copy: %s; trials go on, and it is tried again", problem)
             else:
                 self._as_of = began
                 if self._has_failed:
@@ -256,12 +258,6 @@ class RemoteCopy:
             if self._closing.wait(min(left_s, _HURRIED_S)) or self._is_hurried:
                 return
 
-    def _fail(self, error: Exception) -> None:
-        if not self._has_failed:
-            problem = first_line(error)
-            _log.warning("remote copy: %s; trials go on, and it is tried again", problem)
-        self._has_failed = True
-
     def _copy(self, *, is_last: bool) -> None:
         self._contents.check_study()
         databases = {
@@ -280,22 +276,19 @@ class RemoteCopy:
         )
         settled = {**databases, **selection.settled()}
         # A running trial can go on from an older checkpoint, and an upload may never end.
-        self._write_if_new({**settled, **selection.checkpoints_before})
-        self._write_if_new({**settled, **selection.checkpoints_of_running()})
+        self._write({**settled, **selection.checkpoints_before})
+        self._write({**settled, **selection.checkpoints_of_running()})
 
     def _look_into(self, study: Path) -> None:
         self._begun = begun_in(study, self._paths.study)
         facts = facts_in(study, self._paths.study) or {}
         self._study_id = str(facts.get("id", ""))
 
-    def _write_if_new(self, entries: Mapping[str, Entry]) -> None:
-        before = self._before
-        if before is None or (before.files, before.copy_id) != (entries, self._copy_id):
-            self._write(dict(entries))
-
-    def _write(self, entries: dict[str, Entry]) -> None:
-        """Write the manifest; remove the objects that neither it nor the previous one names."""
+    def _write(self, entries: Mapping[str, Entry]) -> None:
+        """Write a new manifest; remove the objects that neither it nor the previous one names."""
         before, generation = self._before, self._generation + 1
+        if before is not None and (before.files, before.copy_id) == (entries, self._copy_id):
+            return
         manifest = Manifest(
             study=self._paths.study,
             study_id=self._study_id,

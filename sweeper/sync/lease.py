@@ -29,7 +29,7 @@ class RemoteLease:
     def __init__(self, store: Store, *, study: str, every_s: float) -> None:
         self._store = store
         self._name = f"{study}/{_NAME}"
-        self._display_url = f"{store.display_url}/{study}"
+        self._display_url = f"{store.url}/{study}"
         self._every_s = every_s
         self._mine: Owner | None = None
         self._closing = threading.Event()

@@ -11,7 +11,7 @@ from typing import Self
 from pydantic import TypeAdapter
 
 
-class _Stored:
+class Stored:
     """A record that is stored as JSON."""
 
     @classmethod
@@ -23,6 +23,14 @@ class _Stored:
         """
         # Not `validate_json`: pydantic's own parser refuses file names that are no valid Unicode.
         return TypeAdapter(cls).validate_python(json.loads(text))
+
+    @classmethod
+    def at(cls, path: Path) -> Self | None:
+        """The record in a file; None where there is no such file, or nothing of the kind in it."""
+        try:
+            return cls.read(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
 
     @property
     def text(self) -> str:
@@ -44,7 +52,7 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest(_Stored):
+class Manifest(Stored):
     """The objects that make up the copy. It is written last, so all of them exist and are whole.
 
     Attributes:
@@ -72,7 +80,7 @@ class Manifest(_Stored):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Owner(_Stored):
+class Owner(Stored):
     """The process that writes the copy; stored again at every interval while it does."""
 
     host: str
@@ -89,7 +97,7 @@ class Owner(_Stored):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalMarker(_Stored):
+class LocalMarker(Stored):
     """A file in the study's folder that says which copy belongs to the folder.
 
     Attributes:
@@ -99,11 +107,3 @@ class LocalMarker(_Stored):
 
     copy_id: str
     generation: int
-
-    @classmethod
-    def at(cls, path: Path) -> LocalMarker | None:
-        """The marker in a file; None when the folder was never copied."""
-        try:
-            return cls.read(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None

@@ -42,7 +42,7 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
         wanted = [name for name in manifest.files if not name.startswith(of_mlflow)]
         places = {name: contents.place(name) for name in wanted}
     except ValueError as error:
-        raise SyncError(f"sync: {store.display_url}: {error}") from error
+        raise SyncError(f"sync: {store.url}: {error}") from error
     _refuse_files_in_the_way(places, manifest, folder=contents.paths.folder)
     files = [name for name in places if name not in (STUDY, TRACKING)]
     prefix = f"{manifest.study}/"
@@ -118,7 +118,7 @@ def _fetched(store: Store, prefix: str, entry: Entry, place: Path) -> Path:
         store.get_file(prefix + entry.object, beside)
         if hash_of_file(beside) != entry.hash:
             raise SyncError(
-                f"sync: {store.display_url}/{prefix}{entry.object} is damaged, so nothing was "
+                f"sync: {store.url}/{prefix}{entry.object} is damaged, so nothing was "
                 "begun; choose another name with --study to start anew"
             )
         os.utime(beside, (entry.mtime_s, entry.mtime_s))

@@ -45,7 +45,7 @@ class Store:
     """Objects below one URL, by their names relative to that URL.
 
     Args:
-        url: the URL of the folder.
+        url: the URL of the folder, without secrets.
         key: of the parameters file that has the URL, for messages.
 
     Raises:
@@ -58,17 +58,15 @@ class Store:
             fsspec.get_filesystem_class(scheme)
         except ValueError as error:
             raise SettingsError(
-                f"{key}: {redact_url(url)}: fsspec knows no {scheme}://; expected something like "
+                f"{key}: {url}: fsspec knows no {scheme}://; expected something like "
                 "s3://bucket/prefix or file:///mnt/backup"
             ) from error
         except ImportError as error:
             package = _PACKAGES.get(scheme)
             remedy = f"pip install {package}" if package else str(error)
-            raise SettingsError(
-                f"{key}: {redact_url(url)}: a package for {scheme}:// is missing: {remedy}"
-            ) from error
-        self.display_url = redact_url(url)
-        self._url = url
+            message = f"{key}: {url}: a package for {scheme}:// is missing: {remedy}"
+            raise SettingsError(message) from error
+        self.url = url
         self._scheme = scheme
         self._has_folders = scheme in _WITH_FOLDERS
         self._opened: tuple[Any, str] | None = None
@@ -79,7 +77,7 @@ class Store:
             # A new instance, because fsspec's shared ones cache listings and connections.
             is_plain_s3 = self._scheme == "s3" and not fsspec.config.conf.get("s3")
             options: dict[str, Any] = {"config_kwargs": _BRIEF} if is_plain_s3 else {}
-            self._opened = fsspec.core.url_to_fs(self._url, skip_instance_cache=True, **options)
+            self._opened = fsspec.core.url_to_fs(self.url, skip_instance_cache=True, **options)
             if hasattr(self._opened[0], "retries"):
                 self._opened[0].retries = 1
         fs, root = self._opened
@@ -186,13 +184,8 @@ class Store:
                 "Credentials" in name or "ProfileNotFound" in name
             )
             raise StoreError(
-                scrubbed(f"{self.display_url}: {first_line(error)}"), is_refusal=refused
+                scrubbed(f"{self.url}: {first_line(error)}"), is_refusal=refused
             ) from error
-
-
-def redact_url(url: str) -> str:
-    """A URL without user, password and query, which may be secret."""
-    return re.sub(r"://[^/]*@", "://", url.partition("?")[0].partition("#")[0])
 
 
 def scrubbed(text: str) -> str:
