@@ -6,9 +6,8 @@ What the scores mean for the trial does not belong here.
 from .cells.engine import execute
 from .cells.inject import inject
 from .forking.origins import KernelOrigin, KernelSetup
-from .forking.policy import ForkPolicy, Proof, Reference, Run, Verdict, judge
+from .forking.policy import Reference, Run, Verdict, judge
 from .forking.sharing import SharedCells
-from .kernel import Kernel
 from .pool import KernelPool
 from .request import Ending, ExecutionRequest, KernelResult
 from .specs import check_kernel, environment_of, interpreter_of, language_of
@@ -16,13 +15,10 @@ from .specs import check_kernel, environment_of, interpreter_of, language_of
 __all__ = [
     "Ending",
     "ExecutionRequest",
-    "ForkPolicy",
-    "Kernel",
     "KernelOrigin",
     "KernelPool",
     "KernelResult",
     "KernelSetup",
-    "Proof",
     "Reference",
     "Run",
     "SharedCells",

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 
 from jupyter_core.utils import run_sync
 
+from ..files import write_atomically
 from ..guard import MARK_VARIABLE, kill_marked, kill_session
 from .event_loop import has_pidfds
 from .forking.fork_server import ForkingProvisioner, ForkServer
@@ -139,9 +140,7 @@ class Kernel:
 
     def ask_to_stop(self, kind: str, message: str) -> None:
         """Let the notebook's next report raise, and `should_stop` return True."""
-        beside = self.stop_file.with_suffix(".part")
-        beside.write_text(json.dumps({"kind": kind, "message": message}), encoding="utf-8")
-        beside.replace(self.stop_file)
+        write_atomically(self.stop_file, json.dumps({"kind": kind, "message": message}))
 
     def stand_still(self, is_still: bool) -> bool:
         """Halt the kernel's process group, or have it go on; whether the kernel is alive."""

@@ -33,7 +33,6 @@ from .expressions import (
     GPU_BYTES,
     IMPORT_PROFILE,
     NOT_REPLICABLE,
-    OBSERVE_LIBRARIES,
     OBSERVE_LIBRARIES_IN_FORK,
     ORDERLY_EXIT,
     cap_memory,
@@ -136,7 +135,7 @@ class SweepClient(PapermillNotebookClient):
             if self.kernel.origin.is_forked:
                 libraries = OBSERVE_LIBRARIES_IN_FORK
             else:
-                libraries = find_modules(self.kernel.setup.frozen) + OBSERVE_LIBRARIES
+                libraries = find_modules(self.kernel.setup.frozen)
             fraction = self.request.gpu_fraction
             cap = "" if fraction is None else cap_memory(fraction)
             code = set_environment(environment) + cap + libraries

@@ -30,7 +30,7 @@ def set_environment(env: Mapping[str, str]) -> str:
 
 
 def find_modules(frozen: Mapping[str, str]) -> str:
-    """Code for a started kernel that makes this package and the frozen modules importable.
+    """Code for a started kernel: it finds this package and frozen modules, and libraries report.
 
     Args:
         frozen: the sources of those modules, by their absolute paths without links.
@@ -38,17 +38,13 @@ def find_modules(frozen: Mapping[str, str]) -> str:
     return (
         "(lambda names, text: (exec(text, names), "
         f"names['make_importable']({str(_PACKAGE_FOLDER)!r}), "
-        f"names['install_snapshot_finder'](text, {dict(frozen)!r})))"
+        f"names['install_snapshot_finder'](text, {dict(frozen)!r}), "
+        "names['observe_libraries']()))"
         f"({{'__name__': 'sweeper_finders'}}, {_FINDERS!r})\n"
     )
 
 
-#: Code that has libraries report by themselves; the notebook goes on where that is impossible. A
-#: forked kernel has the finders, under the name that they have in its zygote.
-OBSERVE_LIBRARIES = (
-    "(lambda names, text: (exec(text, names), names['observe_libraries']()))"
-    f"({{'__name__': 'sweeper_finders'}}, {_FINDERS!r})\n"
-)
+#: Code for a forked kernel, which has the finders, under the name that they have in its zygote.
 OBSERVE_LIBRARIES_IN_FORK = (
     "__import__('sys').modules['_sweeper_zygote.finders'].observe_libraries()\n"
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from nbclient.util import ensure_async
@@ -55,7 +56,7 @@ class NotebookStopper:
 
     def __enter__(self) -> NotebookStopper:
         """Wait for a stop from now on; one that came before counts, too."""
-        self._running.on_stop(self._start_from_any_thread)
+        self._running.on_stop(partial(self._soon, self._start))
         self._running.on_freeze(self._stand_still)
         return self
 
@@ -70,9 +71,6 @@ class NotebookStopper:
         is_done = self._kernel.stand_still(is_frozen)
         self._soon(self._write)
         return is_done
-
-    def _start_from_any_thread(self) -> None:
-        self._soon(self._start)
 
     def _soon(self, call: Callable[[], None]) -> None:
         # A stop may arrive just after the trial's end, when its thread has closed the loop.

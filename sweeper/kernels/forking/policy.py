@@ -125,7 +125,6 @@ class ForkPolicy:
 
     def __init__(self, kernels: Literal["auto", "fork", "cold"] = "auto") -> None:
         self._lock = threading.Lock()
-        self._kernels = kernels
         self._proof = Proof.NONE if kernels == "fork" else None
         #: Why no kernel is ever forked; empty while one may be.
         self._refusal = "`kernels` is cold" if kernels == "cold" else ""

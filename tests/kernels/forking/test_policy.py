@@ -8,8 +8,8 @@ from typing import Any, Literal
 import pytest
 from nbformat.v4 import new_code_cell, new_output
 
-from sweeper.kernels import ForkPolicy, KernelOrigin, Proof, Reference, Run, Verdict, judge
-from sweeper.kernels.forking.origins import ForkAvailability
+from sweeper.kernels.forking.origins import ForkAvailability, KernelOrigin
+from sweeper.kernels.forking.policy import ForkPolicy, Proof, Reference, Run, Verdict, judge
 from sweeper.notebooks.compare import Execution
 from sweeper.trials import TrialSpec
 
