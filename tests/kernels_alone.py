@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import threading
@@ -68,6 +69,23 @@ def kernel_pool(
     finally:
         pool.close()
         guard.close()
+
+
+def install_kernel(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    argv: Sequence[str],
+    *,
+    language: str = "python",
+    env: Mapping[str, str] | None = None,
+) -> None:
+    """Install a kernelspec in a folder, as a user would who edits it."""
+    spec = folder / "kernels" / name
+    spec.mkdir(parents=True)
+    stated = {"argv": argv, "display_name": name, "language": language, "env": env or {}}
+    (spec / "kernel.json").write_text(json.dumps(stated))
+    monkeypatch.setenv("JUPYTER_PATH", str(folder))
 
 
 def hasten_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import sys
 import tempfile
@@ -11,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +19,20 @@ import psutil
 import pytest
 from gpu_drivers import StatedDriver
 from hanging_disks import hanging_disk
-from kernels_alone import hasten_ends
-from studies import PATIENCE_S, until
+from kernels_alone import hasten_ends, install_kernel
+from studies import PATIENCE_S, small_settings, until, workload_of
 
 from sweeper.execution.claims import Claims
 from sweeper.execution.places import Place, Places
 from sweeper.execution.worker import Worker
-from sweeper.execution.workload import Workload
 from sweeper.guard import Guard, marked_processes
 from sweeper.kernels import KernelPool, KernelSetup
 from sweeper.notebook_api.messages import REPORTS_VARIABLE, Point, StopReason
 from sweeper.notebooks.reading import read_notebook
-from sweeper.notebooks.research import ResearchNotebook
 from sweeper.notebooks.scores import scrape
-from sweeper.settings import Settings
 from sweeper.study_folder.patience import patience_with_disk
 from sweeper.testing import trial_spec, write_notebook
-from sweeper.trials import Reason, RunningTrial, StudyPaths, TrialOutcome, TrialSpec, TrialState
+from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialState
 
 pytestmark = pytest.mark.kernel
 
@@ -68,9 +65,8 @@ class Bench:
         notebook = notebook or write_notebook(
             self.folder / "nb.ipynb", *cells, parameters=parameters
         )
-        data = {"objective": {"val": "maximize"}, "space": {"x": [1.0, 2.0]}, **settings}
-        read = Settings.from_mapping(data)
-        places = self.places or Places(resources=read.resources)
+        workload = replace(workload_of(notebook, **settings), kernel_name=kernel)
+        places = self.places or Places(resources=workload.settings.resources)
         setup = KernelSetup(
             name=kernel,
             env={**os.environ, **places.env},
@@ -79,13 +75,6 @@ class Bench:
             token=self.token,
         )
         pool = KernelPool(setup, kernels="cold")
-        workload = Workload(
-            notebook=ResearchNotebook(notebook),
-            settings=read,
-            kernel_name=kernel,
-            cwd=notebook.parent,
-            paths=StudyPaths.parse(f"{self.folder}/out/{{run_id}}.ipynb", study="bench"),
-        )
         worker = Worker(
             workload=workload,
             places=places,
@@ -93,14 +82,10 @@ class Bench:
             folder=self.runtime_folder,
             patience=patience_with_disk("the outputs"),
         )
-        spec = TrialSpec(
-            study="bench",
-            study_id="1",
-            number=number,
+        spec = trial_spec(
+            number,
             params={"x": 2.0} if params is None else params,
-            fixed={},
             seed=77,
-            attempt=1,
             notebook=self.folder / "out" / f"{number:04d}.ipynb",
             checkpoint_dir=self.folder / "checkpoints",
             artifact_dir=self.folder / "artifacts",
@@ -175,10 +160,7 @@ def test_a_trial_that_reports_completes_and_its_file_says_so(bench: Bench) -> No
     )
     assert statuses(node) == ["completed"] * 4
     assert node.metadata["language_info"]["name"] == "python"
-    objectives = Settings.from_mapping(
-        {"objective": {"val": "maximize"}, "space": {"x": [1]}}
-    ).objective
-    again = scrape(node, sources={}, objectives=objectives)
+    again = scrape(node, sources={}, objectives=small_settings("bench").objective)
     assert again.scores == dict(outcome.scores)
     displays = [o for cell in node.cells for o in cell.outputs if o.output_type == "display_data"]
     assert len(displays) == 2, "one display for each cell that reports, however often it does"
@@ -326,14 +308,6 @@ def test_a_notebook_that_catches_the_stop_and_goes_on_is_interrupted(bench: Benc
     assert time.monotonic() - started < 10
 
 
-def test_a_stop_before_the_start_runs_no_cell(bench: Bench) -> None:
-    running = RunningTrial()
-    running.stop(StopReason.INTERRUPTED)
-    outcome, node = bench.run("print('ran')", running=running)
-    assert outcome.state is TrialState.STOPPED
-    assert not any(cell.get("execution_count") for cell in node.cells), "a cell has run"
-
-
 #: Takes 2 GB where the kernel may have 512 MB more than it has.
 TAKE_TOO_MUCH = """
 import resource
@@ -428,36 +402,22 @@ def test_a_kernel_that_the_system_does_not_end_is_left_behind_with_its_gpu(
         assert outcome.reason is Reason.NO_GPU
 
 
-def test_the_time_limit_ends_an_endless_cell(bench: Bench) -> None:
-    outcome, node = bench.run("while True: pass", limits={"trial": "2s"})
-    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.TIME_LIMIT)
-    assert "limits.trial (2 s)" in outcome.message
-    assert node.metadata["sweeper"]["state"] == "failed"
-
-
-def test_a_kernel_with_children_ends_soon(bench: Bench) -> None:
+def test_a_kernel_runs_its_exit_handlers_and_soon_ends_with_all_that_it_has_started(
+    bench: Bench,
+) -> None:
     started = time.monotonic()
-    outcome, _ = bench.run(
+    outcome, node = bench.run(
         REPORT,
+        "import atexit\natexit.register(lambda: open('ended', 'w').write('yes'))",
         "import multiprocessing, time\nchildren = [multiprocessing.get_context('fork').Process("
         "target=time.sleep, args=[600], daemon=True) for _ in range(3)]\n"
         "for child in children: child.start()",
-    )
-    waited_s = time.monotonic() - started - outcome.duration_s
-    assert waited_s < 12, "the kernel waited for children that had ended"
-
-
-def test_exit_handlers_of_a_notebook_run(bench: Bench) -> None:
-    bench.run(REPORT, "import atexit\natexit.register(lambda: open('ended', 'w').write('yes'))")
-    assert (bench.folder / "ended").read_text() == "yes"
-
-
-def test_processes_that_a_notebook_leaves_behind_are_ended(bench: Bench) -> None:
-    _, node = bench.run(
-        REPORT,
         "import subprocess\nchild = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
         "print(child.pid)",
     )
+    waited_s = time.monotonic() - started - outcome.duration_s
+    assert waited_s < 12, "the kernel waited for children that had ended"
+    assert (bench.folder / "ended").read_text() == "yes"
     pid = int(printed(node).strip())
     # Dead, though where nobody collects orphans it may still stand in the process table.
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
@@ -494,7 +454,8 @@ def test_kernels_run_in_the_notebooks_folder_and_never_move_us(bench: Bench) -> 
 def test_a_kernel_that_does_not_start_is_an_outcome_with_its_last_words(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install_kernel(bench, monkeypatch, "broken", "import sys; sys.exit('no such library')")
+    argv = [sys.executable, "-c", "import sys; sys.exit('no such library')"]
+    install_kernel(bench.folder, monkeypatch, "broken", argv)
     outcome, node = bench.run(REPORT, kernel="broken")
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.KERNEL_START)
     assert "no such library" in outcome.message
@@ -520,7 +481,8 @@ def test_a_kernel_that_is_lost_before_its_first_answer_is_started_anew_at_once(
         "from ipykernel.kernelapp import launch_new_instance as launch\n"
         "launch()"
     )
-    install_kernel(bench, monkeypatch, "shaky", code, "-f")
+    argv = [sys.executable, "-c", code, "-f", "{connection_file}"]
+    install_kernel(bench.folder, monkeypatch, "shaky", argv)
     began_s = time.monotonic()
     outcome, node = bench.run(REPORT, kernel="shaky")
     assert time.monotonic() - began_s < 60
@@ -542,18 +504,6 @@ def test_a_trial_whose_kernels_folder_is_removed_can_still_be_stopped(bench: Ben
     )
     assert outcome.state is TrialState.STOPPED
     assert statuses(node)[-1] == "stopped"
-
-
-def install_kernel(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str, code: str, *options: str
-) -> None:
-    spec = bench.folder / "kernels" / name
-    spec.mkdir(parents=True)
-    argv = [sys.executable, "-c", code, *options, "{connection_file}"]
-    (spec / "kernel.json").write_text(
-        json.dumps({"argv": argv, "display_name": name, "language": "python"})
-    )
-    monkeypatch.setenv("JUPYTER_PATH", str(bench.folder))
 
 
 def test_a_file_of_somebody_else_is_never_overwritten(bench: Bench) -> None:
@@ -580,7 +530,7 @@ def test_a_trial_whose_file_cannot_be_written_gives_its_gpu_back(bench: Bench) -
     assert leased.wait(PATIENCE_S)
 
 
-def test_the_time_of_a_trial_begins_when_it_has_its_gpu(bench: Bench) -> None:
+def test_the_time_and_the_limit_of_a_trial_begin_when_it_has_its_gpu(bench: Bench) -> None:
     bench.places = one_gpu(bench.folder)
     elsewhere = ExitStack()
     elsewhere.enter_context(share(bench.places))
@@ -589,7 +539,8 @@ def test_the_time_of_a_trial_begins_when_it_has_its_gpu(bench: Bench) -> None:
     freed.start()
     outcome, node = bench.run("while True: pass", limits={"trial": "1s"})
     took_s = time.monotonic() - began_s
-    assert outcome.reason is Reason.TIME_LIMIT
+    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.TIME_LIMIT)
+    assert "limits.trial (1 s)" in outcome.message
     assert took_s >= 1.5 + 1, "the limit ran while the trial waited"
     assert 1 <= outcome.duration_s <= took_s - 1.5
     metadata = node.metadata["sweeper"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from pathlib import Path
 
 import nbformat
 import pytest
-from kernels_alone import kernel_pool, run_alone
+from kernels_alone import install_kernel, kernel_pool, run_alone
 
 from sweeper.kernels import Ending, inject, language_of
 from sweeper.testing import write_notebook
@@ -40,18 +39,6 @@ IPKernelApp.launch_instance(kernel_class=Bash)
 """
 
 
-def install(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, *, argv: list[str], language: str
-) -> None:
-    """Install a kernelspec `other`."""
-    spec = folder / "jupyter" / "kernels" / "other"
-    spec.mkdir(parents=True)
-    (spec / "kernel.json").write_text(
-        json.dumps({"argv": argv, "display_name": "other", "language": language})
-    )
-    monkeypatch.setenv("JUPYTER_PATH", str(folder / "jupyter"))
-
-
 @pytest.mark.parametrize(
     ("language", "source"),
     [
@@ -64,7 +51,7 @@ def install(
 def test_parameters_are_assigned_in_the_kernels_language(
     language: str, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install(tmp_path, monkeypatch, argv=["kernel", "{connection_file}"], language=language)
+    install_kernel(tmp_path, monkeypatch, "other", ["kernel"], language=language)
     node = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell("first", metadata={"tags": []})]
     )
@@ -75,7 +62,7 @@ def test_parameters_are_assigned_in_the_kernels_language(
 def test_a_kernelspec_may_spell_python_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install(tmp_path, monkeypatch, argv=["python"], language="Python 3")
+    install_kernel(tmp_path, monkeypatch, "other", ["python"], language="Python 3")
     assert language_of("other") == "python"
 
 
@@ -95,7 +82,7 @@ def test_a_kernel_of_another_language_is_started_in_the_environment_of_its_trial
         script.write_text(f'#!/bin/sh\nexec {shlex.join(argv[:2])} "$@"\n')
         script.chmod(0o755)
         argv[:2] = [str(script)]
-    install(tmp_path, monkeypatch, argv=argv, language="bash")
+    install_kernel(tmp_path, monkeypatch, "other", argv, language="bash")
     source = write_notebook(tmp_path / "nb.ipynb", "echo $x $MINE $TRANSPORT", parameters="x=1")
     with kernel_pool(tmp_path, imports=None, kernelspec="other") as pool:
         for number in range(2):

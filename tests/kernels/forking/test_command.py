@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kernels_alone import install_kernel
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from studies import forked, run_until, sweep_of
@@ -100,22 +101,11 @@ CELLS = (
 )
 
 
-def install(folder: Path, python: Path, *options: str, env: dict[str, str]) -> None:
-    """Install a kernelspec `other` as a user would who edits it."""
-    spec = folder / "kernels" / "other"
-    spec.mkdir(parents=True)
-    argv = [str(python), *options, "-m", "ipykernel_launcher", *FILE]
-    (spec / "kernel.json").write_text(
-        json.dumps({"argv": argv, "display_name": "other", "language": "python", "env": env})
-    )
-
-
-def sweep(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The result of a sweep in the installed kernels, in which no trial fails."""
-    monkeypatch.setenv("JUPYTER_PATH", str(folder))
+def sweep(folder: Path) -> Any:
+    """The result of a sweep in the kernels `other`, in which no trial fails."""
     cells = [cell.replace("SPEC", "__import__('os').environ.get('FROM_SPEC')") for cell in CELLS]
     notebook = write_notebook(folder / "nb.ipynb", *cells, parameters="x = 0.5")
-    options: dict[str, Any] = {"kernel": "other"}
+    options = {"kernel": "other"}
     result = run_until(
         forked(1),
         lambda observer: sweep_of(
@@ -133,8 +123,9 @@ def test_an_environment_without_this_package_is_lent_it_and_keeps_what_its_kerne
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = environment_with(tmp_path / "other env", "ipykernel", "numpy")
-    install(tmp_path, other, "-Xfrozen_modules=off", "-s", env={"FROM_SPEC": "${HOME}/data"})
-    for record in sweep(tmp_path, monkeypatch).records:
+    argv = [str(other), "-Xfrozen_modules=off", "-s", "-m", "ipykernel_launcher", *FILE]
+    install_kernel(tmp_path, monkeypatch, "other", argv, env={"FROM_SPEC": "${HOME}/data"})
+    for record in sweep(tmp_path).records:
         node = json.loads(record.notebook.read_text())
         assert node["metadata"]["sweeper"]["series"]["val"]["steps"] == [0, 1, 2]
         (text,) = node["cells"][-1]["outputs"]
