@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import nbformat
+import psutil
 
 from sweeper.settings import Settings
 from sweeper.testing import InlineExecutor
@@ -133,6 +134,16 @@ def until(found: Callable[[], _Found], message: str = "it has not happened") -> 
             return what
         assert time.monotonic() < deadline_s, message
         time.sleep(min(max(0.005, 5 * (time.monotonic() - before_s)), 0.5))
+
+
+def processes_in(folder: Path, word: str = "") -> list[psutil.Process]:
+    """Processes that work in a folder, with a word in their commands."""
+    return [
+        one
+        for one in psutil.process_iter(["cwd", "cmdline", "status"])
+        if one.info["cwd"] == str(folder) and one.info["status"] != psutil.STATUS_ZOMBIE
+        if word in " ".join(one.info["cmdline"] or ())
+    ]
 
 
 def run_until(

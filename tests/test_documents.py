@@ -31,6 +31,8 @@ ELSEWHERE = {
     *("requests/", "copying/", "checkpoints/by-hand/", "notebooks/0007.ipynb"),
     "sweeper/trial.py",
 }
+#: What a parameters file needs.
+SMALLEST = {"objective": {"val_acc": "maximize"}, "space": {"lr": [3e-4], "batch_size": [64]}}
 LINK = re.compile(r"(?<!\\)\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -103,13 +105,14 @@ def test_the_readme_names_the_commands_of_uv_that_exist() -> None:
 
 
 def parameters_files(page: Path) -> Iterator[dict[str, object]]:
+    """Each parameters file in a page, and each part of one with what it lacks."""
     for block in code_blocks(page):
         try:
             data = read_yaml(block)
         except BadYaml:
             continue
-        if isinstance(data, dict) and {"objective", "space"} & data.keys():
-            yield data
+        if isinstance(data, dict) and data.keys() & Settings.model_fields.keys():
+            yield SMALLEST | data
 
 
 @pytest.mark.parametrize("page", PAGES, ids=title)
@@ -144,11 +147,7 @@ def test_there_are_forty_short_answers_whose_lines_load() -> None:
     for line in "\n".join(code_blocks(page)).splitlines():
         section = re.match(r"(\w+): ", line)
         if section and section[1] in Settings.model_fields:
-            smallest = {
-                "objective": {"val_acc": "maximize"},
-                "space": {"lr": [3e-4], "batch_size": [64]},
-            }
-            Settings.from_mapping(smallest | read_yaml(line))
+            Settings.from_mapping(SMALLEST | read_yaml(line))
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p.stem != "how-do-i"], ids=title)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import http.client
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -13,11 +14,12 @@ import urllib.request
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import psutil
 import pytest
-from studies import until, workload_of
+from studies import processes_in, until, workload_of
 
 from sweeper.errors import SettingsError
 from sweeper.execution.dask import DaskExecutor
@@ -218,22 +220,13 @@ def answer_of(url: str) -> int | None:
         return None
 
 
-def blocks_with_clusters() -> list[dict[str, Any]]:
-    """The sections `cluster` on the page about clusters."""
-    parts = PAGE.read_text("utf-8").split("\n    cluster:\n")[1:]
-    texts = ["\n".join(iter_block(part.splitlines())) for part in parts]
-    return [read_yaml("cluster:\n" + text)["cluster"] for text in texts]
-
-
-def iter_block(lines: list[str]) -> list[str]:
-    end = next(n for n, line in enumerate([*lines, ""]) if not line.startswith("      "))
-    return [line[4:] for line in lines[:end]]
-
-
 def test_the_script_for_slurm_asks_for_what_the_page_has_and_only_the_user_reads_its_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = next(block for block in blocks_with_clusters() if "SLURM" in block["class"])
+    (block,) = re.findall(
+        r"    cluster:\n      class: .*SLURM.*\n(?:      .*\n)+", PAGE.read_text()
+    )
+    written = read_yaml(dedent(block))["cluster"]
     monkeypatch.chdir(tmp_path)
     opened = a_cluster(Cluster.model_validate(written))
     try:
@@ -254,13 +247,6 @@ def test_the_script_for_slurm_asks_for_what_the_page_has_and_only_the_user_reads
     assert "--tls-ca-file" in script
 
 
-def test_the_page_has_settings_that_load() -> None:
-    blocks = blocks_with_clusters()
-    assert len(blocks) == 2
-    for block in blocks:
-        assert Cluster.model_validate(block).max == 8
-
-
 @pytest.mark.kernel
 @pytest.mark.slow
 def test_a_class_gets_no_more_workers_than_there_are_trials_and_leaves_none(
@@ -278,33 +264,19 @@ def test_a_class_gets_no_more_workers_than_there_are_trials_and_leaves_none(
     settings = Cluster.model_validate(
         {"class": "dask_jobqueue.local.LocalCluster", "options": options, "max": 2}
     )
+    jobs = partial(processes_in, tmp_path, "distributed.cli.dask_worker")
+    spec = trial_spec(
+        0,
+        params={"x": 0.5},
+        notebook=workload.paths.notebook("0000"),
+        checkpoint_dir=workload.paths.checkpoints("0000"),
+    )
     source = ListedTrials(
-        [
-            trial_spec(
-                0,
-                params={"x": 0.5},
-                notebook=workload.paths.notebook("0000"),
-                checkpoint_dir=workload.paths.checkpoints("0000"),
-            )
-        ],
-        on_end=lambda *_: counted.append(len(_jobs(tmp_path))),
+        [spec],
+        on_end=lambda *_: counted.append(len(jobs())),
     )
     counted: list[int] = []
     DaskExecutor.open(workload, settings, None).run(source)
     assert source.states == ["completed"]
     assert counted == [1]
-    until(lambda: not _jobs(tmp_path), "a job is left")
-
-
-def _jobs(cwd: Path) -> list[str]:
-    """The jobs that were submitted from this folder, in which they run."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            is_ours = (folder / "cwd").readlink() == cwd
-        except OSError:
-            continue
-        if is_ours and "distributed.cli.dask_worker" in command:
-            found.append(command)
-    return found
+    until(lambda: not jobs(), "a job is left")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import subprocess
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,7 +15,7 @@ import pytest
 from commands import Command, project
 from dask_clusters import is_listening, left_there, started, started_program
 from distributed import Client
-from studies import until, workload_of
+from studies import processes_in, until, workload_of
 
 from sweeper.errors import BrokenError, KernelError, SettingsError
 from sweeper.execution import dask_cluster
@@ -249,17 +248,12 @@ def test_a_sweep_that_is_ended_while_its_cluster_is_built_leaves_no_jobs(tmp_pat
         f"  options: {{python: {job}, cores: 1, memory: 1GB}}\n"
     )
 
-    def jobs() -> list[str]:
-        listed = ["ps", "-ewwo", "args"]  # whole lines, whatever COLUMNS says
-        found = subprocess.run(listed, capture_output=True, text=True, check=True)
-        return [line for line in found.stdout.splitlines() if str(job) in line]
-
     sweep = Command(*project("val = x", settings=cluster, folder=tmp_path), cwd=tmp_path)
     try:
-        until(jobs, "no job was started")
+        until(lambda: processes_in(tmp_path, str(job)), "no job was started")
         sweep.send_signal(signal.SIGTERM)
         assert sweep.wait(timeout=60) == 143
-        until(lambda: not jobs(), "a job is left")
+        until(lambda: not processes_in(tmp_path, str(job)), "a job is left")
     finally:
         sweep.kill()
         sweep.communicate()

@@ -172,7 +172,7 @@ def test_what_an_import_decides_by_the_gpus_that_it_sees_holds_in_forked_kernels
 
 # --- with MPS ------------------------------------------------------------------------------------
 
-MPS = {"jobs": 3, "resources": {"gpu_memory": "8GB", "mps": "auto"}}
+MPS: dict[str, Any] = {"jobs": 3, "resources": {"gpu_memory": "8GB", "mps": "auto"}}
 
 
 @pytest.fixture

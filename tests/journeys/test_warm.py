@@ -9,15 +9,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import nbformat
-import psutil
 import pytest
 from commands import Command, project
-from studies import forked, run_until, sweep_of, until
+from studies import forked, processes_in, run_until, sweep_of, until
 
 from sweeper.notebooks.metadata import read_metadata
 from sweeper.testing import write_notebook
@@ -248,15 +246,3 @@ def test_after_a_kill_no_child_lives_on_and_the_notebooks_are_true(
         assert "running" in states, "as far as anybody could write"
     else:
         assert set(states) <= {"completed", "stopped"}, "one that dies with its zygote is run again"
-
-
-def is_alive(process: psutil.Process) -> bool:
-    with suppress(psutil.Error):
-        return process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
-def processes_in(folder: Path) -> list[psutil.Process]:
-    """Processes that work in a folder: kernels, and what they have started."""
-    processes = psutil.process_iter(["cwd"])
-    return [one for one in processes if one.info["cwd"] == str(folder) and is_alive(one)]
