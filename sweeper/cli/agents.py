@@ -36,11 +36,10 @@ All studies in {output} together may have {budget} trials, runs that confirm inc
 def mcp(options: argparse.Namespace) -> int:
     """Serve sweeps to a coding agent on standard input and output."""
     from ..settings import Settings
-    from ..settings.flags import read_count_flag
 
-    budget = read_count_flag("--budget", options.budget) or 0
     Settings.load(options.parameters)  # a wrong file is refused here, and not only to the agent
-    with closing(Agent(Path(options.parameters), budget=budget, jobs=options.jobs)) as agent:
+    parameters = Path(options.parameters)
+    with closing(Agent(parameters, budget=options.budget, jobs=options.jobs)) as agent:
         server = server_of(agent)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # what reads would hold an exception up
         server.run("stdio")  # which keeps what sweeps and kernels print out of the protocol

@@ -34,8 +34,6 @@ _KNOWN = frozenset(
     "neighbors clusters components units filters embed embedding lambda alpha gamma beta c l1 l2 "
     "subsample smoothing temperature".split()
 )
-#: Elsewhere than in the name of a class's argument, these are something else.
-_OF_CLASSES = frozenset("lambda alpha gamma beta c".split())
 _FIRST = frozenset("Dropout LSTM GRU SimpleRNN Adam SGD RMSprop l1 l2".split())
 _WORDS = {"optimizer": ["adam", "rmsprop", "sgd"], "kernel": ["linear", "poly", "rbf", "sigmoid"]}
 #: A whole number of these may as well have a fraction.
@@ -148,7 +146,8 @@ def draft(notebook: ResearchNotebook, *, trials: int = 20, needs_score: bool = F
 
 
 def _candidates(notebook: ResearchNotebook) -> dict[str, tuple[Any, str]]:
-    """Names with values and comments: of the parameters cell, else those that never change."""
+    """Names with values and comments: of the parameters cell; else those that never change, and
+    the arguments of calls that people sweep."""
     from ..notebooks.assignments import plain_values
 
     if notebook.parameters_cell:
@@ -157,28 +156,26 @@ def _candidates(notebook: ResearchNotebook) -> dict[str, tuple[Any, str]]:
     for cell in notebook.code:
         found |= plain_values(cell)
     constants = notebook.assignments.constants()
-    return {name: it for name, it in found.items() if name in constants}
+    arguments = [
+        (name, (notebook.assignments.plain_value(name), ""))
+        for name in notebook.assignments.arguments()
+        if (name in _FIRST if name[0].isupper() and "." not in name else _is_known(name))
+    ]
+    names = [it for it in found.items() if it[0] in constants]
+    names += [(name, it) for name, it in arguments if _dimension(*it, name) is not None]
+    return dict(names)
 
 
 def _behind(
     notebook: ResearchNotebook,
-    assigned: Mapping[str, tuple[Any, str]],
+    names: Mapping[str, tuple[Any, str]],
     lines: set[tuple[int, int]] | None,
 ) -> dict[str, tuple[Any, str]]:
-    """Of a notebook's names, those which people sweep, or else all; with values and comments.
+    """Of a notebook's names, those which people sweep, or else all; one for each value.
 
     Args:
-        assigned: the candidates that have a statement of their own.
         lines: the cells and lines of what counts; None for all.
     """
-    names = dict(assigned)
-    for name in notebook.assignments.arguments():
-        is_class = name[0].isupper()
-        is_known = name in _FIRST if is_class and "." not in name else _is_known(name)
-        value = notebook.assignments.plain_value(name)
-        is_known &= is_class or _OF_CLASSES.isdisjoint(words_of(name))
-        if is_known and _dimension(value, "", name) is not None:
-            names[name] = value, ""
     found: dict[str, tuple[Any, str]] = {}
     taken: set[Assignment] = set()
     for name, it in names.items():
@@ -210,8 +207,6 @@ def _dimension(value: Any, comment: str, name: str) -> str | None:
         value = float(value)
     if not isinstance(value, int | float) or not 1 / _LARGEST < abs(value) < _LARGEST:
         return None
-    if "dropout" in words_of(name) and 0 <= value < 0.9:
-        return _range(0.0, 0.9)
     if isinstance(value, int) and value >= 8 and value.bit_count() == 1:  # the size of something
         return _text([value // 4, value // 2, value, 2 * value, 4 * value])
     if value < 0:

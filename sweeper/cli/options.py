@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ..settings.units import parse_duration
 from ..trials import run_id_of
 from . import agents, checks, data, init, run, studies
 
@@ -55,6 +56,25 @@ def _whole_run_id(text: str) -> str:
     return run_id_of(int(text)) if is_short else text
 
 
+def _count(names: str, metavar: str, help: str, *, least: int = 1, **options: Any) -> Argument:
+    """An argument that is a whole number."""
+
+    def read(text: str) -> int:
+        if not (text.isdecimal() and int(text) >= least):
+            why = f"expected a whole number of {least} or more; got {text!r}"
+            raise argparse.ArgumentTypeError(why)
+        return int(text)
+
+    return _argument(names, metavar, help, type=read, **options)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def _command(
     does: str, function: Callable[[argparse.Namespace], int], example: str, *arguments: Argument
 ) -> Command:
@@ -69,7 +89,7 @@ _PARAMETERS = _argument("-p --parameters", "PATH", "the parameters file (YAML)",
 _OF_SWEEP = (
     _PARAMETERS,
     _jobs("trials at once", default="1, on a cluster as many as it offers"),
-    _argument("--trials", "N", "total trials of the study, over all calls (default: study.trials)"),
+    _count("--trials", "N", "total trials of the study, over all calls (default: study.trials)"),
     _argument("--study", "NAME", "name of the study (default: study.name, else the file's)"),
     _argument(
         "--storage", "URL", "Optuna's storage (default: an SQLite file in the study's folder)"
@@ -86,10 +106,10 @@ _OF_SWEEP = (
         action="append",
         default=[],
     ),
-    _argument(
+    _count(
         "--confirm", "K", "after the search run the K best again on fresh seeds; their means decide"
     ),
-    _argument("--seeds", "S", "on how many fresh seeds --confirm runs each (default: 5)"),
+    _count("--seeds", "S", "on how many fresh seeds --confirm runs each (default: 5)", least=2),
     _argument("-k --kernel", "NAME", "kernel to use instead of the notebook's own"),
     _flag("--cold", "start every kernel anew (kernels: cold of the parameters file)"),
 )
@@ -139,7 +159,9 @@ COMMANDS = {
         _flag(
             "--yes", "with a notebook as the only argument: sweep what is proposed without asking"
         ),
-        _argument("--timeout", "DURATION", "wall-clock limit of the sweep: 90s, 15m, 8h"),
+        _argument(
+            "--timeout", "DURATION", "wall-clock limit of the sweep: 90s, 15m, 8h", type=_seconds
+        ),
         _argument("--events", "FILE", "append one JSON object per event, also to /dev/fd/3"),
         _ALLOW_CHANGES,
         *_OUTPUT,
@@ -180,7 +202,7 @@ COMMANDS = {
             "below this folder)"
         ),
         _argument("--sort", "NAME", "ended trials by a score, the best first, or by a param"),
-        _argument("--best", "N", "only the N best of these (without --sort: by the objective)"),
+        _count("--best", "N", "only the N best of these (without --sort: by the objective)"),
         *_OF_STUDY,
     ),
     "stop": _command(
@@ -236,12 +258,7 @@ COMMANDS = {
             type=_whole_run_id,
         ),
         _flag("--all", "all trials of the study that completed"),
-        _argument(
-            "--sample",
-            "N",
-            "only N of them, evenly spread over the study",
-            type=int,
-        ),
+        _count("--sample", "N", "only N of them, evenly spread over the study"),
         _flag("--here", "on a machine without the trials' kernel or GPU, too"),
         _jobs("replays at once", default="1"),
         *_OF_STUDY,
@@ -252,7 +269,9 @@ COMMANDS = {
         "ablate out/digits -j 4",
         _ONE_STUDY,
         _jobs("trials at once", default="1"),
-        _argument("--seeds", "S", "on how many fresh seeds (default: those of confirm, else 5)"),
+        _count(
+            "--seeds", "S", "on how many fresh seeds (default: those of confirm, else 5)", least=2
+        ),
         _ALLOW_CHANGES,
         *_OF_STUDY,
     ),
@@ -318,7 +337,7 @@ COMMANDS = {
         agents.mcp,
         "mcp -p my.yml --budget 60 -j 4",
         _PARAMETERS,
-        _argument(
+        _count(
             "--budget",
             "N",
             "trials that all studies in out/agent beside the parameters file may have together, "

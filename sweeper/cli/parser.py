@@ -46,8 +46,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         del words[0]
     proposes = words[0].endswith((".ipynb", ".py"))
     if not words[0].startswith("-"):
-        if proposes:
-            words = _of_notebook(words[0], words[1:])
+        if proposes:  # what is stated besides comes last, and counts
+            path = Path(words[0])
+            output, parameters = f"out/{path.stem}.{{run_id}}.ipynb", str(path.with_suffix(".yml"))
+            words = ["run", "-i", words[0], "-o", output, "-p", parameters, *words[1:]]
         if words[0] not in COMMANDS:
             same = "the command that began a study also goes on with it"
             hint = same if words[0] in ("resume", "continue") else nearest(words[0], COMMANDS)
@@ -93,15 +95,3 @@ def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
         for names, options in command.arguments:
             made[name].add_argument(*names, **options)
     return parser, made
-
-
-def _of_notebook(notebook: str, options: Sequence[str]) -> list[str]:
-    """The command line of a sweep of which only the notebook is given."""
-    path = Path(notebook)
-    wanted = {("-o", "--output"): f"out/{path.stem}.{{run_id}}.ipynb"}
-    wanted[("-p", "--parameters")] = str(path.with_suffix(".yml"))
-    given = {option.partition("=")[0] for option in options}
-    missing = [
-        word for names, its in wanted.items() if not given & {*names} for word in (names[0], its)
-    ]
-    return ["run", "-i", notebook, *missing, *options]

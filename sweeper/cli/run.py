@@ -37,11 +37,8 @@ def run(options: argparse.Namespace) -> int:
 
 def ablate(options: argparse.Namespace) -> int:
     """Run the best trial of a study again, with one param at a time at the notebook's own value."""
-    from ..settings.flags import read_count_flag
-
     with _handled(_end):
         console = ConsoleOutput(options)
-        seeds = read_count_flag("--seeds", options.seeds, least=2, why=", as an interval needs two")
         console.begin("preparing the ablation: the study and the MLflow store")
         from ..control.ablating import ablation
         from ..control.lookup import find_study
@@ -49,7 +46,9 @@ def ablate(options: argparse.Namespace) -> int:
         uri = options.tracking_uri
         existing = find_study(options.study, storage=options.storage, tracking_uri=uri)
         how = {"jobs": options.jobs, "allow_changes": options.allow_changes}
-        return _swept(ablation(existing, seeds=seeds, observer=console.observe, **how), console)
+        return _swept(
+            ablation(existing, seeds=options.seeds, observer=console.observe, **how), console
+        )
 
 
 def prepared(
@@ -67,9 +66,7 @@ def prepared(
         SweepError: whatever is wrong; nothing was started.
     """
     from ..notebooks.research import ResearchNotebook
-    from ..settings.flags import read_duration_flag
 
-    timeout_s = read_duration_flag("--timeout", options.timeout)
     if options.proposes:
         propose(options, ConsoleOutput(options))
     began_s = time.monotonic()  # the clock does not count the question
@@ -95,7 +92,7 @@ def prepared(
             storage=options.storage,
             tracking_uri=options.tracking_uri,
             kernel=options.kernel,
-            timeout_s=timeout_s,
+            timeout_s=options.timeout,
             began_s=began_s,
             allow_changes=options.allow_changes,
             observer=each_of(*(one.observe for one in (events, console) if one is not None)),
@@ -120,16 +117,16 @@ def _swept(sweep: Sweep, console: ConsoleOutput, events: EventLog | None = None)
 def settings_of(options: argparse.Namespace) -> Settings:
     """The parameters file with the options that change it, as `run` and `check` have them."""
     from ..settings import Settings
-    from ..settings.flags import read_count_flag, read_value
+    from ..settings.flags import read_value
 
     return Settings.load(options.parameters).with_overrides(
         study=options.study,
-        trials=read_count_flag("--trials", options.trials),
+        trials=options.trials,
         fixed=dict(read_value(text) for text in options.set),
         cold=options.cold,
         cluster=getattr(options, "cluster", None),
-        confirm=read_count_flag("--confirm", options.confirm),
-        seeds=read_count_flag("--seeds", options.seeds, least=2, why=", as an interval needs two"),
+        confirm=options.confirm,
+        seeds=options.seeds,
     )
 
 

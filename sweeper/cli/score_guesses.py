@@ -19,8 +19,6 @@ _LOSS = frozenset(
 _SPLITS = {"val": 0, "valid": 0, "validation": 0, "dev": 0, "cv": 0, "cross": 0, "oob": 0}
 _SPLITS |= {"test": 1, "eval": 1, "train": 3, "training": 3}
 _QUALIFIERS = frozenset("best final last mean avg average total epoch running".split())
-#: The first words of counters, and of values with which a score is compared.
-_NO_SCORE = frozenset("n num number count baseline".split())
 _WORD = "|".join(_GAIN | _LOSS)
 #: In the code of a call: printed words with a score's among them, and a value behind them.
 _PRINTED = re.compile(
@@ -130,7 +128,7 @@ def scores_of(code: Code, parameters: set[str]) -> list[Score]:
     for it in sorted(found, key=lambda it: it.rank):
         if it.name not in likely or (likely[it.name].source and not it.source):
             likely[it.name] = it  # at the same place
-    return [it for it in likely.values() if _NO_SCORE.isdisjoint(words_of(it.name)[:1])]
+    return [*likely.values()]
 
 
 def _measure(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,11 +28,7 @@ def status(options: argparse.Namespace) -> int:
     from ..control.lookup import clean_up_after_crash, find_studies
     from ..control.status import look, sort
 
-    console, most = ConsoleOutput(options), None
-    if options.best is not None:
-        from ..settings.flags import read_count_flag  # imports YAML
-
-        most = read_count_flag("--best", options.best)
+    console = ConsoleOutput(options)
     found = []
     for existing in find_studies(
         options.study, storage=options.storage, tracking_uri=options.tracking_uri
@@ -40,8 +37,8 @@ def status(options: argparse.Namespace) -> int:
         owner = existing.swept_by()
         result, snapshot = look(existing)
         chosen = None
-        if options.sort is not None or most is not None:
-            chosen = sort(existing, result.records, by=options.sort)[:most]
+        if options.sort is not None or options.best is not None:
+            chosen = sort(existing, result.records, by=options.sort)[: options.best]
         console.status(result, snapshot, owner=owner, chosen=chosen)
         found.append({**result.to_json(), "running": owner is not None})
     console.json(found[0] if len(found) == 1 else found)
@@ -53,14 +50,12 @@ def stop(options: argparse.Namespace) -> int:
     from ..control import steering
 
     console = ConsoleOutput(options)
-    targets = list(options.targets)
-    wanted = None if not targets or _is_run_id(targets[0]) else targets.pop(0)
+    existing, targets = _targeted(options, _is_run_id)
     if targets and options.finish:
         raise SettingsError(
             f"--finish lets all running trials finish, and {' '.join(targets)} would be stopped; "
             "give one of them"
         )
-    existing = _found(options, wanted)
     steering.stop(existing, targets, running_finish=options.finish)
     if options.finish:
         done = "no new trials; running ones finish"
@@ -79,10 +74,8 @@ def enqueue(options: argparse.Namespace) -> int:
     from ..settings.flags import read_value
 
     console = ConsoleOutput(options)
-    targets = list(options.targets)
-    wanted = None if not targets or "=" in targets[0] else targets.pop(0)
+    existing, targets = _targeted(options, lambda word: "=" in word)
     stated = dict(read_value(text, flag="") for text in targets)
-    existing = _found(options, wanted)
     run_id, params = steering.enqueue(existing, stated, like=options.like)
     line = f"{existing.study.name}: queued {run_id} ({params_line(params)})"
     console.line(f"{line}; {_when(existing)}")
@@ -95,11 +88,9 @@ def retry(options: argparse.Namespace) -> int:
     from ..control import steering
 
     console = ConsoleOutput(options)
-    targets = list(options.targets)
-    wanted = None if not targets or _is_run_id(targets[0]) else targets.pop(0)
+    existing, targets = _targeted(options, _is_run_id)
     if options.failed == bool(targets):
         raise SettingsError("say which trials to retry: either --failed or their run ids")
-    existing = _found(options, wanted)
     queued = steering.retry(existing, targets)
     for before, now in queued:
         console.line(f"{existing.study.name}: queued {now}, which tries {before} again")
@@ -233,10 +224,17 @@ def _when(existing: ExistingStudy) -> str:
     return "the next free slot takes it" if is_swept else "the next sweep begins with it"
 
 
-def _found(options: argparse.Namespace, wanted: str | None) -> ExistingStudy:
-    """The study that a command changes, without what a killed sweep has left."""
+def _targeted(
+    options: argparse.Namespace, is_target: Callable[[str], bool]
+) -> tuple[ExistingStudy, list[str]]:
+    """The study that a command changes, without what a killed sweep has left; and its targets.
+
+    The first word is the study's, unless it is a target.
+    """
     from ..control.lookup import clean_up_after_crash, find_study
 
+    targets = list(options.targets)
+    wanted = None if not targets or is_target(targets[0]) else targets.pop(0)
     existing = find_study(wanted, storage=options.storage, tracking_uri=options.tracking_uri)
     clean_up_after_crash(existing)
-    return existing
+    return existing, targets

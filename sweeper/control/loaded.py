@@ -8,15 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..trials import (
-    Confirmation,
-    TrialRecord,
-    count_by_state,
-    headline,
-    trials_table,
-    value_text,
-)
+from ..trials import Confirmation, SweepResult, TrialRecord, value_text
 from .lookup import ExistingStudy, find_study
+from .status import look
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,11 +80,9 @@ class LoadedStudy:
         Where the best trials were run again on fresh seeds, it is the one with the best mean;
         `confirmation` says by how much.
         """
-        existing = self._found()
-        best = existing.best()
-        if len(_directions(existing)) > 1:
-            return best
-        return best[0] if best else None
+        result = self._result()
+        several = len(result.objectives) > 1
+        return result.best if several else next(iter(result.best), None)
 
     @property
     def confirmation(self) -> Confirmation | None:
@@ -112,7 +104,7 @@ class LoadedStudy:
 
         existing = self._found()
         records = existing.study.records()
-        scores = {*_directions(existing), *(name for record in records for name in record.scores)}
+        scores = {*existing.settings.objective, *(name for it in records for name in it.scores)}
         index = pd.Index([record.run_id for record in records], name="run_id")
         return pd.DataFrame([_row(record, scores) for record in records], index=index)
 
@@ -143,31 +135,16 @@ class LoadedStudy:
         return TrialNotebook(self._found().record(run_id).notebook)
 
     def __repr__(self) -> str:
-        return f"<{self._headline()}>"
+        return repr(self._result())
 
     def _repr_html_(self) -> str:
-        existing = self._found()
-        table = trials_table(existing.study.records(), existing.best(), [*_directions(existing)])
-        return f"<p>{html.escape(self._headline())}</p>{table}"
+        return self._result()._repr_html_()
 
-    def _headline(self) -> str:
-        existing = self._found()
-        study = existing.study
-        return headline(
-            study.name,
-            count_by_state(study.records()),
-            existing.best(),
-            [*_directions(existing)],
-            confirmation=existing.confirmation(),
-        )
+    def _result(self) -> SweepResult:
+        return look(self._found())[0]
 
     def _found(self) -> ExistingStudy:
         return find_study(self._wanted, storage=self._storage)
-
-
-def _directions(existing: ExistingStudy) -> dict[str, str]:
-    """The names of a study's objectives, each with its direction."""
-    return {name: goal.direction for name, goal in existing.settings.objective.items()}
 
 
 def _row(record: TrialRecord, scores: Collection[str]) -> dict[str, Any]:

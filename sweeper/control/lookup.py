@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_STORAGE_NAME = "study.db"
+STORAGE_NAME = "study.db"
 #: The fact that MLflow may still have killed trials as running.
 _BEHIND = "tracking_is_behind"
 
@@ -201,11 +201,11 @@ def find_study(
 
 def _storages(wanted: str | None) -> list[Path]:
     if wanted is None:
-        return [file for depth in ("", "*/", "*/*/") for file in Path().glob(depth + _STORAGE_NAME)]
+        return [file for depth in ("", "*/", "*/*/") for file in Path().glob(depth + STORAGE_NAME)]
     folder = Path(wanted)
-    found = [folder / _STORAGE_NAME, *sorted(folder.glob(f"*/{_STORAGE_NAME}"))]
+    found = [folder / STORAGE_NAME, *sorted(folder.glob(f"*/{STORAGE_NAME}"))]
     if folder.name == wanted and not any(file.is_file() for file in found):
-        return sorted(Path().glob(f"*/{wanted}/{_STORAGE_NAME}"))
+        return sorted(Path().glob(f"*/{wanted}/{STORAGE_NAME}"))
     return found
 
 

@@ -38,7 +38,7 @@ from ..trials import (
     display_path,
 )
 from .diff import read_execution
-from .lookup import ExistingStudy, find_study
+from .lookup import STORAGE_NAME, ExistingStudy, find_study
 from .side_trials import SideTrials
 
 _log = logging.getLogger(__name__)
@@ -46,8 +46,6 @@ _log = logging.getLogger(__name__)
 #: The kernel for trials whose own is not installed.
 _KERNEL_HERE = "python3"
 _HERE = "--here replays it on this machine as it is, and gives the difference as a number"
-
-_STORAGE_NAME = "study.db"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,8 +243,6 @@ def targets_of(
         if not records:
             raise StudyError(f"the study {existing.study.name!r} has no trial that has completed")
     if sample is not None:
-        if sample < 1:
-            raise SettingsError(f"--sample {sample}: expected a whole number of 1 or more")
         n = min(sample, len(records))
         records = [records[index * len(records) // n] for index in range(n)]
     return existing, [_target(existing, record) for record in records]
@@ -265,7 +261,7 @@ def _study_of(
     wanted = str(metadata["study"])
     if storage is None:
         folders = (folder / wanted for folder in notebook.absolute().parents)
-        folder = next((it for it in folders if (it / _STORAGE_NAME).is_file()), None)
+        folder = next((it for it in folders if (it / STORAGE_NAME).is_file()), None)
         if folder is None:
             raise StudyError(
                 f"{notebook}: its study {wanted!r} is in no folder above it; give its storage with "

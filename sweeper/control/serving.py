@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _HOST = "127.0.0.1"
 #: The first port that is tried.
 _PORT = 8800
-_LAST_PORT = 65_535
 _MLFLOW = "mlflow"
 
 
@@ -51,14 +50,12 @@ class StudyServer(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
     def __init__(self, existing: ExistingStudy, page: Path, *, port: int | None) -> None:
-        if port is not None and not 1 <= port <= _LAST_PORT:
-            raise SettingsError(f"--port {port}: expected a number from 1 to {_LAST_PORT}")
         # A server of MLflow's has a UI already.
         ui = None if existing.tracking.is_http else ui_over(existing.tracking)
         port = port or free_port(_PORT)
         try:
             super().__init__((_HOST, port), _Quiet)
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             raise SettingsError(
                 f"--port {port}: cannot be used: {first_line(error)}; leave the option out"
             ) from error

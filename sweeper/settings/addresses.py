@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote
 
 #: The text in place of a password, also in a URL that a user has copied from our output.
 HIDDEN = "***"
-#: The names of the secret parts of a query.
-_SECRET_KEY = re.compile(
-    r"pass|pwd|secret|token|credential|api_?key|access_?key|odbc_connect", re.I
+#: A secret part of a query: its name, and its value.
+_SECRET_PART = re.compile(
+    r"(?<=[?&])([^=&]*(?:pass|pwd|secret|token|credential|api_?key|access_?key|odbc_connect)"
+    r"[^=&]*=)([^&]*)",
+    re.I,
 )
 #: Host and port without a password before them.
 _HOST = re.compile(r"[^:]*(:\d*)?|\[[^\]]*\](:\d*)?")
@@ -42,9 +43,7 @@ class Address:
 
     def __str__(self) -> str:
         scheme, user, password, rest = self._parts()
-        return _joined(
-            scheme, _quoted(user), password and HIDDEN, _query_changed(rest, lambda _: HIDDEN)
-        )
+        return _joined(scheme, _quoted(user), password and HIDDEN, _hidden(rest))
 
     def __repr__(self) -> str:
         return f"Address({str(self)!r})"
@@ -59,7 +58,8 @@ class Address:
         scheme, user, password, rest = self._parts()
         if scheme in ("postgres", "postgresql") and importlib.util.find_spec("psycopg2") is None:
             scheme = "postgresql+psycopg"
-        rest = _query_changed(rest, lambda value: None if value == HIDDEN else value)
+        if HIDDEN in (value for _, value in _SECRET_PART.findall(rest)):
+            rest = re.sub(rf"(?<=[?&])[^&]*={re.escape(HIDDEN)}(&|$)", "", rest).rstrip("?&")
         if password != HIDDEN:
             return _joined(scheme, _quoted(user), _quoted(password), rest)
         # MLflow takes user and password from the environment only together.
@@ -69,7 +69,7 @@ class Address:
     def bare(self) -> str:
         """The URL as a link for people: without user and password, with `***` for other secrets."""
         scheme, _, _, rest = self._parts()
-        return _joined(scheme, "", "", _query_changed(rest, lambda _: HIDDEN))
+        return _joined(scheme, "", "", _hidden(rest))
 
     @property
     def is_http(self) -> bool:
@@ -103,14 +103,7 @@ class Address:
     def _secrets(self) -> list[str]:
         """The password, and secret parts of the query."""
         _, _, password, rest = self._parts()
-        found = [password]
-
-        def note(value: str) -> str:
-            found.append(value)
-            return value
-
-        _query_changed(rest, note)
-        return [secret for secret in found if secret]
+        return [it for it in (password, *(value for _, value in _SECRET_PART.findall(rest))) if it]
 
     def _parts(self) -> tuple[str, str, str, str]:
         """Split the URL into scheme, user, password, and the rest from the host on."""
@@ -161,19 +154,6 @@ def _quoted(text: str) -> str:
     return quote(unquote(text), safe="")
 
 
-def _query_changed(rest: str, change: Callable[[str], str | None]) -> str:
-    """Change each secret in the query of a URL.
-
-    Args:
-        rest: the URL from its host on.
-        change: maps a secret to its replacement, or to None to leave it out.
-    """
-    before, mark, query = rest.partition("?")
-    pairs = []
-    for pair in query.split("&"):
-        key, equals, value = pair.partition("=")
-        if not (equals and _SECRET_KEY.search(key)):
-            pairs.append(pair)
-        elif (changed := change(value)) is not None:
-            pairs.append(f"{key}={changed}")
-    return f"{before}{mark if pairs else ''}{'&'.join(pairs)}"
+def _hidden(rest: str) -> str:
+    """A URL from its host on, without secrets in its query."""
+    return _SECRET_PART.sub(rf"\1{HIDDEN}", rest)

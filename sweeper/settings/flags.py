@@ -8,7 +8,6 @@ from pydantic_core import PydanticCustomError
 
 from ..errors import SettingsError
 from .base import read_plain
-from .units import parse_duration
 from .yaml_reader import BadYaml, read_yaml
 
 _WIDTH = 80
@@ -37,31 +36,3 @@ def read_value(text: str, *, flag: str = "--set ") -> tuple[str, Any]:
 
 def _brief(text: str) -> str:
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
-
-
-def read_count_flag(flag: str, text: str | None, *, least: int = 1, why: str = "") -> int | None:
-    """Read a whole number such as that of `--trials N`; None for None.
-
-    Args:
-        flag: its name, for the message.
-        least: the smallest one that is right.
-        why: what the message says of that.
-
-    Raises:
-        SettingsError: it is not a whole number of `least` or more.
-    """
-    if text is not None and not (text.isdecimal() and int(text) >= least):
-        raise SettingsError(f"{flag} {text}: expected a whole number of {least} or more{why}")
-    return None if text is None else int(text)
-
-
-def read_duration_flag(flag: str, text: str | None) -> float | None:
-    """Read a duration such as `90s` into seconds; None for None.
-
-    Raises:
-        SettingsError: it is not a duration.
-    """
-    try:
-        return None if text is None else parse_duration(text)
-    except PydanticCustomError as error:
-        raise SettingsError(f"{flag}: {error}") from error

@@ -32,7 +32,6 @@ from .records import (
     value_text,
 )
 from .repeats import FOLD, FOLDS, Repeats
-from .result_html import headline, trials_table
 from .results import (
     Importance,
     Progress,
@@ -80,7 +79,6 @@ __all__ = [
     "display_path",
     "each_of",
     "has_score",
-    "headline",
     "interval_of",
     "left_to_begin",
     "plan_of",
@@ -88,7 +86,6 @@ __all__ = [
     "seconds_left",
     "short_text",
     "trial_json",
-    "trials_table",
     "value_text",
     "without_effect",
 ]

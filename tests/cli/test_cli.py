@@ -60,6 +60,9 @@ def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str
             "unknown option '--cluster'; known: --help,",
         ),
         ([*RIGHT, "lr=3"], "nothing is expected at 'lr=3'"),
+        ([*RIGHT, "--trials", "1.5"], "--trials: expected a whole number of 1 or more; got '1.5'"),
+        ([*RIGHT, "--seeds", "1"], "--seeds: expected a whole number of 2 or more; got '1'"),
+        ([*RIGHT, "--timeout", "soon"], "--timeout: cannot read 'soon' as a duration"),
     ],
 )
 def test_a_wrong_command_line_is_refused_with_the_nearest_right_one(

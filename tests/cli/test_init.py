@@ -126,7 +126,7 @@ def test_what_is_not_swept_is_in_a_comment(drafted: Drafted, tmp_path: Path) -> 
         (["test_loss, test_acc = model.evaluate(x, y)"], "test_acc"),
         (["plt.plot(val_loss)\nval_loss = fit()\nloss = val_loss[-1]"], "loss"),
         (["try:\n    pass\nexcept E:\n    val_acc = 1"], "val_acc"),
-        (["elapsed = 3\nn_error = 2\ntest_score = [1, 2]\nprint('loss 3')"], "score"),
+        (["elapsed = 3\ntest_score = [1, 2]\nprint('loss 3')"], "score"),
         (["model.compile(metrics=['mae'])\nh = model.fit(validation_split=0.1)"], "val_mae: min"),
         (["model.compile()\nacc = model.fit(x).history['acc']"], "loss: minimize"),
         (["class M:\n    def f(self): self.log('val_f1', 1)\nt.fit(M())"], "val_f1: maximize"),
