@@ -5,13 +5,12 @@ a study, so this process can answer from memory. A new trial goes to the storage
 has its params and its record; until then no other process sees it, and a kill leaves no trace.
 
 Changes wait for a storage that is temporarily away. A change whose answer was lost may have been
-made, so it is repeated only after a look into the storage.
+made; one that must not be made twice is repeated only after a look into the storage.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -136,13 +135,17 @@ class MirroredStorage(InMemoryStorage):
             return None
 
     def _write(
-        self, change: str, trial_id: int, *args: Any, is_made: Callable[[FrozenTrial], bool]
+        self,
+        change: str,
+        trial_id: int,
+        *args: Any,
+        is_made: Callable[[FrozenTrial], bool] = lambda _: False,
     ) -> None:
         """Change a trial in the storage, unless only memory has it: it is stored as a whole later.
 
         Args:
             change: the storage's method, which gets the trial's id there, and `args`.
-            is_made: whether the stored trial has the change already.
+            is_made: whether the stored trial has a change already that must not be made twice.
         """
         stored_id = self._ids.get(trial_id)
         if stored_id is None:
@@ -153,19 +156,6 @@ class MirroredStorage(InMemoryStorage):
 
         def unless_made() -> None:
             if not is_made(self._stored.get_trial(stored_id)):
-                write()
-
-        self.patience.insist(write, unless_made)
-
-    def _write_attr(self, kind: str, key: str, value: Any) -> None:
-        """Change an attribute of the study in the storage: a `user` or a `system` one."""
-
-        def write() -> None:
-            getattr(self._stored, f"set_study_{kind}_attr")(self._stored_study, key, value)
-
-        def unless_made() -> None:
-            stored = getattr(self._stored, f"get_study_{kind}_attrs")(self._stored_study)
-            if stored.get(key) != _as_stored(value):
                 write()
 
         self.patience.insist(write, unless_made)
@@ -214,45 +204,33 @@ class MirroredStorage(InMemoryStorage):
         """Set a reported value in memory and in the storage."""
         args = (step, intermediate_value)
         super().set_trial_intermediate_value(trial_id, *args)
-
-        def is_made(found: FrozenTrial) -> bool:
-            return _equal(found.intermediate_values.get(step), intermediate_value)
-
-        self._write("set_trial_intermediate_value", trial_id, *args, is_made=is_made)
+        self._write("set_trial_intermediate_value", trial_id, *args)
 
     def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
         """Set a user attribute in the storage first, then in memory."""
-
-        def is_made(found: FrozenTrial) -> bool:
-            return bool(found.user_attrs.get(key) == _as_stored(value))
-
-        self._write("set_trial_user_attr", trial_id, key, value, is_made=is_made)
+        self._write("set_trial_user_attr", trial_id, key, value)
         super().set_trial_user_attr(trial_id, key, value)
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
         """Set a system attribute in memory and in the storage."""
         super().set_trial_system_attr(trial_id, key, value)
-
-        def is_made(found: FrozenTrial) -> bool:
-            return bool(found.system_attrs.get(key) == _as_stored(value))
-
-        self._write("set_trial_system_attr", trial_id, key, value, is_made=is_made)
+        self._write("set_trial_system_attr", trial_id, key, value)
 
     def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
         """Set a user attribute of the study in the storage first, then in memory."""
-        self._write_attr("user", key, value)
+        self.patience.insist(
+            lambda: self._stored.set_study_user_attr(self._stored_study, key, value)
+        )
         super().set_study_user_attr(study_id, key, value)
 
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
         """Set a system attribute of the study in memory and in the storage."""
         super().set_study_system_attr(study_id, key, value)
-        self._write_attr("system", key, value)
+        self.patience.insist(
+            lambda: self._stored.set_study_system_attr(self._stored_study, key, value)
+        )
 
 
 def _as_stored(value: Any) -> Any:
     """An attribute as the storage returns it: JSON turns tuples into lists."""
     return json.loads(json.dumps(value))
-
-
-def _equal(stored: float | None, value: float) -> bool:
-    return stored is not None and (stored == value or (math.isnan(stored) and math.isnan(value)))
