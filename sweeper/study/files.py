@@ -10,12 +10,10 @@ import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..trials import TrialState
-from .stored import FACTS, FACTS_OF_STUDY
+from .stored import FACTS
 from .trial_codec import RECORD
 
 _RECORDS = """
@@ -38,47 +36,6 @@ def is_storage(file: Path) -> bool:
             return connection.execute(found).fetchone() is not None
     except sqlite3.Error:
         return True  # opening the file will raise an error that names the problem
-
-
-def facts_in(file: Path, study: str) -> dict[str, Any] | None:
-    """The facts of a study in a storage's file; None when the file does not have the study.
-
-    Raises:
-        sqlite3.Error: the file is no Optuna storage.
-    """
-    if not is_storage(file):
-        return None  # the file is just being created, or its creator was killed
-    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        found = connection.execute(FACTS_OF_STUDY, (study, FACTS)).fetchone()
-    return None if found is None else dict(json.loads(found[0]))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BegunTrial:
-    """A trial that has begun.
-
-    Attributes:
-        is_running: whether it has not ended.
-        has_open_checkpoints: whether it or a later trial that tries it again writes checkpoints.
-    """
-
-    is_running: bool
-    has_open_checkpoints: bool
-
-
-def begun_in(file: Path, study: str) -> dict[int, BegunTrial]:
-    """The trials that have begun in a study's file, by number."""
-    with closing(sqlite3.connect(file)) as connection:
-        rows = connection.execute(_RECORDS, (study, RECORD)).fetchall()
-    records = {number: json.loads(text) for number, _, text in rows}
-    running = {
-        n: record for n, record in records.items() if not TrialState(record["state"]).has_ended
-    }
-    written = {*running, *(record.get("retry_of") for record in running.values())}
-    return {
-        number: BegunTrial(is_running=number in running, has_open_checkpoints=number in written)
-        for number in records
-    }
 
 
 def move_records(

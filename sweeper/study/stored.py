@@ -32,7 +32,7 @@ _NAMES = """
 SELECT study_name FROM studies NATURAL JOIN study_user_attributes
 WHERE key = ? ORDER BY study_id
 """
-FACTS_OF_STUDY = """
+_FACTS = """
 SELECT value_json FROM study_user_attributes NATURAL JOIN studies WHERE study_name = ? AND key = ?
 """
 _DIRECTION = """
@@ -93,7 +93,7 @@ class StoredStudy:
     @property
     def facts(self) -> Mapping[str, Any]:
         """The facts that sweeps have stored about the study as a whole."""
-        found = self._read(FACTS_OF_STUDY, FACTS)
+        found = self._read(_FACTS, FACTS)
         return dict(json.loads(found[0][0])) if found else {}
 
     @property

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import OutputError, SyncError, first_line
+from ..errors import OutputError, StorageAwayError, SyncError, first_line
 from ..files import write_atomically
-from ..study.files import BegunTrial, begun_in, facts_in
+from ..study.files import is_storage
+from ..study.stored import StoredStudy
 from ..tracking import sqlite_file
-from ..trials import StudyPaths, display_path
+from ..trials import StudyPaths, TrialRecord, display_path
 from .contents import STUDY, Contents
 from .lease import RemoteLease
 from .manifest import Entry, LocalMarker, Manifest
@@ -71,7 +72,7 @@ class RemoteCopy:
         self._generation = 0
         self._before: Manifest | None = None
         self._objects = Objects(self._store, self._prefix)
-        self._begun: Mapping[int, BegunTrial] | None = None
+        self._begun: Mapping[int, TrialRecord] | None = None
         self._study_id = ""
         self._thread: threading.Thread | None = None
         self._closing, self._abandoned = threading.Event(), threading.Event()
@@ -178,11 +179,13 @@ class RemoteCopy:
         """The id of the study on this machine, empty if unknown; None where there is no study."""
         if self._contents.storage is None:
             return "" if LocalMarker.at(self._paths.copied) is not None else None
+        if not is_storage(self._contents.storage):
+            return None  # the file is just being created, or its creator was killed
         try:
-            facts = facts_in(self._contents.storage, self._paths.study)
-        except sqlite3.Error:
+            facts = StoredStudy(self._contents.storage, self._paths.study).facts
+        except StorageAwayError:
             return ""  # opening the study will raise an error that names the problem
-        return None if facts is None else str(facts.get("id", ""))
+        return str(facts["id"]) if facts else None
 
     def _admitted(self, here: str | None) -> Manifest | None:
         """Take the lease of the copy, unless the copy is another's; return the copy's manifest."""
@@ -280,9 +283,9 @@ class RemoteCopy:
         self._write({**settled, **selection.checkpoints_of_running()})
 
     def _look_into(self, study: Path) -> None:
-        self._begun = begun_in(study, self._paths.study)
-        facts = facts_in(study, self._paths.study) or {}
-        self._study_id = str(facts.get("id", ""))
+        stored = StoredStudy(study, self._paths.study)
+        self._begun = {record.number: record for record in stored.records()}
+        self._study_id = stored.study_id
 
     def _write(self, entries: Mapping[str, Entry]) -> None:
         """Write a new manifest; remove the objects that neither it nor the previous one names."""

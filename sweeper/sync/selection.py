@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from ..notebooks.metadata import read_metadata
-from ..study.files import BegunTrial
-from ..trials import TrialState
+from ..trials import TrialRecord, TrialState
 from .contents import Contents
 from .manifest import Entry
 from .objects import Objects
@@ -20,19 +20,19 @@ from .objects import Objects
 _SETTLED_S = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Selection:
     """The files besides the databases that one copy has.
 
     Attributes:
-        begun: the trials of the copied study; None where that is on a server.
+        begun: the trials of the copied study by number; None where that is on a server.
         before: the files of the previous copy.
         is_last: whether nothing changes any more.
     """
 
     contents: Contents
     objects: Objects
-    begun: Mapping[int, BegunTrial] | None
+    begun: Mapping[int, TrialRecord] | None
     before: Mapping[str, Entry]
     is_last: bool
 
@@ -81,8 +81,14 @@ class Selection:
         run_id = rest.partition("/")[0]
         if folder != "checkpoints" or not run_id.isdigit():
             return False
-        trial = None if self.begun is None else self.begun.get(int(run_id))
-        return trial is None or trial.has_open_checkpoints
+        number = int(run_id)
+        return self.begun is None or number not in self.begun or number in self._written
+
+    @cached_property
+    def _written(self) -> Set[int]:
+        """The trials whose checkpoints are written now, by themselves or by a later try."""
+        begun = (self.begun or {}).values()
+        return {record.first_number for record in begun if not record.state.has_ended}
 
     def _has_ended_since(self, name: str, file: Path) -> bool:
         """Whether a notebook states the end of a trial that had not ended in the copied study.
@@ -94,7 +100,7 @@ class Selection:
         run_id, _, ending = rest.partition(".")
         is_notebook = folder == "notebooks" and ending == "ipynb"
         trial = self.begun.get(int(run_id)) if self.begun and is_notebook else None
-        if self.is_last or trial is None or not trial.is_running:
+        if self.is_last or trial is None or trial.state.has_ended:
             return False
         state = (read_metadata(file) or {}).get("state")
         return state not in (TrialState.RUNNING, TrialState.FROZEN)

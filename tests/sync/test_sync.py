@@ -26,8 +26,8 @@ from studies import small_settings, until
 
 from sweeper.errors import OutputError, SettingsError, SyncError
 from sweeper.notebooks.metadata import read_metadata
-from sweeper.study.files import facts_in
 from sweeper.study.samplers import SamplerFactory
+from sweeper.study.stored import StoredStudy
 from sweeper.study.study import Study
 from sweeper.sync import RemoteCopy, restoring, selection
 from sweeper.sync.manifest import Manifest, Owner
@@ -505,7 +505,7 @@ def test_a_study_goes_on_in_a_folder_with_another_name(tmp_path: Path) -> None:
             file.write_text(file.name)
         a.now()
         assert "saved/0009/model.pt" not in names_in_copy()
-    trials, study_id = a.trials(), facts_in(a.paths.storage, "digits")
+    trials, study_id = a.trials(), StoredStudy(a.paths.storage, "digits").facts
     shutil.rmtree(tmp_path / "a")
     b = Machine(tmp_path, output="b/{study}-{run_id}.ipynb")
     with b.opened() as is_brought_back:
