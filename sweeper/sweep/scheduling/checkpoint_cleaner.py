@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,14 +11,15 @@ from pathlib import Path
 from ...errors import first_line
 from ...settings import Settings
 from ...study.study import Study
-from ...study_folder.cleaning import clean
-from ...trials import TrialRecord, best_trials, display_path
+from ...trials import TrialRecord, TrialState, best_trials, display_path
 
 _log = logging.getLogger(__name__)
 
 
 class CheckpointCleaner:
-    """Keeps of ended trials the checkpoints that the policy keeps.
+    """Keeps of ended trials the checkpoints that the parameters file keeps.
+
+    Those of trials that run, will be run again, or have failed and may be retried stay.
 
     Args:
         folder: of all checkpoints of the study.
@@ -39,13 +41,8 @@ class CheckpointCleaner:
         """
         with self._lock:
             try:
-                if not self._folder.is_dir():
-                    return
-                # Before the best trial is looked up: a trial that ends between the two may be the
-                # best, and counts as running here.
-                now = dict(records)
-                best = self._best(now) if self._policy.completed == "best" else ()
-                clean(self._folder, now.values(), best=best, policy=self._policy)
+                if self._folder.is_dir():
+                    self._clean(dict(records))
             except Exception as error:  # noqa: BLE001  it costs disk space, not a trial
                 if not self._has_failed:
                     _log.warning(
@@ -54,6 +51,20 @@ class CheckpointCleaner:
                         first_line(error),
                     )
                 self._has_failed = True
+
+    def _clean(self, records: Mapping[int, TrialRecord]) -> None:
+        # After `records`: a trial that ends between the two may be the best, and counts as running.
+        best = self._best(records) if self._policy.completed == "best" else ()
+        # All tries at a trial use the same checkpoints, so the last try decides.
+        last = {record.first_number: record for record in records.values()}
+        for folder in self._folder.iterdir():
+            record = last.get(int(folder.name)) if folder.name.isdecimal() else None
+            if record is None or record.state not in (TrialState.COMPLETED, TrialState.PRUNED):
+                continue
+            is_pruned = record.state is TrialState.PRUNED
+            choice = self._policy.pruned if is_pruned else self._policy.completed
+            if choice != "keep" and record.number not in best:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _best(self, records: Mapping[int, TrialRecord]) -> set[int]:
         """The numbers of the best trials, and of those of which fresh seeds choose the best."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from studies import trial_record
+from studies import small_settings, trial_record
 
-from sweeper.settings.sections import CheckpointPolicy
-from sweeper.study_folder.cleaning import clean
+from sweeper.sweep.scheduling.checkpoint_cleaner import CheckpointCleaner
 from sweeper.trials import TrialRecord, TrialState, run_id_of
 
 STATES = [
@@ -20,9 +20,6 @@ STATES = [
     TrialState.STOPPED,
     TrialState.RUNNING,
 ]
-BEST = 1
-
-
 RECORDS = [trial_record(number, state=state) for number, state in enumerate(STATES)]
 
 
@@ -36,8 +33,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def left(folder: Path, *more: TrialRecord, **policy: Any) -> list[int]:
-    checked = CheckpointPolicy.model_validate(policy)
-    clean(folder, [*RECORDS, *more], best={BEST}, policy=checked)
+    study: Any = SimpleNamespace(best=lambda: [RECORDS[1]])
+    cleaner = CheckpointCleaner(study, small_settings("own", checkpoints=policy), folder)
+    cleaner.clean({record.number: record for record in [*RECORDS, *more]})
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
 
 

@@ -17,6 +17,7 @@ from studies import PATIENCE_S, scored, small_settings, until
 from sweeper.notebook_api.messages import Point
 from sweeper.notebooks.metadata import read_metadata
 from sweeper.study.study import Study
+from sweeper.sweep.scheduling.checkpoint_cleaner import CheckpointCleaner
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
 from sweeper.sweep.stop_switch import StopSwitch
 from sweeper.testing import InlineExecutor
@@ -348,7 +349,7 @@ def test_whatever_happens_in_cleaning_costs_no_trial(
     def fails(*_: Any, **__: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("sweeper.sweep.scheduling.checkpoint_cleaner.clean", fails)
+    monkeypatch.setattr(CheckpointCleaner, "_clean", fails)
     caplog.set_level(logging.WARNING, logger="sweeper.sweep.scheduling.checkpoint_cleaner")
     for spec in specs:
         scheduler.finish_trial(spec, completed(1.0))
