@@ -8,19 +8,17 @@ trial is not run again.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from ..notebook_api.messages import decode_float
 from ..notebooks.metadata import read_metadata
 from ..trials import GpuUse, Reason, TrialRecord, TrialState
-from .trial_codec import record_of
 
 
 def name_objectives(study: optuna.Study, objectives: Sequence[str]) -> None:
@@ -45,27 +43,18 @@ def tell_optuna(study: optuna.Study, record: TrialRecord, objectives: Sequence[s
     study.tell(record.number, state=OptunaState.PRUNED if is_pruned else OptunaState.FAIL)
 
 
-def left_open(
-    trials: Iterable[FrozenTrial], facts: Mapping[str, Any]
-) -> Iterator[tuple[bool, TrialRecord]]:
-    """The records of trials that Optuna has as running although no sweep is alive.
+def left_open(record: TrialRecord, facts: Mapping[str, Any]) -> TrialRecord:
+    """The record of a trial that Optuna has as running although no sweep is alive.
 
     Args:
         facts: about the study.
 
-    Yields:
-        whether the stored record says `running`, and the record; where the trial's notebook states
-        its end, the record has that end.
+    Returns:
+        with the end that the trial's notebook states, where the record states none.
     """
-    for trial in trials:
-        record = record_of(trial)
-        if record is None:
-            # The sweep was killed before it wrote a record: nothing ran under this number.
-            yield False, _never_begun(trial.number)
-        elif not record.state.has_ended:
-            yield True, _end_in_notebook(record, study_id=facts.get("id")) or record
-        else:
-            yield False, record
+    if record.state.has_ended:
+        return record
+    return _end_in_notebook(record, study_id=facts.get("id")) or record
 
 
 def interrupted(record: TrialRecord) -> TrialRecord:
@@ -80,7 +69,8 @@ def interrupted(record: TrialRecord) -> TrialRecord:
     )
 
 
-def _never_begun(number: int) -> TrialRecord:
+def never_begun(number: int) -> TrialRecord:
+    """The record of a trial whose sweep was killed before it wrote one: nothing has run."""
     return TrialRecord(
         number=number, state=TrialState.STOPPED, params={}, seed=0, attempt=0, notebook=Path()
     )

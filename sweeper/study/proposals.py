@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from ..settings import Settings
 from ..settings.messages import as_yaml
 from ..settings.space import SearchSpace, from_scalar
 from ..trials import FOLD, TrialRecord, TrialState, run_id_of
-from .repeats import REPEAT, Repeat, RepeatedTrials, plan_of_repeats, seeds_of
+from .repeats import REPEAT, Repeat, RepeatedTrials, seeds_of
 from .samplers import InOrder, SamplerFactory, as_queued, suggest
 from .seeds import derived_seed
 from .storage import MirroredStorage
@@ -122,12 +121,12 @@ class TrialQueue:
         return self._is_complete(storage, samplers)
 
     def _is_complete(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
-        trials = storage.get_all_trials(storage.study_id, deepcopy=False)
+        trials = storage.trials()
         n_planned = sum(map(is_planned, trials))
         if (repeat := samplers.settings.repeat) is None or n_planned >= samplers.most_trials:
             return n_planned >= samplers.most_trials
-        repeated = _repeated(samplers, trials)
-        is_last = repeated.n_proposals >= (samplers.most_proposals or samplers.most_trials)
+        repeated = RepeatedTrials(samplers.settings, trials)
+        is_last = len(repeated.proposals) >= (samplers.most_proposals or samplers.most_trials)
         has_room = n_planned + repeated.n_owed + repeat.runs <= samplers.most_trials
         return repeated.due is None and (is_last or not has_room)
 
@@ -135,9 +134,9 @@ class TrialQueue:
         """Whether nothing is to be run until a running trial has ended, which may be repeated."""
         if self._prepared is not None or not self._is_over(storage, samplers):
             return False
-        trials = storage.get_all_trials(storage.study_id, deepcopy=False)
+        trials = storage.trials()
         is_full = sum(map(is_planned, trials)) >= samplers.most_trials
-        return not is_full and _repeated(samplers, trials).is_running
+        return not is_full and RepeatedTrials(samplers.settings, trials).is_running
 
     def _queued(self, storage: MirroredStorage, samplers: SamplerFactory) -> list[FrozenTrial]:
         """The queued trials, the next one first.
@@ -145,8 +144,7 @@ class TrialQueue:
         Those queued by hand come before those of the file. With a fixed order numbers decide, or a
         trial could wait for one that is queued behind it.
         """
-        states = (OptunaState.WAITING,)
-        queued = storage.get_all_trials(storage.study_id, deepcopy=False, states=states)
+        queued = storage.trials(OptunaState.WAITING)
         if self.lag is not None and not self._is_complete(storage, samplers):
             return sorted(queued, key=lambda trial: trial.number)
         return sorted(queued, key=lambda trial: (not _is_by_hand(trial), trial.number))
@@ -164,16 +162,11 @@ class TrialQueue:
             again: the number of a trial that was killed before it had params, and is to get them
                 now; None for a new trial.
         """
-        settings = samplers.settings
-        space = settings.search_space
-        queued = [] if again is not None else self._queued(storage, samplers)
-        due: Repeat | None = None
-        if settings.repeat is not None and again is None and not any(map(_is_by_hand, queued)):
-            due = _repeated(samplers, storage.get_all_trials(storage.study_id, deepcopy=False)).due
-        queued = [] if due is not None else queued
-        # Optuna numbers a trial when the trial is queued.
-        number = queued[0].number if queued else storage.get_n_trials(storage.study_id)
-        number = number if again is None else again
+        if again is None:
+            trial_id = self._next_id(storage, samplers)
+        else:
+            trial_id = storage.get_trial_id_from_study_id_trial_number(storage.study_id, again)
+        number = storage.get_trial(trial_id).number
         seen: Any = storage
         if self.lag is not None:
             seen = InOrder(storage, number=number, lag=self.lag)
@@ -183,27 +176,25 @@ class TrialQueue:
             storage=samplers.seen(seen, facts.get(LEARNED, ())),
             sampler=samplers.make(number),
         )
-        if due is not None:
-            trial = optuna.Trial(study, _create_run(storage, due))
-        elif again is not None:
-            trial_id = storage.get_trial_id_from_study_id_trial_number(storage.study_id, again)
-            trial = optuna.Trial(study, trial_id)
-        elif queued:
-            _drop_lost_values(storage, queued[0], space)
-            _fix_fold(storage, queued[0]._trial_id, settings)
-            storage.set_trial_state_values(queued[0]._trial_id, OptunaState.RUNNING)
-            trial = optuna.Trial(study, queued[0]._trial_id)
-        else:
+        trial = optuna.Trial(study, trial_id)
+        return Proposal(number=number, params=suggest(trial, samplers.settings.search_space))
+
+    def _next_id(self, storage: MirroredStorage, samplers: SamplerFactory) -> int:
+        """Begin a further run that is due, a queued trial, or a new one; its id in memory."""
+        settings, queued = samplers.settings, self._queued(storage, samplers)
+        if settings.repeat is not None and not any(map(_is_by_hand, queued)):
+            due = RepeatedTrials(settings, storage.trials()).due
+            if due is not None:
+                return _create_run(storage, due)
+        if not queued:
             trial_id = storage.create_new_trial(storage.study_id)
             _fix_fold(storage, trial_id, settings)
-            trial = optuna.Trial(study, trial_id)
-        return Proposal(number=trial.number, params=suggest(trial, space))
-
-
-def _repeated(samplers: SamplerFactory, trials: Sequence[FrozenTrial]) -> RepeatedTrials:
-    plan = plan_of_repeats(samplers.settings)
-    assert plan is not None
-    return RepeatedTrials(plan, trials)
+            return trial_id
+        first = queued[0]
+        _drop_lost_values(storage, first, settings.search_space)
+        _fix_fold(storage, first._trial_id, settings)
+        storage.set_trial_state_values(first._trial_id, OptunaState.RUNNING)
+        return first._trial_id
 
 
 def _create_run(storage: MirroredStorage, due: Repeat) -> int:
@@ -275,10 +266,7 @@ def _is_by_hand(trial: FrozenTrial) -> bool:
 
 def _has_trial_by_hand(storage: MirroredStorage) -> bool:
     """Whether a trial is queued that was queued by hand."""
-    states = (OptunaState.WAITING,)
-    return any(
-        map(_is_by_hand, storage.get_all_trials(storage.study_id, deepcopy=False, states=states))
-    )
+    return any(map(_is_by_hand, storage.trials(OptunaState.WAITING)))
 
 
 def _running(storage: MirroredStorage) -> list[FrozenTrial]:
@@ -286,9 +274,7 @@ def _running(storage: MirroredStorage) -> list[FrozenTrial]:
 
     Nothing is known of the end of a trial without a record, which another tool has begun.
     """
-    states = (OptunaState.RUNNING,)
-    running = storage.get_all_trials(storage.study_id, deepcopy=False, states=states)
-    return [trial for trial in running if RECORD in trial.user_attrs]
+    return [it for it in storage.trials(OptunaState.RUNNING) if RECORD in it.user_attrs]
 
 
 def is_planned(trial: FrozenTrial) -> bool:

@@ -40,10 +40,9 @@ def seeds_of(settings: Settings) -> list[int]:
     return [derived_seed(settings.study.seed, "repeat", run) for run in range(runs)]
 
 
-def plan_of_repeats(settings: Settings) -> dict[str, Any] | None:
-    """What a study stores of its repeats; None where it has none."""
-    if settings.repeat is None:
-        return None
+def plan_of_repeats(settings: Settings) -> dict[str, Any]:
+    """What a study with `repeat` stores of its repeats."""
+    assert settings.repeat is not None
     ((name, goal),) = settings.objective.items()
     seeds = seeds_of(settings)
     return {
@@ -54,17 +53,17 @@ def plan_of_repeats(settings: Settings) -> dict[str, Any] | None:
     }
 
 
-class RepeatedTrials:
-    """The trials of a study that repeats its proposals.
+class RepeatedTrials(Repeats):
+    """The trials of a study that repeats its proposals, as Optuna has them.
 
     Args:
-        plan: as `plan_of_repeats` makes it.
+        settings: of the study, with `repeat`.
     """
 
-    def __init__(self, plan: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> None:
+    def __init__(self, settings: Settings, trials: Sequence[FrozenTrial]) -> None:
         records = [record for trial in trials if (record := record_of(trial)) is not None]
-        self._plan, self._trials, self._by_fold = plan, trials, plan["by"] == FOLDS
-        self._repeats = Repeats(plan, records)
+        super().__init__(plan_of_repeats(settings), records)
+        self._trials = trials
 
     @property
     def due(self) -> Repeat | None:
@@ -72,44 +71,37 @@ class RepeatedTrials:
 
         One at a time, because its score decides whether another one follows.
         """
-        for number, one in self._repeats.proposals.items():
-            left = [place for place in self._plan["values"] if place not in one.runs]
+        for number, one in self.proposals.items():
+            left = [place for place in self.plan["values"] if place not in one.runs]
             is_settled = len(one.scores) == len(one.runs) and not one.is_complete
-            if left and is_settled and not self._repeats.has_lost(one):
+            if left and is_settled and not self.has_lost(one):
                 place = left[0]
-                params = {**one.params, FOLD: place} if self._by_fold else one.params
-                seed = None if self._by_fold else place
+                params = {**one.params, FOLD: place} if self.by_fold else one.params
+                seed = None if self.by_fold else place
                 return Repeat(first=self._trials[number], params=params, seed=seed)
         return None
 
     @property
     def n_owed(self) -> int:
         """How many further runs the running proposals may need."""
-        runs = len(self._plan["values"])
-        running = [one for one in self._repeats.proposals.values() if _is_running(one)]
-        return sum(runs - len(one.runs) for one in running)
+        runs = len(self.plan["values"])
+        return sum(runs - len(one.runs) for one in self.proposals.values() if _is_running(one))
 
     @property
     def is_running(self) -> bool:
         """Whether the end of a run may make another one due."""
-        return any(map(_is_running, self._repeats.proposals.values()))
+        return any(map(_is_running, self.proposals.values()))
 
-    @property
-    def n_proposals(self) -> int:
-        """How many proposals have begun."""
-        return len(self._repeats.proposals)
-
-    def seen(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    def seen(self) -> list[FrozenTrial]:
         """The trials as a sampler is to see them: one for each proposal, with its mean."""
         shown = []
-        for trial in trials:
+        for trial in self._trials:
             if REPEAT in trial.user_attrs:
                 continue
             record = record_of(trial)
-            one = None if record is None else self._repeats.proposals[record.proposal]
-            value = None if one is None else self._repeats.value(one)
+            value = None if record is None else self.value(self.proposals[record.proposal])
             trial = copy.copy(trial)
-            if self._by_fold:
+            if self.by_fold:
                 trial.distributions = _without_fold(trial.distributions)
                 trial.params = _without_fold(trial.params)
             if trial.state is TrialState.COMPLETE and value is not None:

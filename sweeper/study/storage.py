@@ -50,6 +50,10 @@ class MirroredStorage(InMemoryStorage):
         """The id of the only study in memory; Optuna's list of studies copies all their notes."""
         return self._study
 
+    def trials(self, *states: TrialState) -> list[FrozenTrial]:
+        """The trials of the study; where states are named, those in one of them."""
+        return self.get_all_trials(self._study, deepcopy=False, states=states or None)
+
     def close(self) -> None:
         """End all connections to the storage."""
         self._stored.remove_session()

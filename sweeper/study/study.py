@@ -29,7 +29,7 @@ from ..settings.addresses import Address
 from ..study_folder.patience import Patience
 from ..trials import Confirmation, Importance, Params, TrialOutcome, TrialRecord, TrialState
 from .access import log_ahead, open_storage, place_of, refuse_another_file
-from .endings import interrupted, left_open, name_objectives, tell_optuna
+from .endings import interrupted, left_open, name_objectives, never_begun, tell_optuna
 from .insights import figure_of, param_importances
 from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, begun, is_planned
 from .pruners import Curves, curves_of, why_pruned
@@ -135,8 +135,7 @@ class Study:
             for params in settings.start_params[len(opened._trials()) :]:
                 opened._study.enqueue_trial(as_queued(params))
             name_objectives(opened._study, names)
-            plan = plan_of_repeats(settings)
-            repeats = {} if plan is None else {REPEATS: plan}
+            repeats = {} if settings.repeat is None else {REPEATS: plan_of_repeats(settings)}
             opened.note_facts(id=uuid.uuid4().hex, objectives=names, **repeats)
         opened._requeue()
         return opened
@@ -158,7 +157,8 @@ class Study:
 
     def _requeue(self) -> None:
         """Give Optuna the ends that an earlier sweep could not, and queue its unfinished trials."""
-        for _, record in left_open(self._trials(OptunaState.RUNNING), self.facts):
+        for trial in self._trials(OptunaState.RUNNING):
+            record = left_open(record_of(trial) or never_begun(trial.number), self.facts)
             if record.is_final:
                 self._write(record)
                 self._tell(record)
@@ -445,8 +445,8 @@ class Study:
             the corrected records.
         """
         with self._lock:
-            candidates = left_open(self._trials(OptunaState.RUNNING), self.facts)
-            corrected = [interrupted(record) for is_running, record in candidates if is_running]
+            running = [it for it in self.records() if not it.state.has_ended]
+            corrected = [interrupted(left_open(record, self.facts)) for record in running]
             for record in corrected:
                 self._write(record)
             return corrected

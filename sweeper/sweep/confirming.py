@@ -15,13 +15,7 @@ from ..study.repeats import plan_of_repeats
 from ..study.samplers import SamplerFactory
 from ..study.seeds import derived_seed
 from ..tracking import sqlite_file
-from ..trials import (
-    Repeats,
-    SweepResult,
-    TrialRecord,
-    best_trials,
-    plan_of,
-)
+from ..trials import Repeats, SweepResult, TrialRecord, best_trials, plan_of
 from .plan import SweepPlan, remote_copy
 
 _log = logging.getLogger(__name__)
@@ -39,8 +33,8 @@ def confirming_plan(search: SweepPlan, found: SweepResult) -> SweepPlan | None:
         return None
     ((name, goal),) = search.settings.objective.items()
     possible = [it for it in found.records if _is_possible(it, search.settings)]
-    if (repeats := plan_of_repeats(search.settings)) is not None:
-        possible = _with_means(repeats, possible)
+    if search.settings.repeat is not None:
+        possible = _with_means(plan_of_repeats(search.settings), possible)
     best = best_trials(possible, objective=name, direction=goal.direction, count=asked.best)
     if not best:
         return None

@@ -33,12 +33,13 @@ class Repeats:
     def __init__(self, plan: Mapping[str, Any], records: Iterable[TrialRecord]) -> None:
         self.plan = plan
         self.sign = 1 if plan["direction"] == "maximize" else -1
-        name, by_fold = plan["objective"], plan["by"] == FOLDS
+        self.by_fold = plan["by"] == FOLDS
+        name = plan["objective"]
         params: dict[int, Params] = {}
         runs: dict[int, dict[int, TrialRecord]] = {}
         for record in records:
             own: dict[str, Any] = dict(record.params)
-            place = int(own.pop(FOLD)) if by_fold else record.seed
+            place = int(own.pop(FOLD)) if self.by_fold else record.seed
             params.setdefault(record.proposal, own)
             keep_run(runs.setdefault(record.proposal, {}), place, record, name)
         self.proposals: dict[int, ConfirmedTrial] = {}
@@ -82,7 +83,7 @@ class Repeats:
 
     def value(self, one: ConfirmedTrial) -> float | None:
         """The mean as samplers see it; folds that were not run would have been as for the best."""
-        if self.plan["by"] == FOLDS and not one.is_complete and (best := self._best) is not None:
+        if self.by_fold and not one.is_complete and (best := self._best) is not None:
             gaps = self._gaps(one, best)
             if gaps and best.mean is not None:
                 return best.mean - self.sign * fmean(gaps)

@@ -15,7 +15,7 @@ from ...errors import SettingsError
 from ...settings import Settings
 from ...trials import FOLD
 from ..options import check_options
-from ..repeats import RepeatedTrials, plan_of_repeats
+from ..repeats import RepeatedTrials
 from ..seeds import derived_seed
 from .distributions import as_trial, distributions
 from .padded_gp import PaddedGP
@@ -105,9 +105,8 @@ class SamplerFactory:
         Args:
             learned: params and score of the trials of earlier studies, as `Study.learn` keeps them.
         """
-        plan = plan_of_repeats(self.settings)
-        if plan is not None:
-            storage = StorageView(storage, lambda all_: RepeatedTrials(plan, all_).seen(all_))
+        if self.settings.repeat is not None:
+            storage = StorageView(storage, lambda all_: RepeatedTrials(self.settings, all_).seen())
         if self.name not in _SEES_INFEASIBLE:
             return storage
         known = distributions(self._space)
