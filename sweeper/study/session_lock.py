@@ -20,9 +20,7 @@ from .access import open_storage, place_of
 
 #: The server releases the lock of a machine that has vanished, within two minutes.
 _SERVER_KEEPALIVES = ("tcp_keepalives_idle = 30", "tcp_keepalives_interval = 10")
-#: PostgreSQL cuts the name of a session to this many bytes.
-_NAME_BYTES = 63
-#: The name of a sweep's session: its token and its process.
+#: The name of a sweep's session, of which PostgreSQL keeps 63 bytes: its token and its process.
 _SESSION = re.compile("sweep ([0-9a-f]+) (.+)")
 _HOLDER = """
 SELECT activity.pid, activity.application_name
@@ -66,17 +64,14 @@ def _holder_of(cursor: Any, study: str) -> Holder | None:
     return Holder(pid=pid, token=named[1], process=named[2])
 
 
-def holder_in(storage_url: str | Address, study: str) -> Holder | None:
-    """The session that holds a study now; None for nobody, and where the storage is no server.
+def holder_in(storage_url: Address, study: str) -> Holder | None:
+    """The session that holds a study on PostgreSQL now; None for nobody.
 
     Raises:
         StorageAwayError: the server does not answer.
         StudyError: it cannot be reached.
     """
-    url = Address.of(storage_url)
-    if not url.is_postgres:
-        return None
-    engine = open_storage(url, is_known=True).engine
+    engine = open_storage(storage_url, is_known=True).engine
     try:
         with engine.connect() as connection, closing(connection.connection.cursor()) as cursor:
             return _holder_of(cursor, study)
@@ -133,7 +128,7 @@ class _SessionLock:
                 has ended.
         """
         with connection.cursor() as cursor:
-            cursor.execute("SELECT set_config('application_name', %s, false)", (self._short_name,))
+            cursor.execute("SELECT set_config('application_name', %s, false)", (self._name,))
             for setting in _SERVER_KEEPALIVES:
                 cursor.execute(f"SET {setting}")
             cursor.execute("SELECT pg_try_advisory_lock(%s)", (_key(cursor, self._study),))
@@ -157,10 +152,6 @@ class _SessionLock:
             f"the study {self._study!r} in {self._place} is being swept by {holder.process}; wait "
             "for it or stop it, or choose another name with --study"
         )
-
-    @property
-    def _short_name(self) -> str:
-        return self._name.encode()[:_NAME_BYTES].decode("utf-8", "ignore")
 
 
 def _key(cursor: Any, study: str) -> int:
