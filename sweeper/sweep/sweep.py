@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ..display.in_jupyter import live_output
@@ -36,7 +37,6 @@ from ..trials import (
     Snapshot,
     StudyPaths,
     SweepResult,
-    each_of,
     without_effect,
 )
 from .confirming import confirming_plan, with_confirmation
@@ -75,7 +75,7 @@ class Sweep:
         self.plan = plan
         self._notifier = Notifier(plan.settings.notify, plan.settings.name)
         self._is_preempted = False
-        self._events = Events(each_of(self._notifier.observe, *([observer] if observer else [])))
+        self._events = Events(self._notifier.observe, *([observer] if observer else []))
         self._stop_switch = StopSwitch(self._events)
         self._scheduler: TrialScheduler | None = None
         self.data_lines: deque[str] = deque()
@@ -288,16 +288,7 @@ class Sweep:
         tags = tags_of(plan.settings, plan.fingerprint, plan.notebook.path, plan.samplers.name)
         log = TrialLog(study, tracker, plan.settings, paths=plan.paths, tags=tags)
         scheduler = self._scheduler = TrialScheduler(
-            settings=plan.settings,
-            inputs=plan.inputs,
-            samplers=plan.samplers,
-            paths=plan.paths,
-            study=study,
-            log=log,
-            stop_switch=stop_switch,
-            events=self._events,
-            jobs=lambda: plan.executor.jobs,
-            freezes=plan.executor.can_freeze,
+            plan, study, log=log, stop_switch=stop_switch, events=self._events
         )
         study.be_patient(stop_switch.patience_s)
         if plan.remote is not None:  # another machine goes on with the study
@@ -317,7 +308,10 @@ class Sweep:
                 tracking_is_behind=undelivered > 0,
             )
             house.write_page(compare_url, importances)
-        lag_s = self._finish_copy()
+        lag_s = None
+        if plan.remote is not None:
+            copying = partial(self._events.announce, Event.COPYING)
+            lag_s = plan.remote.end(left_s=stop_switch.left_s, on_wait=copying)
         records, best = study.records(), study.best()
         # An earlier sweep may have confirmed the best trials of this search.
         confirmation = confirmation_of(study, paths=plan.paths, storage_url=plan.storage_url)
@@ -374,18 +368,6 @@ class Sweep:
         except Exception as error:  # noqa: BLE001  whatever a model of scores may raise
             _log.warning("how much each param matters is not known: %s", first_line(error))
             return {}
-
-    def _finish_copy(self) -> float | None:
-        """Copy what has changed since the last time; how far the copy is behind then, in seconds.
-
-        None without a copy.
-        """
-        if self.plan.remote is None:
-            return None
-        return self.plan.remote.end(
-            left_s=self._stop_switch.left_s,
-            on_wait=lambda: self._events.announce(Event.COPYING),
-        )
 
 
 def _why_ended(error: Exception, storage_url: Address) -> str:

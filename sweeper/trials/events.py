@@ -45,14 +45,14 @@ def each_of(*observers: Observer) -> Observer:
 
 
 class Events:
-    """Delivers events to an observer, one at a time, in the order in which they were announced.
+    """Delivers events to observers, one at a time, in the order in which they were announced.
 
-    The observer may be slow and may stop the sweep. Its first exception is logged as a warning,
+    An observer may be slow and may stop the sweep. The first exception is logged as a warning,
     later ones at level INFO, and the sweep goes on.
     """
 
-    def __init__(self, observer: Observer | None) -> None:
-        self._observer = observer
+    def __init__(self, *observers: Observer) -> None:
+        self._observe = each_of(*observers)
         # A SimpleQueue is reentrant: a signal handler may use it while its thread does.
         self._queue: queue.SimpleQueue[tuple[Event, TrialRecord | None] | None] = (
             queue.SimpleQueue()
@@ -60,22 +60,16 @@ class Events:
         self._has_failed = False
 
     def announce(self, event: Event, record: TrialRecord | None = None) -> None:
-        """Queue an event for the observer; callable from any thread and from a signal handler."""
-        if self._observer is not None:
-            self._queue.put((event, record))
+        """Queue an event for the observers; callable from any thread and from a signal handler."""
+        self._queue.put((event, record))
 
     @contextmanager
     def delivering(self) -> Iterator[None]:
-        """Call the observer on a thread while the block runs, and finish all calls at its end.
+        """Call the observers on a thread while the block runs, and finish all calls at its end.
 
         An observer that does not return from a call is left behind after 10 s.
         """
-        if self._observer is None:
-            yield
-            return
-        thread = threading.Thread(
-            target=self._work, args=[self._observer], name="observer", daemon=True
-        )
+        thread = threading.Thread(target=self._work, name="observer", daemon=True)
         thread.start()
         try:
             yield
@@ -86,7 +80,7 @@ class Events:
                 waiting = self._queue.qsize()
                 thread.join(_MAX_CALL_S)  # each finished call earns the next one its time
 
-    def _work(self, observer: Observer) -> None:
+    def _work(self) -> None:
         while True:
             item = self._queue.get()
             if item is None:
@@ -95,7 +89,7 @@ class Events:
                 self._queue.put(None)  # after what the observer has announced itself
                 continue
             try:
-                observer(*item)
+                self._observe(*item)
             except BaseException as error:  # noqa: BLE001  even SystemExit: the sweep goes on
                 level = logging.INFO if self._has_failed else logging.WARNING
                 self._has_failed = True

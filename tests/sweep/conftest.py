@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from optuna.storages import RDBStorage
@@ -15,7 +17,7 @@ from sweeper.sweep.scheduling.scheduler import TrialScheduler
 from sweeper.sweep.scheduling.trial_log import TrialLog
 from sweeper.sweep.stop_switch import StopSwitch
 from sweeper.tracking import Tracker, store_of
-from sweeper.trials import Events, Observer, StudyPaths
+from sweeper.trials import Events, StudyPaths
 
 
 @pytest.fixture(scope="session")
@@ -46,21 +48,23 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
         settings: Settings,
         *,
         jobs: int = 2,
-        observer: Observer | None = None,
         stop_switch: StopSwitch | None = None,
     ) -> TrialScheduler:
         paths = StudyPaths.parse(f"{tmp_path}/{{study}}.{{run_id}}.ipynb", study=settings.name)
-        events = Events(observer)
-        return TrialScheduler(
+        events = Events()
+        plan: Any = SimpleNamespace(
             settings=settings,
             inputs={},
             samplers=SamplerFactory(settings),
             paths=paths,
-            study=study,
+            executor=SimpleNamespace(jobs=jobs, can_freeze=False),
+        )
+        return TrialScheduler(
+            plan,
+            study,
             log=TrialLog(study, tracker, settings, paths=paths, tags={}),
             stop_switch=stop_switch or StopSwitch(events),
             events=events,
-            jobs=lambda: jobs,
         )
 
     return make

@@ -79,7 +79,7 @@ def test_what_was_changed_or_removed_meanwhile_is_reported(notebook: ResearchNot
 
 
 def test_a_trial_that_is_to_be_stopped_before_it_has_begun_is_stopped_as_it_begins() -> None:
-    stop_switch = StopSwitch(Events(None))
+    stop_switch = StopSwitch(Events())
     stop_switch.stop(3, "stopped by the command stop")
     others, wanted = RunningTrial(), RunningTrial()
     stop_switch.enter(2, others)
@@ -102,7 +102,7 @@ class Interrupted(RunningTrial):
         if name == "_stop_reason" and value is not None:
             signal.raise_signal(signal.SIGTERM)
 
-stop_switch = StopSwitch(Events(None))
+stop_switch = StopSwitch(Events())
 signal.signal(signal.SIGTERM, lambda *_: stop_switch.stop_all("a signal"))
 stop_switch.enter(0, Interrupted(lambda _: None))
 stop_switch.stop_all("the end")

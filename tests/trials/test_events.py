@@ -103,10 +103,3 @@ def test_an_observer_that_does_not_return_does_not_delay_the_end_for_long(
     with events.delivering():
         events.announce(Event.SWEEP_STARTED)
     returns.set()
-
-
-def test_without_an_observer_there_is_no_thread() -> None:
-    events, before = Events(None), threading.active_count()
-    with events.delivering():
-        events.announce(Event.SWEEP_STARTED)
-        assert threading.active_count() == before

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -17,20 +17,16 @@ from ...execution.capacity import memory_of
 from ...notebook_api.messages import Point, StopReason
 from ...notebooks.executed import mark_ended
 from ...notebooks.metadata import read_metadata
-from ...settings import Settings
 from ...study.pruners import PredictivePruner, make_pruner
-from ...study.samplers import SamplerFactory
 from ...study.study import Study
 from ...trials import (
     Event,
     Events,
-    InputFile,
     KernelUse,
     Progress,
     Reason,
     RunningTrial,
     Snapshot,
-    StudyPaths,
     TrialOutcome,
     TrialRecord,
     TrialSpec,
@@ -41,6 +37,7 @@ from ...trials import (
     run_id_of,
     seconds_left,
 )
+from ..plan import SweepPlan
 from ..stop_switch import StopSwitch
 from .checkpoint_cleaner import CheckpointCleaner
 from .freezing import Freezer
@@ -65,8 +62,6 @@ class TrialScheduler:
 
     Args:
         log: where MLflow gets the trials from.
-        jobs: how many trials run at once now; a cluster may grow.
-        freezes: whether trials can stand still and give their slot to others.
 
     Attributes:
         broken: what ended the sweep, where its storage or its sampler failed.
@@ -76,21 +71,16 @@ class TrialScheduler:
 
     def __init__(
         self,
-        *,
-        settings: Settings,
-        inputs: Mapping[str, InputFile],
-        samplers: SamplerFactory,
-        paths: StudyPaths,
+        plan: SweepPlan,
         study: Study,
+        *,
         log: TrialLog,
         stop_switch: StopSwitch,
         events: Events,
-        jobs: Callable[[], int],
-        freezes: bool = False,
     ) -> None:
-        self._settings, self._inputs = settings, inputs
-        self._samplers = samplers
-        self._paths = paths
+        settings = self._settings = plan.settings
+        self._inputs, self._samplers, self._paths = plan.inputs, plan.samplers, plan.paths
+        self._executor = plan.executor
         self._study = study
         self._log = log
         self._stop_switch = stop_switch
@@ -98,13 +88,13 @@ class TrialScheduler:
         self._failures_in_a_row = 0
         self._losses: Counter[int] = Counter()
         self._asking, self._lock = threading.Lock(), threading.Lock()
-        self._cleaner = CheckpointCleaner(study, settings, paths.all_checkpoints)
+        self._cleaner = CheckpointCleaner(study, settings, plan.paths.all_checkpoints)
         self._records = {record.number: record for record in study.records()}
         self._shortages = Shortages(self._records.values())
         self._best: Sequence[TrialRecord] | None = None
         pruner = make_pruner(settings)
         self._freezer = None
-        if freezes and isinstance(pruner, PredictivePruner):
+        if plan.executor.can_freeze and isinstance(pruner, PredictivePruner):
             self._freezer = Freezer(
                 study,
                 pruner,
@@ -117,7 +107,6 @@ class TrialScheduler:
         self._given: dict[int, TrialSpec] = {}
         self._has_begun_all = False
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="proposals")
-        self._jobs = jobs
         self._has_trial_ended = threading.Event()
         self.broken: Exception | None = None
         self.kernels: list[KernelUse] = []
@@ -160,7 +149,7 @@ class TrialScheduler:
             spec = self._given[record.number] = self._spec(record)
         # One slot alone has its proposal made when the last trial is known: what a trial tries then
         # depends on nothing but the study, and not on when things happen.
-        if self._jobs() > 1:
+        if self._executor.jobs > 1:
             # Its error is dropped: the slot that asks next meets the same one.
             self._ahead.submit(self._study.prepare, self._samplers)
         self._log.started(record)
@@ -310,7 +299,7 @@ class TrialScheduler:
     def _trials_left(self) -> int:
         """How many trials have not begun when each free slot has taken one, as far as is known."""
         at_work = sum(not it.is_frozen for it in self._stop_switch.running_trials().values())
-        free = self._jobs() - at_work - 1  # of the trial that begins
+        free = self._executor.jobs - at_work - 1  # of the trial that begins
         return max(0, self._to_begin() - free)
 
     def _to_begin(self) -> int:
