@@ -184,7 +184,10 @@ class SweepResult:
             "counts": dict(self.counts),
             "best": best if several else (best[0] if best else None),
             "confirmation": self._confirmation(),
-            "trials": [self._trial(record, full=True) for record in self.records],
+            "trials": [
+                {**trial_json(record), "mlflow_run_id": self.mlflow_run_ids.get(record.run_id)}
+                for record in self.records
+            ],
             "importances": {
                 name: {param: one._asdict() for param, one in found.items()}
                 for name, found in self.importances.items()
@@ -205,7 +208,7 @@ class SweepResult:
 
     def _best(self, record: TrialRecord) -> dict[str, Any]:
         """A best trial; where some were confirmed also by what it has won."""
-        brief, confirmation = self._trial(record, full=False), self.confirmation
+        brief, confirmation = _brief(record), self.confirmation
         if confirmation is None:
             return brief
         winner = confirmation.winner
@@ -224,12 +227,6 @@ class SweepResult:
             **self.confirmation.to_json(),
             "page": None if page is None else display_path(page),
         }
-
-    def _trial(self, record: TrialRecord, *, full: bool) -> dict[str, Any]:
-        if not full:
-            return _brief(record)
-        mlflow_id = self.mlflow_run_ids.get(record.run_id)
-        return {**trial_json(record), "mlflow_run_id": mlflow_id}
 
 
 def trial_json(record: TrialRecord) -> dict[str, Any]:

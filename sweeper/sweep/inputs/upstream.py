@@ -43,7 +43,7 @@ class Upstream:
         """
         best = self.study.best()
         confirmation = confirmation_of(self.study, paths=self.paths, storage_url=self.storage_url)
-        if confirmation is not None:
+        if confirmation is not None and confirmation.study != self.study.name:
             best = confirmation.best_of(self.study.records(), best)
         if not best:
             raise SettingsError(

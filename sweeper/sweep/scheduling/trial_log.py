@@ -6,7 +6,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from ...errors import StudyError, first_line
 from ...notebook_api.messages import Point, PointSource
@@ -44,8 +43,6 @@ class TrialLog:
     ) -> None:
         self._study, self._tracker, self._settings = study, tracker, settings
         self._paths, self._tags = paths, tags
-        #: By the environment of a trial; nearly all trials of a sweep have the same.
-        self._git_tags: dict[str, Mapping[str, str]] = {"": {}}
 
     @property
     def code(self) -> str:
@@ -129,21 +126,15 @@ class TrialLog:
         Args:
             environment: the name of the record of where it ran; may be empty.
         """
-        if environment not in self._git_tags:
-            git: Mapping[str, Any] = {}
-            try:
-                git = read_environment(self._paths, environment).get("git", {})
-            except StudyError as error:
-                _log.info("MLflow is not given the git commit: %s", error)
-            self._git_tags[environment] = (
-                {
-                    f"{_GIT_TAG}.commit": git["commit"],
-                    f"{_GIT_TAG}.dirty": str(git["is_dirty"]).lower(),
-                }
-                if git
-                else {}
-            )
-        return self._git_tags[environment]
+        try:
+            found = read_environment(self._paths, environment) if environment else {}
+        except StudyError as error:
+            _log.info("MLflow is not given the git commit: %s", error)
+            return {}
+        if not (git := found.get("git")):
+            return {}
+        dirty = str(git["is_dirty"]).lower()
+        return {f"{_GIT_TAG}.commit": git["commit"], f"{_GIT_TAG}.dirty": dirty}
 
 
 def _kernel_tags(kernel: KernelUse | None) -> Mapping[str, str]:
