@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import nbformat
 import psutil
 
+from sweeper.guard import MARK_VARIABLE
 from sweeper.settings import Settings
 from sweeper.testing import InlineExecutor
 from sweeper.trials import (
@@ -144,6 +146,18 @@ def processes_in(folder: Path, word: str = "") -> list[psutil.Process]:
         if one.info["cwd"] == str(folder) and one.info["status"] != psutil.STATUS_ZOMBIE
         if word in " ".join(one.info["cmdline"] or ())
     ]
+
+
+def kernels_in(folder: Path) -> list[psutil.Process]:
+    """Processes of sweeps that work in or below a folder: kernels, and what they have started."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            is_alive = process.status() != psutil.STATUS_ZOMBIE
+            is_there = Path(process.cwd()).is_relative_to(folder)
+            if is_alive and is_there and MARK_VARIABLE in process.environ():
+                found.append(process)
+    return found
 
 
 def run_until(

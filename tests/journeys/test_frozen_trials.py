@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import psutil
 import pytest
 from commands import Command, call, project
-from studies import until
-
-from sweeper.guard import MARK_VARIABLE
+from studies import kernels_in, until
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("here")]
 
@@ -31,18 +28,6 @@ objective: {acc: maximize}
 scores: {acc: {pattern: 'acc=([0-9.]+)'}}
 space: {x: [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.05, 0.15]}
 """
-
-
-def ours() -> list[psutil.Process]:
-    """Kernels of these sweeps."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if MARK_VARIABLE in process.environ() and process.cwd() == str(Path.cwd()):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
 
 
 def counts(name: str) -> dict[str, int]:
@@ -86,7 +71,7 @@ def test_frozen_trials_of_a_sweep_that_ends_come_first_in_the_next(number: int) 
     assert "frozen, and may go on: 0" in call("status", name).stdout
     sweeping.send_signal(number)
     sweeping.communicate(timeout=60)
-    until(lambda: not ours(), "a kernel that stood still outlives its sweep")
+    until(lambda: not kernels_in(Path.cwd()), "a kernel that stood still outlives its sweep")
     before = json.loads(call("status", name, "--json").stdout)
     assert before["counts"]["stopped"] >= 4
     assert "frozen" not in before["counts"]

@@ -18,11 +18,10 @@ import nbformat
 import psutil
 import pytest
 from commands import Command, call, project
-from studies import scored, sweep_of, until
+from studies import kernels_in, scored, sweep_of, until
 
 from sweeper.cli import main
 from sweeper.cli.options import COMMANDS
-from sweeper.guard import MARK_VARIABLE
 from sweeper.study_folder.requests import ALL, ask_to_stop
 from sweeper.testing import write_notebook
 from sweeper.tracking import Tracker
@@ -73,19 +72,6 @@ def sweep(
 def runs_by_name(result: Any) -> dict[str, Any]:
     client = mlflow(result["tracking_uri"])
     return {r.info.run_name: r for r in client.search_runs([result["experiment_id"]])}
-
-
-def ours() -> list[psutil.Process]:
-    """Processes of these sweeps, kernels and their children; not those of others beside us."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            alive = process.status() != psutil.STATUS_ZOMBIE
-            if alive and MARK_VARIABLE in process.environ() and process.cwd() == str(Path.cwd()):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
 
 
 def test_scores_are_the_same_float_everywhere_and_mlflow_has_one_flat_run_per_trial() -> None:
@@ -209,7 +195,7 @@ def test_trials_that_fail_in_every_way_are_outcomes_and_the_sweep_goes_on() -> N
     assert statuses == {
         t["run_id"]: "FINISHED" if t["state"] == "completed" else "FAILED" for t in result["trials"]
     }
-    assert ours() == []
+    assert kernels_in(Path.cwd()) == []
 
 
 def test_a_sweep_in_which_nothing_completes_exits_with_1() -> None:
@@ -248,7 +234,7 @@ def start_endless(name: str) -> Command:
     sweeping = Command(*endless(name), "-j", "2")
     first = [Path(f"out/{name}.{run_id}.ipynb") for run_id in ("0000", "0001")]
     until(lambda: all(f.exists() and '"status": "running"' in f.read_text() for f in first))
-    until(lambda: sum("sleep" in p.name() for p in ours()) >= 2)
+    until(lambda: sum("sleep" in p.name() for p in kernels_in(Path.cwd())) >= 2)
     return sweeping
 
 
@@ -263,7 +249,7 @@ def test_ctrl_c_twice_stops_cleanly_and_says_so() -> None:
     assert "2 stopped" in stdout
     assert "Ctrl-C again" in stderr
     assert "Traceback" not in stderr
-    assert ours() == []
+    assert kernels_in(Path.cwd()) == []
     seen = json.loads(call("status", "interrupted", "--json").stdout)
     assert seen["counts"]["stopped"] == 2
     assert {run.info.status for run in runs_by_name(seen).values()} == {"KILLED"}
@@ -274,7 +260,7 @@ def test_sigterm_stops_the_running_trials_at_once() -> None:
     sweeping.terminate()
     _, stderr = sweeping.communicate(timeout=60)
     assert sweeping.returncode == 143, stderr
-    assert ours() == []
+    assert kernels_in(Path.cwd()) == []
 
 
 def test_a_killed_sweep_leaves_no_process_and_status_corrects_what_it_left() -> None:
@@ -286,7 +272,7 @@ def test_a_killed_sweep_leaves_no_process_and_status_corrects_what_it_left() -> 
     assert (alive["running"], alive["counts"]["running"]) == (True, 2)
     sweeping.kill()
     sweeping.communicate()
-    until(lambda: not ours())
+    until(lambda: not kernels_in(Path.cwd()))
     seen = json.loads(call("status", "out/killed", "--json").stdout)
     assert (seen["running"], seen["counts"]["stopped"]) == (False, 2)
     assert {run.info.status for run in runs_by_name(seen).values()} == {"KILLED"}
@@ -304,10 +290,10 @@ def test_what_outlived_a_sweep_and_its_guard_is_ended_by_the_next_command() -> N
     guard.kill()
     sweeping.kill()
     sweeping.communicate()
-    orphans = ours()
+    orphans = kernels_in(Path.cwd())
     assert orphans
     assert call("status", "guardless").returncode == 0
-    until(lambda: not ours())
+    until(lambda: not kernels_in(Path.cwd()))
 
 
 def test_what_mlflow_lacks_is_delivered_by_the_next_sweep() -> None:
@@ -480,7 +466,7 @@ def test_a_sweep_survives_its_observer_and_leaves_neither_thread_nor_process_beh
     assert (after - before) & own == set()
     running = [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE]
     assert not [p for p in running if "guard.py" in str(p.cmdline())]
-    assert ours() == []
+    assert kernels_in(Path.cwd()) == []
 
 
 def test_a_stop_that_is_asked_for_while_the_sweep_starts_is_obeyed(

@@ -95,12 +95,8 @@ def test_a_step_that_is_not_a_whole_number_is_refused(step: Any) -> None:
 
 
 @pytest.mark.parametrize("step", [0, 3.0, True, Decimal(4)])
-def test_any_whole_number_is_a_step(step: Any) -> None:
-    sweeper.report(step, acc=0.5)
-
-
-def test_a_metric_may_have_the_name_step() -> None:
-    sweeper.report(0, step=0.5)
+def test_any_whole_number_is_a_step_and_a_metric_may_have_that_name(step: Any) -> None:
+    sweeper.report(step, acc=0.5, step=0.5)
 
 
 @given(st.floats())

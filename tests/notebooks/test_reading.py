@@ -80,18 +80,6 @@ def test_a_fault_that_changes_which_code_runs_is_refused(
     assert len(str(raised.value).splitlines()) == 1
 
 
-def test_a_notebook_of_an_older_format_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "old.ipynb"
-    cell = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": "lr = 1"}
-    cells = [{**cell, "outputs": [], "execution_count": None}]
-    content = {"nbformat": 4, "nbformat_minor": 2, "metadata": {}, "cells": cells}
-    path.write_text(json.dumps(content))
-    research = ResearchNotebook(path)
-    assert research.takes("lr")
-    assert (research.kernel_name, research.language) == ("python3", "python")
-    nbformat.validate(research.fresh_copy())
-
-
 #: What a fault changes of the notebook, its metadata, its parameters cell and the cell after it;
 #: None for what it removes.
 FAULTS: dict[str, dict[str, dict[str, Any]]] = {
@@ -99,6 +87,10 @@ FAULTS: dict[str, dict[str, dict[str, Any]]] = {
     "ids stand twice": {"second": {"id": "cell-0"}},
     "ids are no ids": {"tagged": {"id": "not an id"}, "second": {"id": 7}},
     "ids in an older format": {"notebook": {"nbformat_minor": 2}},
+    "an older format, without a kernel": {
+        "notebook": {"nbformat_minor": 2, "metadata": {}},
+        "tagged": {"id": None},
+    },
     "no minor format": {"notebook": {"nbformat_minor": None}},
     "no outputs": {"second": {"outputs": None, "execution_count": None}},
     "outputs of no kind": {

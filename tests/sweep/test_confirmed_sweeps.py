@@ -211,17 +211,3 @@ def test_the_budget_is_that_of_both_studies(make_sweep: Make) -> None:
     assert left.budget is not None
     assert paid is not None
     assert 0 < 1000.0 - left.budget < paid
-
-
-def test_the_checkpoints_of_those_that_may_win_stay(make_sweep: Make) -> None:
-    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
-        spec.checkpoint_dir.mkdir(parents=True)
-        (spec.checkpoint_dir / "000001.ckpt").write_bytes(b"x")
-        return noisy(spec, running)
-
-    sweep = make_sweep("kept", run, jobs=1, checkpoints={"completed": "best"})
-    search = sweep.plan.paths.all_checkpoints
-    result = sweep.run()
-    kept = {path.name for path in search.iterdir()}
-    assert len(kept) == 3
-    assert result.best[0].run_id in kept

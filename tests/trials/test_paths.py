@@ -106,19 +106,6 @@ def test_a_working_folder_with_braces_is_refused(
         StudyPaths.parse("out/{run_id}.ipynb", study="d")
 
 
-def test_studies_share_only_the_mlflow_store() -> None:
-    one = StudyPaths.parse("out/{study}.{run_id}.ipynb", study="one")
-    two = StudyPaths.parse("out/{study}.{run_id}.ipynb", study="two")
-
-    def own(paths: StudyPaths) -> set[Path]:
-        files = {paths.storage, paths.lock, paths.owner, paths.checkpoints("0000")}
-        return files | {paths.notebook("0000")}
-
-    assert (one.tracking, one.artifacts) == (two.tracking, two.artifacts)
-    assert len(own(one)) == 5
-    assert own(one).isdisjoint(own(two))
-
-
 def test_a_run_id_has_at_least_four_digits() -> None:
     assert [run_id_of(number) for number in (7, 9999, 10000)] == ["0007", "9999", "10000"]
 

@@ -43,10 +43,10 @@ from commands import Command
 from dask_clusters import OwnCluster
 from postgres_servers import PostgresServer
 from small_disks import small_disk
-from studies import until
+from studies import kernels_in, until
 
 from sweeper import Settings, Sweep
-from sweeper.guard import MARK_VARIABLE, mark_of
+from sweeper.guard import mark_of
 from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
 
@@ -111,17 +111,8 @@ class Ground:
             return Command(*arguments, cwd=self.folder, stderr=stderr)
 
     def processes(self) -> list[psutil.Process]:
-        """Kernels, what they are forked from, and all their children."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                is_below = process.cwd().startswith(str(self.folder))  # also on a worker
-                is_ours = MARK_VARIABLE in process.environ() and is_below
-                if is_ours and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
+        """Kernels, what they are forked from, and all their children, also on a worker."""
+        return kernels_in(self.folder)
 
     def sweep(self, blows: int) -> dict[str, Any]:
         """Call until the study is complete, with up to this many blows on the way; its result."""

@@ -1,10 +1,11 @@
-"""Which checkpoints stay after their trials have ended."""
+"""Which checkpoints stay after their trials have ended, and that their removal costs no trial."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from studies import small_settings, trial_record
@@ -32,10 +33,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def cleaner_of(
+    folder: Path, best: Callable[[], Any], policy: Any, **more: Any
+) -> CheckpointCleaner:
+    """Of a study whose best trials are what `best` returns."""
+    study: Any = SimpleNamespace(best=best)
+    return CheckpointCleaner(study, small_settings("own", checkpoints=policy, **more), folder)
+
+
 def left(folder: Path, *more: TrialRecord, **policy: Any) -> list[int]:
-    study: Any = SimpleNamespace(best=lambda: [RECORDS[1]])
-    cleaner = CheckpointCleaner(study, small_settings("own", checkpoints=policy), folder)
-    cleaner.clean({record.number: record for record in [*RECORDS, *more]})
+    records = {record.number: record for record in [*RECORDS, *more]}
+    cleaner_of(folder, lambda: [RECORDS[1]], policy).clean(records)
+    return names_in(folder)
+
+
+def names_in(folder: Path) -> list[int]:
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
 
 
@@ -53,6 +65,38 @@ def test_checkpoints_that_may_be_needed_stay_and_the_policy_decides_on_the_rest(
 ) -> None:
     assert left(folder, **policy) == kept
     assert (folder / "notes").is_dir()
+
+
+def test_one_that_ends_while_the_best_is_looked_up_keeps_its_checkpoints(folder: Path) -> None:
+    records = {0: RECORDS[0], 1: trial_record(1, state=TrialState.RUNNING)}
+
+    def ends_meanwhile() -> list[TrialRecord]:
+        records[1] = RECORDS[1]
+        return [RECORDS[0]]
+
+    cleaner_of(folder, ends_meanwhile, {"completed": "best"}).clean(records)
+    assert names_in(folder) == [0, 1, 2, 3, 4, 5]
+
+
+def test_those_that_fresh_seeds_choose_from_stay(folder: Path) -> None:
+    scores = {0: 0.5, 1: 0.9, 2: 0.7}
+    records = {n: trial_record(n, params={"x": n}, scores={"val": v}) for n, v in scores.items()}
+    confirm = {"best": 2, "seeds": 2}
+    cleaner_of(folder, list, {"completed": "best"}, confirm=confirm).clean(records)
+    assert names_in(folder) == [1, 2, 3, 4, 5]
+
+
+def test_whatever_happens_costs_no_trial_and_is_logged_once(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails() -> NoReturn:
+        raise MemoryError
+
+    cleaner = cleaner_of(folder, fails, {"completed": "best"})
+    for _ in range(2):
+        cleaner.clean({0: RECORDS[0]})
+    (record,) = caplog.records
+    assert "checkpoints could not be removed: MemoryError" in record.getMessage()
 
 
 def test_the_last_try_decides(folder: Path) -> None:

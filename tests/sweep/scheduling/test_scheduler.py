@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -17,7 +15,6 @@ from studies import PATIENCE_S, scored, small_settings, until
 from sweeper.notebook_api.messages import Point
 from sweeper.notebooks.metadata import read_metadata
 from sweeper.study.study import Study
-from sweeper.sweep.scheduling.checkpoint_cleaner import CheckpointCleaner
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
 from sweeper.sweep.stop_switch import StopSwitch
 from sweeper.testing import InlineExecutor
@@ -164,7 +161,7 @@ def test_an_executor_that_cannot_go_on_is_the_reason_for_the_sweeps_end(
 def test_a_stop_of_all_reaches_every_slot_and_the_next_sweep_runs_those_trials_first(
     swept: Swept,
 ) -> None:
-    stop_switch = StopSwitch(Events(None))
+    stop_switch = StopSwitch(Events())
 
     def stop_all() -> None:
         stop_switch.stop_all("the test")
@@ -197,7 +194,7 @@ def test_a_slot_that_waits_goes_on_with_an_end_with_a_trial_that_is_run_again_an
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     settings = small_settings("waits", study={"order": "fixed"})
-    study, stop_switch = Study.open(storage, settings), StopSwitch(Events(None))
+    study, stop_switch = Study.open(storage, settings), StopSwitch(Events())
     assert study.keep_order(3) == 3
     scheduler = make_scheduler(study, settings, stop_switch=stop_switch)
     specs = [given[0] for _ in range(3) if (given := scheduler.next_trial()) is not None]
@@ -284,77 +281,3 @@ def test_each_trial_knows_how_many_have_not_begun_and_are_taken_by_no_free_slot(
     _, third = begin()
     scheduler.close()
     assert [running.trials_left for running in (first, second, third)] == [1, 1, 0]
-
-
-class Ending(Study):
-    """A study in which another trial ends while it is asked for the best one."""
-
-    meanwhile: Callable[[], None] | None = None
-
-    def best(self) -> list[TrialRecord]:
-        best = super().best()
-        meanwhile, self.meanwhile = self.meanwhile, None
-        if meanwhile is not None:
-            meanwhile()
-        return best
-
-
-def completed(val: float) -> TrialOutcome:
-    return TrialOutcome(state=TrialState.COMPLETED, scores={"val": val})
-
-
-def make_checkpoints(scheduler: TrialScheduler) -> Any:
-    trial = scheduler.next_trial()
-    assert trial is not None
-    spec, _ = trial
-    spec.checkpoint_dir.mkdir(parents=True)
-    (spec.checkpoint_dir / "000001.ckpt").write_bytes(b"x" * 1000)
-    return spec
-
-
-def test_of_two_trials_that_end_together_the_better_one_keeps_its_checkpoints(
-    storage: RDBStorage, make_scheduler: Callable[..., TrialScheduler]
-) -> None:
-    read = small_settings("together", checkpoints={"completed": "best"})
-    study = Ending.open(storage, read)
-    assert isinstance(study, Ending)
-    scheduler = make_scheduler(study, read)
-    good, better = make_checkpoints(scheduler), make_checkpoints(scheduler)
-    ends = threading.Thread(target=scheduler.finish_trial, args=[better, completed(2.0)])
-
-    def end_another() -> None:
-        ends.start()
-        until(lambda: study.records()[1].state is TrialState.COMPLETED)
-        time.sleep(0.05)
-
-    study.meanwhile = end_another
-    scheduler.finish_trial(good, completed(1.0))
-    ends.join(PATIENCE_S)
-    scheduler.close()
-    assert better.checkpoint_dir.is_dir()
-    assert not good.checkpoint_dir.exists()
-
-
-def test_whatever_happens_in_cleaning_costs_no_trial(
-    storage: RDBStorage,
-    make_scheduler: Callable[..., TrialScheduler],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    read = small_settings("unclean", checkpoints={"completed": "best"})
-    study = Study.open(storage, read)
-    scheduler = make_scheduler(study, read)
-    specs = [make_checkpoints(scheduler), make_checkpoints(scheduler)]
-
-    def fails(*_: Any, **__: Any) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(CheckpointCleaner, "_clean", fails)
-    caplog.set_level(logging.WARNING, logger="sweeper.sweep.scheduling.checkpoint_cleaner")
-    for spec in specs:
-        scheduler.finish_trial(spec, completed(1.0))
-    scheduler.close()
-    assert scheduler.broken is None
-    assert [record.state for record in study.records()] == [TrialState.COMPLETED] * 2
-    (record,) = [r for r in caplog.records if r.levelno >= logging.WARNING]
-    assert "checkpoints could not be removed: MemoryError" in record.getMessage()
