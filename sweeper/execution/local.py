@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from typing import ClassVar
 
 from joblib import Parallel, delayed
 
@@ -19,29 +21,22 @@ from .workload import Workload
 _MOST_TRIALS = 10_000
 
 
+@dataclass(frozen=True, slots=True)
 class LocalExecutor:
     """Runs up to `jobs` trials at once on this machine.
 
-    Args:
+    Attributes:
         workload: what its trials have in common.
         places: gives each trial its place on the machine.
         why: why there are so many slots, for people; empty where users have said how many.
     """
 
-    can_freeze = True  # its slot is free meanwhile
-
-    def __init__(
-        self,
-        workload: Workload,
-        *,
-        places: Places,
-        jobs: int,
-        why: str = "",
-    ) -> None:
-        self._workload = workload
-        self._places = places
-        self._jobs = jobs
-        self._why = why
+    workload: Workload
+    _: KW_ONLY
+    places: Places
+    jobs: int
+    why: str = ""
+    can_freeze: ClassVar = True  # its slot is free meanwhile
 
     @classmethod
     def on_this_machine(cls, workload: Workload, jobs: int | str) -> LocalExecutor:
@@ -59,22 +54,17 @@ class LocalExecutor:
         return cls(workload, places=places, jobs=slots.count, why=slots.why)
 
     @property
-    def jobs(self) -> int:
-        """How many trials run at once."""
-        return self._jobs
-
-    @property
     def description(self) -> str:
         """Why there are so many slots, and the number of GPUs; without what there is not."""
-        gpus = f"{len(self._places.gpus)} GPU" if self._places.gpus else ""
-        gpus += " with MPS" if self._places.mps is not None else ""
-        why = f"({self._why})" if self._why else ""
+        gpus = f"{len(self.places.gpus)} GPU" if self.places.gpus else ""
+        gpus += " with MPS" if self.places.mps is not None else ""
+        why = f"({self.why})" if self.why else ""
         return ", ".join(part for part in (why, gpus) if part)
 
     @property
     def has_gpus(self) -> bool:
         """Whether trials get GPUs here."""
-        return bool(self._places.gpus)
+        return bool(self.places.gpus)
 
     def run(self, source: TrialSource) -> Sequence[str]:
         """Keep all slots busy until there are no more trials and the last one has ended.
@@ -82,15 +72,15 @@ class LocalExecutor:
         No process that a trial has started outlives this call, however it ends.
         """
         with (
-            opened_worker(self._workload, places=self._places, time_left=source) as worker,
+            opened_worker(self.workload, places=self.places, time_left=source) as worker,
             ThreadPoolExecutor(_MOST_TRIALS, thread_name_prefix="trial") as threads,
         ):
             trials = _Trials(worker, source, threads)
             # One thread more than slots: with a single one joblib would use the main thread, which
             # has to stay free for signals.
-            pool = Parallel(n_jobs=self._jobs + 1, backend="threading", batch_size=1)
+            pool = Parallel(n_jobs=self.jobs + 1, backend="threading", batch_size=1)
             try:
-                pool(delayed(trials.serve)() for _ in range(self._jobs))
+                pool(delayed(trials.serve)() for _ in range(self.jobs))
             except BaseException:
                 source.stop("an interruption")
                 raise

@@ -15,9 +15,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
@@ -200,7 +200,9 @@ class Dataset:
         part = place.with_name(f".{place.name}.part")
         shutil.rmtree(part, ignore_errors=True)  # of a fetch that was killed
         on_line(f"fetching {display_path(place)} from {store.url}: {size(n_bytes)}")
-        arriving = _Arriving(store, archive, n_bytes, on_line, is_stopped)
+        arriving = _Arriving(
+            store=store, archive=archive, n_bytes=n_bytes, on_line=on_line, is_stopped=is_stopped
+        )
         try:
             files = _unpack(arriving, part)
             if is_stopped():
@@ -247,26 +249,22 @@ def _archive(version: str) -> str:
     return f"{_ARCHIVES}/{version}.tar"
 
 
+@dataclass(slots=True, kw_only=True)
 class _Arriving:
     """An archive on its way, which `tarfile` can read, and the hash of its bytes.
 
-    Args:
+    Attributes:
         is_stopped: asked before each block; once it is True no more bytes arrive.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        archive: str,
-        n_bytes: int,
-        on_line: OnLine,
-        is_stopped: Callable[[], bool],
-    ) -> None:
-        self._store, self._archive, self._n_bytes = store, archive, n_bytes
-        self._on_line, self._is_stopped = on_line, is_stopped
-        self._n_arrived = 0
-        self._next_line_s = time.monotonic() + _LINE_EVERY_S
-        self.digest = hashlib.sha256()
+    store: Store
+    archive: str
+    n_bytes: int
+    on_line: OnLine
+    is_stopped: Callable[[], bool]
+    digest: Any = field(default_factory=hashlib.sha256)
+    _n_arrived: int = 0
+    _next_line_s: float = field(default_factory=lambda: time.monotonic() + _LINE_EVERY_S)
 
     def read(self, n_bytes: int) -> bytes:
         """The next bytes; fewer, or none, at the end.
@@ -274,11 +272,11 @@ class _Arriving:
         Raises:
             StoreError: the store stays away.
         """
-        start, end = self._n_arrived, min(self._n_arrived + n_bytes, self._n_bytes)
+        start, end = self._n_arrived, min(self._n_arrived + n_bytes, self.n_bytes)
         until_s = time.monotonic() + _PATIENCE_S
-        while start < end and not self._is_stopped():
+        while start < end and not self.is_stopped():
             try:
-                block = self._store.get_range(self._archive, start, end)
+                block = self.store.get_range(self.archive, start, end)
             except StoreError as error:
                 if error.is_refusal or time.monotonic() >= until_s:
                     raise
@@ -288,7 +286,7 @@ class _Arriving:
             self.digest.update(block)
             if time.monotonic() >= self._next_line_s:
                 self._next_line_s = time.monotonic() + _LINE_EVERY_S
-                self._on_line(f"fetched {size(end)} of {size(self._n_bytes)}")
+                self.on_line(f"fetched {size(end)} of {size(self.n_bytes)}")
             return block
         return b""
 

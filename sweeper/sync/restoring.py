@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..errors import OutputError, SyncError
-from ..files import PRIVATE, write_atomically
+from ..files import write_atomically
 from ..notebooks.metadata import read_metadata
 from ..study.files import move_records
-from ..tracking import move_artifacts, put_in_place
+from ..tracking import move_artifacts, put_in_place, replace_database
 from ..trials import display_path, run_id_of
 from .contents import STUDY, TRACKING, Contents
 from .manifest import Entry, LocalMarker, Manifest
@@ -69,10 +69,7 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
         tracking.unlink(missing_ok=True)
     write_atomically(paths.copied, mark.text)
     if study is not None:
-        study.chmod(PRIVATE)
-        for ending in ("-wal", "-shm"):  # of a database that is gone: SQLite would replay them
-            Path(f"{places[STUDY]}{ending}").unlink(missing_ok=True)
-        os.replace(study, places[STUDY])
+        replace_database(study, places[STUDY])
 
 
 def _refuse_other_stores(manifest: Manifest, contents: Contents) -> None:

@@ -6,7 +6,7 @@ that writes.
 Decisions about what runs do not belong here: no other folder reads MLflow.
 """
 
-from .files import move_artifacts, put_in_place, sqlite_file
+from .files import move_artifacts, put_in_place, replace_database, sqlite_file
 from .opening import free_port, store_of, usable
 from .runs import RunWriter
 from .tracker import Tracker
@@ -20,6 +20,7 @@ __all__ = [
     "free_port",
     "move_artifacts",
     "put_in_place",
+    "replace_database",
     "run_params",
     "sqlite_file",
     "store_of",

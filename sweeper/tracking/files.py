@@ -95,7 +95,7 @@ def make_store(place: Path) -> None:
                     if kept.is_absolute():  # not for a user without a home
                         kept.parent.mkdir(parents=True, exist_ok=True)
                         copy_atomically(beside, kept)
-            _replace(beside, place)
+            replace_database(beside, place)
         except BaseException:
             _clear(beside)
             raise
@@ -105,7 +105,7 @@ def put_in_place(file: Path, place: Path) -> None:
     """Move a store's file to a place, unless another study has created a store there."""
     with FileLock(f"{place}.lock", mode=PRIVATE):  # the lock that `make_store` takes
         if not place.exists():
-            _replace(file, place)
+            replace_database(file, place)
 
 
 def _kept() -> Path:
@@ -124,7 +124,8 @@ def _migrate(file: Path) -> None:
         connection.execute("DELETE FROM experiments")
 
 
-def _replace(file: Path, place: Path) -> None:
+def replace_database(file: Path, place: Path) -> None:
+    """Move an SQLite file to a place, in which others of this machine cannot lock it."""
     file.chmod(PRIVATE)
     _clear(place)  # including the log of a removed file: SQLite would replay it into this one
     os.replace(file, place)

@@ -195,12 +195,7 @@ class SweepClient(PapermillNotebookClient):
             reads_imports: whether to read what the notebook has imported, too.
         """
         with NotebookStopper(
-            self.kernel,
-            self.running,
-            grace_s=self.request.grace_s,
-            write=self.request.write,
-            reports=self._report_socket,
-            loop=self.loop,
+            kernel=self.kernel, request=self.request, reports=self._report_socket, loop=self.loop
         ):
             self.papermill_execute_cells()
             if not self.died:
