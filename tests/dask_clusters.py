@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from studies import until
+from studies import is_listening, until
 
 from sweeper.tracking import free_port
 
@@ -86,12 +85,6 @@ class OwnCluster:
     def close(self) -> None:
         """End all programs."""
         self._programs.close()
-
-
-def is_listening(port: int) -> bool:
-    """Whether somebody listens at a port of this machine."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def certificates(folder: Path) -> dict[str, str]:

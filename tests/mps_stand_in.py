@@ -95,10 +95,6 @@ class Daemon:
                 return True
             case ["get_server_list"]:
                 answer = str(self._server or "")
-            case ["get_client_list", _]:
-                answer = "\n".join(str(pid) for pid in self._clients.values())
-            case ["get_server_status", _]:
-                answer = "FAULT" if self._faulty else "ACTIVE"
             case ["quit"]:
                 self._quits = True
             case _:

@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
+from studies import is_listening, until
 
-START_S = 60.0
+from sweeper.tracking import free_port
 
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """moto's server, which speaks S3, and its port."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port(0)  # any
     server = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
-        end_s = time.monotonic() + START_S
-        while _refuses(port):
-            assert time.monotonic() < end_s, "moto's server has not started"
-            time.sleep(0.05)
+        until(lambda: is_listening(port), "moto's server has not started")
         yield server, port
     finally:
         server.kill()
         server.wait()
-
-
-def _refuses(port: int) -> bool:
-    with closing(socket.socket()) as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 @pytest.fixture

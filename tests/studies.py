@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -136,6 +137,12 @@ def until(found: Callable[[], _Found], message: str = "it has not happened") -> 
             return what
         assert time.monotonic() < deadline_s, message
         time.sleep(min(max(0.005, 5 * (time.monotonic() - before_s)), 0.5))
+
+
+def is_listening(port: int) -> bool:
+    """Whether somebody listens at a port of this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def processes_in(folder: Path, word: str = "") -> list[psutil.Process]:

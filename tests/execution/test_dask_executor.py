@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from commands import Command, project
-from dask_clusters import is_listening, left_there, started, started_program
+from dask_clusters import left_there, started, started_program
 from distributed import Client
-from studies import processes_in, until, workload_of
+from studies import is_listening, processes_in, until, workload_of
 
 from sweeper.errors import BrokenError, KernelError, SettingsError
 from sweeper.execution import dask_cluster

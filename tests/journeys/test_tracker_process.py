@@ -60,6 +60,8 @@ def test_a_writer_that_is_killed_costs_nothing_and_a_signal_to_all_leaves_it(
     for trial in result["trials"]:
         run = client.get_run(trial["mlflow_run_id"])
         assert (run.info.status, run.data.metrics) == ("FINISHED", trial["scores"])
+        (point,) = client.get_metric_history(run.info.run_id, "val")
+        assert (point.step, point.value) == (0, trial["params"]["x"])
         assert {file.path for file in client.list_artifacts(run.info.run_id)} == {
             f"{run.info.run_name}.{suffix}" for suffix in ("ipynb", "html")
         }

@@ -128,16 +128,11 @@ def manifest() -> Manifest:
 
 
 def names_in_copy() -> set[str]:
-    data = Store(URL).get("digits/manifest.json")
-    return set() if data is None else set(Manifest.read(data).files)
+    return set(manifest().files) if Store(URL).get("digits/manifest.json") else set()
 
 
 def objects() -> set[str]:
     return {name.removeprefix("digits/") for name in Store(URL).names("digits/objects")}
-
-
-def hashes_in(copy: Manifest) -> set[str]:
-    return {entry.hash for entry in copy.files.values()}
 
 
 def hash_of(content: bytes) -> str:
@@ -146,17 +141,15 @@ def hash_of(content: bytes) -> str:
 
 def is_whole() -> bool:
     """Whether the manifest names only objects that exist with the right content."""
-    found = {n: Store(URL).get(f"digits/objects/{n}") for n in hashes_in(manifest())}
-    return all(data is not None and hash_of(data) == name for name, data in found.items())
+    found = {name: Store(URL).get(f"digits/{name}") for name in manifest().objects}
+    return all(name == f"objects/{hash_of(data or b'')}" for name, data in found.items())
 
 
-def as_if_dead(name: str = "digits") -> None:
+def as_if_dead() -> None:
     """Make the lease of the copy expire."""
     store = Store(URL)
-    data = store.get(f"{name}/owner.json")
-    assert data is not None
-    owner = {**json.loads(data), "every_s": 1e-9}
-    store.put(f"{name}/owner.json", json.dumps(owner).encode())
+    owner = {**json.loads(store.get("digits/owner.json") or b""), "every_s": 1e-9}
+    store.put("digits/owner.json", json.dumps(owner).encode())
 
 
 # --- the layout ----------------------------------------------------------------------------------

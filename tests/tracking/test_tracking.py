@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import random
 import shutil
 import socket
 import sqlite3
@@ -13,7 +12,6 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pytest
-from studies import trial_record, until
+from studies import trial_record
 
 from sweeper import Settings
 from sweeper.errors import TrackingError
@@ -334,42 +332,7 @@ def test_an_error_of_the_store_is_one_line_and_no_traceback_of_mlflows(
     assert "Traceback" not in capfd.readouterr().err
 
 
-# --- the process that writes, and its end --------------------------------------------------------
-
-
-def dump(store: Path, study: str) -> list[Any]:
-    """All of a study's runs, without the ids and times that MLflow chooses."""
-    client = client_of(store)
-    experiment = client.get_experiment_by_name(study)
-    assert experiment is not None
-    runs = []
-    for run in client.search_runs([experiment.experiment_id]):
-        tags = {key: value for key, value in run.data.tags.items() if "note" not in key}
-        points = {
-            name: sorted(
-                (m.step, m.value) for m in client.get_metric_history(run.info.run_id, name)
-            )
-            for name in run.data.metrics
-        }
-        files = sorted(file.path for file in client.list_artifacts(run.info.run_id))
-        runs.append([run.info.run_name, run.info.status, run.data.params, tags, points, files])
-    return sorted(runs, key=str)
-
-
-def write_trials(tracker: Tracker, folder: Path, *, pause: Callable[[], None]) -> None:
-    """Five trials with twenty points each; `pause` is called between any two messages."""
-    for number in range(5):
-        record = replace(completed(folder), number=number, notebook=folder / f"{number:04}.ipynb")
-        shutil.copy(folder / "0000.ipynb", folder / "any.ipynb")
-        if number:
-            shutil.copy(folder / "any.ipynb", record.notebook)
-        tracker.started(replace(record, state=TrialState.RUNNING), PARAMS)
-        for step in range(20):
-            pause()
-            tracker.reported(record.run_id, Point(step=step, metrics={"val": step / 8}))
-        series = {"val": [(step, step / 8) for step in range(20)]}
-        tracker.ended(record, PARAMS, series, {"sweeper.study": "any"})
-        pause()
+# --- points --------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow  # MLflow
@@ -412,37 +375,6 @@ def test_the_run_of_a_later_attempt_has_one_series(store: Path, tmp_path: Path) 
     assert sorted((m.step, m.value) for m in history) == sorted([*others, (2, score)])
     assert run.data.metrics["val"] == score, "the newest value of the last step"
     assert (run.info.status, run.data.params) == ("FINISHED", {"x": "0.5"})
-
-
-@pytest.mark.slow  # MLflow is imported anew after each kill
-def test_trials_go_on_being_written_after_the_process_was_killed(
-    store: Path, tmp_path: Path
-) -> None:
-    """What it took with it is written at the sweep's end; see the tests of sweeps."""
-    undisturbed = opened(store, "undisturbed")
-    write_trials(undisturbed, tmp_path, pause=lambda: None)
-    undisturbed.close()
-
-    tracker = opened(store, "killed-often")
-    draw = random.Random(7)
-    killed: list[subprocess.Popen[bytes]] = []
-
-    def kill_at_times() -> None:
-        time.sleep(0.02)
-        if len(killed) < 4 and draw.random() < 0.2:
-            until(lambda: tracker._is_open)
-            process = tracker._process
-            assert process is not None
-            process.kill()
-            killed.append(process)
-            until(lambda: tracker._process is not process)
-
-    write_trials(tracker, tmp_path, pause=kill_at_times)
-    assert tracker.wait()
-    assert len(killed) == 4
-    write_trials(tracker, tmp_path, pause=lambda: None)  # as the sweep does with what is missing
-    tracker.close()
-    assert dump(store, "killed-often") == dump(store, "undisturbed")
 
 
 SETTINGS = {
