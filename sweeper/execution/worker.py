@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -140,7 +140,10 @@ class Worker:
     @property
     def findings(self) -> list[str]:
         """What users should know of how the trials ran, one sentence each."""
-        return [*self.pool.findings, *_said_of(self.libraries)]
+        names = ", ".join(sorted(self.libraries))
+        hint = "`reports: explicit` takes only what calls of sweeper.report give"
+        taken = [f"reports were taken from {names}; {hint}"] if names else []
+        return [*self.pool.findings, *taken]
 
     def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         """Run one trial to its end, whatever that is. Raises nothing."""
@@ -416,12 +419,6 @@ def _run_of(file: ExecutedNotebook, result: KernelResult, outcome: TrialOutcome)
     """What two runs of a trial are compared by."""
     execution = Execution(cells=file.node.cells, scores=outcome.scores, series=outcome.series)
     return Run(execution=execution, uses_gpu=result.gpu_bytes is not None)
-
-
-def _said_of(libraries: Collection[str]) -> list[str]:
-    names = ", ".join(sorted(libraries))
-    hint = "`reports: explicit` takes only what calls of sweeper.report give"
-    return [f"reports were taken from {names}; {hint}"] if names else []
 
 
 def _environment(spec: TrialSpec) -> Mapping[str, str]:

@@ -28,9 +28,7 @@ from .store import Store, StoreError
 _log = logging.getLogger(__name__)
 
 _MANIFEST = "manifest.json"
-#: The pause before a store that has failed is tried again at the sweep's end.
-_LAST_WAIT_S = 1.0
-#: The pause between two copies when there is not much time.
+#: The pause between two copies when there is not much time, as at the sweep's end.
 _HURRIED_S = 1.0
 #: How long the end of a sweep waits until the lease is released.
 _PATIENCE_S = 5.0
@@ -110,7 +108,7 @@ class RemoteCopy:
             # On a thread, because a store that hangs must not delay the sweep's end for long.
             releasing = threading.Thread(target=self._lease.release, daemon=True)
             releasing.start()
-            releasing.join(_LAST_WAIT_S if self._is_hurried else _PATIENCE_S)
+            releasing.join(_HURRIED_S if self._is_hurried else _PATIENCE_S)
 
     def start(self) -> None:
         """Keep the copy up to date from now on."""
@@ -253,7 +251,7 @@ class RemoteCopy:
             if not self._closing.is_set():
                 self._pause()
             elif self._has_failed:
-                self._abandoned.wait(_LAST_WAIT_S)
+                self._abandoned.wait(_HURRIED_S)
 
     def _pause(self) -> None:
         end_s = time.monotonic() + self._every_s

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -141,12 +141,9 @@ class Store:
 
     def remove(self, name: str) -> None:
         """Remove an object if it exists."""
-        with self._errors():
+        with self._errors(), suppress(FileNotFoundError):
             fs, path = self._at(name)
-            try:
-                fs.rm_file(path)
-            except FileNotFoundError:
-                pass
+            fs.rm_file(path)
 
     def names(self, folder: str) -> list[str]:
         """The names of the objects in a folder."""

@@ -9,16 +9,14 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
+from studies import workload_of
 
 from sweeper.execution.local import LocalExecutor
 from sweeper.execution.places import Places
-from sweeper.execution.workload import Workload
 from sweeper.notebooks.metadata import read_metadata
-from sweeper.notebooks.research import ResearchNotebook
-from sweeper.settings import Settings
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.testing.executor_contract import ListedTrials
-from sweeper.trials import RunningTrial, StudyPaths, TrialOutcome, TrialSpec
+from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec
 
 pytestmark = pytest.mark.kernel
 
@@ -83,14 +81,7 @@ def _printed(spec: TrialSpec) -> str:
 
 def test_a_trial_that_stood_still_ends_with_the_same_bits(tmp_path: Path) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", TRAIN, parameters="seed = 1")
-    settings = {"objective": {"val": "minimize"}, "space": {"x": [1, 2]}, "kernels": "cold"}
-    workload = Workload(
-        notebook=ResearchNotebook(notebook),
-        settings=Settings.from_mapping(settings),
-        kernel_name="python3",
-        cwd=tmp_path,
-        paths=StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="frozen"),
-    )
+    workload = workload_of(notebook, objective={"val": "minimize"}, kernels="cold")
     specs = [trial_spec(n, seed=7, notebook=tmp_path / f"{n:04d}.ipynb") for n in range(2)]
     source, began_s = FrozenOnce(specs), time.monotonic()
     LocalExecutor(workload, places=Places(), jobs=1).run(source)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
+from studies import small_settings
 
 from sweeper.execution.verdict import judge
 from sweeper.kernels import Ending, KernelResult
 from sweeper.notebook_api.messages import Point
 from sweeper.notebooks.executed import ExecutedNotebook
-from sweeper.settings import Settings
 from sweeper.testing import trial_spec
 from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialState
 
-SETTINGS = Settings.from_mapping(
-    {"objective": {"val": "maximize"}, "space": {"x": {"low": 0.0, "high": 1.0}}}
-)
-
-
+SETTINGS = small_settings("judged")
 LOST_WORKER = "In [4]: RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed."
 
 

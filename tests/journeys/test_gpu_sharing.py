@@ -12,9 +12,9 @@ import mps_stand_in
 import nbformat
 import pytest
 from simulated_gpu import DEVICE_CELL, SimulatedGpus
-from studies import forked, run_until, until
+from studies import forked, run_until, small_settings, until
 
-from sweeper import Settings, Sweep
+from sweeper import Sweep
 from sweeper.execution.claims import Claims
 from sweeper.execution.local import LocalExecutor
 from sweeper.execution.mps import Mps
@@ -27,6 +27,8 @@ pytestmark = pytest.mark.kernel
 GB = 10**9
 #: Five at once, then four.
 TRIALS = 9
+#: Until there is enough.
+MANY = {"trials": 100}
 
 
 @pytest.fixture
@@ -51,9 +53,7 @@ def run(
     """A sweep over a cell that uses `device`; see `run_until`."""
     begin = f"{DEVICE_CELL}\nimport sweeper\ndevice = Device({str(gpus.folder)!r})"
     notebook = write_notebook(folder / "nb.ipynb", begin, cell, parameters="x = 0.5")
-    study = {"name": "shared", "trials": 30, "sampler": "random", **settings.pop("study", {})}
-    usual = {"objective": {"val": "maximize"}, "space": {"x": {"low": 0.0, "high": 1.0}}}
-    read = Settings.from_mapping({**usual, **settings, "study": study})
+    read = small_settings("shared", **settings)
     places = Places(
         gpus.installed(),
         driver=gpus,
@@ -165,7 +165,7 @@ def test_what_an_import_decides_by_the_gpus_that_it_sees_holds_in_forked_kernels
     (installed / "decides.py").write_text("import os\nGPU = os.environ['CUDA_VISIBLE_DEVICES']\n")
     monkeypatch.setenv("PYTHONPATH", str(installed), prepend=os.pathsep)
     cell = "import decides, time\ntime.sleep(0.5)\nval = x * bool(decides.GPU)"
-    result = run(gpu, tmp_path, cell, jobs=1, kernels="fork", enough=forked(1))
+    result = run(gpu, tmp_path, cell, jobs=1, kernels="fork", enough=forked(1), study=MANY)
     assert any(kernel.is_forked for kernel in result.kernels), result.kernels
     assert [it.scores["val"] for it in result.records] == [it.params["x"] for it in result.records]
 
@@ -221,7 +221,8 @@ def test_kernels_of_a_sweep_with_mps_are_forked_and_use_it(
     crowded_gpu: SimulatedGpus, tmp_path: Path
 ) -> None:
     mps, cell = LoggedMps(), TRAIN.format(gb=8) + IS_MPS
-    result = run(crowded_gpu, tmp_path, cell, mps=mps, kernels="fork", enough=forked(1), **MPS)
+    options = {"kernels": "fork", "study": MANY, **MPS}
+    result = run(crowded_gpu, tmp_path, cell, mps=mps, enough=forked(1), **options)
     done = [record for record in result.records if record.state is TrialState.COMPLETED]
     assert any(kernel.is_forked for kernel in result.kernels)
     assert {record.scores["is_mps"] for record in done} == {1.0}

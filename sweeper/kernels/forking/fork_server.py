@@ -80,7 +80,6 @@ class ForkServer:
         self._is_closed = False
         self._zygote: ZygoteProcess | None = None
         self.available = ForkAvailability(obstacle=obstacle or _UNKNOWN, is_lasting=bool(obstacle))
-        self._path: str | None = None  # of the process from which kernels can be forked
 
     @property
     def has_import_profile(self) -> bool:
@@ -128,13 +127,14 @@ class ForkServer:
             output: the file descriptor for what the process writes outside of any cell.
         """
         with self._lock:
-            path, shared, zygote = self._path, self.available.shared, self._zygote
-        if path is None:
+            available, zygote = self.available, self._zygote
+        if zygote is None or not available.can_fork:
             return None
+        path = (available.shared or zygote).path
         argv = self._command.arguments_in(command)
         request = {"argv": argv, "env": dict(env)}
         try:
-            return ForkedProcess(*request_fork(path, request, [output]), shared=shared)
+            return ForkedProcess(*request_fork(path, request, [output]), shared=available.shared)
         except TimeoutError:
             _log.info("the zygote has not answered in %g s", ANSWER_S)
         except (ConnectionError, FileNotFoundError) as error:
@@ -210,7 +210,6 @@ class ForkServer:
         shared = self._run_shared_cells(zygote)
         with self._lock:
             if self._zygote is zygote:
-                self._path = zygote.path if shared is None else shared.path
                 self.available = ForkAvailability(can_fork=True, shared=shared, import_s=import_s)
 
     def _run_shared_cells(self, zygote: ZygoteProcess) -> SharedRun | None:
@@ -231,12 +230,12 @@ class ForkServer:
             _log.info("the zygote does not answer: %s", error)
         return None
 
-    def _replace_zygote(self, zygote: ZygoteProcess | None, why: str) -> None:
+    def _replace_zygote(self, zygote: ZygoteProcess, why: str) -> None:
         """Raise another zygote in place of one; only the first caller does."""
         with self._lock:
-            if zygote is None or self._zygote is not zygote:
+            if self._zygote is not zygote:
                 return
-            self._path = None
+            self.available = replace(self.available, can_fork=False)
         self._end_zygote()
         if self._zygotes < _MOST_ZYGOTES:
             self._raise_zygote()
@@ -249,7 +248,7 @@ class ForkServer:
     def _end_zygote(self) -> None:
         with self._lock:
             shared, zygote = self.available.shared, self._zygote
-            self._path = self._zygote = None
+            self._zygote = None
             self.available = replace(self.available, can_fork=False, shared=None)
         if shared is not None:
             shared.lease.close()
