@@ -34,7 +34,6 @@ NOT_YAML: list[tuple[str, list[str]]] = [
     (BOTH + "space: {x: [1]}", ["line 3", "not valid YAML", "'space' stands twice"]),
     ("a: b: c", ["line 1, column 5", "put text with a colon in quotes"]),
     ("a:\n  b: 1\n c: 2", ["line 3", "indent the keys of a mapping alike"]),
-    (BOTH + "fixed: {a: 1, a: 2}", ["line 3, column 15", "the key 'a' stands twice"]),
     (BOTH + "fixed: {a: *nope}", ["line 3", "'nope'", "put text that begins with *"]),
     (BOTH + "fixed: {a: @b}", ["line 3", "'@'", "in quotes"]),
     (BOTH + "fixed: {a: !foo 1}", ["line 3", "'!foo'", "leave the tag out"]),
@@ -61,14 +60,10 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     (BOTH + "study: {trails: 3}", ["study", "'trails'", "did you mean 'trials'?"]),
     (BOTH + "study: {trials: 0}", ["study.trials", "1 or more", "got 0"]),
     (BOTH + "study: {trials: 2.5}", ["study.trials", "a whole number", "2.5"]),
-    (BOTH + "study: {seed: -1}", ["study.seed", "0 or more", "-1"]),
     (BOTH + "study: {seed: 9223372036854775808}", ["study.seed", "less than"]),
     (BOTH + "study: {name: a/b}", ["study.name", "'a/b'", "use letters"]),
     (BOTH + "study: {name: 7}", ["study.name", "expected text", "7"]),
     (BOTH + "study: {sampler: tpo}", ["study.sampler", "'tpo'", "did you mean 'tpe'?"]),
-    (BOTH + f"study: {{name: {'a' * 101}}}", ["study.name", "at most 100"]),
-    (BOTH + "study: {trials: '40'}", ["study.trials", "a whole number", "got '40'"]),
-    (BOTH + "study: {sampler: {name: foo}}", ["study.sampler", "'foo'", "known: auto, tpe"]),
     (
         BOTH + "study: {sampler: {n_startup_trials: 3}}",
         ["study.sampler", "{name: NAME, …options}", "got {n_startup_trials: 3}"],
@@ -78,16 +73,11 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     (SPACE + "objective: val_acc", ["objective", "{NAME: maximize}", "'val_acc'"]),
     (SPACE + "objective: {a: up}", ["objective.a", "'maximize' or 'minimize'", "'up'"]),
     (SPACE + "objective: {a: {take: last}}", ["objective.a.direction", "missing"]),
-    (
-        SPACE + "objective: {a: {direction: maximize, take: first}}",
-        ["objective.a.take", "'last', 'best' or 'mean'", "'first'"],
-    ),
     # scores
     (BOTH + "scores: {val_acc: acc}", ["scores.val_acc", "variable, pattern", "'acc'"]),
     # space
     (OBJECTIVE + "space: {}", ["space is empty"]),
     (OBJECTIVE + "space: {lr: 0.1}", ["space.lr", "cannot read 0.1", "{low: …, high: …}"]),
-    (OBJECTIVE + "space: {lr: {low: 1}}", ["space.lr", "cannot read {low: 1}"]),
     (
         OBJECTIVE + "space: {lr: {low: 1, high: 2, stepp: 1}}",
         ["space.lr", "'stepp'", "did you mean 'step'?"],
@@ -107,7 +97,6 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     (OBJECTIVE + "space: {lr: {min: 1, max: 2}}", ["space.lr", "{min: 1, max: 2}", "low: …"]),
     (OBJECTIVE + "space: {lr: {type: choice}}", ["space.lr.choices", "missing"]),
     (OBJECTIVE + "space: {lr: {choices: [1], low: 1}}", ["space.lr", "'low'", "choices"]),
-    (OBJECTIVE + "space: {lr: {low: '1e-4', high: 1.0}}", ["space.lr.low", "number", "'1e-4'"]),
     # branches
     (BOTH.replace("1e-1}", "1e-1, when: opt}"), ["space.lr.when", "a mapping", "'opt'"]),
     (BOTH.replace("1e-1}", "1e-1, when: {opt: []}}"), ["space.lr.when.opt", "not be empty"]),
@@ -116,11 +105,9 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     (BOTH + "fixed: {a.b.c: 1}", ["fixed.a.b", "not a Python identifier"]),
     (BOTH + "fixed: {Adam.: 1}", ["fixed.Adam.", "not a Python identifier"]),
     (BOTH + "learn_from: earlier", ["learn_from", "a list"]),
-    (BOTH + "start: {lr: 0.01}", ["start", "a list"]),
     (BOTH + "start: [0.01]", ["start.0", "a mapping", "0.01"]),
     # inputs
     (BOTH + "inputs: {e: pretrain}", ["inputs.e", "the keys study, artifact, take", "'pretrain'"]),
-    (BOTH + "inputs: {e: {study: pretrain}}", ["inputs.e.artifact", "missing"]),
     (BOTH + INPUT + "bst}}", ["inputs.e.take", "expected best, or a run id such as", "got 'bst'"]),
     (BOTH + INPUT + "[0003]}}", ["inputs.e.take", "a run id such as", "got [3]"]),
     # limits and resources
@@ -129,27 +116,14 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     (BOTH + "resources: {gpus: all}", ["resources.gpus", "'all'", "auto, none or a list"]),
     (BOTH + "resources: {gpus: [-1]}", ["resources.gpus", "[-1]"]),
     (BOTH + "resources: {gpu_memory: lots}", ["resources.gpu_memory", "'lots'", "9GB"]),
-    (BOTH + "resources: {gpu: 1}", ["resources", "'gpu'", "did you mean 'gpus'?"]),
-    (BOTH + "resources: {gpus: 2}", ["resources.gpus", "a list of GPU numbers", "got 2"]),
-    (BOTH + "resources: {mps: on}", ["resources.mps", "auto", "off", "on"]),
     # pruner, cost and execution
-    (BOTH + "study: {pruner: medain}", ["study.pruner", "'medain'", "'median'"]),
     (BOTH + "cost: {price_per_hour: 0}", ["cost.price_per_hour", "more than 0"]),
-    (BOTH + "cost: {budget: 3}", ["cost.price_per_hour", "missing"]),
     (BOTH + "kernels: hot", ["kernels", "'auto', 'fork' or 'cold'", "'hot'"]),
-    (BOTH + "study: {order: fix}", ["study.order", "'free'", "'fixed'", "'fix'"]),
-    (
-        BOTH + "cost: {price_per_hour: 1, budget: 0}",
-        ["cost.budget", "must be more than 0;", "got 0"],
-    ),
     # confirm
-    (BOTH + "confirm: {seeds: 1}", ["confirm.seeds", "2 or more", "got 1"]),
 ]
 
 #: Files with wrong values, which only loading finds.
 WRONG_VALUES: list[tuple[str, list[str]]] = [
-    (SMALLEST + "data: ./data", ["data: expected a mapping with the keys path, from, version"]),
-    (SMALLEST + "data: {path: ./data}", ["data.from", "missing"]),
     (SMALLEST + "data: {path: d, source: s3://b}", ["unknown key 'source'", "path, from, version"]),
     (SMALLEST + "data: {path: d, from: ./b}", ["data.from: './b' is no URL; expected something"]),
     (
@@ -157,10 +131,6 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
         ["data.from: 's3://…@b/x' has more than a place in it"],
     ),
     (SMALLEST + "data: {path: d, from: s3://b, version: 5000}", ["in quotes", "got 5000"]),
-    (
-        SMALLEST + "data: {path: d, from: s3://b, version: newest}",
-        ["data.version: expected the 16 digits", "newest"],
-    ),
     (
         SMALLEST + "cluster: 10.0.0.5:8786",
         ["cluster: url: expected the address of a Dask", "local:N", "got '10.0.0.5:8786'"],
@@ -194,16 +164,8 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
     (BOTH + "repeat: {fold: 3}\nfixed: {fold: 1}", ["repeat: sets 'fold'", "no other section"]),
     (BOTH + "repeat: {fold: 3}\nconfirm: {}", ["repeat", "fresh seeds", "a fold each"]),
     (BOTH + "confirm: {}\nfixed: {seed: 1}", ["confirm", "'seed'", "take it out of fixed"]),
-    (
-        OBJECTIVE + "space: {seed: [1, 2]}\nconfirm: {}",
-        ["confirm", "'seed'", "take it out of space"],
-    ),
     # scores
     (BOTH + "scores: {val_acc: {}}", ["scores.val_acc", "exactly one of"]),
-    (
-        BOTH + "scores: {val_acc: {variable: acc, pattern: '(1)'}}",
-        ["scores.val_acc", "exactly one of"],
-    ),
     (
         BOTH + "scores: {val_acc: {variable: my-acc}}",
         ["scores.val_acc", "my-acc", "not a Python identifier"],
@@ -256,10 +218,6 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
         ["a, b", "in a circle"],
     ),
     (BOTH.replace("1e-1}", "1e-1, when: {lr: 1}}"), ["space.lr.when", "'lr' is a range"]),
-    (
-        BOTH.replace("1e-1}", "1e-1, when: {opt: [sgd, sdg]}}"),
-        ["space.lr.when.opt", "'sdg' never occurs"],
-    ),
     (BOTH.replace("1e-1}", "1e-1, when: {opt: {a: 1}}}"), ["lr.when.opt: {a: 1} never occurs"]),
     (
         OBJECTIVE + "space: {a: [[8], [8, 8]], b: {choices: [1], when: {a: [8, 8]}}}",
@@ -276,7 +234,6 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
     ),
     (BOTH + "start: [{opt: rms}]", ["start[0]", "'rms'", "one of 'sgd', 'adam'"]),
     (BOTH + "fixed: {a: !!binary aGk=}", ["fixed.a", "expected a number", "binary data"]),
-    (BOTH + "start: [{lr: true}]", ["start[0]", "lr: true is outside", "from 0.0001 to 0.1"]),
     (
         BOTH.replace("1e-1}", "1e-1, when: {opt: sgd}}") + "start: [{opt: adam, lr: 0.01}]",
         ["start[0]", "'lr' does not exist when opt is 'adam'", "leave it out"],
@@ -287,16 +244,9 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
         BOTH + "inputs: {e: {study: p, artifact: ../m}}",
         ["e.artifact", "'../m'", "plain file name"],
     ),
-    (
-        BOTH + "inputs: {e: {study: p, artifact: .m}}",
-        ["e.artifact", "'.m'", "plain file name"],
-    ),
     (BOTH + "inputs: {lr: {study: p, artifact: m}}", ["'lr' stands in both inputs and space"]),
     (BOTH + INPUT + "best}}\nfixed: {e: 1}", ["'e' stands in both inputs and fixed"]),
-    (BOTH + INPUT + "best}}\nsmoke: {e: 1}", ["'e' stands in both inputs and smoke"]),
-    (BOTH + "inputs: {a-b: {study: p, artifact: m}}", ["inputs.a-b", "not a Python identifier"]),
     # limits and resources
-    (BOTH + "limits: {trial: 0s}", ["limits.trial", "'0s'"]),
     (BOTH + "limits: {cell_output: 10XB}", ["limits.cell_output", "'10XB'", "10MB"]),
     (BOTH + "limits: {trial: 99999d}", ["limits.trial", "'99999d' is too long", "10 years"]),
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
-from ..errors import SettingsError
+from ..errors import SettingsError, shortened
 from .base import read_plain
 from .yaml_reader import BadYaml, read_yaml
 
@@ -29,10 +29,5 @@ def read_value(text: str, *, flag: str = "--set ") -> tuple[str, Any]:
     try:
         return name.strip(), read_plain(read_yaml(value))
     except (BadYaml, PydanticCustomError) as error:
-        raise SettingsError(
-            f"{flag}{name}={_brief(value)}: cannot read the value: {error}"
-        ) from error
-
-
-def _brief(text: str) -> str:
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
+        stated = shortened(f"{flag}{name}={value}", _WIDTH)
+        raise SettingsError(f"{stated}: cannot read the value: {error}") from error

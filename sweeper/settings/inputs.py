@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
 from ..trials import run_id_of
-from .base import SettingsModel, check_param_name, expected
+from .base import SettingsModel, expected
 from .messages import problem
 
 
@@ -45,16 +44,3 @@ class InputSource(SettingsModel):
                 "'model.pt', as save_artifact has it"
             )
         return artifact
-
-
-def check_inputs(inputs: Mapping[str, InputSource], others: Mapping[str, Collection[str]]) -> None:
-    """Refuse inputs that have no name for a notebook, or one that is taken.
-
-    Args:
-        others: the names in each other section.
-    """
-    for name in inputs:
-        check_param_name(name, where="inputs.")
-        for section, names in others.items():
-            if name in names:
-                raise problem(f"{name!r} stands in both inputs and {section}; keep one of them")

@@ -24,7 +24,7 @@ from pydantic_core import PydanticCustomError
 from ..errors import SettingsError
 from ..trials import FOLD, Params
 from .base import ChoiceValue, PlainValue, SettingsModel, check_param_name, read_plain
-from .inputs import InputSource, check_inputs
+from .inputs import InputSource
 from .machines import Cluster, Resources
 from .messages import as_yaml, nearest, problem, validation_message
 from .schema import IDENTIFIERS, AsWritten
@@ -158,17 +158,19 @@ class Settings(SettingsModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        for key, names in (("space", self.space), ("fixed", self.fixed), ("smoke", self.smoke)):
+        sections: dict[str, Mapping[str, Any]] = {
+            key: getattr(self, key) for key in ("space", "fixed", "smoke", "inputs")
+        }
+        for key, names in sections.items():
             for name, value in names.items():
                 check_param_name(name, where=f"{key}.")
-                if key != "space":
+                if key in ("fixed", "smoke"):
                     refuse_secret(value, name, where=f"{key}.")
-        taken = {"space": self.space, "fixed": self.fixed, "smoke": self.smoke}
-        check_inputs(self.inputs, taken)
+        pairs = [("space", "fixed"), *(("inputs", it) for it in ("space", "fixed", "smoke"))]
+        for key, other in pairs:
+            for name in sections[key].keys() & sections[other].keys():
+                raise problem(f"{name!r} stands in both {key} and {other}; keep one of them")
         check_branches(self.space, self.fixed)
-        twice = [name for name in self.space if name in self.fixed]
-        if twice:
-            raise problem(f"{twice[0]!r} stands in both space and fixed; keep one of them")
         if not self.space:
             raise problem("space is empty; give at least one parameter a range or choices")
         if self.learn_from and len(self.objective) > 1:

@@ -70,10 +70,3 @@ def test_status_prints_the_last_trials_and_with_v_all(capsys: pytest.CaptureFixt
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "swept by process 1 on here"
     assert lines[2].startswith("  0000  completed")
-
-
-def test_progress_goes_to_stderr_with_the_time(capsys: pytest.CaptureFixture[str]) -> None:
-    console().progress("preparing")
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith("[  0.0s] preparing")

@@ -146,7 +146,6 @@ def test_a_score_that_may_be_hidden_is_not_called_missing(
     ("cell", "more", "flags", "message"),
     [
         ("val = x", "smoke: {epoch: 1}\n", (), "smoke: 'epoch' is not assigned"),
-        ("val = x", "fixed: {sise: 1}\n", (), "'sise' is not assigned in"),
         ("val = x\nfor", "", ("--dry-run",), "code cell 2, line 2: invalid syntax"),
         ("val = x", "", ("-k", "nowhere"), "the kernel 'nowhere' is not installed"),
     ],

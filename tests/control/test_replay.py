@@ -169,10 +169,8 @@ def test_a_trial_that_had_a_gpu_is_not_replayed_without_one_unless_asked_for(
         (["out/again", "0099"], "has no trial 0099"),
         (["out/again"], "Give run ids, --all, or --sample N"),
         (["out/again", "--sample", "0"], "--sample: expected a whole number of 1 or more"),
-        (["out/0000.ipynb", "--all"], "Give run ids, --all, or --sample N"),
         (["out/0000.ipynb", "out/again"], "replay takes one executed notebook, or a study"),
         (["out/none.ipynb"], "there is no notebook that a sweep has executed"),
-        (["nb.ipynb"], "there is no notebook that a sweep has executed"),
     ],
 )
 def test_what_cannot_be_replayed_is_refused_with_one_message(

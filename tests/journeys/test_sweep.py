@@ -21,7 +21,6 @@ from commands import Command, call, project
 from studies import kernels_in, scored, sweep_of, until
 
 from sweeper.cli import main
-from sweeper.cli.options import COMMANDS
 from sweeper.study_folder.requests import ALL, ask_to_stop
 from sweeper.testing import write_notebook
 from sweeper.tracking import Tracker
@@ -255,14 +254,6 @@ def test_ctrl_c_twice_stops_cleanly_and_says_so() -> None:
     assert {run.info.status for run in runs_by_name(seen).values()} == {"KILLED"}
 
 
-def test_sigterm_stops_the_running_trials_at_once() -> None:
-    sweeping = start_endless("terminated")
-    sweeping.terminate()
-    _, stderr = sweeping.communicate(timeout=60)
-    assert sweeping.returncode == 143, stderr
-    assert kernels_in(Path.cwd()) == []
-
-
 def test_a_killed_sweep_leaves_no_process_and_status_corrects_what_it_left() -> None:
     sweeping = start_endless("killed")
     busy = call(*endless("killed"))
@@ -384,12 +375,6 @@ def test_a_wrong_call_says_one_thing_and_writes_nothing(
     # What needs the storage, MLflow or the kernels is looked at after the first line of progress.
     assert [line.partition("] ")[2][:9] for line in progress] in ([], ["preparing"])
     assert files() == before
-
-
-def test_help_names_the_commands_that_work() -> None:
-    output = call("--help").stdout
-    listed = re.findall(r"^    (\w+) ", output, re.MULTILINE)
-    assert listed == list(COMMANDS)
 
 
 def test_a_study_does_not_go_on_with_something_else_unless_changes_are_allowed() -> None:

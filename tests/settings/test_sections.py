@@ -12,11 +12,6 @@ from sweeper.settings.machines import Cluster, is_exposed
 from sweeper.settings.yaml_reader import read_yaml, write_yaml
 
 
-@pytest.mark.parametrize("gpus", ["auto", "none"])
-def test_gpus_may_be_all_or_none(load_settings: Load, gpus: str) -> None:
-    assert load_settings(SMALLEST + f"resources: {{gpus: {gpus}}}").resources.gpus == gpus
-
-
 @pytest.mark.parametrize(
     ("address", "is_refused"),
     [
@@ -42,9 +37,6 @@ def test_only_this_machine_is_used_without_encryption_unless_that_is_stated(
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("90s", 90),
-        ("15m", 900),
-        ("8h", 28800),
         ("1d", 86400),
         ("1.5h", 5400),
         ("30", 30),
@@ -80,21 +72,14 @@ def test_a_flag_that_fixes_the_parameter_takes_the_place_of_the_input(load_setti
     ("text", "value"),
     [
         ("1e-3", 0.001),
-        ("1E5", 100000.0),
-        ("1.", 1.0),
         (".5", 0.5),
         ("012", 12),
         ("0o14", 12),
         ("0x1f", 31),
-        ("-7", -7),
-        ("+3", 3),
         (".inf", float("inf")),
         ("true", True),
         ("null", None),
-        ("~", None),
         ("on", "on"),
-        ("yes", "yes"),
-        ("no", "no"),
         ("1:30", "1:30"),
         ("2024-01-01", "2024-01-01"),
         ("'1e-3'", "1e-3"),
