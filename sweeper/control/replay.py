@@ -21,6 +21,7 @@ from ..errors import KernelError, NotebookError, OutputError, SettingsError, Stu
 from ..execution.local import LocalExecutor
 from ..execution.workload import Workload
 from ..kernels import check_kernel
+from ..notebook_api.messages import encode_float
 from ..notebooks.compare import Differences, Execution, compare
 from ..notebooks.metadata import as_json, read_metadata
 from ..notebooks.research import ResearchNotebook
@@ -135,14 +136,13 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints; numbers that JSON does not have are text."""
-        distance = self.found.distance
         return {
             "run_id": self.run_id,
             "verdict": str(self.state),
             "notebook": display_path(self.target.record.notebook),
             "replay": display_path(self.target.replay),
             "compared": {"scores": self.n_scores, "points": self.n_points},
-            "distance": distance if math.isfinite(distance) else str(distance),
+            "distance": encode_float(self.found.distance),
             "causes": list(self.causes),
             "message": self.message,
             "duration_s": round(self.duration_s, 3),

@@ -6,13 +6,14 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from ..execution.executor import TimeLeft
 from ..notebook_api.messages import StopReason
 from ..trials import RunningTrial, TrialOutcome, TrialSpec
 
 _Item = TypeVar("_Item")
 
 
-class SideTrials(Generic[_Item]):
+class SideTrials(TimeLeft, Generic[_Item]):
     """The `TrialSource` of an executor that runs what a list has. Safe to call from any thread.
 
     Args:
@@ -65,11 +66,3 @@ class SideTrials(Generic[_Item]):
             running = [trial for _, trial in self._running.values()]
         for trial in running:
             trial.stop(StopReason.INTERRUPTED, reason)
-
-    def patience_s(self) -> float:
-        """Do not wait for a disk that is full."""
-        return 0.0
-
-    def left_s(self) -> float | None:
-        """As long as it takes."""
-        return None

@@ -17,9 +17,11 @@ class TimeLeft(Protocol):
 
     def patience_s(self) -> float:
         """How long to wait for a disk that is full or away, in seconds."""
+        return 0.0
 
     def left_s(self) -> float | None:
         """How long the sweep still has, in seconds; None for as long as it takes."""
+        return None
 
 
 class TrialSource(TimeLeft, Protocol):

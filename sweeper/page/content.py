@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..notebook_api.messages import encode_float
 from ..settings import Settings
 from ..settings.space import AnyDimension, ChoiceDimension
 from ..trials import (
@@ -81,7 +81,7 @@ def trial_of(record: TrialRecord, *, has_notebook: bool) -> dict[str, Any]:
         "run_id": record.run_id,
         "state": str(record.state),
         "params": _plain(record.params),
-        "scores": {name: number_of(value) for name, value in record.scores.items()},
+        "scores": {name: encode_float(value) for name, value in record.scores.items()},
         "seed": record.seed,
         "attempt": record.attempt,
         "started_at_s": round(record.started_at_s, 3),
@@ -92,14 +92,9 @@ def trial_of(record: TrialRecord, *, has_notebook: bool) -> dict[str, Any]:
     }
 
 
-def number_of(value: float) -> float | str:
-    """A number as JSON has it; NaN and the infinities, which JSON lacks, as text."""
-    return value if math.isfinite(value) else str(value)
-
-
 def _plain(params: Params) -> dict[str, Any]:
     return {
-        name: number_of(value)
+        name: encode_float(value)
         if isinstance(value, float)
         else value_text(value)
         if isinstance(value, list | dict)

@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ..notebook_api.messages import encode_float
 from ..notebooks.metadata import read_metadata
 from ..notebooks.scores import series_of
 from ..trials import TrialRecord
-from .content import number_of
 
 #: The most points of one curve; more of them would lie on the same pixels of a screen.
 _MOST_POINTS = 300
@@ -82,7 +82,7 @@ def _thinned(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float
     kept = last[:: -(-len(last) // _MOST_POINTS) or 1]
     if last and kept[-1] != last[-1]:
         kept.append(last[-1])
-    return [step for step, _ in kept], [number_of(value) for _, value in kept]
+    return [step for step, _ in kept], [encode_float(value) for _, value in kept]
 
 
 def read_file(path: Path, call: str) -> str:

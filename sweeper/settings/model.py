@@ -41,7 +41,7 @@ from .sections import (
     ScoreSource,
     StudySettings,
     Sync,
-    check_study_name,
+    checked_study_name,
 )
 from .space import (
     AnyDimension,
@@ -298,7 +298,7 @@ class Settings(SettingsModel):
         try:
             settings = cls.model_validate(data)
             settings._file = file
-            check_study_name(settings.name)
+            checked_study_name(settings.name)
         except ValidationError as error:
             raise SettingsError(validation_message(error, file=file, data=data)) from error
         except PydanticCustomError as error:  # of the study's name, which is the file's
@@ -409,7 +409,7 @@ class Settings(SettingsModel):
         """Refuse a wrong flag with a message that names the flag."""
         if study is not None:
             try:
-                check_study_name(study)
+                checked_study_name(study)
             except PydanticCustomError as error:
                 raise SettingsError(f"--study: {error}") from error
         if cluster is not None:

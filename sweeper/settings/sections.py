@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     WithJsonSchema,
@@ -18,7 +19,7 @@ from pydantic import (
 )
 
 from ..trials import DEFAULT_BEST, DEFAULT_SEEDS
-from .base import Duration, PlainValue, SettingsModel, Size, check_name
+from .base import Duration, PlainValue, SettingsModel, Size, check_name, expected
 from .messages import as_yaml, nearest, problem
 from .schema import choice_of
 
@@ -68,19 +69,27 @@ def _read_algorithm(kind: str, known: Sequence[str]) -> BeforeValidator:
     return BeforeValidator(read)
 
 
-def check_study_name(name: str) -> None:
+def checked_study_name(name: str) -> str:
     """Refuse a name that is not valid for a folder and an MLflow experiment on every machine."""
     if not re.fullmatch(_STUDY_NAME, name):
         raise problem(
             f"{name!r} cannot name a study; use letters, digits, '_', '-', '.' and spaces, "
             "beginning with a letter or digit, at most 100 of them"
         )
+    return name
 
 
 class StudySettings(SettingsModel):
     """The study: its name, its seed, its number of trials, its sampler and pruner."""
 
-    name: Annotated[str, Field(json_schema_extra={"pattern": _STUDY_NAME})] | None = None
+    name: (
+        Annotated[
+            str,
+            Field(json_schema_extra={"pattern": _STUDY_NAME}),
+            AfterValidator(checked_study_name),
+        ]
+        | None
+    ) = None
     """Names the study, its folder and its MLflow experiment. Default: the file's name."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """The seed of the sampler and of the trials' own seeds. The same seed proposes the same first
@@ -120,13 +129,6 @@ class StudySettings(SettingsModel):
                 "set study.pruner to none, or study.order to free"
             )
         return self
-
-    @field_validator("name")
-    @classmethod
-    def _name_can_be_a_folder(cls, name: str | None) -> str | None:
-        if name is not None:
-            check_study_name(name)
-        return name
 
 
 class Objective(SettingsModel):
@@ -287,22 +289,19 @@ def _folder_url(url: str) -> str:
     return bare if _URL.fullmatch(bare) else url
 
 
-_VERSION = re.compile(r"^[0-9a-f]{16}$")
+_FolderUrl = Annotated[
+    str, Field(json_schema_extra={"pattern": rf"^{_URL.pattern}$"}), AfterValidator(_folder_url)
+]
 
 
 class Sync(SettingsModel):
     """The remote copy of the study, from which a new machine brings it back."""
 
-    url: Annotated[str, Field(json_schema_extra={"pattern": rf"^{_URL.pattern}$"})]
+    url: _FolderUrl
     """A folder in an object storage, as in s3://bucket/prefix, or any other URL of fsspec's.
     Credentials come from the environment."""
     every: Duration = 15.0
     """How often what has changed is copied."""
-
-    @field_validator("url")
-    @classmethod
-    def _is_a_folder(cls, url: str) -> str:
-        return _folder_url(url)
 
 
 class Data(SettingsModel):
@@ -311,22 +310,12 @@ class Data(SettingsModel):
     path: Annotated[str, Field(min_length=1)]
     """The folder on each machine. A relative path begins in the notebook's folder, as those in its
     cells do."""
-    source: Annotated[str, Field(alias="from", json_schema_extra={"pattern": rf"^{_URL.pattern}$"})]
+    source: Annotated[_FolderUrl, Field(alias="from")]
     """Where `data push` puts it and other machines fetch it: s3://bucket/datasets, or any other URL
     of fsspec's. Credentials come from the environment."""
-    version: Annotated[str, Field(json_schema_extra={"pattern": _VERSION.pattern})] | None = None
+    version: Annotated[
+        Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None,
+        expected('the 16 digits that `data push` has named, in quotes: "5ac57d74e1b20f33"'),
+    ] = None
     """The version to use. Default: that with which the study began, for a new study the one that
     was pushed last."""
-
-    @field_validator("version", mode="before")
-    @classmethod
-    def _is_a_version(cls, version: Any) -> Any:
-        if version is None or (isinstance(version, str) and _VERSION.match(version)):
-            return version
-        right = 'the 16 digits that `data push` has named, in quotes, as in "5ac57d74e1b20f33"'
-        raise problem(f"expected {right}; got {as_yaml(version)}")
-
-    @field_validator("source")
-    @classmethod
-    def _is_a_folder(cls, url: str) -> str:
-        return _folder_url(url)

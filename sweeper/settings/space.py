@@ -81,7 +81,7 @@ class RangeDimension(Dimension):
     """The greatest value."""
     log: bool = False
     """Whether to sample on a logarithmic scale, as for a learning rate."""
-    step: float | None = None
+    step: Annotated[float, Field(gt=0)] | None = None
     """The distance between values, counted from low."""
 
     @model_validator(mode="after")
@@ -93,8 +93,6 @@ class RangeDimension(Dimension):
             raise problem(f"log: true needs low > 0; got {low!r}")
         if self.log and step is not None:
             raise problem("log: true and step exclude each other; drop one")
-        if step is not None and step <= 0:
-            raise problem(f"step must be greater than 0; got {step!r}")
         if not math.isfinite(high - low):
             raise problem(f"{low!r} to {high!r} is wider than a float can be (1.8e308); narrow it")
         if step is not None and (high - low) / step > _LARGEST:
@@ -138,7 +136,7 @@ class IntDimension(RangeDimension):
     """The least value."""
     high: Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
     """The greatest value."""
-    step: int | None = None
+    step: Annotated[int, Field(gt=0)] | None = None
     """The distance between values, counted from low."""
 
     def allows(self, value: Value) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from ..execution.executor import Executor
+from ..execution.executor import Executor, TimeLeft
 from ..notebook_api.messages import Point, StopReason
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .builders import trial_spec
@@ -48,7 +48,7 @@ sweeper.score(val=3.0, {WORKER_PID}=worker_pid)
 """
 
 
-class ListedTrials:
+class ListedTrials(TimeLeft):
     """A source that gives out listed trials and keeps what comes of them.
 
     Args:
@@ -108,14 +108,6 @@ class ListedTrials:
         """Keep the reason, and give out no more."""
         self.reasons.append(reason)
         self._waiting.clear()
-
-    def patience_s(self) -> float:
-        """No time at all."""
-        return 0.0
-
-    def left_s(self) -> float | None:
-        """As long as it takes."""
-        return None
 
     @property
     def states(self) -> list[str]:
