@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field
 
 from ..trials import run_id_of
 from .base import SettingsModel, expected
-from .messages import problem
 
 
 def _digits(value: Any) -> Any:
@@ -29,18 +28,11 @@ class InputSource(SettingsModel):
 
     study: Annotated[str, Field(min_length=1)]
     """The other study: its name, where it lies beside this one, or the path of its folder."""
-    artifact: Annotated[str, Field(min_length=1)]
+    artifact: Annotated[
+        str,
+        Field(pattern=r"^[^./\\\x00][^/\\\x00]*$"),
+        expected("a plain file name such as 'model.pt', as save_artifact has it"),
+    ]
     """The name under which its trials have saved it."""
     take: Annotated[Literal["best"] | RunId, expected('best, or a run id such as "0007"')] = "best"
     """Of which trial: the `best`, or that with a run id, as in "0007"."""
-
-    @field_validator("artifact")
-    @classmethod
-    def _is_a_plain_name(cls, artifact: str) -> str:
-        is_plain = artifact not in (".", "..") and not {"/", "\\", "\0"} & set(artifact)
-        if not is_plain or artifact.startswith("."):
-            raise problem(
-                f"{artifact!r} is no name of an artifact; expected a plain file name such as "
-                "'model.pt', as save_artifact has it"
-            )
-        return artifact

@@ -424,7 +424,8 @@ class Settings(SettingsModel):
                 check_param_name(name)
                 refuse_secret(value, name)
             except PydanticCustomError as error:
-                hint = "" if name.isidentifier() else f"; {nearest(name, self._names)}"
+                known = [*self.space, *self.fixed, *self.inputs]
+                hint = "" if name.isidentifier() else f"; {nearest(name, known)}"
                 raise SettingsError(f"{flag}: {error}{hint}") from error
             dimension = self.space.get(name)
             # A value outside a range or choices is allowed.
@@ -436,10 +437,6 @@ class Settings(SettingsModel):
         if fixed and not self.space.keys() - fixed.keys():
             flags = " ".join(_set_flag(name, value) for name, value in fixed.items())
             raise SettingsError(f"{flags}: leaves nothing to sweep; leave one of them out")
-
-    @property
-    def _names(self) -> list[str]:
-        return [*self.space, *self.fixed, *self.inputs]
 
 
 def _set_flag(name: str, value: Any) -> str:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, TypeAdapter, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from ..trials import Params, Value
 from .base import ChoiceValue, Scalar, SettingsModel
@@ -222,7 +222,6 @@ DimensionEntry = Annotated[
     Field(discriminator="type"),
     BeforeValidator(_long_form, json_schema_input_type=_Choices | AnyDimension),
 ]
-read_dimension: Callable[[Any], AnyDimension] = TypeAdapter(DimensionEntry).validate_python
 
 
 class SearchSpace:

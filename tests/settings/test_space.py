@@ -8,16 +8,19 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from sweeper.settings.space import (
     AnyDimension,
     ChoiceDimension,
+    DimensionEntry,
     FloatDimension,
     IntDimension,
     SearchSpace,
     as_scalar,
-    read_dimension,
 )
+
+read_dimension = TypeAdapter[AnyDimension](DimensionEntry).validate_python
 
 
 def space_of(**entries: Any) -> SearchSpace:
