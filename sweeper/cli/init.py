@@ -38,7 +38,7 @@ _FIRST = frozenset("Dropout LSTM GRU SimpleRNN Adam SGD RMSprop l1 l2".split())
 _WORDS = {"optimizer": ["adam", "rmsprop", "sgd"], "kernel": ["linear", "poly", "rbf", "sigmoid"]}
 #: A whole number of these may as well have a fraction.
 _REAL = frozenset("lr C alpha gamma learning_rate weight_decay".split())
-#: Larger numbers, and smaller ones, are no parameters that anybody varies.
+#: Larger numbers, smaller and negative ones are no parameters that anybody varies.
 _LARGEST = 1e15
 
 
@@ -205,12 +205,10 @@ def _dimension(value: Any, comment: str, name: str) -> str | None:
         return _text(listed) if are_words and len(listed) > 1 and value in listed else None
     if name.rpartition(".")[2] in _REAL and isinstance(value, int):
         value = float(value)
-    if not isinstance(value, int | float) or not 1 / _LARGEST < abs(value) < _LARGEST:
+    if not isinstance(value, int | float) or not 1 / _LARGEST < value < _LARGEST:
         return None
     if isinstance(value, int) and value >= 8 and value.bit_count() == 1:  # the size of something
         return _text([value // 4, value // 2, value, 2 * value, 4 * value])
-    if value < 0:
-        return _range(value * 10, min(value // 10, -1) if isinstance(value, int) else value / 10)
     if isinstance(value, int):
         return _range(max(1, value // 10), value * 10, log=value >= 10)
     # What is nearly 1 is a share, as a momentum or a decay, and comes ten times nearer.

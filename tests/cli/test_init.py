@@ -75,7 +75,6 @@ def test_a_draft_loads_and_starts_with_the_notebooks_own_values(
         ("C = 10.0", (1.0, 100.0, "log")),
         ("momentum = 0.9", (0.09, 0.99, "log")),
         ("beta2 = 0.999", (0.0999, 0.9999, "log")),
-        ("offset = -1.5", (-15.0, -0.15)),
         ("n_layers = 4", (1, 40)),
         ("n_estimators = 100", (10, 1000, "log")),
         ("batch_size = 64", [16, 32, 64, 128, 256]),

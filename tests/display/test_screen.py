@@ -14,7 +14,6 @@ import pytest
 from studies import sweep_result, trial_record
 
 from sweeper.display import screen
-from sweeper.display.in_jupyter import live_output
 from sweeper.trials import (
     Importance,
     Progress,
@@ -270,18 +269,6 @@ def test_a_summary_has_what_a_completed_trial_costs() -> None:
         "cost of the study so far: 0.05, 0.025 per completed trial",
     ]
     assert screen.cost_lines(result(cost=1.0, records=[])) == ["cost of the study so far: 1.00"]
-
-
-def test_outside_of_jupyter_nothing_is_looked_at() -> None:
-    looks = []
-
-    def look() -> Snapshot | None:
-        looks.append(True)
-        return None
-
-    with live_output(look):
-        pass
-    assert looks == []
 
 
 def test_the_ipython_of_a_terminal_is_no_notebook() -> None:
