@@ -131,8 +131,7 @@ class ForkServer:
         if zygote is None or not available.can_fork:
             return None
         path = (available.shared or zygote).path
-        argv = self._command.arguments_in(command)
-        request = {"argv": argv, "env": dict(env)}
+        request = {"argv": self._command.arguments_in(command), "env": dict(env)}
         try:
             return ForkedProcess(*request_fork(path, request, [output]), shared=available.shared)
         except TimeoutError:
@@ -217,11 +216,7 @@ class ForkServer:
             return None
         try:
             return run_shared_cells(
-                self._shared_cells,
-                zygote=zygote.path,
-                argv=self._argv,
-                env=self._setup.env,
-                runtime_folder=self._setup.runtime_folder,
+                self._shared_cells, self._setup, zygote=zygote.path, argv=self._argv
             )
         except NotShared as error:
             if self._zygote is zygote:

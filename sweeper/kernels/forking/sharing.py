@@ -14,7 +14,7 @@ from ...notebooks.reading import cell_tags
 from ...notebooks.shared_cells import SHARED_TAG
 from ...trials import Params
 from ..cells.inject import inject
-from .origins import RanCell, SharedRun
+from .origins import KernelSetup, RanCell, SharedRun
 from .process import request_fork
 from .zygote.messages import receive
 
@@ -59,31 +59,25 @@ class NotShared(Exception):
 
 
 def run_shared_cells(
-    cells: SharedCells,
-    *,
-    zygote: str,
-    argv: Sequence[str],
-    env: Mapping[str, str],
-    runtime_folder: Path,
+    cells: SharedCells, setup: KernelSetup, *, zygote: str, argv: Sequence[str]
 ) -> SharedRun:
     """Run the cells in a fork of a zygote, from which kernels can be forked then.
 
     Args:
+        setup: of all kernels.
         zygote: the path of its socket.
         argv: arguments of all kernels but for the connection file.
-        env: the environment of all kernels.
-        runtime_folder: a private folder with a short path, for sockets.
 
     Raises:
         NotShared: a cell failed, or left what no fork has.
         OSError: the zygote does not answer.
     """
-    path = f"{tempfile.mkdtemp(prefix='p', dir=runtime_folder)}/s"
+    path = f"{tempfile.mkdtemp(prefix='p', dir=setup.runtime_folder)}/s"
     request = {
         "cells": list(cells.sources.values()),
         "path": path,
         "argv": ["ipykernel_launcher", *argv],
-        "env": dict(env),
+        "env": dict(setup.env),
     }
     ours, theirs = socket.socketpair()
     with ours:
