@@ -33,12 +33,7 @@ def mark_of(study_folder: Path) -> str:
     return f"{digest}-"
 
 
-def marked_processes(mark: str) -> list[int]:
-    """Processes whose environment bears a mark that begins with this one; Linux only."""
-    return list(_marks(mark))
-
-
-def kill_marked(mark: str, *, patience_s: float = 3.0) -> int:
+def kill_marked(mark: str, *, patience_s: float = 3.0) -> None:
     """Kill all processes that bear a mark, and those that they start meanwhile.
 
     A process gives up its environment before it closes its files and devices, so those that serve
@@ -46,15 +41,12 @@ def kill_marked(mark: str, *, patience_s: float = 3.0) -> int:
 
     Args:
         patience_s: how long to wait for their ends; as long again for those that end last.
-
-    Returns:
-        how many were killed.
     """
     killed: set[int] = set()
     for with_last in (False, True):
         deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
-            marks = _marks(mark)
+            marks = marked_processes(mark)
             found = {pid for pid, its in marks.items() if with_last or not its.endswith(LAST)}
             if not found and not any(map(_runs, killed)):
                 break
@@ -66,11 +58,10 @@ def kill_marked(mark: str, *, patience_s: float = 3.0) -> int:
                     if marks[pid].endswith(LAST):  # what it has started may bear no mark
                         kill_session(session)
             time.sleep(0.01)
-    return len(killed)
 
 
-def _marks(mark: str) -> dict[int, str]:
-    """The marks that begin with this one, by the processes that bear them."""
+def marked_processes(mark: str) -> dict[int, str]:
+    """The marks that begin with this one, by the processes that bear them; Linux only."""
     name = f"{MARK_VARIABLE}=".encode()
     wanted, found = name + mark.encode(), {}
     for folder in Path("/proc").glob("[0-9]*"):
