@@ -59,17 +59,16 @@ class RemoteCopy:
         storage_url: str,
         tracking_uri: str | None,
     ) -> None:
-        self._store = Store(url)
+        self._store = Store(url, study=paths.study)
         self._every_s = every_s
         self._paths = paths
         tracking = paths.tracking if tracking_uri is None else sqlite_file(tracking_uri)
         self._contents = Contents(paths=paths, storage=sqlite_file(storage_url), tracking=tracking)
-        self._prefix = f"{paths.study}/"
-        self._lease = RemoteLease(self._store, study=paths.study, every_s=every_s)
+        self._lease = RemoteLease(self._store, every_s=every_s)
         self._copy_id = secrets.token_hex(8)
         self._generation = 0
         self._before: Manifest | None = None
-        self._objects = Objects(self._store, self._prefix)
+        self._objects = Objects(self._store)
         self._begun: Mapping[int, TrialRecord] | None = None
         self._study_id = ""
         self._thread: threading.Thread | None = None
@@ -84,7 +83,7 @@ class RemoteCopy:
     @property
     def display_url(self) -> str:
         """The URL of the copy, for messages."""
-        return f"{self._store.url}/{self._paths.study}"
+        return self._store.url
 
     @contextmanager
     def opened(self, on_restore: Callable[[], None]) -> Iterator[bool]:
@@ -189,7 +188,7 @@ class RemoteCopy:
         """Take the lease of the copy, unless the copy is another's; return the copy's manifest."""
         mark = LocalMarker.at(self._paths.copied)
         self._lease.refuse_if_alive(mark)
-        data = self._store.get(self._prefix + _MANIFEST)
+        data = self._store.get(_MANIFEST)
         try:
             manifest = None if data is None else Manifest.read(data)
         except ValueError as error:
@@ -305,7 +304,7 @@ class RemoteCopy:
         self._contents.check_study()  # the study may have been removed while it was read
         write_atomically(self._paths.copied, mark.text)
         self._lease.check()
-        self._store.put(self._prefix + _MANIFEST, manifest.text.encode())
+        self._store.put(_MANIFEST, manifest.text.encode())
         self._before, self._generation = manifest, generation
         needed = manifest.objects | (before.objects if before else set())
         self._objects.keep(needed, check=self._lease.check)

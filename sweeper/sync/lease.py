@@ -26,10 +26,8 @@ class RemoteLease:
     other one finds that at its next `check`, which comes before anything is written to the copy.
     """
 
-    def __init__(self, store: Store, *, study: str, every_s: float) -> None:
+    def __init__(self, store: Store, *, every_s: float) -> None:
         self._store = store
-        self._name = f"{study}/{_NAME}"
-        self._display_url = f"{store.url}/{study}"
         self._every_s = every_s
         self._mine: Owner | None = None
         self._closing = threading.Event()
@@ -53,11 +51,11 @@ class RemoteLease:
         is_ours = mark is not None and mark.copy_id == owner.copy_id
         if is_ours and owner.host == socket.gethostname():
             return
-        age_s = self._store.age_s(self._name)
+        age_s = self._store.age_s(_NAME)
         left_s = _MISSED * owner.every_s - age_s
         if left_s > 0:
             raise SyncError(
-                f"sync: {self._display_url}: {owner.words} sweeps this study and gave a sign of "
+                f"sync: {self._store.url}: {owner.words} sweeps this study and gave a sign of "
                 f"life {age_s:.0f} s ago; if it is dead, wait {math.ceil(left_s)} s and try again, "
                 "else stop it there, or choose another name with --study"
             )
@@ -75,7 +73,7 @@ class RemoteLease:
             copy_id=copy_id,
             every_s=self._every_s,
         )
-        self._store.put(self._name, self._mine.text.encode())
+        self._store.put(_NAME, self._mine.text.encode())
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
         self._thread.start()
 
@@ -89,7 +87,7 @@ class RemoteLease:
         owner = self._look()
         if owner is not None and self._mine is not None and owner.token != self._mine.token:
             raise SyncError(
-                f"sync: {self._display_url} was taken over by {owner.words}, which goes on with "
+                f"sync: {self._store.url} was taken over by {owner.words}, which goes on with "
                 "the study"
             )
 
@@ -120,10 +118,10 @@ class RemoteLease:
             StoreError: the store is away.
         """
         self.check()
-        self._store.put(self._name, owner.text.encode())
+        self._store.put(_NAME, owner.text.encode())
 
     def _look(self) -> Owner | None:
-        data = self._store.get(self._name)
+        data = self._store.get(_NAME)
         try:
             return None if data is None else Owner.read(data)
         except ValueError:

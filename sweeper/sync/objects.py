@@ -14,15 +14,10 @@ from .store import Store
 
 
 class Objects:
-    """Sends contents that the store does not have yet, as objects named by their hash.
+    """Sends contents that the store does not have yet, as objects named by their hash."""
 
-    Args:
-        prefix: the prefix of the study's names in the store.
-    """
-
-    def __init__(self, store: Store, prefix: str) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._prefix = prefix
         self._sent: dict[str, tuple[object, Entry]] = {}
         self._there: set[str] = set()
         self._is_tidy = False
@@ -39,12 +34,11 @@ class Objects:
                 because that process may have sent objects for its next manifest.
         """
         if not self._is_tidy:  # a killed sweep may have sent objects that no manifest names
-            there = self._store.names(f"{self._prefix}objects")
-            self._there |= {name.removeprefix(self._prefix) for name in there}
+            self._there.update(self._store.names("objects"))
             self._is_tidy = True
         for name in self._there - names:
             check()
-            self._store.remove(self._prefix + name)
+            self._store.remove(name)
             self._there.discard(name)
 
     def of_database(self, database: Path, look: Callable[[Path], None]) -> Entry:
@@ -94,10 +88,9 @@ class Objects:
             return False
         if entry.object in self._there:
             return True
-        name = self._prefix + entry.object
-        self._store.put_file(name, file)
+        self._store.put_file(entry.object, file)
         if _stamp(file) != as_read:
-            self._store.remove(name)
+            self._store.remove(entry.object)
             return False
         self._there.add(entry.object)
         return True

@@ -45,17 +45,16 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
         raise SyncError(f"sync: {store.url}: {error}") from error
     _refuse_files_in_the_way(places, manifest, folder=contents.paths.folder)
     files = [name for name in places if name not in (STUDY, TRACKING)]
-    prefix = f"{manifest.study}/"
 
     def fetch(name: str) -> None:
-        os.replace(_fetched(store, prefix, manifest.files[name], places[name]), places[name])
+        os.replace(_fetched(store, manifest.files[name], places[name]), places[name])
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         list(pool.map(fetch, files))
     paths = contents.paths
     study = None
     if STUDY in places:
-        study = _fetched(store, prefix, manifest.files[STUDY], places[STUDY])
+        study = _fetched(store, manifest.files[STUDY], places[STUDY])
         facts = {"template": paths.template}
         if contents.tracking is not None:
             facts["tracking_uri"] = f"sqlite:///{contents.tracking}"
@@ -63,7 +62,7 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
             study, paths.study, notebook_of=lambda n: paths.notebook(run_id_of(n)), **facts
         )
     if TRACKING in places:
-        tracking = _fetched(store, prefix, manifest.files[TRACKING], places[TRACKING])
+        tracking = _fetched(store, manifest.files[TRACKING], places[TRACKING])
         move_artifacts(tracking, before=manifest.artifacts, now=paths.artifacts.as_uri())
         put_in_place(tracking, places[TRACKING])
         tracking.unlink(missing_ok=True)
@@ -107,15 +106,15 @@ def _refuse_files_in_the_way(
         )
 
 
-def _fetched(store: Store, prefix: str, entry: Entry, place: Path) -> Path:
+def _fetched(store: Store, entry: Entry, place: Path) -> Path:
     """Download an object beside its place, and compare it with its hash."""
     place.parent.mkdir(parents=True, exist_ok=True)
     beside = place.with_name(f".{place.name}.{os.getpid()}.part")
     try:
-        store.get_file(prefix + entry.object, beside)
+        store.get_file(entry.object, beside)
         if hash_of_file(beside) != entry.hash:
             raise SyncError(
-                f"sync: {store.url}/{prefix}{entry.object} is damaged, so nothing was "
+                f"sync: {store.url}/{entry.object} is damaged, so nothing was "
                 "begun; choose another name with --study to start anew"
             )
         os.utime(beside, (entry.mtime_s, entry.mtime_s))

@@ -42,17 +42,18 @@ class StoreError(Exception):
 
 
 class Store:
-    """Objects below one URL, by their names relative to that URL.
+    """Objects in one folder, by their names relative to it.
 
     Args:
-        url: the URL of the folder, without secrets.
+        url: of the folder, without secrets.
+        study: whose folder it is, below that of the URL; empty for the URL's own.
         key: of the parameters file that has the URL, for messages.
 
     Raises:
         SettingsError: fsspec does not know such URLs, or needs another package for them.
     """
 
-    def __init__(self, url: str, *, key: str = "sync") -> None:
+    def __init__(self, url: str, *, study: str = "", key: str = "sync") -> None:
         scheme = urlsplit(url).scheme
         try:
             fsspec.get_filesystem_class(scheme)
@@ -66,7 +67,8 @@ class Store:
             remedy = f"pip install {package}" if package else str(error)
             message = f"{key}: {url}: a package for {scheme}:// is missing: {remedy}"
             raise SettingsError(message) from error
-        self.url = url
+        self._stated, self._below = url, f"/{study}" if study else ""
+        self.url = url + self._below
         self._scheme = scheme
         self._has_folders = scheme in _WITH_FOLDERS
         self._opened: tuple[Any, str] | None = None
@@ -77,11 +79,11 @@ class Store:
             # A new instance, because fsspec's shared ones cache listings and connections.
             is_plain_s3 = self._scheme == "s3" and not fsspec.config.conf.get("s3")
             options: dict[str, Any] = {"config_kwargs": _BRIEF} if is_plain_s3 else {}
-            self._opened = fsspec.core.url_to_fs(self.url, skip_instance_cache=True, **options)
+            self._opened = fsspec.core.url_to_fs(self._stated, skip_instance_cache=True, **options)
             if hasattr(self._opened[0], "retries"):
                 self._opened[0].retries = 1
         fs, root = self._opened
-        return fs, f"{root.rstrip('/')}/{name}"
+        return fs, f"{root.rstrip('/')}{self._below}/{name}"
 
     def get(self, name: str) -> bytes | None:
         """The content of an object; None when there is no such object."""

@@ -12,7 +12,7 @@ from sweeper.sync.lease import RemoteLease
 from sweeper.sync.manifest import LocalMarker, Owner
 from sweeper.sync.store import Store
 
-NAME = "digits/owner.json"
+NAME = "owner.json"
 #: No lease is renewed by its thread during a test.
 EVERY_S = 1000.0
 
@@ -25,7 +25,7 @@ class Leases:
         self._made: list[RemoteLease] = []
 
     def __call__(self) -> RemoteLease:
-        lease = RemoteLease(Store(self.url), study="digits", every_s=EVERY_S)
+        lease = RemoteLease(Store(self.url), every_s=EVERY_S)
         self._made.append(lease)
         return lease
 

@@ -351,10 +351,10 @@ def test_a_process_that_lost_its_lease_removes_no_objects_of_its_successor(tmp_p
         def put(store: Store, name: str, data: bytes) -> None:
             send(store, name, data)
             if name.endswith("manifest.json"):  # here this machine is suspended for a while
-                owner = json.loads(store.get("digits/owner.json") or b"")
+                owner = json.loads(store.get("owner.json") or b"")
                 other = {**owner, "token": "another", "host": "elsewhere"}
-                send(store, "digits/owner.json", json.dumps(other).encode())
-                send(store, "digits/objects/next", b"for a manifest to come")
+                send(store, "owner.json", json.dumps(other).encode())
+                send(store, "objects/next", b"for a manifest to come")
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Store, "put", put)
