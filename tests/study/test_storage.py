@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 from commands import Command, project
+from opened_studies import Opened, completed
 from postgres_servers import PostgresServer, started_postgres
 from studies import until
 
@@ -21,9 +22,8 @@ from sweeper.errors import StorageAwayError, StudyError
 from sweeper.notebooks.metadata import read_metadata
 from sweeper.settings import Settings
 from sweeper.study.access import LostFileError, open_storage
-from sweeper.study.samplers import SamplerFactory
 from sweeper.study.study import Study
-from sweeper.trials import Reason, TrialOutcome, TrialRecord, TrialState, run_id_of
+from sweeper.trials import Reason, TrialRecord, TrialState
 
 SETTINGS = Settings.from_mapping(
     {
@@ -33,42 +33,23 @@ SETTINGS = Settings.from_mapping(
         "start": [{"x": 0.5}, {"x": 0.5}],
     }
 )
-COMPLETED = TrialOutcome(state=TrialState.COMPLETED, scores={"acc": 0.5}, duration_s=1.5)
 
 
-class Trials:
-    """A study, used as a sweep uses it."""
-
-    def __init__(self, folder: Path, study: Study) -> None:
-        self._folder = folder
-        self.study = study
-        self._samplers = SamplerFactory(SETTINGS)
-
-    def notebook_of(self, number: int) -> Path:
-        return self._folder / f"{run_id_of(number)}.ipynb"
-
-    def next(self) -> TrialRecord | None:
-        return self.study.ask(self._samplers, self.notebook_of)
-
-    def ask(self) -> TrialRecord:
-        record = self.next()
-        assert record is not None
-        return record
-
-    def write_end(self, record: TrialRecord, **changes: Any) -> None:
-        """Write a trial's notebook as the end of the trial leaves it."""
-        metadata = {
-            "study_id": self.study.study_id,
-            "attempt": record.attempt,
-            "state": "completed",
-            "scores": {"acc": 0.25},
-            "duration_s": 2.0,
-            **changes,
-        }
-        record.notebook.write_text(json.dumps({"metadata": {"sweeper": metadata}, "cells": []}))
+def write_end(opened: Opened, record: TrialRecord, **changes: Any) -> None:
+    """Write a trial's notebook as the end of the trial leaves it."""
+    metadata = {
+        "study_id": opened.study.study_id,
+        "attempt": record.attempt,
+        "state": "completed",
+        "scores": {"acc": 0.25},
+        "duration_s": 2.0,
+        **changes,
+    }
+    record.notebook.parent.mkdir(exist_ok=True)
+    record.notebook.write_text(json.dumps({"metadata": {"sweeper": metadata}, "cells": []}))
 
 
-Begin = Callable[..., Trials]
+Begin = Callable[..., Opened]
 
 
 @pytest.fixture(scope="module")
@@ -80,15 +61,16 @@ def empty_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def begin(tmp_path: Path, empty_study: Path) -> Begin:
+def begin(tmp_path: Path, empty_study: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
     """Opens the study in the test's folder, as each process does that continues it."""
+    monkeypatch.chdir(tmp_path)
     file = tmp_path / "study.db"
 
-    def begin(**options: Any) -> Trials:
+    def begin(**options: Any) -> Opened:
         if not file.exists():
             shutil.copy(empty_study, file)
         storage = open_storage(f"sqlite:///{file}", is_known=file.exists(), **options)
-        return Trials(tmp_path, Study.open(storage, SETTINGS))
+        return Opened(storage, SETTINGS)
 
     return begin
 
@@ -119,7 +101,7 @@ def test_a_change_whose_answer_was_lost_is_made_once(begin: Begin, tmp_path: Pat
     shaky.study.be_patient(lambda: 30.0)
     while (record := shaky.next()) is not None:
         shaky.study.note_facts(latest=record.number)
-        shaky.study.tell(record.number, COMPLETED)
+        shaky.study.tell(record.number, completed())
     assert LosesAnswers.commits > 20
     shaky.study.close()
     again = begin().study
@@ -142,7 +124,7 @@ def test_a_storage_that_is_locked_for_a_while_is_waited_for(
         other.execute("BEGIN IMMEDIATE")
         free = threading.Timer(0.5, other.rollback)
         free.start()
-        trials.study.tell(number, COMPLETED)
+        trials.study.tell(number, completed())
         free.join()
     assert trials.study.records()[0].state is TrialState.COMPLETED
     away, back = (record.getMessage() for record in caplog.records)
@@ -158,12 +140,12 @@ def test_a_storage_that_stays_away_raises_and_the_ended_trial_is_not_run_again(
     trials = begin(connect_args={"timeout": 0.01})
     ended, unfinished = trials.ask(), trials.ask()
     trials.study.be_patient(lambda: 0.3)
-    trials.write_end(ended)
-    trials.write_end(unfinished, state="running")
+    write_end(trials, ended)
+    write_end(trials, unfinished, state="running")
     with closing(sqlite3.connect(tmp_path / "study.db")) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StorageAwayError, match=r"study\.db: database is locked"):
-            trials.study.tell(ended.number, COMPLETED)
+            trials.study.tell(ended.number, completed())
     trials.study.close()
     again = begin()
     assert again.study.records()[0].state is TrialState.COMPLETED
@@ -188,7 +170,7 @@ def test_an_end_in_a_notebook_counts_for_the_same_attempt_of_the_same_study_only
 ) -> None:
     trials = begin()
     record = trials.ask()
-    trials.write_end(record, **changes)
+    write_end(trials, record, **changes)
     trials.study.close()
     assert begin().ask().number == record.number
 
@@ -196,7 +178,7 @@ def test_an_end_in_a_notebook_counts_for_the_same_attempt_of_the_same_study_only
 def test_a_trial_that_has_ended_is_not_marked_as_stopped(begin: Begin, tmp_path: Path) -> None:
     trials = begin()
     ended, running = trials.ask(), trials.ask()
-    trials.write_end(ended, state="failed", reason="cell_error", message="1/0")
+    write_end(trials, ended, state="failed", reason="cell_error", message="1/0")
     trials.study.close()
     loaded = Study.load(f"sqlite:///{tmp_path / 'study.db'}", "kept")
     first, second = loaded.mark_interrupted()
@@ -224,7 +206,7 @@ def test_a_file_that_was_removed_under_a_sweep_is_not_created_again(
     record = trials.ask()
     (tmp_path / "study.db").unlink()
     with pytest.raises(LostFileError, match=r"study\.db was removed while the sweep was using it"):
-        trials.study.tell(record.number, COMPLETED)
+        trials.study.tell(record.number, completed())
     with pytest.raises(LostFileError):
         trials.ask()
     assert not (tmp_path / "study.db").exists()
@@ -244,9 +226,9 @@ def server() -> Iterator[PostgresServer]:
 
 @pytest.mark.slow
 def test_a_study_on_a_server_belongs_to_one_sweep_at_a_time(
-    server: PostgresServer, tmp_path: Path
+    server: PostgresServer,
 ) -> None:
-    first = Trials(tmp_path, Study.open(server.url, SETTINGS))
+    first = Opened(open_storage(server.url), SETTINGS)
     first.study.be_patient(lambda: 30.0)
     with pytest.raises(
         StudyError, match=r"'kept' in postgresql.* is being swept by process \d+ on"
@@ -263,10 +245,10 @@ def test_a_study_on_a_server_belongs_to_one_sweep_at_a_time(
     # The connection breaks, and another sweep takes the lock first.
     server.stop(clean=False)
     server.start()
-    second = Trials(tmp_path, Study.open(server.url, SETTINGS))
+    second = Opened(open_storage(server.url), SETTINGS)
     taken = r"process \d+ on .* has begun to sweep the study 'kept' while this sweep had no"
     with pytest.raises(StudyError, match=taken):
-        first.study.tell(record.number, COMPLETED)
+        first.study.tell(record.number, completed())
     first.study.close()
     assert second.ask().number == record.number  # the first sweep left it running
     second.study.close()
@@ -275,9 +257,9 @@ def test_a_study_on_a_server_belongs_to_one_sweep_at_a_time(
 
 @pytest.mark.slow
 def test_a_dead_session_that_the_server_still_has_is_not_taken_for_another_sweep(
-    server: PostgresServer, tmp_path: Path
+    server: PostgresServer,
 ) -> None:
-    trials = Trials(tmp_path, Study.open(server.url, SETTINGS.with_overrides(study="cut off")))
+    trials = Opened(open_storage(server.url), SETTINGS.with_overrides(study="cut off"))
     trials.study.be_patient(lambda: 30.0)
     engine = trials.study._mirror._stored.engine
     cut = engine.pool.connect()  # the network is cut, and the server does not notice
