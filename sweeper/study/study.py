@@ -245,11 +245,6 @@ class Study:
         self._study.enqueue_trial(as_queued(params), user_attrs=attrs)
         return max(t.number for t in self._trials() if t.user_attrs.get(BY_HAND))
 
-    @property
-    def has_learned(self) -> bool:
-        """Whether the study has what earlier studies have found."""
-        return LEARNED in self.facts
-
     def learn(self, studies: Sequence[Sequence[Mapping[str, Any]]]) -> None:
         """Keep what earlier studies have found, and run their best params first.
 
@@ -371,18 +366,7 @@ class Study:
         """The record that `tell` would store for a trial."""
         before = record_of(self._trial(number))
         assert before is not None
-        return replace(
-            before,
-            state=outcome.state,
-            scores=outcome.scores,
-            reason=outcome.reason,
-            message=outcome.message,
-            duration_s=outcome.duration_s,
-            gpu=outcome.gpu,
-            is_infeasible=outcome.is_infeasible,
-            not_replicable=outcome.not_replicable,
-            host=outcome.host,
-        )
+        return before.ended(outcome)
 
     def queue_again(self, record: TrialRecord) -> None:
         """Run a trial once more in this sweep, with the same number, params and seed."""

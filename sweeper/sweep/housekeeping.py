@@ -47,10 +47,9 @@ class Housekeeping:
 
     def close(self) -> None:
         """End the thread, and write the time spent once more."""
-        if not self._closing.is_set():
-            self._closing.set()
-            self._thread.join()
-            self._write_spending()
+        self._closing.set()
+        self._thread.join()
+        self._write_spending()
 
     def write_page(
         self,

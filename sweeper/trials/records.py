@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -175,37 +175,47 @@ class KernelUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialOutcome:
-    """How one attempt at a trial ended.
+class TrialEnd:
+    """What an outcome and a record say of the last attempt at a trial.
 
     Attributes:
-        kernel: how its kernel came to be; None where it had none.
         scores: the final value of each score.
-        series: the (step, value) pairs of each score, in the order of the reports.
         message: why the trial did not complete, for people.
         gpu: what it took of its GPU; None where that is not known.
-        is_infeasible: whether it ran out of memory with no other trial beside it.
+        is_infeasible: whether it ran out of memory with no other trial beside it, so that no trial
+            with its params fits.
         not_replicable: the operations that need not repeat bit for bit, by torch's own names.
-        environment: the name of the record of where it ran; empty where there is none.
         host: the machine where it ran; empty for that of the sweep.
     """
 
     state: TrialState
     scores: Mapping[str, float] = field(default_factory=dict)
-    series: Mapping[str, list[tuple[int, float]]] = field(default_factory=dict)
     reason: Reason | None = None
     message: str = ""
     duration_s: float = 0.0
-    kernel: KernelUse | None = None
     gpu: GpuUse | None = None
     is_infeasible: bool = False
     not_replicable: tuple[str, ...] = ()
-    environment: str = ""
     host: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialRecord:
+class TrialOutcome(TrialEnd):
+    """How one attempt at a trial ended.
+
+    Attributes:
+        series: the (step, value) pairs of each score, in the order of the reports.
+        kernel: how its kernel came to be; None where it had none.
+        environment: the name of the record of where it ran; empty where there is none.
+    """
+
+    series: Mapping[str, list[tuple[int, float]]] = field(default_factory=dict)
+    kernel: KernelUse | None = None
+    environment: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRecord(TrialEnd):
     """What the study stores of a trial, from its start on.
 
     Attributes:
@@ -213,30 +223,20 @@ class TrialRecord:
             this one retries it; None for a trial that is no retry.
         repeat_of: the number of the first trial of a proposal, of which this one is a further run;
             None for the first one.
-        gpu: what its last attempt took of its GPU; None where that is not known.
-        is_infeasible: whether it ran out of memory with no other trial beside it, so
-            that no trial with its params fits; None for all others.
-        not_replicable: the operations that need not repeat bit for bit, by torch's own names.
-        host: the machine of its last attempt; empty for that of the sweep.
     """
 
     number: int
-    state: TrialState
     params: Params
     seed: int
     attempt: int
     notebook: Path
-    scores: Mapping[str, float] = field(default_factory=dict)
-    reason: Reason | None = None
-    message: str = ""
     started_at_s: float = 0.0
-    duration_s: float = 0.0
     retry_of: int | None = None
     repeat_of: int | None = None
-    gpu: GpuUse | None = None
-    is_infeasible: bool = False
-    not_replicable: tuple[str, ...] = ()
-    host: str = ""
+
+    def ended(self, outcome: TrialEnd) -> TrialRecord:
+        """The record after an attempt that ended so."""
+        return replace(self, **{it.name: getattr(outcome, it.name) for it in fields(TrialEnd)})
 
     @property
     def first_number(self) -> int:

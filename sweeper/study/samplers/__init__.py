@@ -3,7 +3,7 @@
 When a proposal is made, and what the queue has before it, does not belong here.
 """
 
-from .distributions import as_queued, distributions, in_words, suggest
+from .distributions import as_queued, suggest
 from .factory import SamplerFactory
 from .fitting import check_fits
 from .views import InOrder
@@ -13,7 +13,5 @@ __all__ = [
     "SamplerFactory",
     "as_queued",
     "check_fits",
-    "distributions",
-    "in_words",
     "suggest",
 ]

@@ -7,6 +7,7 @@ from typing import Any
 from ...errors import SettingsError, StudyError
 from ...settings.addresses import Address
 from ...settings.messages import nearest
+from ...study.stored import LEARNED
 from ...study.study import Study
 from ...trials import TrialRecord, TrialState
 from ..plan import SweepPlan
@@ -23,7 +24,7 @@ def learn(plan: SweepPlan, study: Study) -> None:
         SettingsError: an earlier study does not exist, or none of its trials fits this study.
     """
     is_search = plan.confirming is None  # a study that confirms runs what the search has found
-    if is_search and plan.settings.learn_from and not study.has_learned:
+    if is_search and plan.settings.learn_from and LEARNED not in study.facts:
         study.learn([_found(wanted, plan) for wanted in plan.settings.learn_from])
 
 
