@@ -28,6 +28,7 @@ class LocalExecutor:
     Attributes:
         workload: what its trials have in common.
         places: gives each trial its place on the machine.
+        jobs: how many trials run at once.
         why: why there are so many slots, for people; empty where users have said how many.
     """
 

@@ -240,17 +240,14 @@ def test_a_killed_kernel_fails_the_trial_and_keeps_what_it_had_put_out(bench: Be
     assert node.metadata["sweeper"]["exit_code"] == -9
 
 
-def test_a_notebook_may_end_itself(bench: Bench) -> None:
+def test_a_notebook_may_end_itself_and_is_told_where_argparse_did(bench: Bench) -> None:
     outcome, node = bench.run(REPORT, "import sys\nsys.exit()", "raise ValueError('never run')")
     assert outcome.state is TrialState.COMPLETED
     assert statuses(node)[3:] == ["completed", "pending"]
     outcome, _ = bench.run(REPORT, "import sys\nsys.exit(3)", number=1)
     assert (outcome.state, outcome.message) == (TrialState.FAILED, "In [4]: SystemExit: 3")
-
-
-def test_a_notebook_with_argparse_is_told_what_it_has_read(bench: Bench) -> None:
     parsing = "import argparse\nparser = argparse.ArgumentParser()\nparser.parse_args()"
-    outcome, _ = bench.run(parsing)
+    outcome, _ = bench.run(parsing, number=2)
     assert outcome.message.startswith("In [3]: SystemExit: 2; argparse has read the arguments of")
     assert outcome.message.endswith("write parse_args([]) in the notebook")
 
