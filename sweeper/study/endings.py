@@ -15,10 +15,14 @@ from typing import Any
 
 import optuna
 from optuna.trial import TrialState as OptunaState
+from pydantic import TypeAdapter
 
-from ..notebook_api.messages import decode_float
 from ..notebooks.metadata import read_metadata
-from ..trials import GpuUse, Reason, TrialRecord, TrialState
+from ..trials import Reason, TrialRecord, TrialState
+from ..trials.records import TrialEnd
+
+#: The keys of `metadata.sweeper` have the names of the fields.
+_ENDS = TypeAdapter(TrialEnd)
 
 
 def name_objectives(study: optuna.Study, objectives: Sequence[str]) -> None:
@@ -89,19 +93,8 @@ def _end_in_notebook(record: TrialRecord, *, study_id: str | None) -> TrialRecor
     try:
         if metadata["study_id"] != study_id or metadata["attempt"] != record.attempt:
             return None
-        ended = replace(
-            record,
-            state=TrialState(metadata["state"]),
-            scores={name: decode_float(value) for name, value in metadata["scores"].items()},
-            reason=Reason(metadata["reason"]) if "reason" in metadata else None,
-            message=metadata.get("message", ""),
-            duration_s=float(metadata.get("duration_s", 0.0)),
-            is_infeasible=metadata.get("is_infeasible") is True,
-            gpu=GpuUse(**metadata["gpu"]) if "gpu" in metadata else None,
-            not_replicable=tuple(metadata.get("not_replicable", ())),
-            host=str(metadata.get("host", "")),
-        )
-    except (KeyError, ValueError, TypeError, AttributeError):
+        ended = record.ended(_ENDS.validate_python(dict(metadata)))
+    except (KeyError, ValueError):
         return None  # the metadata was edited by hand
     was_short = ended.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
     if was_short and not ended.is_infeasible:
