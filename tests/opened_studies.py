@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,11 @@ def changed(opened: Opened, **parts: Any) -> Settings:
         "space": RANGE,
     }
     return Settings.from_mapping({**content, **parts})
+
+
+def counts_of(study: Study) -> Counter[TrialState]:
+    """How many trials are in which state."""
+    return Counter(record.state for record in study.records())
 
 
 def notebook_of(number: int) -> Path:

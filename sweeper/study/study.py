@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -388,10 +387,6 @@ class Study:
     def records(self) -> list[TrialRecord]:
         """The records of all trials that have ever begun, by number."""
         return [r for t in self._trials(*OptunaState) if (r := record_of(t)) is not None]
-
-    def counts(self) -> Counter[TrialState]:
-        """How many trials are in which state."""
-        return Counter(record.state for record in self.records())
 
     @property
     def confirmation(self) -> Confirmation | None:

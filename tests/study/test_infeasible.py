@@ -10,7 +10,7 @@ from typing import Any
 import nbformat
 import optuna
 import pytest
-from opened_studies import Opened
+from opened_studies import Opened, counts_of
 from optuna.trial import TrialState as OptunaState
 
 from sweeper.notebooks.executed import ExecutedNotebook
@@ -119,7 +119,7 @@ def test_a_study_goes_on_whatever_does_not_fit(begin: Any, sampler: str, objecti
         done = TrialOutcome(state=TrialState.COMPLETED, scores=scores)
         opened.study.tell(record.number, done if fits else too_large())
     assert [record.number for record in opened.study.best()] == [6]
-    assert opened.study.counts() == {TrialState.COMPLETED: 3, TrialState.FAILED: 6}
+    assert counts_of(opened.study) == {TrialState.COMPLETED: 3, TrialState.FAILED: 6}
     assert [trial.state for trial in opened.optunas()].count(OptunaState.FAIL) == 6
 
 

@@ -20,6 +20,7 @@ from opened_studies import (
     Opened,
     changed,
     completed,
+    counts_of,
     failed,
     stopped,
 )
@@ -47,7 +48,7 @@ def test_trials_left_running_or_stopped_are_run_again_first(begin: Any) -> None:
     opened.study.tell(left[0].number, stopped())
     opened.study.tell(left[1].number, completed())
     opened = opened.again()
-    assert opened.study.counts() == Counter({STOPPED: 1, COMPLETED: 1, RUNNING: 1})
+    assert counts_of(opened.study) == Counter({STOPPED: 1, COMPLETED: 1, RUNNING: 1})
     again = [opened.ask(), opened.ask()]
     for before, now in zip((left[0], left[2]), again, strict=True):
         assert (now.number, now.params, now.seed) == (before.number, before.params, before.seed)
@@ -134,7 +135,7 @@ def test_trials_of_a_killed_sweep_can_be_marked_without_running_them(begin: Any)
     assert (marked.number, marked.state) == (running.number, STOPPED)
     assert (marked.reason, marked.message) == (Reason.INTERRUPTED, "the sweep was killed")
     assert loaded.mark_interrupted() == []
-    assert loaded.counts() == Counter({STOPPED: 1})
+    assert counts_of(loaded) == Counter({STOPPED: 1})
     assert opened.again().ask().number == running.number
 
 

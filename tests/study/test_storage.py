@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 from commands import Command, project
-from opened_studies import Opened, completed
+from opened_studies import Opened, completed, counts_of
 from postgres_servers import PostgresServer, started_postgres
 from studies import until
 
@@ -107,7 +107,7 @@ def test_a_change_whose_answer_was_lost_is_made_once(begin: Begin, tmp_path: Pat
     again = begin().study
     assert [r.number for r in again.records()] == list(range(8))
     assert [r.params["x"] for r in again.records()[:2]] == [0.5, 0.5]
-    assert again.counts() == {TrialState.COMPLETED: 8}
+    assert counts_of(again) == {TrialState.COMPLETED: 8}
     assert again.facts["latest"] == 7
     with closing(sqlite3.connect(tmp_path / "study.db")) as file:
         assert file.execute("SELECT count(*) FROM trials").fetchone() == (8,)

@@ -9,6 +9,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from opened_studies import counts_of
 from optuna.storages import RDBStorage
 from studies import PATIENCE_S, scored, small_settings, until
 
@@ -77,7 +78,7 @@ def test_a_study_gets_as_many_trials_as_it_should_and_a_resumed_one_the_rest(
 
         study, scheduler = swept(f"counted{jobs}", run, jobs=jobs, trials=trials)
         assert len(specs) == begun
-        assert study.counts() == {TrialState.COMPLETED: trials}
+        assert counts_of(study) == {TrialState.COMPLETED: trials}
         assert scheduler.stopped_by is None
     (best,) = study.best()
     assert best.scores["val"] == max(record.scores["val"] for record in study.records())
@@ -96,7 +97,7 @@ def test_failed_trials_in_a_row_end_the_sweep_and_a_completed_one_begins_a_new_r
         return failed(message=message) if next(fails) else scored(spec, running)
 
     study, scheduler = swept("failing", run, stop_after_failures=3, trials=20)
-    assert study.counts() == {TrialState.FAILED: 5, TrialState.COMPLETED: 1}
+    assert counts_of(study) == {TrialState.FAILED: 5, TrialState.COMPLETED: 1}
     assert scheduler.stopped_by == "3 failed trials in a row (study.stop_after_failures)"
 
 
@@ -105,7 +106,7 @@ def test_a_sweep_without_a_gpu_that_works_ends_with_its_trials_open(
 ) -> None:
     lost = TrialOutcome(state=TrialState.STOPPED, reason=Reason.NO_GPU, message="no GPU is left")
     study, scheduler = swept("no gpu", lambda *_: lost, trials=20)
-    assert study.counts() == {TrialState.STOPPED: 1}
+    assert counts_of(study) == {TrialState.STOPPED: 1}
     assert not study.records()[0].is_final
     assert scheduler.stopped_by == "no GPU is left"
 
@@ -125,7 +126,7 @@ def test_a_trial_that_lost_its_worker_is_run_again_with_the_same_params_and_seed
     assert [(spec.number, spec.attempt) for spec in specs] == [(0, 1), (1, 1), (1, 2), (2, 1)]
     assert (specs[1].params, specs[1].seed) == (specs[2].params, specs[2].seed)
     assert specs[1].notebook == specs[2].notebook
-    assert study.counts() == {TrialState.COMPLETED: 3}
+    assert counts_of(study) == {TrialState.COMPLETED: 3}
 
 
 def test_a_trial_that_loses_worker_after_worker_has_failed(swept: Swept) -> None:
@@ -177,7 +178,7 @@ def test_a_stop_of_all_reaches_every_slot_and_the_next_sweep_runs_those_trials_f
 
     study, scheduler = swept("stopped", wait, jobs=2, stop_switch=stop_switch, trials=4)
     assert scheduler.stopped_by == "the test"
-    assert study.counts() == {TrialState.STOPPED: 2}
+    assert counts_of(study) == {TrialState.STOPPED: 2}
     before = [record.params for record in study.records()]
     specs: list[TrialSpec] = []
 
@@ -262,7 +263,7 @@ def test_a_sampler_that_fails_stops_the_running_trials_and_is_kept_as_the_reason
     InlineExecutor(scored).run(scheduler)
     scheduler.close()
     assert isinstance(scheduler.broken, ValueError)
-    assert study.counts() == {TrialState.COMPLETED: 1}
+    assert counts_of(study) == {TrialState.COMPLETED: 1}
 
 
 def test_each_trial_knows_how_many_have_not_begun_and_are_taken_by_no_free_slot(
