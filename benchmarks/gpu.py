@@ -4,11 +4,10 @@
 
 The notebook trains a ResNet18 on images of CIFAR's size, made up from a seed. Sweeps of 12 trials
 with the same params run with 1, 2, 4 and 8 slots and with `-j auto`, without and with NVIDIA's MPS.
-Then follow a notebook whose larger trials run out of memory in company, and one whose largest does
-not fit alone. All of it ends within the budget; what there was no time for is left out and named.
+All of it ends within the budget; what there was no time for is left out and named.
 Each trial's score is a hash of its weights, so sweeps have to agree in every bit, whether kernels
 were started or forked and whoever was beside them. `--cpu` runs everything with few steps on the
-processor, to try the script itself. The last line is one JSON object.
+processor, to try the script itself. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -25,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from sweeper import Settings, Sweep
+from sweeper.execution.nvml import Nvml
 from sweeper.testing import write_notebook
-from sweeper.trials import Reason, SweepResult, TrialState
+from sweeper.trials import SweepResult
 
 TRIALS = 12
 IMPORTS = """
@@ -88,17 +88,6 @@ HASH = """
 weights = b"".join(v.detach().float().cpu().numpy().tobytes() for v in model.state_dict().values())
 digest = float(int(hashlib.sha256(weights).hexdigest()[:12], 16))
 """
-#: Takes a share of the GPU's memory that grows with `size`; CUDA is not used before.
-TAKE = """
-import time
-import torch, sweeper
-fraction = {fractions}[size]
-total = torch.cuda.get_device_properties(0).total_memory
-block = torch.empty(int(fraction * total), dtype=torch.uint8, device="cuda")
-for step in range(20):
-    time.sleep(0.1)
-    sweeper.report(step, digest=size + step / 100)
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +97,6 @@ class Run:
     Attributes:
         took_s: from the first trial's start to the last one's end.
         forked: trials whose kernel was forked.
-        shared: those of them that began after shared cells.
         peak_gb: the most memory that a trial took.
         busy_share: of the time of its trials, in which GPUs ran anything; None if not known.
         hashes: of the weights, by trial.
@@ -119,7 +107,6 @@ class Run:
     took_s: float
     completed: int
     forked: int
-    shared: int
     peak_gb: float
     busy_share: float | None
     hashes: dict[str, float | None]
@@ -169,7 +156,6 @@ def train(root: Path, *, mode: str, slots: str, options: argparse.Namespace) -> 
         took_s=max(ends) - min(begins),
         completed=result.counts["completed"],
         forked=sum(kernel.is_forked for kernel in result.kernels),
-        shared=sum(bool(kernel.shared_cells) for kernel in result.kernels),
         peak_gb=max((use.peak_bytes or 0 for use in uses), default=0) / 1e9,
         busy_share=sum(busy_shares) / len(busy_shares) if busy_shares else None,
         hashes={record.run_id: record.scores.get("digest") for record in records},
@@ -182,44 +168,10 @@ def _filled(cell: str, names: dict[str, int]) -> str:
     return cell
 
 
-def out_of_memory(root: Path) -> dict[str, Any]:
-    """Sweeps whose trials do not fit beside others, and one of which does not fit at all."""
-    figures: dict[str, Any] = {}
-    for name, fractions in (("in company", (0.1, 0.7)), ("alone", (0.1, 1.2))):
-        result = sweep(
-            root / f"memory {name}",
-            TAKE.replace("{fractions}", repr(fractions)),
-            jobs=4,
-            space={"size": [0, 1]},
-            study={"trials": 8},
-        )
-        failed = [r for r in result.records if r.state is TrialState.FAILED]
-        figures[name] = {
-            "completed": result.counts["completed"],
-            "failed": len(failed),
-            "of them for memory": sum(r.reason is Reason.OUT_OF_MEMORY for r in failed),
-            "too large": sum(r.params["size"] == 1 for r in result.records),
-            "attempts": sum(r.attempt for r in result.records),
-        }
-    return figures
-
-
-def _text(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
-
-
 def _has_cuda() -> bool:
     """Whether torch finds a GPU; asked in a process of its own, which alone initialises CUDA."""
     asking = [sys.executable, "-c", "import torch; assert torch.cuda.is_available()"]
     return subprocess.run(asking, capture_output=True, check=False).returncode == 0
-
-
-def _of_the_machine() -> str:
-    asking = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
-    try:
-        return subprocess.run(asking, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return "no nvidia-smi"
 
 
 def main() -> None:
@@ -240,10 +192,10 @@ def main() -> None:
         parser.exit(2, "torch finds no GPU on this machine; --cpu tries the script without one\n")
     os.environ.pop("MLFLOW_TRACKING_URI", None)
     began_s, runs, left_out = time.monotonic(), list[Run](), list[str]()
-    print(f"{os.cpu_count()} cores, {_of_the_machine()}\n")
-    head = "mode slots seconds gain completed forked shared GB busy".split()
+    models = ", ".join(gpu.model for gpu in Nvml().installed()) or "no GPU"
+    print(f"{os.cpu_count()} cores, {models}\n")
+    head = "mode slots seconds gain completed forked GB busy".split()
     print(f"| {' | '.join(head)} | same bits |\n" + "|---" * (len(head) + 1) + "|")
-    memory: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for mode in options.modes.split(","):
             for slots in options.slots.split(","):
@@ -258,16 +210,13 @@ def main() -> None:
                 same = sum(one.hashes.get(k) == v for k, v in runs[0].hashes.items())
                 print(
                     f"| {mode} | {slots} | {one.took_s:.1f} | {runs[0].took_s / one.took_s:.2f} "
-                    f"| {one.completed} | {one.forked} | {one.shared} | {one.peak_gb:.2f} "
-                    f"| {_text(one.busy_share)} | {same} of {TRIALS} |",
+                    f"| {one.completed} | {one.forked} | {one.peak_gb:.2f} "
+                    f"| {one.busy_share or 0:.2g} | {same} of {TRIALS} |",
                     flush=True,
                 )
-        if not options.cpu and time.monotonic() - began_s < options.budget_s - 60:
-            memory = out_of_memory(Path(folder))
-            print(f"\nout of memory: {memory}")
     if left_out:
         print(f"\nno time for: {', '.join(left_out)}")
-    print(json.dumps({"runs": [asdict(one) for one in runs], "memory": memory}))
+    print(json.dumps([asdict(one) for one in runs]))
 
 
 if __name__ == "__main__":
