@@ -92,8 +92,8 @@ class Settings(SettingsModel):
         dict[str, DimensionEntry],
         Field(json_schema_extra={**IDENTIFIERS, "minProperties": 1}),
     ]
-    """The search space: names to which the notebook assigns a plain value, each with a range, as in
-    {low: 1e-4, high: 1e-1, log: true}, or choices, as in [32, 64, 128]."""
+    """The search space: names to which the notebook assigns a plain value, each with a range or
+    choices."""
     fixed: Annotated[dict[str, PlainValue], Field(json_schema_extra={**IDENTIFIERS})] = Field(
         default_factory=dict
     )
@@ -111,14 +111,13 @@ class Settings(SettingsModel):
     smoke: Annotated[dict[str, PlainValue], Field(json_schema_extra={**IDENTIFIERS})] = Field(
         default_factory=dict
     )
-    """Values with which the notebook runs quickly, as in {epochs: 1}: the command `check` fixes
-    them, a sweep does not."""
+    """Values with which the notebook runs quickly: `check` fixes them, a sweep does not."""
     confirm: Confirm | None = None
-    """Runs the best trials again on fresh seeds after the search, in addition to `study.trials`:
-    {best: 3, seeds: 5}. Mean and spread over these seeds decide which trial is the best."""
+    """Runs the best trials again on fresh seeds after the search, in addition to `study.trials`.
+    Means over these seeds decide which trial is the best."""
     repeat: Repeat | None = None
-    """Runs each proposal of the search several times, on the same seeds as the others or once per
-    fold, as long as it may still be the best: {seeds: 3} or {fold: 5}. Means decide."""
+    """Runs each proposal of the search several times, as long as it may still be the best. Means
+    decide."""
     checkpoints: CheckpointPolicy = CheckpointPolicy()
     """Which checkpoints of ended trials are kept."""
     limits: Limits = Limits()
@@ -133,28 +132,26 @@ class Settings(SettingsModel):
     """`auto`: what MLflow, Keras, Lightning, Transformers, XGBoost, LightGBM, fastai and
     TensorBoard log in a notebook are reports, too; `explicit`: calls of sweeper.report alone."""
     cost: Cost | None = None
-    """The price of the machine, in any currency; with a budget, the study ends when it is spent."""
+    """The price of the machine, in any currency, and what may be spent."""
 
     notify: Annotated[
         Notify | None,
         BeforeValidator(_url_alone, json_schema_input_type=str | Notify | None),
     ] = None
-    """Where a word goes when the sweep has ended or needs somebody: https://ntfy.sh/mine."""
+    """Where word goes when the sweep has ended or needs somebody."""
     sync: Annotated[
         Sync | None,
         BeforeValidator(_url_alone, json_schema_input_type=str | Sync | None),
     ] = None
-    """The URL to which the study is copied while it is swept, as in s3://bucket/prefix, and from
-    which the same command on a new machine brings it back."""
+    """Where the study is copied while it is swept; the same command on a new machine brings it
+    back."""
     data: Data | None = None
-    """The data of the trials, which each machine fetches once and keeps: {path: ./data,
-    from: s3://bucket/datasets}. The command `data push` puts it there."""
+    """The data of the trials, which each machine fetches once and keeps."""
     cluster: Annotated[
         Cluster | None,
         BeforeValidator(_url_alone, json_schema_input_type=str | Cluster | None),
     ] = None
-    """The Dask cluster that runs the trials: its scheduler, as in tls://host:8786, local:4 for four
-    workers on this machine, or a class that starts one, as dask_jobqueue.SLURMCluster."""
+    """The Dask cluster that runs the trials: one that exists, or a class that starts one."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -101,17 +101,16 @@ class StudySettings(SettingsModel):
         _read_algorithm("sampler", SAMPLERS),
         WithJsonSchema(choice_of(SAMPLERS, default="auto")),
     ] = Algorithm(name="auto")
-    """Optuna's sampler, which proposes the params of each trial: a name, or {name: tpe, …options}.
-    `auto` is the Gaussian process (`gp`) where torch is installed and the study has at most 250
-    trials, else `tpe`."""
+    """What proposes the params of each trial. `auto` is the Gaussian process (`gp`) where torch is
+    installed and the study has at most 250 trials, else `tpe`. Options are Optuna's."""
     pruner: Annotated[
         Algorithm,
         _read_algorithm("pruner", PRUNERS),
         WithJsonSchema(choice_of(PRUNERS, default="none")),
     ] = Algorithm(name="none")
-    """Ends trials that fall behind, in notebooks that report or print scores while they run: a
-    name, or {name: hyperband, …options}. `auto` prunes a trial that will hardly become the best,
-    as the study's completed trials predict it; the others are Optuna's."""
+    """Ends trials that fall behind, in notebooks that report or print scores while they run. `auto`
+    prunes a trial that will hardly become the best, as the study's completed trials predict it;
+    the others are Optuna's."""
     stop_after_failures: Annotated[int, Field(ge=1)] | None = None
     """The sweep ends after this many failed trials in a row. Default: 10 as long as no trial of the
     study has completed, then never."""
@@ -247,8 +246,8 @@ class Notify(SettingsModel):
     """Who is told of a sweep's end, and of what needs somebody."""
 
     url: Annotated[str, Field(json_schema_extra={"pattern": r"^https?://[^\s/]+"})]
-    """An address of ntfy, as in https://ntfy.sh/mine, which gets a text, or a webhook, which gets
-    JSON with `event`, `study`, `text`, `best` and `page`. No study stores it."""
+    """A topic of ntfy, as in https://ntfy.sh/mine, which gets a text, or a webhook, which gets JSON
+    with `event`, `study`, `text`, `best` and `page`. No study stores it."""
     on: Annotated[
         tuple[Literal["end", "failure", "budget", "preemption"], ...],
         Field(strict=False, min_length=1),
