@@ -52,7 +52,7 @@ def fingerprint_of(
     Args:
         code: what `local_code` has read; None to read it now.
     """
-    data = settings.model_dump(mode="json")
+    data = settings.model_dump(mode="json", exclude_none=True)
     code = local_code(notebook.code, notebook.path.parent) if code is None else code
     return {
         "cells": [_digest(source) for source in notebook.code],
@@ -61,7 +61,7 @@ def fingerprint_of(
             for path in sorted(code)
         },
         "study.seed": settings.study.seed,
-        "repeat": data["repeat"],
+        "repeat": data.get("repeat"),
         "resources.cpus_per_trial": settings.resources.threads,
         "kernel": kernel_name,
         **{f"{key}.{name}": part for key in _SECTIONS for name, part in data[key].items()},

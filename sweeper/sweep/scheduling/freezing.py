@@ -43,7 +43,7 @@ class Freezer:
         """The trials that stand still, by number."""
         return {number: it for number, it in self._running().items() if it.is_frozen}
 
-    def consider(self, number: int, point: Point) -> tuple[StopReason, str] | None:
+    def consider(self, number: int, point: Point) -> str | None:
         """As `StopRule` has it; the study gets the report, and the trial may be frozen."""
         value = point.metrics.get(self._objective)
         if value is None or point.step is None or point.step < 0:
@@ -54,7 +54,7 @@ class Freezer:
             if verdict is Verdict.FREEZE:
                 self._freeze(number)
         if verdict is Verdict.PRUNE:
-            return StopReason.PRUNED, self._study.why_pruned(number, self._pruner)
+            return self._study.why_pruned(number, self._pruner)
         return None
 
     def _freeze(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""The rules that stop running trials by what they report, on a thread of their own."""
+"""The rules that prune running trials by what they report, on a thread of their own."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _log = logging.getLogger(__name__)
 
 
 class StopRule(Protocol):
-    """A rule that stops trials."""
+    """A rule that prunes trials."""
 
-    def consider(self, number: int, point: Point) -> tuple[StopReason, str] | None:
-        """Why a trial that has reported a point is to stop, also in words; None if it goes on."""
+    def consider(self, number: int, point: Point) -> str | None:
+        """Why a trial that has reported a point is to be pruned; None if it goes on."""
 
 
 class Pruned:
@@ -33,17 +33,16 @@ class Pruned:
         self._pruner = make_pruner(settings)
         self._objective = next(iter(settings.objective))
 
-    def consider(self, number: int, point: Point) -> tuple[StopReason, str] | None:
+    def consider(self, number: int, point: Point) -> str | None:
         """As `StopRule` has it; the study gets the report."""
         value = point.metrics.get(self._objective)
         if value is None or point.step is None or point.step < 0:
             return None
-        message = self._study.report(number, point.step, value, self._pruner)
-        return None if message is None else (StopReason.PRUNED, message)
+        return self._study.report(number, point.step, value, self._pruner)
 
 
 class StopRules:
-    """Stops running trials by the rules of the study: no message waits for it.
+    """Prunes running trials by the rules of the study: no message waits for it.
 
     A rule that fails is logged once, and the trial goes on.
 
@@ -82,12 +81,12 @@ class StopRules:
                 return
             for rule in self._rules:
                 try:
-                    stop = rule.consider(number, point)
+                    message = rule.consider(number, point)
                 except Exception as error:  # noqa: BLE001  it must not end the trial
                     self._log_failure(number, point, error)
                 else:
-                    if stop is not None:
-                        running.stop(*stop)
+                    if message is not None:
+                        running.stop(StopReason.PRUNED, message)
 
     def _log_failure(self, number: int, point: Point, error: Exception) -> None:
         # One warning is enough, as each report fails alike. Of a storage that is away the end of
