@@ -40,9 +40,9 @@ Every key of the parameters file, every command and option, every call for a not
 
 YAML 1.2: `1e-3` is a number and `on` is text. Only `objective` and `space` are required. A
 *duration* is a number of seconds or text such as `90s`, `15m`, `2h`, `1d`; a *size* is a number
-of bytes or text such as `512KiB`, `10MB`, `9GB`. An unknown key, a wrong type or an impossible
-range is refused before anything starts, in one message with the file, the key, the value and what
-would be right. `notebook_hpo.py schema` prints the same as JSON Schema for editors.
+of bytes or text such as `512KiB`, `10MB`, `9GB`. A mistake is
+refused before anything starts, in one message with the file, the key, the value and what would be
+right. `notebook_hpo.py schema` prints the same as JSON Schema for editors.
 
 A file with every key ([every-key.yml](every-key.yml)):
 """
@@ -78,8 +78,7 @@ def make_page() -> str:
         _needs_an_example(key)
         section = _resolved(described, definitions)
         parts.append(f"### {key}\n")
-        optional = "" if key in schema["required"] else "Optional. "
-        parts.append(_sentence(optional + described.get("description", section["description"])))
+        parts.append(_sentence(described.get("description", section["description"])))
         parts += _section(key, section, definitions)
     parts += ["## The command line\n", _sentence(make_parsers()[0].description or "")]
     parsers = make_parsers()[1]
