@@ -78,7 +78,8 @@ def make_page() -> str:
         _needs_an_example(key)
         section = _resolved(described, definitions)
         parts.append(f"### {key}\n")
-        parts.append(_sentence(described.get("description", section["description"])))
+        default = f" Default: {_default(described)}." if "enum" in described else ""
+        parts.append(_sentence(described.get("description", section["description"]) + default))
         parts += _section(key, section, definitions)
     parts += ["## The command line\n", _sentence(make_parsers()[0].description or "")]
     parsers = make_parsers()[1]

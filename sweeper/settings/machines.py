@@ -41,7 +41,7 @@ class Resources(SettingsModel):
     """The memory that one trial takes of a GPU: no more trials share one than fit. `auto` measures
     what trials take, and expects as much of those that follow."""
     gpus_per_trial: Annotated[int, Field(ge=1)] = 1
-    """The number of GPUs that each trial gets; where it is more than one, they are its own."""
+    """How many GPUs each trial gets; if more than one, they are its own."""
     mps: Literal["auto", "off"] = "off"
     """NVIDIA's Multi-Process Service, by which trials on one GPU compute at the same time instead
     of in turns: `auto` starts and ends it where it can be used. A fault of one trial then ends all
@@ -74,7 +74,7 @@ class Cluster(SettingsModel):
     options: dict[str, PlainValue] = Field(default_factory=dict)
     """The arguments of the class."""
     max: Annotated[int, Field(ge=1)] = 1
-    """The workers that the class is asked for at most; never more than trials run at once."""
+    """How many workers the class starts at most; never more than trials run at once."""
     wait: Duration = 600.0
     """How long the sweep waits for a first worker, and for another one or the scheduler when they
     are lost."""

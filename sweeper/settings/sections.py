@@ -95,7 +95,7 @@ class StudySettings(SettingsModel):
     """The seed of the sampler and of the trials' own seeds. The same seed proposes the same first
     trials."""
     trials: Annotated[int, Field(ge=1)] = 20
-    """How many trials the study has in total, over all calls that continue it."""
+    """How many trials the study has in total, over all calls."""
     sampler: Annotated[
         Algorithm,
         _read_algorithm("sampler", SAMPLERS),
@@ -136,7 +136,7 @@ class Objective(SettingsModel):
     direction: Literal["maximize", "minimize"]
     """Whether a greater or a smaller score is better."""
     take: Literal["last", "best", "mean"] = "last"
-    """Which value of a reported series counts: the `last`, the `best` or the `mean` of all."""
+    """Which value of a reported series counts."""
 
 
 class ScoreSource(SettingsModel):
@@ -193,10 +193,9 @@ class CheckpointPolicy(SettingsModel):
     """Which checkpoints of ended trials are kept; those of other trials always are."""
 
     completed: Literal["keep", "best", "remove"] = "keep"
-    """The checkpoints of completed trials: `keep` all, keep those of the `best` only, or `remove`
-    all."""
+    """Of completed trials; `best` keeps those of the best one only."""
     pruned: Literal["keep", "remove"] = "remove"
-    """The checkpoints of pruned trials: `keep` or `remove` all."""
+    """Of pruned trials."""
 
 
 class Confirm(SettingsModel):
@@ -253,7 +252,7 @@ class Notify(SettingsModel):
         Field(strict=False, min_length=1),
     ] = ("end", "failure", "budget", "preemption")
     """What is told: the sweep's `end`, the first `failure` of a trial or that of the sweep, the end
-    by a spent `budget`, the end by `preemption`."""
+    by a spent `budget`, the end by `preemption`. Default: all."""
 
     @field_validator("url")
     @classmethod
@@ -310,8 +309,7 @@ class Data(SettingsModel):
     """The folder on each machine. A relative path begins in the notebook's folder, as those in its
     cells do."""
     source: Annotated[_FolderUrl, Field(alias="from")]
-    """Where `data push` puts it and other machines fetch it: s3://bucket/datasets, or any other URL
-    of fsspec's. Credentials come from the environment."""
+    """Where `data push` puts it and other machines fetch it: a URL as that of `sync`."""
     version: Annotated[
         Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None,
         expected('the 16 digits that `data push` has named, in quotes: "5ac57d74e1b20f33"'),

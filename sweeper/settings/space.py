@@ -111,7 +111,7 @@ class FloatDimension(RangeDimension):
     """A real number in [low, high]."""
 
     type: Literal["float"] = "float"
-    """`float`; by default the type of low, high and step decides."""
+    """By default the type of low, high and step decides."""
 
     def allows(self, value: Value) -> bool:
         """Whether a trial may have this value."""
@@ -131,7 +131,7 @@ class IntDimension(RangeDimension):
     """A whole number in [low, high]."""
 
     type: Literal["int"] = "int"
-    """`int`; by default the type of low, high and step decides."""
+    """By default the type of low, high and step decides."""
     low: Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
     """The least value."""
     high: Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
@@ -156,7 +156,7 @@ class ChoiceDimension(Dimension):
     type: Annotated[Literal["choice"], WithJsonSchema({"enum": ["choice", "categorical"]})] = (
         "choice"
     )
-    """`choice` or `categorical`; may be left out."""
+    """May be left out."""
     choices: Annotated[
         tuple[ChoiceValue, ...],
         Field(strict=False, min_length=1),
