@@ -39,7 +39,7 @@ class Resources(SettingsModel):
     by nvidia-smi, or as listed in CUDA_VISIBLE_DEVICES, whose own numbers are nvidia-smi's."""
     gpu_memory: Annotated[Literal["auto"] | Size, expected("auto or a size such as 9GB")] = "auto"
     """The memory that one trial takes of a GPU: no more trials share one than fit. `auto` measures
-    what trials take, and expects as much of those that follow."""
+    what trials take."""
     gpus_per_trial: Annotated[int, Field(ge=1)] = 1
     """How many GPUs each trial gets; if more than one, they are its own."""
     mps: Literal["auto", "off"] = "off"

@@ -116,8 +116,7 @@ class StudySettings(SettingsModel):
     study has completed, then never."""
     order: Literal["free", "fixed"] = "free"
     """`fixed`: the same seed and `--jobs` give the same trials in the same order, whatever ends
-    first, also after a crash; now and then a slot waits for an earlier trial. `free`: no slot
-    waits."""
+    first, also after a crash; now and then a slot waits for an earlier trial."""
 
     @model_validator(mode="after")
     def _order_goes_with_the_pruner(self) -> Self:
@@ -306,8 +305,7 @@ class Data(SettingsModel):
     """The data of the trials, which each machine fetches once, before its first trial."""
 
     path: Annotated[str, Field(min_length=1)]
-    """The folder on each machine. A relative path begins in the notebook's folder, as those in its
-    cells do."""
+    """The folder on each machine. A relative path begins in the notebook's folder."""
     source: Annotated[_FolderUrl, Field(alias="from")]
     """Where `data push` puts it and other machines fetch it: a URL as that of `sync`."""
     version: Annotated[
