@@ -85,10 +85,11 @@ VERSION = _flag("--version", "print the version")
 
 _INPUT = _argument("-i --input", "PATH", "the research notebook", required=True)
 _PARAMETERS = _argument("-p --parameters", "PATH", "the parameters file (YAML)", required=True)
+_JOBS = _jobs("trials at once", default="1, on a cluster as many as it offers")
 #: What a sweep and its check have in common.
 _OF_SWEEP = (
     _PARAMETERS,
-    _jobs("trials at once", default="1, on a cluster as many as it offers"),
+    _JOBS,
     _count("--trials", "N", "total trials of the study, over all calls (default: study.trials)"),
     _argument("--study", "NAME", "name of the study (default: study.name, else the file's)"),
     _argument(
@@ -268,7 +269,7 @@ COMMANDS = {
         run.ablate,
         "ablate out/digits -j 4",
         _ONE_STUDY,
-        _jobs("trials at once", default="1"),
+        _JOBS,
         _count(
             "--seeds", "S", "on how many fresh seeds (default: those of confirm, else 5)", least=2
         ),
@@ -344,7 +345,7 @@ COMMANDS = {
             "runs that confirm included",
             required=True,
         ),
-        _jobs("trials at once", default="1"),
+        _JOBS,
     ),
     "data": _command(
         "push the data of trials to where other machines fetch it",
