@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import shortened
@@ -77,10 +76,12 @@ def problem(text: str) -> PydanticCustomError:
     return PydanticCustomError("sweeper", "{text}", {"text": text})
 
 
-def validation_message(
-    error: ValidationError, *, file: Path | None, data: Mapping[str, Any]
-) -> str:
-    """Format pydantic's error as one line per mistake, each with file, key, value and remedy."""
+def validation_message(error: ValidationError, *, where: str, data: Mapping[str, Any]) -> str:
+    """Format pydantic's error as one line per mistake, each with key, value and remedy.
+
+    Args:
+        where: the file, or the flags, with which each line begins.
+    """
     lines: dict[str, None] = {}
     for detail in error.errors():
         key = ".".join(str(part) for part in _keys_in_file(detail["loc"], data))
@@ -97,9 +98,9 @@ def validation_message(
             limits = detail.get("ctx", {}).values()
             expected = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in limits)
             fault = f"{text.format(expected=expected)}; got {as_yaml(detail['input'])}"
-        line = f"{file or 'settings'}: {shortened(f'{key}: {fault}' if key else fault, _LINE)}"
+        line = f"{where}: {shortened(f'{key}: {fault}' if key else fault, _LINE)}"
         lines[line] = None
-    more = [f"{file or 'settings'}: and {len(lines) - _LINES} mistakes more"]
+    more = [f"{where}: and {len(lines) - _LINES} mistakes more"]
     return "\n".join([*lines] if len(lines) <= _LINES + 1 else [*lines][:_LINES] + more)
 
 

@@ -7,6 +7,7 @@ the key, the value and what would be right.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -23,10 +24,10 @@ from pydantic_core import PydanticCustomError
 
 from ..errors import SettingsError
 from ..trials import FOLD, Params
-from .base import ChoiceValue, PlainValue, SettingsModel, check_param_name, read_plain
+from .base import ChoiceValue, PlainValue, SettingsModel, check_param_name
 from .inputs import InputSource
 from .machines import Cluster, Resources
-from .messages import as_yaml, nearest, problem, validation_message
+from .messages import as_yaml, problem, validation_message
 from .schema import IDENTIFIERS, AsWritten
 from .secrets import masked, refuse_secret
 from .sections import (
@@ -169,7 +170,7 @@ class Settings(SettingsModel):
                 raise problem(f"{name!r} stands in both {key} and {other}; keep one of them")
         check_branches(self.space, self.fixed)
         if not self.space:
-            raise problem("space is empty; give at least one parameter a range or choices")
+            raise problem("space is empty, which leaves nothing to sweep; give one name a range")
         if self.learn_from and len(self.objective) > 1:
             raise problem("learn_from needs a single objective")
         if self.confirm is not None and (why := self.why_not_confirmed(self.fixed)):
@@ -286,20 +287,26 @@ class Settings(SettingsModel):
         return cls.from_mapping(data, file=file)
 
     @classmethod
-    def from_mapping(cls, data: Mapping[str, Any], *, file: Path | None = None) -> Settings:
+    def from_mapping(
+        cls, data: Mapping[str, Any], *, file: Path | None = None, flags: str = ""
+    ) -> Settings:
         """Make settings from plain data that is structured like a parameters file.
+
+        Args:
+            flags: what has changed the file, and is named in its place where that is wrong.
 
         Raises:
             SettingsError: the data has mistakes.
         """
+        where = flags or str(file or "settings")
         try:
             settings = cls.model_validate(data)
             settings._file = file
             checked_study_name(settings.name)
         except ValidationError as error:
-            raise SettingsError(validation_message(error, file=file, data=data)) from error
+            raise SettingsError(validation_message(error, where=where, data=data)) from error
         except PydanticCustomError as error:  # of the study's name, which is the file's
-            raise SettingsError(f"{file}: study.name: {error}") from error
+            raise SettingsError(f"{where}: study.name: {error}") from error
         return settings
 
     @classmethod
@@ -336,15 +343,32 @@ class Settings(SettingsModel):
             SettingsError: an override is wrong.
         """
         fixed = dict(fixed or {})
-        self._check_overrides(study, fixed, cluster)
-        if confirm is not None and (why := self.why_not_confirmed({**self.fixed, **fixed})):
-            raise SettingsError(f"--confirm {confirm}: {why}")
+        said = {"study": study, "trials": trials, "cluster": cluster, "confirm": confirm}
+        flags = [f"--{key} {shlex.quote(str(it))}" for key, it in said.items() if it is not None]
+        for name, value in fixed.items():
+            flags.append(flag := _set_flag(name, value))
+            dimension = self.space.get(name)
+            # A value outside a range or choices is allowed.
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if isinstance(dimension, RangeDimension) and not is_number:
+                raise SettingsError(
+                    f"{flag}: not a number; expected {dimension.hint}, or any other"
+                )
         data = self._plain
         stated = {"name": study, "trials": trials}
         changed = {key: value for key, value in stated.items() if value is not None}
         data["study"] = {**data.get("study", {}), **changed}
+        if seeds is not None and confirm is None and self.confirm is None:
+            raise SettingsError(
+                f"--seeds {seeds}: on how many seeds the best trials are run again; say how many "
+                f"trials with --confirm, as in --confirm 3 --seeds {seeds}"
+            )
         if confirm is not None or seeds is not None:
-            data["confirm"] = self._confirm_with(confirm, seeds)
+            again = {"best": confirm, "seeds": seeds}
+            data["confirm"] = {
+                **({} if self.confirm is None else self.confirm.model_dump()),
+                **{key: value for key, value in again.items() if value is not None},
+            }
         if cold:
             data["kernels"] = "cold"
         if cluster is not None:
@@ -355,7 +379,7 @@ class Settings(SettingsModel):
         data["start"] = [
             {k: v for k, v in params.items() if k not in fixed} for params in data.get("start", [])
         ]
-        changed_settings = Settings.from_mapping(data, file=self.file)
+        changed_settings = Settings.from_mapping(data, file=self.file, flags=" ".join(flags))
         changed_settings._set = self._set.union(fixed)
         return changed_settings
 
@@ -391,49 +415,6 @@ class Settings(SettingsModel):
         name = FOLD if repeat.by_fold else "seed"
         names = {**self.space, **self.fixed, **self.inputs, **self.smoke}
         return f"sets {name!r}, so no other section can have it" if name in names else None
-
-    def _confirm_with(self, best: int | None, seeds: int | None) -> dict[str, int]:
-        if best is None and self.confirm is None:
-            raise SettingsError(
-                f"--seeds {seeds}: on how many seeds the best trials are run again; say how many "
-                f"trials with --confirm, as in --confirm 3 --seeds {seeds}"
-            )
-        stated = {"best": best, "seeds": seeds}
-        before = {} if self.confirm is None else self.confirm.model_dump()
-        return {**before, **{key: value for key, value in stated.items() if value is not None}}
-
-    def _check_overrides(self, study: str | None, fixed: Params, cluster: str | None) -> None:
-        """Refuse a wrong flag with a message that names the flag."""
-        if study is not None:
-            try:
-                checked_study_name(study)
-            except PydanticCustomError as error:
-                raise SettingsError(f"--study: {error}") from error
-        if cluster is not None:
-            try:
-                Cluster(url=cluster)
-            except ValidationError as error:
-                raise SettingsError(f"--cluster {cluster}: {error.errors()[0]['msg']}") from error
-        for name, value in fixed.items():
-            flag = _set_flag(name, value)
-            try:
-                read_plain(value)
-                check_param_name(name)
-                refuse_secret(value, name)
-            except PydanticCustomError as error:
-                known = [*self.space, *self.fixed, *self.inputs]
-                hint = "" if name.isidentifier() else f"; {nearest(name, known)}"
-                raise SettingsError(f"{flag}: {error}{hint}") from error
-            dimension = self.space.get(name)
-            # A value outside a range or choices is allowed.
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if isinstance(dimension, RangeDimension) and not is_number:
-                raise SettingsError(
-                    f"{flag}: not a number; expected {dimension.hint}, or any other"
-                )
-        if fixed and not self.space.keys() - fixed.keys():
-            flags = " ".join(_set_flag(name, value) for name, value in fixed.items())
-            raise SettingsError(f"{flags}: leaves nothing to sweep; leave one of them out")
 
 
 def _set_flag(name: str, value: Any) -> str:

@@ -188,7 +188,9 @@ def test_the_flags_for_confirming_are_laid_over_the_file() -> None:
     assert Settings.from_mapping(both.as_mapping).confirm == both.confirm
     with pytest.raises(SettingsError, match=r"--seeds 3: .*--confirm 3 --seeds 3"):
         plain.with_overrides(seeds=3)
-    with pytest.raises(SettingsError, match=r"^--confirm 2: runs .* take it out of fixed"):
+    with pytest.raises(
+        SettingsError, match=r"^--confirm 2 --set seed=1: confirm: runs .* take it out of fixed"
+    ):
         plain.with_overrides(confirm=2, fixed={"seed": 1})
     with pytest.raises(SettingsError, match=r"confirm: runs .* take it out of fixed"):
         both.with_overrides(fixed={"seed": 1})
