@@ -35,9 +35,11 @@ All studies in {output} together may have {budget} trials, runs that confirm inc
 
 def mcp(options: argparse.Namespace) -> int:
     """Serve sweeps to a coding agent on standard input and output."""
+    from ..execution.capacity import read_jobs
     from ..settings import Settings
 
-    Settings.load(options.parameters)  # a wrong file is refused here, and not only to the agent
+    Settings.load(options.parameters)  # what is wrong is refused here, and not only to the agent
+    read_jobs(options.jobs or 1, threads=1)
     parameters = Path(options.parameters)
     with closing(Agent(parameters, budget=options.budget, jobs=options.jobs)) as agent:
         server = server_of(agent)

@@ -61,7 +61,8 @@ def _count(names: str, metavar: str, help: str, *, least: int = 1, **options: An
 
     def read(text: str) -> int:
         if not (text.isdecimal() and int(text) >= least):
-            why = f"expected a whole number of {least} or more; got {text!r}"
+            of_two = ", as an interval needs two" if least == 2 else ""
+            why = f"expected a whole number of {least} or more{of_two}; got {text!r}"
             raise argparse.ArgumentTypeError(why)
         return int(text)
 

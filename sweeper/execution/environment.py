@@ -124,8 +124,8 @@ def _output(
             timeout=_LIMIT_S,
             check=True,
         )
-    except (OSError, subprocess.SubprocessError) as error:
-        _log.info("where trials run: %s", error)
+    except (OSError, subprocess.SubprocessError):
+        _log.info("where trials run: nothing is known from %s", command[0])
         return None
     return done.stdout.decode("utf-8", "replace")
 

@@ -13,6 +13,8 @@ from .addresses import HIDDEN, Address
 from .messages import problem
 
 _SECRET = frozenset({"token", "secret", "password", "passwd", "key", "apikey"})
+#: The special tokens of a tokenizer, as in `pad_token`.
+_SPECIAL = frozenset("pad eos bos unk mask sep cls special".split())
 #: The words of `api_key`, `apiKey`, `HF_TOKEN` and `--auth-token`.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 #: `NAME=VALUE` as in a shell.
@@ -59,4 +61,5 @@ def refuse_secret(value: Any, name: str, *, where: str = "") -> None:
 
 
 def _is_secret(name: str) -> bool:
-    return not _SECRET.isdisjoint(word.lower() for word in _WORD.findall(name))
+    words = {word.lower() for word in _WORD.findall(name)}
+    return not _SECRET.isdisjoint(words) and _SPECIAL.isdisjoint(words)

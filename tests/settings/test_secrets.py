@@ -26,7 +26,13 @@ def test_a_text_is_a_secret_where_a_word_of_its_name_says_so(name: str) -> None:
     "value",
     [
         {"keyboard": "qwerty", "monkey": "a", "tokenizer": "bpe", "max_tokens": "9", "key": ""},
-        {"key_dim": 64, "token": None, "use_key": True, "scales": [float("inf"), 1e-3]},
+        {
+            "pad_token": "a",
+            "key_dim": 64,
+            "token": None,
+            "use_key": True,
+            "scales": [float("inf"), 1e-3],
+        },
         "https://host:80/a?b=c#d and a@b, or s3://me@bucket, if x == y and z=1",
     ],
 )
@@ -68,7 +74,9 @@ def test_a_secret_that_trials_would_have_is_refused(
 
 
 def test_a_flag_with_a_secret_is_refused_without_it(load_settings: Load) -> None:
-    with pytest.raises(SettingsError, match=r"^--set api_key=\*\*\*: api_key: a secret") as refused:
+    with pytest.raises(
+        SettingsError, match=r"^--set api_key=\*\*\*: fixed.api_key: a secret"
+    ) as refused:
         load_settings(SMALLEST).with_overrides(fixed={"api_key": "hush"})
     assert "hush" not in str(refused.value)
 
