@@ -34,7 +34,7 @@ def status(options: argparse.Namespace) -> int:
         options.study, storage=options.storage, tracking_uri=options.tracking_uri
     ):
         clean_up_after_crash(existing)
-        owner = existing.swept_by()
+        owner = existing.at_work().swept_by()
         result, snapshot = look(existing)
         chosen = None
         if options.sort is not None or options.best is not None:
@@ -106,25 +106,23 @@ def replay(options: argparse.Namespace) -> int:
     from ..control.lookup import clean_up_after_crash
 
     console = ConsoleOutput(options)
-    existing, targets = replaying.targets_of(
-        options.targets,
-        storage=options.storage,
-        tracking_uri=options.tracking_uri,
-        takes_all=options.all,
-        sample=options.sample,
-    )
-    clean_up_after_crash(existing)
+    if options.targets and options.targets[0].endswith(".ipynb"):
+        if len(options.targets) > 1:
+            raise SettingsError("replay takes one executed notebook, or a study with run ids")
+        existing, run_ids = replaying.trial_of(
+            Path(options.targets[0]), storage=options.storage, tracking_uri=options.tracking_uri
+        )
+        clean_up_after_crash(existing)
+    else:
+        existing, run_ids = _targeted(options, _is_run_id)
+    targets = replaying.targets_of(existing, run_ids, takes_all=options.all, sample=options.sample)
 
     def announce(verdict: Verdict) -> None:
         for line in verdict.lines():
             console.line(line)
 
     verdicts = replaying.replay(
-        existing,
-        targets,
-        jobs=options.jobs or 1,
-        here=options.here,
-        on_verdict=announce,
+        existing, targets, jobs=options.jobs or 1, here=options.here, on_verdict=announce
     )
     if len(verdicts) > 1:
         counts = Counter(verdict.state for verdict in verdicts)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import StudyError, TrackingError
+from ..errors import OutputError, StudyError, TrackingError
 from ..execution.runtime import clear_up
 from ..settings.addresses import Address
 from ..study.confirmations import confirmation_of
@@ -55,6 +56,14 @@ class ExistingStudy:
             return owner_of(self.paths)
         holder = self.holder()
         return None if holder is None else holder.process
+
+    def at_work(self) -> ExistingStudy:
+        """The study itself; while its sweep runs its best trials again, what confirms it."""
+        if self.swept_by() is None:
+            with suppress(OutputError):  # no name has room for it, so nothing confirms it
+                after = replace(self, paths=self.paths.following("confirm"))
+                return after if after.swept_by() else self
+        return self
 
     def opened(self) -> Study:
         """The study as Optuna opens it, for changes.

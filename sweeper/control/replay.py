@@ -202,35 +202,20 @@ def replay(
 
 
 def targets_of(
-    words: Sequence[str],
-    *,
-    storage: str | None,
-    tracking_uri: str | None,
-    takes_all: bool,
-    sample: int | None,
-) -> tuple[ExistingStudy, list[ReplayTarget]]:
-    """Find what the words of a command line mean.
+    existing: ExistingStudy, run_ids: Sequence[str], *, takes_all: bool, sample: int | None
+) -> list[ReplayTarget]:
+    """The trials of a study that are to be run again.
 
     Args:
-        words: the executed notebook of a trial; or a study and run ids.
-        storage: the Optuna storage, where the study is in none of the folders above.
-        tracking_uri: MLflow with its password, which no study stores.
         takes_all: all trials of the study that have completed.
         sample: only so many of these, evenly spread over the study.
 
     Raises:
-        SettingsError: the words contradict each other.
-        StudyError: there is no such study or trial, or it cannot be replayed.
-        NotebookError: the notebook is none that a sweep has executed.
+        SettingsError: not exactly one of the three says which.
+        StudyError: there is no such trial, or it cannot be replayed.
+        NotebookError: the notebook of one is gone.
         OutputError: another file is where the notebook of a replay goes.
     """
-    if words and words[0].endswith(".ipynb"):
-        if len(words) > 1:
-            raise SettingsError("replay takes one executed notebook, or a study with run ids")
-        existing, run_ids = _study_of(Path(words[0]), storage, tracking_uri)
-    else:
-        wanted, run_ids = words[0] if words else None, list(words[1:])
-        existing = find_study(wanted, storage=storage, tracking_uri=tracking_uri)
     if bool(run_ids) + takes_all + (sample is not None) != 1:
         raise SettingsError(
             f"which trials of {existing.study.name!r} to replay? Give run ids, --all, or "
@@ -245,13 +230,22 @@ def targets_of(
     if sample is not None:
         n = min(sample, len(records))
         records = [records[index * len(records) // n] for index in range(n)]
-    return existing, [_target(existing, record) for record in records]
+    return [_target(existing, record) for record in records]
 
 
-def _study_of(
-    notebook: Path, storage: str | None, tracking_uri: str | None
+def trial_of(
+    notebook: Path, *, storage: str | None, tracking_uri: str | None
 ) -> tuple[ExistingStudy, list[str]]:
-    """The study of an executed notebook, and the run id of its trial."""
+    """The study of an executed notebook, and the run id of its trial.
+
+    Args:
+        storage: the Optuna storage, where the study is in none of the folders above.
+        tracking_uri: MLflow with its password, which no study stores.
+
+    Raises:
+        NotebookError: it is none that a sweep has executed.
+        StudyError: its study cannot be found.
+    """
     metadata = read_metadata(notebook) or {}
     if "study_id" not in metadata:
         raise NotebookError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SettingsError, StudyError
@@ -35,11 +34,8 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
         StudyError: no sweep of the study is alive, a trial does not run, the request cannot be
             left, or the sweep has not stopped within a minute.
     """
+    existing = existing.at_work()
     process = existing.swept_by()
-    if process is None:  # the sweep may be running the best trials again
-        after = replace(existing, paths=existing.paths.following("confirm"))
-        process = after.swept_by()
-        existing = existing if process is None else after
     if process is None:
         raise StudyError(
             f"the study {existing.study.name!r} in {display_path(existing.paths.folder)} is not "
