@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from .codes import FOUND_FAULTS, OK
 from .console_output import ConsoleOutput
-from .run import settings_of
-
-if TYPE_CHECKING:
-    from ..sweep.plan import SweepPlan
+from .run import settings_of, sweep_of
 
 
 def check(options: argparse.Namespace) -> int:
@@ -19,8 +15,12 @@ def check(options: argparse.Namespace) -> int:
     from ..control.check import check as run_checks
 
     console = ConsoleOutput(options)
+    settings = settings_of(options)
+    if settings.cluster is not None:
+        console.progress(f"this machine is checked, not the cluster {settings.cluster.place}")
+        settings = settings.model_copy(update={"cluster": None})
+    plan = sweep_of(options, settings, options.input, allow_changes=True).plan
     findings = []
-    plan = _plan(options, console)
     for finding in run_checks(plan, dry_run=options.dry_run, on_run=console.progress):
         console.line(finding.line())
         findings.append(asdict(finding))
@@ -33,24 +33,3 @@ def check(options: argparse.Namespace) -> int:
         console.line(f"all {len(findings)} checks hold{kernels}")
     console.json({"holds": not faults, "findings": findings, "forecast": forecast})
     return FOUND_FAULTS if faults else OK
-
-
-def _plan(options: argparse.Namespace, console: ConsoleOutput) -> SweepPlan:
-    from ..notebooks.research import ResearchNotebook
-    from ..sweep import Sweep
-
-    settings = settings_of(options)
-    if settings.cluster is not None:
-        console.progress(f"this machine is checked, not the cluster {settings.cluster.place}")
-        settings = settings.model_copy(update={"cluster": None})
-    sweep = Sweep.from_settings(
-        settings,
-        notebook=ResearchNotebook(options.input),
-        output=options.output,
-        jobs=options.jobs,
-        storage=options.storage,
-        tracking_uri=options.tracking_uri,
-        kernel=options.kernel,
-        allow_changes=True,
-    )
-    return sweep.plan

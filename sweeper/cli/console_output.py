@@ -55,15 +55,6 @@ class ConsoleOutput:
         self._started = time.monotonic()
         self.progress(line)
 
-    @contextmanager
-    def busy(self, text: str) -> Iterator[None]:
-        """Show on a terminal what takes so long while the block runs."""
-        if self._quiet or not screen.is_live(sys.stderr):
-            yield
-            return
-        with screen.spinner(text, sys.stderr):
-            yield
-
     def observe(self, event: Event, record: TrialRecord | None) -> None:
         """Print one event of the sweep."""
         assert self._sweep is not None

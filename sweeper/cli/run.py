@@ -7,9 +7,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..trials import StudyPaths, TrialState, each_of
 from .codes import INTERRUPTED, NOTHING_COMPLETED, OF_SIGNALS, OK, PREEMPTED
@@ -18,6 +18,7 @@ from .event_log import EventLog
 from .proposal import propose
 
 if TYPE_CHECKING:
+    from ..notebooks.research import ResearchNotebook
     from ..settings import Settings
     from ..sweep import Sweep
 
@@ -74,29 +75,43 @@ def prepared(
     notebook = ResearchNotebook(options.input)
     notebook.check_names(settings.sources)
     StudyPaths.parse(options.output, study=settings.name)
+    if console is not None:
+        console.begin(
+            f"preparing the sweep of {notebook.display_name}: the study and the MLflow store"
+        )
     # All checks so far are quick. The rest imports Optuna, papermill and MLflow and may create a
     # store, which takes seconds, and on a busy machine a minute.
-    with ExitStack() as stack:
-        if console is not None:
-            console.begin(
-                f"preparing the sweep of {notebook.display_name}: the study and the MLflow store"
-            )
-            stack.enter_context(console.busy("importing Optuna, papermill and MLflow"))
-        from ..sweep import Sweep
+    return sweep_of(
+        options,
+        settings,
+        notebook,
+        timeout_s=options.timeout,
+        began_s=began_s,
+        allow_changes=options.allow_changes,
+        observer=each_of(*(one.observe for one in (events, console) if one is not None)),
+    )
 
-        return Sweep.from_settings(
-            settings,
-            notebook=notebook,
-            output=options.output,
-            jobs=options.jobs,
-            storage=options.storage,
-            tracking_uri=options.tracking_uri,
-            kernel=options.kernel,
-            timeout_s=options.timeout,
-            began_s=began_s,
-            allow_changes=options.allow_changes,
-            observer=each_of(*(one.observe for one in (events, console) if one is not None)),
-        )
+
+def sweep_of(
+    options: argparse.Namespace, settings: Settings, notebook: str | ResearchNotebook, **others: Any
+) -> Sweep:
+    """The sweep of the options that `run` and `check` have in common.
+
+    Args:
+        **others: more arguments of `Sweep.from_settings`.
+    """
+    from ..sweep import Sweep
+
+    return Sweep.from_settings(
+        settings,
+        notebook=notebook,
+        output=options.output,
+        jobs=options.jobs,
+        storage=options.storage,
+        tracking_uri=options.tracking_uri,
+        kernel=options.kernel,
+        **others,
+    )
 
 
 def _swept(sweep: Sweep, console: ConsoleOutput, events: EventLog | None = None) -> int:

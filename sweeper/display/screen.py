@@ -387,15 +387,6 @@ def _cut(text: str, width: int) -> str:
     return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
 
 
-@contextmanager
-def spinner(text: str, stream: TextIO) -> Iterator[None]:
-    """Show what is going on while the block runs, on a terminal for which `is_live` is True."""
-    from rich.console import Console
-
-    with Console(file=stream).status(text):
-        yield
-
-
 def print_table(snapshot: Snapshot, stream: TextIO) -> None:
     """Print the table once, in the terminal's width."""
     from rich.console import Console
