@@ -29,6 +29,8 @@ _PRINTED = re.compile(
 _NUMBER = r"\D{0,12}?(-?\d+(?:\.\d+)?(?:e-?\d+)?|nan)"
 #: Calls that have a score's word in them, and another result.
 _SHOWS_NONE = re.compile(r"^print\(|plot|\.(?:map|compile|add|fit|add_loss)\(")
+#: A list, a mapping, a text, and what Keras returns of all epochs.
+_HOLDS_NONE = re.compile(r"[\[{']|.*\.history\[")
 #: The functions that may change the objects that they are given.
 _TRAINS = re.compile("train|fit|learn|optim", re.IGNORECASE)
 
@@ -186,16 +188,10 @@ def _no_numbers(code: Code) -> Iterator[str]:
     """The names that are a collection, a text or a function somewhere in a notebook."""
     for _, node in code.nodes:
         used = [getattr(node, "iter", None), getattr(node, "func", None)]
-        match node:
-            case ast.Subscript(value=value) | ast.Attribute(value=value):
-                used = [value]
-            case (
-                ast.Assign(
-                    value=ast.List() | ast.ListComp() | ast.Dict() | ast.Constant(value=str())
-                )
-                | ast.Assign(value=ast.Subscript(value=ast.Attribute(attr="history")))
-            ):
-                used = [*node.targets]
+        if isinstance(node, ast.Subscript | ast.Attribute):
+            used = [node.value]
+        elif isinstance(node, ast.Assign) and _HOLDS_NONE.match(ast.unparse(node.value)):
+            used = [*node.targets]
         yield from {it.id for it in used if isinstance(it, ast.Name)} | _defined(node)
 
 
