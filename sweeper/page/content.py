@@ -14,7 +14,7 @@ from ..trials import (
     Importance,
     Params,
     TrialRecord,
-    display_path,
+    trial_json,
     value_text,
     without_effect,
 )
@@ -63,32 +63,17 @@ def facts_of(
 
 
 def trial_of(record: TrialRecord, *, has_notebook: bool) -> dict[str, Any]:
-    """What the page knows of one trial.
+    """What the page knows of one trial: what `--json` has of it, as far as it is known, and more.
 
     Args:
         has_notebook: whether its executed notebook has been rendered.
     """
-    gpu = record.gpu
-    known = {
-        "reason": record.reason and str(record.reason),
-        "message": record.message or None,
-        "is_infeasible": record.is_infeasible or None,
-        "gpu_peak_bytes": gpu and gpu.peak_bytes,
-        "gpu_busy_share": gpu and gpu.busy_share,
-        "retry_of": record.retry_of,
-    }
+    known = {name: fact for name, fact in trial_json(record).items() if fact is not None}
     return {
-        "run_id": record.run_id,
-        "state": str(record.state),
+        **known,
         "params": _plain(record.params),
-        "scores": {name: encode_float(value) for name, value in record.scores.items()},
-        "seed": record.seed,
-        "attempt": record.attempt,
         "started_at_s": round(record.started_at_s, 3),
-        "duration_s": round(record.duration_s, 3),
-        "notebook": display_path(record.notebook),
         "has_notebook": has_notebook,
-        **{name: value for name, value in known.items() if value is not None},
     }
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -17,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from ..execution.executor import Executor, TimeLeft
+from ..control.side_trials import SideTrials
+from ..execution.executor import Executor
 from ..notebook_api.messages import Point, StopReason
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .builders import trial_spec
@@ -48,8 +48,8 @@ sweeper.score(val=3.0, {WORKER_PID}=worker_pid)
 """
 
 
-class ListedTrials(TimeLeft):
-    """A source that gives out listed trials and keeps what comes of them.
+class ListedTrials(SideTrials[TrialSpec]):
+    """Gives out listed trials and keeps what comes of them.
 
     Args:
         on_point: called with each point's trial, after the point was kept.
@@ -68,37 +68,28 @@ class ListedTrials(TimeLeft):
         on_point: Callable[[TrialSpec, RunningTrial], None] | None = None,
         on_end: Callable[[TrialSpec, TrialOutcome], None] | None = None,
     ) -> None:
-        self._waiting = list(specs)
-        self._on_point = on_point
-        self._on_end = on_end
-        self._lock = threading.Lock()
         self.outcomes: dict[int, TrialOutcome] = {}
         self.points: dict[int, list[Point]] = {spec.number: [] for spec in specs}
         self.reasons: list[str] = []
 
-    def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
-        """The next of the list."""
-        with self._lock:
-            if not self._waiting:
-                return None
-            spec = self._waiting.pop(0)
+        def begin(spec: TrialSpec, running: RunningTrial) -> TrialSpec:
+            def keep(point: Point) -> None:
+                assert spec.number not in self.outcomes, "a point came after its trial's outcome"
+                self.points[spec.number].append(point)
+                if on_point is not None:
+                    on_point(spec, running)
 
-        def on_point(point: Point) -> None:
-            assert spec.number not in self.outcomes, "a point came after its trial's outcome"
-            self.points[spec.number].append(point)
-            if self._on_point is not None:
-                self._on_point(spec, running)
+            running.subscribe(keep)
+            return spec
 
-        running = RunningTrial(on_point, trials_left=len(self._waiting))
-        return spec, running
-
-    def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
-        """Keep an outcome."""
-        with self._lock:
+        def end(_: TrialSpec, spec: TrialSpec, outcome: TrialOutcome) -> bool:
             assert spec.number not in self.outcomes, "a trial has ended twice"
             self.outcomes[spec.number] = outcome
-        if self._on_end is not None:
-            self._on_end(spec, outcome)
+            if on_end is not None:
+                on_end(spec, outcome)
+            return True
+
+        super().__init__(specs, begin=begin, end=end)
 
     def is_closed(self) -> bool:
         """Whether an executor has stopped it."""
@@ -107,7 +98,7 @@ class ListedTrials(TimeLeft):
     def stop(self, reason: str) -> None:
         """Keep the reason, and give out no more."""
         self.reasons.append(reason)
-        self._waiting.clear()
+        super().stop(reason)
 
     @property
     def states(self) -> list[str]:
