@@ -165,7 +165,7 @@ def test_a_trial_that_had_a_gpu_is_not_replayed_without_one_unless_asked_for(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["out/again", "0004"], "0004 is failed, and only completed trials"),
+        (["0004"], "0004 is failed, and only completed trials"),
         (["out/again", "0099"], "has no trial 0099"),
         (["out/again"], "Give run ids, --all, or --sample N"),
         (["out/again", "--sample", "0"], "--sample: expected a whole number of 1 or more"),
