@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from ..errors import OutputError, StudyError, TrackingError
 from ..execution.runtime import clear_up
 from ..settings.addresses import Address
-from ..study.confirmations import confirmation_of
 from ..study.files import is_storage
+from ..study.located import LocatedStudy
 from ..study.stored import StoredStudy
 from ..study_folder.ownership import is_held, owner_of, while_unswept
-from ..trials import Confirmation, StudyPaths, TrialRecord, TrialState, display_path
+from ..trials import StudyPaths, TrialState, display_path
 
 # Optuna, the settings' model, nbformat and the tracker are imported where they are used: looking
 # at a study in a file needs none of them.
@@ -33,17 +33,13 @@ _BEHIND = "tracking_is_behind"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExistingStudy:
-    """A study in its storage, with the paths of its files.
+class ExistingStudy(LocatedStudy):
+    """A study that can be read; `opened` returns it for changes.
 
     Attributes:
-        study: for reading; `opened` returns it for changes.
         tracking: the study's MLflow store; without a password where none is known.
     """
 
-    study: Study | StoredStudy
-    storage_url: Address
-    paths: StudyPaths
     tracking: Address
 
     def swept_by(self) -> str | None:
@@ -92,29 +88,6 @@ class ExistingStudy:
         from ..settings import Settings
 
         return Settings.from_mapping(stored)
-
-    def confirmation(self) -> Confirmation | None:
-        """What runs of its best trials on fresh seeds have come to; None without any."""
-        return confirmation_of(self.study, paths=self.paths, storage_url=self.storage_url)
-
-    def best(self) -> list[TrialRecord]:
-        """Its best trials: by the runs on fresh seeds where they have decided, else by score."""
-        best, confirmation = self.study.best(), self.confirmation()
-        if confirmation is None or confirmation.study == self.study.name:
-            return best
-        return confirmation.best_of(self.study.records(), best)
-
-    def record(self, run_id: str) -> TrialRecord:
-        """The record of one trial.
-
-        Raises:
-            StudyError: the study has no such trial.
-        """
-        records = {record.run_id: record for record in self.study.records()}
-        if run_id not in records:
-            known = f"it has {min(records)} to {max(records)}" if records else "it has none yet"
-            raise StudyError(f"the study {self.study.name!r} has no trial {run_id}; {known}")
-        return records[run_id]
 
     def runs(self) -> RunWriter:
         """The study's runs in MLflow, for changes.

@@ -22,7 +22,7 @@ from ..notebooks.shared_cells import check_shared_cells
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..study.access import LostFileError
-from ..study.confirmations import confirmation_of
+from ..study.located import LocatedStudy
 from ..study.pruners import make_pruner
 from ..study.samplers import SamplerFactory
 from ..study.study import Study
@@ -131,8 +131,6 @@ class Sweep:
         kernel_name, folder = kernel or research.kernel_name, research.path.parent
         make_pruner(settings)  # refuses wrong options now
         paths = StudyPaths.parse(output, study=settings.name)
-        if settings.confirm is not None:
-            paths.following("confirm")  # refuses a name that is too long now
         storage_url = Address.of(storage or f"sqlite:///{paths.storage}")
         uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
         tracking = Address.of(uri) if uri else None
@@ -312,11 +310,9 @@ class Sweep:
         if plan.remote is not None:
             copying = partial(self._events.announce, Event.COPYING)
             lag_s = plan.remote.end(left_s=stop_switch.left_s, on_wait=copying)
-        records, best = study.records(), study.best()
+        records = study.records()
         # An earlier sweep may have confirmed the best trials of this search.
-        confirmation = confirmation_of(study, paths=plan.paths, storage_url=plan.storage_url)
-        if confirmation is not None and plan.confirming is None:
-            best = confirmation.best_of(records, best)
+        located = LocatedStudy(study=study, paths=plan.paths, storage_url=plan.storage_url)
         changed: Sequence[str] = ()
         if (snapshot := plan.workload.snapshot) is not None:
             changed = changed_meanwhile(snapshot, plan.notebook)
@@ -327,7 +323,7 @@ class Sweep:
             experiment_id=tracker.experiment_id,
             objectives=list(plan.settings.objective),
             records=records,
-            best=best,
+            best=located.best(),
             mlflow_run_ids=tracker.mlflow_run_ids,
             page=plan.paths.page if plan.paths.page.exists() else None,
             compare_url=compare_url,
@@ -337,7 +333,7 @@ class Sweep:
             sync_lag_s=lag_s,
             kernels=list(scheduler.kernels),
             findings=[*findings, *changed, *self._remarks(), *without_effect(records)],
-            confirmation=confirmation,
+            confirmation=located.confirmation(),
             importances=importances,
             duration_s=time.monotonic() - began_s,
         )

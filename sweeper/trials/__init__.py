@@ -15,7 +15,7 @@ from .confirmation import (
 )
 from .durations import seconds_left
 from .events import Event, Events, Observer, each_of
-from .paths import StudyPaths, attempt_path, confirming_name, display_path, run_id_of
+from .paths import StudyPaths, attempt_path, display_path, run_id_of
 from .records import (
     AloneOn,
     GpuUse,
@@ -74,7 +74,6 @@ __all__ = [
     "Value",
     "attempt_path",
     "best_trials",
-    "confirming_name",
     "count_by_state",
     "display_path",
     "each_of",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import string
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import OutputError
@@ -14,8 +14,9 @@ _TRACKING_NAME = "mlflow.db"
 _ARTIFACTS_NAME = "mlflow-artifacts"
 #: Files and folders beside the studies' folders: no study can have one of these names.
 _SHARED_NAMES = (_TRACKING_NAME, f"{_TRACKING_NAME}.lock", _ARTIFACTS_NAME)
-#: File systems take names of 255 bytes; while a notebook is written it is `.NAME.1234567.part`.
-_NAME_BYTES = 239
+#: File systems take names of 255 bytes; while a notebook is written it is `.NAME.1234567.part`, and
+#: `confirm-` is added to the names of what confirms it.
+_NAME_BYTES = 231
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,14 +87,11 @@ class StudyPaths:
 
         Args:
             kind: `confirm` or `ablate`.
-
-        Raises:
-            OutputError: a name is longer than file systems take.
         """
         template = self.template
         if "{study}" not in template:
             template = template.replace("{run_id}", f"{kind}-{{run_id}}")
-        return StudyPaths.parse(template, study=f"{self.study}-{kind}")
+        return replace(self, template=template, study=f"{self.study}-{kind}")
 
     @property
     def folder(self) -> Path:
@@ -212,11 +210,6 @@ class StudyPaths:
         matches = (pattern.fullmatch(entry) for entry in os.listdir(folder))
         found = {match[1]: self.notebook(match[1]) for match in matches if match}
         return {run_id: path for run_id, path in sorted(found.items()) if path.exists()}
-
-
-def confirming_name(study: str) -> str:
-    """The name of the study that runs the best trials of a study again."""
-    return f"{study}-confirm"
 
 
 def run_id_of(number: int) -> str:

@@ -93,7 +93,7 @@ def test_the_version_is_the_package_s(
         (["--set", "class=3"], "--set class=3: fixed.class: not a Python identifier"),
         (["--set", "lr=2020-01-01"], "--set lr=2020-01-01: not a number; expected a number"),
         (["--set", "lr=0.5"], "--set lr=0.5: space is empty, which leaves nothing"),
-        (["-o", "n" * 260 + ".{run_id}.ipynb"], "has more than 239 bytes; choose a shorter one"),
+        (["-o", "n" * 260 + ".{run_id}.ipynb"], "has more than 231 bytes; choose a shorter one"),
     ],
 )
 def test_the_refusal_of_a_wrong_flag_names_the_flag_and_not_the_file(

@@ -80,19 +80,19 @@ def test_the_message_for_a_wrong_template_has_the_template_the_fault_and_an_exam
 @pytest.mark.parametrize(
     "template",
     [
-        f"out/{'n' * 229}.{{run_id}}.ipynb",
+        f"out/{'n' * 221}.{{run_id}}.ipynb",
         f"out/{'ü' * 120}.{{run_id}}.ipynb",
         f"{'f' * 256}/{{run_id}}.ipynb",
     ],
 )
 def test_a_name_that_is_too_long_for_a_file_system_is_refused(template: str) -> None:
-    with pytest.raises(OutputError, match="has more than 239 bytes; choose a shorter one with -o"):
+    with pytest.raises(OutputError, match="has more than 231 bytes; choose a shorter one with -o"):
         StudyPaths.parse(template, study="d")
 
 
 def test_the_longest_allowed_name_can_be_written_and_renamed(tmp_path: Path) -> None:
-    template = f"{tmp_path}/{'n' * 228}.{{run_id}}.ipynb"
-    notebook = StudyPaths.parse(template, study="d").notebook("0000")
+    template = f"{tmp_path}/{'n' * 220}.{{run_id}}.ipynb"
+    notebook = StudyPaths.parse(template, study="d").following("confirm").notebook("0000")
     write_atomically(notebook, "{}")
     notebook.rename(attempt_path(notebook, 12))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...errors import SettingsError, StudyError
 from ...settings.addresses import Address
 from ...settings.messages import nearest
-from ...study.stored import LEARNED
+from ...study.stored import LEARNED, StoredStudy
 from ...study.study import Study
 from ...trials import TrialRecord, TrialState
 from ..plan import SweepPlan
@@ -32,6 +33,7 @@ def _found(wanted: str, plan: SweepPlan) -> list[dict[str, Any]]:
     """Params and score of each completed trial of an earlier study that fits, the best first."""
     settings, where = plan.settings, f"{plan.settings.file or 'settings'}: learn_from: {wanted!r}"
     ((name, goal),) = settings.objective.items()
+    studies: Sequence[Study | StoredStudy]
     try:
         if "://" in wanted:
             studies = Study.all_in(Address.of(wanted))

@@ -95,7 +95,7 @@ def _found(name: str, source: InputSource, plan: SweepPlan) -> InputFile:
     with _at(f"{key}.study"):
         upstream = find_upstream(source.study, paths=plan.paths, storage_url=plan.storage_url)
     with _at(f"{key}.take"):
-        record = upstream.best() if source.take == "best" else upstream.trial(source.take)
+        record = upstream.only_best() if source.take == "best" else upstream.trial(source.take)
     with _at(f"{key}.artifact"):
         return upstream.file(record, source.artifact)
 

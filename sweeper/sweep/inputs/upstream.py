@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ from ...errors import SettingsError
 from ...notebooks.metadata import read_metadata
 from ...settings.addresses import Address
 from ...settings.messages import nearest
-from ...study.confirmations import confirmation_of
 from ...study.files import is_storage
+from ...study.located import LocatedStudy
 from ...study.study import Study
 from ...study_folder.saved import is_intact
 from ...tracking import sqlite_file
@@ -27,24 +26,16 @@ from ...trials import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upstream:
+class Upstream(LocatedStudy):
     """A study whose trials this one goes on from."""
 
-    study: Study
-    paths: StudyPaths
-    storage_url: Address
-
-    def best(self) -> TrialRecord:
+    def only_best(self) -> TrialRecord:
         """Its best trial; where fresh seeds have decided, their winner.
 
         Raises:
             SettingsError: none has completed, or several objectives have no single best one.
         """
-        best = self.study.best()
-        confirmation = confirmation_of(self.study, paths=self.paths, storage_url=self.storage_url)
-        if confirmation is not None and confirmation.study != self.study.name:
-            best = confirmation.best_of(self.study.records(), best)
+        best = self.best()
         if not best:
             raise SettingsError(
                 f"the study {self.study.name!r} has no completed trial; sweep it first"
@@ -61,13 +52,10 @@ class Upstream:
         """A trial that has completed.
 
         Raises:
-            SettingsError: there is none with this run id.
+            SettingsError: the one with this run id has not.
+            StudyError: there is none.
         """
-        records = {record.run_id: record for record in self.study.records()}
-        if run_id not in records:
-            known = f"it has {min(records)} to {max(records)}" if records else "it has none yet"
-            raise SettingsError(f"the study {self.study.name!r} has no trial {run_id}; {known}")
-        record = records[run_id]
+        record = self.record(run_id)
         if record.state is not TrialState.COMPLETED:
             raise SettingsError(
                 f"trial {run_id} of the study {self.study.name!r} is {record.state}, and what it "
