@@ -14,7 +14,6 @@ from ..settings.sections import Confirm
 from ..settings.space import AnyDimension, ChoiceDimension, IntDimension, SearchSpace
 from ..sweep import Sweep
 from ..sweep.confirming import following_plan, fresh_seeds
-from ..sweep.inputs.data import with_data
 from ..sweep.inputs.resolving import with_inputs
 from ..trials import Params, plan_of, value_text
 from .lookup import ExistingStudy
@@ -54,7 +53,7 @@ def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: An
         **options,
     )
     sweep.plan.close()  # an executor for the search, which does not go on
-    search = with_data(with_inputs(sweep.plan))
+    search = with_inputs(sweep.plan)
     best = found.best[0]
     dimensions, changed = _ablated(best.params, settings.search_space, search.notebook)
     if not changed:

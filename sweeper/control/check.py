@@ -29,7 +29,6 @@ from ..notebooks.research import ResearchNotebook
 from ..settings import Settings
 from ..settings.space import AnyDimension, ChoiceDimension, IntDimension
 from ..settings.units import duration, size
-from ..sweep.inputs.data import with_data
 from ..sweep.inputs.resolving import with_inputs
 from ..sweep.plan import SweepPlan
 from ..trials import Params, RunningTrial, StudyPaths, TrialOutcome, TrialSpec, run_id_of
@@ -93,13 +92,13 @@ def check(plan: SweepPlan, *, dry_run: bool, on_run: Callable[[str], None]) -> I
         NotebookError: a cell is not valid Python.
         SweepError: an input cannot be found in its study, or the data cannot be fetched.
     """
-    plan = with_data(with_inputs(plan))
+    plan = with_inputs(plan)
     _refuse_broken_cells(plan)
     yield from _without_kernel(plan)
     if dry_run:
         return
-    if plan.data is not None:
-        plan.data.bring(on_run, lambda: False)
+    if plan.workload.data is not None:
+        plan.workload.data.bring(on_run, lambda: False)
     with tempfile.TemporaryDirectory(prefix="check-") as folder:
         measured = _run_all(plan, Path(folder), on_run)
     yield from _of_runs(measured, plan.settings)

@@ -95,16 +95,11 @@ class ExistingStudy(LocatedStudy):
         Raises:
             TrackingError: MLflow is away.
         """
-        from ..tracking import RunWriter, store_of
+        from ..tracking import RunWriter, Store, reachable
 
-        return RunWriter.open(
-            store_of(
-                self.tracking,
-                study=self.study.name,
-                study_id=self.study.study_id,
-                paths=self.paths,
-            )
-        )
+        name, study_id = self.study.name, self.study.study_id
+        store = Store(address=self.tracking, study=name, study_id=study_id, paths=self.paths)
+        return RunWriter.open(reachable(store))
 
     def holder(self) -> Holder | None:
         """The session that holds the study; None for nobody, and where no server has the study.

@@ -8,7 +8,6 @@ from typing import Any
 
 from ..errors import SettingsError
 from ..execution.capacity import memory_of
-from ..notebook_api.messages import decode_float
 from ..notebooks.metadata import read_progress
 from ..settings.messages import nearest
 from ..study_folder.heartbeat import elsewhere_s
@@ -102,8 +101,8 @@ def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
     metadata, statuses = read_progress(record.notebook)  # empty while the kernel is started
     series = {**metadata.get("printed", {}), **metadata.get("series", {})}
     steps = [s["steps"][-1] for s in series.values()]
-    last = {name: decode_float(s["values"][-1]) for name, s in series.items()}
-    finals = {name: decode_float(value) for name, value in metadata.get("finals", {}).items()}
+    last = {name: float(s["values"][-1]) for name, s in series.items()}
+    finals = {name: float(value) for name, value in metadata.get("finals", {}).items()}
     now = datetime.datetime.now(datetime.UTC)
     # The wait for a place is not the trial's own time.
     waits_for = str(metadata.get("waits_for", ""))

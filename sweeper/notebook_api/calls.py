@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,12 @@ class TrialInfo:
         artifact_folder: the path of `artifact_dir`, as text.
     """
 
-    number: int
-    run_id: str
-    params: Mapping[str, Any]
-    seed: int
-    attempt: int
-    folder: str
+    number: int = 0
+    run_id: str = "by-hand"
+    params: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    attempt: int = 1
+    folder: str = os.path.join("checkpoints", "by-hand")
     artifact_folder: str = os.path.join("artifacts", "by-hand")
 
     @property
@@ -86,17 +86,7 @@ def trial() -> TrialInfo:
     Run by hand, a notebook gets a stand-in: number 0, no params, seed 0, attempt 1, checkpoints in
     `./checkpoints/by-hand`, artifacts in `./artifacts/by-hand`.
     """
-    text = os.environ.get(TRIAL_VARIABLE)
-    if text is None:
-        return TrialInfo(
-            number=0,
-            run_id="by-hand",
-            params={},
-            seed=0,
-            attempt=1,
-            folder=os.path.join("checkpoints", "by-hand"),
-        )
-    return TrialInfo(**json.loads(text))
+    return TrialInfo(**json.loads(os.environ.get(TRIAL_VARIABLE, "{}")))
 
 
 def report(step: int, /, **metrics: Any) -> None:

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from typing import Any
 
 
-def random_states() -> dict[str, Any]:
+def random_states(*, of_cuda: bool = True) -> dict[str, Any]:
     """The states of the global random generators; of CUDA's where it is initialized."""
     states: dict[str, Any] = {"python": random.getstate()}
     if numpy := sys.modules.get("numpy"):
         states["numpy"] = numpy.random.get_state()
     if torch := sys.modules.get("torch"):
         states["torch"] = torch.get_rng_state()
-        if torch.cuda.is_initialized():
+        if of_cuda and torch.cuda.is_initialized():
             states["cuda"] = torch.cuda.get_rng_state_all()
     return states
 
@@ -62,15 +62,10 @@ def random_states_restored() -> Iterator[None]:
     if torch.utils.data.get_worker_info() is not None:
         yield
         return
-    numpy = sys.modules.get("numpy")
-    states = random.getstate(), torch.get_rng_state(), numpy and numpy.random.get_state()
-    threads = torch.get_num_threads()
+    states, threads = random_states(of_cuda=False), torch.get_num_threads()
     torch.set_num_threads(1)  # as in a worker: the number can change the bits of a sum
     try:
         yield
     finally:
         torch.set_num_threads(threads)
-        random.setstate(states[0])
-        torch.set_rng_state(states[1])
-        if numpy:
-            numpy.random.set_state(states[2])
+        restore_random_states(states)

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeGuard
 
 from .cell_code import comments, parse_or_none, plain_python
 
@@ -164,20 +164,11 @@ def assignments_of(source: str, *, cell: int = 1) -> Iterator[tuple[str, Assignm
     """
     code = plain_python(source)
     tree = parse_or_none(code)
-    lines, code_lines = _lines(source), _lines(code)
     for statement in tree.body if tree is not None else ():
         for name, value, is_own in _pairs(statement):
-            # IPython may have moved what it converted.
-            stands = value is not None and _segment(lines, value) == _segment(code_lines, value)
-            yield (
-                name,
-                Assignment(
-                    cell=cell,
-                    line=statement.lineno,
-                    value=value,
-                    is_plain=is_own and stands and _is_plain(value),
-                ),
-            )
+            is_plain = is_own and _is_plain(value) and _stands(source, code, value)
+            at = Assignment(cell=cell, line=statement.lineno, value=value, is_plain=is_plain)
+            yield name, at
         block = _BLOCKS.get(type(statement), "a branch")
         for inner in ast.walk(statement):
             if isinstance(inner, ast.stmt) and inner is not statement:
@@ -193,7 +184,6 @@ def _arguments_of(source: str, *, cell: int) -> Iterator[tuple[str, Assignment]]
     function's name alone is the first argument of its calls.
     """
     code = plain_python(source)
-    lines, code_lines = _lines(source), _lines(code)
     owners: dict[ast.AST, str] = {}
     for node in ast.walk(parse_or_none(code) or ast.Module([], [])):  # from the outside in
         function, named = "", list[tuple[str, ast.expr]]()
@@ -215,15 +205,10 @@ def _arguments_of(source: str, *, cell: int) -> Iterator[tuple[str, Assignment]]
         if isinstance(node, ast.Call) and node.args:
             found[function] = node.args[0]
         for name, value in found.items():
-            stands = _segment(lines, value) == _segment(code_lines, value)
-            if name and stands and _is_plain(value):
-                block = "a default" if isinstance(node, ast.arguments) else ""
-                yield (
-                    name,
-                    Assignment(
-                        cell=cell, line=value.lineno, block=block, value=value, is_plain=True
-                    ),
-                )
+            if name and _is_plain(value) and _stands(source, code, value):
+                block, line = "a default" if isinstance(node, ast.arguments) else "", value.lineno
+                at = Assignment(cell=cell, line=line, block=block, value=value, is_plain=True)
+                yield name, at
 
 
 def plain_values(source: str) -> dict[str, tuple[Any, str]]:
@@ -270,18 +255,17 @@ def with_values(
 
 
 def _replaced(source: str, news: Sequence[tuple[ast.expr, str]]) -> str:
-    lines = _lines(source)
+    lines = source.encode().split(b"\n")  # Python counts columns in bytes
     were: dict[int, list[str]] = {}  # by line, as it will be counted
     for value, code in sorted(news, key=lambda it: (-it[0].lineno, -it[0].col_offset)):
         first, last = value.lineno - 1, (value.end_lineno or value.lineno) - 1
-        new, old = code.encode(), _segment(lines, value)
-        if new == old:
+        old = ast.get_source_segment(source, value) or ""
+        if code == old:
             continue
         before, after = lines[first][: value.col_offset], lines[last][value.end_col_offset :]
-        lines[first : last + 1] = [before + new + after]
+        lines[first : last + 1] = [before + code.encode() + after]
         were = {line - (last - first): texts for line, texts in were.items()}
-        text = ast.unparse(value) if b"\n" in old else old.decode()
-        were.setdefault(first, []).insert(0, text)
+        were.setdefault(first, []).insert(0, ast.unparse(value) if "\n" in old else old)
     for line, texts in were.items():
         comment = f"  # was {', '.join(texts)}"
         if len(comment) > _COMMENT_WIDTH:
@@ -322,7 +306,7 @@ def _stored(target: ast.expr) -> Iterator[str]:
             yield node.id
 
 
-def _is_plain(value: ast.expr | None) -> bool:
+def _is_plain(value: ast.expr | None) -> TypeGuard[ast.expr]:
     try:
         return value is not None and isinstance(
             _plain(value), int | float | str | list | tuple | dict | None
@@ -351,18 +335,15 @@ def _plain(value: ast.expr) -> Any:
     return ast.literal_eval(value)
 
 
-def _lines(source: str) -> list[bytes]:
-    return source.encode().split(b"\n")  # Python counts columns in bytes
-
-
-def _segment(lines: Sequence[bytes], value: ast.expr) -> bytes:
-    """The code of an expression."""
-    first, last = value.lineno - 1, value.end_lineno or value.lineno
-    text = list(lines[first:last])
-    if text:  # the end first, as the beginning may stand on the same line
-        text[-1] = text[-1][: value.end_col_offset]
-        text[0] = text[0][value.col_offset :]
-    return b"\n".join(text)
+def _stands(source: str, code: str, value: ast.expr) -> bool:
+    """Whether a value of the code stands there in the source; IPython may move what it converts."""
+    if source == code:
+        return True
+    of_both = (ast.get_source_segment(text, value) for text in (source, code))
+    try:
+        return len({*of_both}) == 1
+    except (IndexError, UnicodeDecodeError):
+        return False
 
 
 def _is_same_code(lines: Sequence[bytes], others: Sequence[bytes]) -> bool:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..notebook_api.messages import Point, PointSource, decode_float
+from ..notebook_api.messages import Point, PointSource
 from ..settings.sections import Objective, ScoreSource
 
 #: The (step, value) pairs of each score, in the order of the points.
@@ -64,8 +64,8 @@ def scrape(
     """
     metadata = node["metadata"].get("sweeper", {})
     series, printed = _series(metadata.get("series", {})), _series(metadata.get("printed", {}))
-    finals = {name: decode_float(value) for name, value in metadata.get("finals", {}).items()}
-    variables = {name: decode_float(value) for name, value in metadata.get("variables", {}).items()}
+    finals = {name: float(value) for name, value in metadata.get("finals", {}).items()}
+    variables = {name: float(value) for name, value in metadata.get("variables", {}).items()}
     reported = {*series, *finals}
 
     displayed = _displayed(node["cells"])
@@ -139,7 +139,7 @@ def displayed_point(data: Mapping[str, Any]) -> Point | None:
 def _series(stored: Mapping[str, Any]) -> Series:
     """Decode the series of the metadata."""
     return {
-        name: list(zip(s["steps"], map(decode_float, s["values"]), strict=True))
+        name: list(zip(s["steps"], map(float, s["values"]), strict=True))
         for name, s in stored.items()
     }
 

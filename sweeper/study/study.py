@@ -78,20 +78,17 @@ class Study:
         return [cls(_loaded(storage, name)) for name in names]
 
     @classmethod
-    def load(cls, storage: str | Address | RDBStorage, name: str) -> Study:
+    def load(cls, storage_url: str | Address, name: str) -> Study:
         """Load an existing study for reading, queueing and corrections.
-
-        Args:
-            storage: the storage's URL, or an open storage.
 
         Raises:
             StudyError: the storage cannot be opened, or has no such study.
         """
-        opened = storage if isinstance(storage, RDBStorage) else open_storage(storage)
+        storage = open_storage(storage_url)
         try:
-            return cls(_loaded(opened, name))
+            return cls(_loaded(storage, name))
         except KeyError as error:
-            place = place_of(opened.engine.url)
+            place = place_of(storage.engine.url)
             raise StudyError(f"{place}: there is no study {name!r}") from error
 
     @classmethod

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
+from ..notebook_api.messages import encode_float
 from ..trials import TrialRecord, TrialState
 
 if TYPE_CHECKING:
@@ -24,9 +24,7 @@ def encode(record: TrialRecord) -> dict[str, Any]:
     stored: dict[str, Any] = _RECORDS.dump_python(
         record, mode="json", exclude={"number"}, exclude_defaults=True
     )
-    # JSON has no NaN and no infinity, and a score may be one.
-    scores = {name: v if math.isfinite(v) else str(v) for name, v in record.scores.items()}
-    return {**stored, "scores": scores}
+    return {**stored, "scores": {name: encode_float(v) for name, v in record.scores.items()}}
 
 
 def record_of(trial: FrozenTrial) -> TrialRecord | None:

@@ -72,7 +72,7 @@ def following_plan(
         executor=search.make_executor(workload),
         samplers=SamplerFactory(settings),
         storage_url=url,
-        remote=remote_copy(settings, paths, url, search.tracking_uri),
+        remote=remote_copy(settings, paths, url, search.tracking),
         confirming=wanted,
     )
 

@@ -12,9 +12,8 @@ from ..study.study import Study
 from ..study_folder.ownership import held_elsewhere, held_folder
 from ..study_folder.requests import Requests
 from ..study_folder.snapshots import keep_snapshot
-from ..tracking import Tracker, sqlite_file, store_of, view_of
+from ..tracking import Store, Tracker, reachable, sqlite_file, view_of
 from ..trials import display_path
-from .inputs.data import with_data
 from .inputs.learning import learn
 from .inputs.resolving import INPUTS, keep_inputs, with_inputs
 from .plan import SweepPlan
@@ -55,7 +54,7 @@ def opened(
         if plan.remote is not None:
             is_restored = stack.enter_context(plan.remote.opened(on_restore))
         if plan.confirming is None:  # else it has the inputs and the data of the search
-            plan = with_data(with_inputs(plan))
+            plan = with_inputs(plan)
         study = stack.enter_context(closing(Study.open(plan.storage_url, plan.settings)))
         if plan.confirming is not None:
             plan = plan.with_trials(study.confirm(plan.confirming))
@@ -63,8 +62,9 @@ def opened(
         _check_resumed(plan, study)
         learn(plan, study)
         _note_places(plan, study)
-        if plan.data is not None and plan.settings.cluster is None:  # whose workers fetch it
-            plan.data.bring(on_data, is_stopped)
+        data = plan.workload.data
+        if data is not None and plan.settings.cluster is None:  # whose workers fetch it
+            data.bring(on_data, is_stopped)
         plan = keep_inputs(plan)
         tracker = stack.enter_context(_opened_tracker(plan, study))
         folder.is_needed = True
@@ -88,8 +88,7 @@ def _note_places(plan: SweepPlan, study: Study) -> None:
     Fetching its data may take hours, and making an MLflow store a minute.
     """
     if "template" not in study.facts:
-        uri = str(plan.tracking_uri or f"sqlite:///{plan.paths.tracking}")
-        study.note_facts(template=plan.paths.template, tracking_uri=uri)
+        study.note_facts(template=plan.paths.template, tracking_uri=str(plan.tracking))
 
 
 @contextmanager
@@ -100,15 +99,15 @@ def _opened_tracker(plan: SweepPlan, study: Study) -> Iterator[Tracker]:
     what that does not take is written later. Any other one may be mistyped, or need a password.
     """
     paths, settings = plan.paths, plan.settings
-    store = store_of(
-        plan.tracking_uri,
+    store = Store(
+        address=plan.tracking,
         study=study.name,
         study_id=study.study_id,
         paths=paths,
         note=_description(plan),
         view=view_of(settings.search_space, settings.objective),
     )
-    tracker = Tracker(store)
+    tracker = Tracker(reachable(store))
     try:
         # A notebook that logs to MLflow finds its run, and no store that is just being made.
         if not store.is_embedded or "mlflow" in "".join(plan.notebook.code):

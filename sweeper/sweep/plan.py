@@ -19,7 +19,6 @@ from ..settings.addresses import Address
 from ..settings.machines import Cluster
 from ..study.samplers import SamplerFactory
 from ..sync import RemoteCopy
-from ..sync.archive import Dataset
 from ..trials import InputFile, StudyPaths
 
 
@@ -35,7 +34,6 @@ class SweepPlan:
         make_executor: makes one from a workload, for the study that confirms this one.
         confirming: what this study confirms, as `trials.plan_of` makes it; None for a search.
         remote: the study's copy in an object storage; None where there is to be none.
-        data: that its trials read, and each machine fetches; None where none is stated.
         inputs: what its trials use of other studies, known once the study is open; `input_facts` is
             what the study stores of it.
     """
@@ -45,13 +43,12 @@ class SweepPlan:
     make_executor: Callable[[Workload], Executor]
     samplers: SamplerFactory
     storage_url: Address
-    tracking_uri: Address | None
+    tracking: Address
     began_s: float
     timeout_s: float | None
     fingerprint: Fingerprint
     allow_changes: bool
     remote: RemoteCopy | None
-    data: Dataset | None = None
     inputs: Mapping[str, InputFile] = field(default_factory=dict)
     input_facts: Mapping[str, Any] = field(default_factory=dict)
     confirming: Mapping[str, Any] | None = None
@@ -113,7 +110,7 @@ def _on_cluster(workload: Workload, *, settings: Cluster, jobs: int | str | None
 
 
 def remote_copy(
-    settings: Settings, paths: StudyPaths, storage_url: Address, tracking: Address | None
+    settings: Settings, paths: StudyPaths, storage_url: Address, tracking: Address
 ) -> RemoteCopy | None:
     """The copy of a study that its settings ask for; None where they ask for none."""
     if settings.sync is None:
@@ -123,5 +120,5 @@ def remote_copy(
         every_s=settings.sync.every,
         paths=paths,
         storage_url=str(storage_url),
-        tracking_uri=None if tracking is None else str(tracking),
+        tracking_uri=tracking.full,
     )

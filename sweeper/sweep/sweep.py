@@ -133,7 +133,7 @@ class Sweep:
         paths = StudyPaths.parse(output, study=settings.name)
         storage_url = Address.of(storage or f"sqlite:///{paths.storage}")
         uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
-        tracking = Address.of(uri) if uri else None
+        tracking = Address.of(uri or f"sqlite:///{paths.tracking}")
         code = local_code(research.code, folder)
         data = None if settings.data is None else Dataset(settings.data, folder=folder)
         workload = Workload(
@@ -144,7 +144,7 @@ class Sweep:
             paths=paths,
             snapshot=snapshot_of(research, settings, code),
             data=data,
-            tracking=tracking.full if tracking else f"sqlite:///{paths.tracking}",
+            tracking=tracking.full,
         )
         if research.language == "python":
             check_shared_cells(research, workload.own_names)
@@ -157,13 +157,12 @@ class Sweep:
             make_executor=make_executor,
             samplers=samplers,
             storage_url=storage_url,
-            tracking_uri=tracking,
+            tracking=tracking,
             began_s=began_s,
             timeout_s=timeout_s,
             fingerprint=fingerprint_of(research, settings, kernel_name=kernel_name, code=code),
             allow_changes=allow_changes,
             remote=remote,
-            data=data,
         )
         return cls(plan, observer=observer)
 

@@ -57,13 +57,13 @@ class RemoteCopy:
         every_s: float,
         paths: StudyPaths,
         storage_url: str,
-        tracking_uri: str | None,
+        tracking_uri: str,
     ) -> None:
         self._store = Store(url, study=paths.study)
         self._every_s = every_s
         self._paths = paths
-        tracking = paths.tracking if tracking_uri is None else sqlite_file(tracking_uri)
-        self._contents = Contents(paths=paths, storage=sqlite_file(storage_url), tracking=tracking)
+        storage, tracking = sqlite_file(storage_url), sqlite_file(tracking_uri)
+        self._contents = Contents(paths=paths, storage=storage, tracking=tracking)
         self._lease = RemoteLease(self._store, every_s=every_s)
         self._copy_id = secrets.token_hex(8)
         self._generation = 0

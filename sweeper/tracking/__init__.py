@@ -7,7 +7,8 @@ Decisions about what runs do not belong here: no other folder reads MLflow.
 """
 
 from .files import move_artifacts, put_in_place, replace_database, sqlite_file
-from .opening import free_port, store_of, usable
+from .messages import Store
+from .opening import free_port, reachable, usable
 from .runs import RunWriter
 from .tracker import Tracker
 from .ui import ui_over
@@ -16,14 +17,15 @@ from .views import view_of, view_url
 
 __all__ = [
     "RunWriter",
+    "Store",
     "Tracker",
     "free_port",
     "move_artifacts",
     "put_in_place",
+    "reachable",
     "replace_database",
     "run_params",
     "sqlite_file",
-    "store_of",
     "ui_over",
     "usable",
     "view_of",

@@ -11,11 +11,12 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import TrackingError, first_line
 from ..settings.addresses import Address, driver_missing
-from ..trials import StudyPaths, display_path
+from ..trials import display_path
 from .files import make_store, sqlite_file
 from .messages import Store
 from .views import VIEW_TAG
@@ -34,31 +35,16 @@ _BROKEN = ("SQLITE_ERROR", "SQLITE_NOTADB", "SQLITE_CORRUPT")
 _DENIED = re.compile(r"\b(401|403)\b|PERMISSION_DENIED|UNAUTHENTICATED")
 
 
-def store_of(
-    uri: str | Address | None,
-    *,
-    study: str,
-    study_id: str,
-    paths: StudyPaths,
-    note: str | None = None,
-    view: str | None = None,
-) -> Store:
-    """Describe where a study's runs are written, after a look whether the server answers.
-
-    Args:
-        uri: the MLflow store or server; None for the store beside the outputs. A missing password
-            is taken from `MLFLOW_TRACKING_URI`, if that is the same address.
-        note: Markdown that MLflow's UI displays above the runs; None leaves it unchanged.
-        view: with which MLflow's UI opens the experiment (`view_of`); None leaves it unchanged.
+def reachable(store: Store) -> Store:
+    """A store whose server answers, with the password of `MLFLOW_TRACKING_URI` where it lacks one.
 
     Raises:
         TrackingError: the server does not answer.
     """
-    stated = Address.of(uri or f"sqlite:///{paths.tracking}")
-    address = stated.completed_by(os.environ.get("MLFLOW_TRACKING_URI"))
+    address = store.address.completed_by(os.environ.get("MLFLOW_TRACKING_URI"))
     if address.is_http:
         _probe(address)
-    return Store(address=address, study=study, study_id=study_id, paths=paths, note=note, view=view)
+    return replace(store, address=address)
 
 
 @contextmanager

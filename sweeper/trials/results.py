@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import html
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..notebook_api.messages import encode_float
 from .confirmation import Confirmation
 from .paths import display_path, run_id_of
 from .records import GpuUse, KernelUse, Params, TrialRecord, TrialState
@@ -251,7 +251,7 @@ def _brief(record: TrialRecord) -> dict[str, Any]:
     return {
         "run_id": record.run_id,
         "params": dict(record.params),
-        "scores": {n: v if math.isfinite(v) else str(v) for n, v in record.scores.items()},
+        "scores": {name: encode_float(value) for name, value in record.scores.items()},
         "notebook": display_path(record.notebook),
     }
 

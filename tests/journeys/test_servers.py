@@ -23,7 +23,8 @@ from postgres_servers import PostgresServer, started_postgres
 from studies import trial_record, until
 
 from sweeper.cli import main
-from sweeper.tracking import RunWriter, free_port, store_of
+from sweeper.settings.addresses import Address
+from sweeper.tracking import RunWriter, Store, free_port
 from sweeper.tracking.files import make_store
 from sweeper.trials import StudyPaths, TrialState
 
@@ -134,9 +135,8 @@ def test_a_run_whose_creation_got_no_answer_is_not_created_twice(
     record = trial_record(state=TrialState.RUNNING, notebook=tmp_path / "0000.ipynb")
     paths = StudyPaths.parse(f"{tmp_path}/{{run_id}}.ipynb", study="lost")
     with gate_before(server, losing="runs/create", lost=lost) as address:
-        writer = RunWriter.open(
-            store_of(f"http://{address}", study="lost", study_id="1", paths=paths)
-        )
+        url = Address.of(f"http://{address}")
+        writer = RunWriter.open(Store(address=url, study="lost", study_id="1", paths=paths))
         with pytest.raises(MlflowException):
             writer.start(record, {"x": "0.5"})
         assert lost

@@ -11,12 +11,13 @@ import pytest
 from optuna.storages import RDBStorage
 
 from sweeper.settings import Settings
+from sweeper.settings.addresses import Address
 from sweeper.study.samplers import SamplerFactory
 from sweeper.study.study import Study
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
 from sweeper.sweep.scheduling.trial_log import TrialLog
 from sweeper.sweep.stop_switch import StopSwitch
-from sweeper.tracking import Tracker, store_of
+from sweeper.tracking import Store, Tracker
 from sweeper.trials import Events, StudyPaths
 
 
@@ -28,13 +29,9 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> RDBStorage:
 @pytest.fixture
 def tracker(tmp_path: Path) -> Iterator[Tracker]:
     """One that writes to a store of the test's own."""
-    store = store_of(
-        None,
-        study="s",
-        study_id="1",
-        paths=StudyPaths.parse(f"{tmp_path}/{{run_id}}.ipynb", study="s"),
-    )
-    tracker = Tracker(store)
+    paths = StudyPaths.parse(f"{tmp_path}/{{run_id}}.ipynb", study="s")
+    address = Address.of(f"sqlite:///{paths.tracking}")
+    tracker = Tracker(Store(address=address, study="s", study_id="1", paths=paths))
     yield tracker
     tracker.close(patience_s=30)
 

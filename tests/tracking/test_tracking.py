@@ -26,7 +26,7 @@ from sweeper.errors import TrackingError
 from sweeper.notebook_api.messages import Point
 from sweeper.settings.addresses import Address
 from sweeper.study_folder.saved import saved_in
-from sweeper.tracking import RunWriter, Tracker, artifacts, free_port, store_of, view_of, view_url
+from sweeper.tracking import RunWriter, Tracker, artifacts, free_port, view_of, view_url
 from sweeper.tracking.messages import Call, Store
 from sweeper.tracking.writer import carried_out
 from sweeper.trials import GpuUse, StudyPaths, TrialRecord, TrialState
@@ -40,7 +40,8 @@ PARAMS = {"x": "0.5"}
 
 def store_in(folder: Path, study: str) -> Store:
     paths = StudyPaths.parse(f"{folder}/{{run_id}}.ipynb", study=study)
-    return store_of(None, study=study, study_id="one", paths=paths)
+    address = Address.of(f"sqlite:///{paths.tracking}")
+    return Store(address=address, study=study, study_id="one", paths=paths)
 
 
 def opened(folder: Path, study: str = "digits") -> Tracker:

@@ -76,14 +76,10 @@ def suggest(trial: optuna.Trial, space: SearchSpace) -> dict[str, Any]:
         if isinstance(dimension, ChoiceDimension):
             by_scalar = {as_scalar(choice): choice for choice in dimension.choices}
             return by_scalar[trial.suggest_categorical(name, list(by_scalar))]
-        if isinstance(dimension, IntDimension):
-            return trial.suggest_int(
-                name, dimension.low, dimension.high, log=dimension.log, step=dimension.step or 1
-            )
-        if isinstance(dimension, FloatDimension):
-            return trial.suggest_float(
-                name, dimension.low, dimension.high, log=dimension.log, step=dimension.step
-            )
-        assert_never(dimension)
+        its = _distribution(dimension)
+        if isinstance(its, IntDistribution):
+            return trial.suggest_int(name, its.low, its.high, log=its.log, step=its.step)
+        assert isinstance(its, FloatDistribution)
+        return trial.suggest_float(name, its.low, its.high, log=its.log, step=its.step)
 
     return space.sample(pick)

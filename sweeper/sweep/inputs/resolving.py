@@ -1,4 +1,4 @@
-"""Settle which files the inputs of a study are: once, when the study begins.
+"""Settle which files and which data a study uses: once, when the study begins.
 
 A study that goes on uses the files with which it began, of which its folder keeps names of its own.
 """
@@ -22,21 +22,27 @@ from .upstream import find_upstream
 
 #: The fact of a study with its inputs: `stated`, as the parameters file has it, and `file`.
 INPUTS = "inputs"
+#: The part of a study's fingerprint with the version of its data.
+_DATA = "data"
 
 
 def with_inputs(plan: SweepPlan) -> SweepPlan:
-    """Settle the plan's inputs; nothing is written.
+    """Settle the plan's inputs and the version of its data; nothing is fetched or written.
 
-    A study that has begun keeps its files as long as the parameters file asks for the same.
+    A study that has begun keeps its files as long as the parameters file asks for the same, and the
+    version with which it began, unless its data is said or allowed to change.
 
     Raises:
         SettingsError: an input cannot be found, or is not as the other study's trial has saved it.
+        SettingsError: a package for the scheme of the data's URL is missing.
         StudyError: a storage cannot be opened, or a file with which the study began is gone.
+        DataError: there is no such version, or none at all.
     """
-    settings = plan.settings
-    if not settings.inputs:
+    settings, data = plan.settings, plan.workload.data
+    if not settings.inputs and data is None:
         return plan
-    earlier = stored_facts(plan).get(INPUTS, {})
+    begun_with = _stored_facts(plan)
+    earlier = begun_with.get(INPUTS, {})
     inputs: dict[str, InputFile] = {}
     facts: dict[str, Any] = {}
     parts: dict[str, Any] = {}
@@ -49,6 +55,10 @@ def with_inputs(plan: SweepPlan) -> SweepPlan:
         inputs[name] = file
         facts[name] = {"stated": stated, "file": file.encode()}
         parts[f"inputs.{name}"] = {**stated, "take": file.run_id, "sha256": file.sha256}
+    if data is not None:
+        made_of = {} if plan.allow_changes else begun_with.get("made_of") or {}
+        data.settle(begun_with=made_of.get(_DATA))
+        parts[_DATA] = data.version
     return replace(
         plan, fingerprint={**plan.fingerprint, **parts}, inputs=inputs, input_facts=facts
     )
@@ -64,7 +74,7 @@ def keep_inputs(plan: SweepPlan) -> SweepPlan:
     return replace(plan, inputs=kept)
 
 
-def stored_facts(plan: SweepPlan) -> Mapping[str, Any]:
+def _stored_facts(plan: SweepPlan) -> Mapping[str, Any]:
     """What the study has stored about itself; nothing where it is new."""
     file = sqlite_file(plan.storage_url.full)
     if file is not None and not is_storage(file):
