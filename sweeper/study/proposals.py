@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import logging
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ from optuna.trial import TrialState as OptunaState
 from ..settings import Settings
 from ..settings.messages import as_yaml
 from ..settings.space import SearchSpace, from_scalar
-from ..trials import FOLD, TrialRecord, TrialState, run_id_of
-from .repeats import REPEAT, Repeat, RepeatedTrials, seeds_of
+from ..trials import FOLD, Params, TrialRecord, TrialState, run_id_of
+from .repeats import REPEAT, RepeatedTrials, seeds_of
 from .samplers import InOrder, SamplerFactory, as_queued, suggest
 from .seeds import derived_seed
 from .storage import MirroredStorage
@@ -36,17 +36,8 @@ QUEUED = "fixed_params"
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
-    """The number and params of a trial that is to run now.
-
-    Attributes:
-        earlier: the record of its last attempt; None for a trial that has not begun before.
-    """
-
-    number: int
-    params: dict[str, Any]
-    earlier: TrialRecord | None = None
+#: The number and the params of a trial.
+_Proposal = tuple[int, Params]
 
 
 class TrialQueue:
@@ -64,7 +55,7 @@ class TrialQueue:
     def __init__(self) -> None:
         self.lag: int | None = None
         self._unfinished: list[TrialRecord] = []
-        self._prepared: Proposal | None = None
+        self._prepared: _Proposal | None = None
 
     def put_back(self, record: TrialRecord) -> None:
         """Have a trial run again, with the same number and params, before any other begins."""
@@ -92,20 +83,31 @@ class TrialQueue:
             number = queued[0].number if queued else storage.get_n_trials(storage.study_id)
         return any(trial.number <= number - self.lag for trial in _running(storage))
 
-    def next(self, storage: MirroredStorage, samplers: SamplerFactory) -> Proposal | None:
-        """The next trial; None when the study has all its trials."""
+    def next(
+        self,
+        storage: MirroredStorage,
+        samplers: SamplerFactory,
+        notebook_of: Callable[[int], Path],
+    ) -> TrialRecord | None:
+        """The record of the trial that begins now; None when the study has all its trials.
+
+        Args:
+            notebook_of: from a trial's number to its executed notebook.
+        """
         if self._is_over(storage, samplers):
             return None
+        attempt = 1
         if self._unfinished:
             earlier = self._unfinished.pop(0)
-            if earlier.params:
-                return Proposal(number=earlier.number, params=dict(earlier.params), earlier=earlier)
-            proposal = self._propose(storage, samplers, again=earlier.number)
-            return replace(proposal, earlier=earlier)
-        if self._prepared is not None and not _has_trial_by_hand(storage):
-            prepared, self._prepared = self._prepared, None
-            return prepared
-        return self._propose(storage, samplers)
+            attempt, number, params = earlier.attempt + 1, earlier.number, earlier.params
+            if not params:
+                number, params = self._propose(storage, samplers, again=number)
+        elif self._prepared is not None and not _has_trial_by_hand(storage):
+            (number, params), self._prepared = self._prepared, None
+        else:
+            number, params = self._propose(storage, samplers)
+        trial = storage.trials()[number]
+        return _begun(trial, params, samplers.settings, notebook_of(number), attempt=attempt)
 
     def prepare(self, storage: MirroredStorage, samplers: SamplerFactory) -> None:
         """Make the proposal for the next `next` now, if that is to be a new trial."""
@@ -155,7 +157,7 @@ class TrialQueue:
         samplers: SamplerFactory,
         *,
         again: int | None = None,
-    ) -> Proposal:
+    ) -> _Proposal:
         """Choose number and params of a trial.
 
         Args:
@@ -177,15 +179,15 @@ class TrialQueue:
             sampler=samplers.make(number),
         )
         trial = optuna.Trial(study, trial_id)
-        return Proposal(number=number, params=suggest(trial, samplers.settings.search_space))
+        return number, suggest(trial, samplers.settings.search_space)
 
     def _next_id(self, storage: MirroredStorage, samplers: SamplerFactory) -> int:
         """Begin a further run that is due, a queued trial, or a new one; its id in memory."""
         settings, queued = samplers.settings, self._queued(storage, samplers)
         if settings.repeat is not None and not any(map(_is_by_hand, queued)):
-            due = RepeatedTrials(settings, storage.trials()).due
-            if due is not None:
-                return _create_run(storage, due)
+            repeated = RepeatedTrials(settings, storage.trials())
+            if (due := repeated.due) is not None:
+                return _create_run(storage, repeated, *due)
         if not queued:
             trial_id = storage.create_new_trial(storage.study_id)
             _fix_fold(storage, trial_id, settings)
@@ -197,13 +199,20 @@ class TrialQueue:
         return first._trial_id
 
 
-def _create_run(storage: MirroredStorage, due: Repeat) -> int:
-    """Create a further run of a proposal, in memory until it begins; its id."""
+def _create_run(storage: MirroredStorage, repeated: RepeatedTrials, first: int, place: int) -> int:
+    """Create a further run of a proposal, in memory until it begins; its id.
+
+    Args:
+        first: the number of the proposal.
+        place: the seed or fold.
+    """
     trial_id = storage.create_new_trial(storage.study_id)
-    storage.set_trial_system_attr(trial_id, QUEUED, as_queued(due.params))
-    attrs: dict[str, Any] = {REPEAT: due.first.number, BY_HAND: _is_by_hand(due.first)}
-    if due.seed is not None:
-        attrs[SEED] = due.seed
+    fold = {FOLD: place} if repeated.by_fold else {}
+    queued = as_queued({**repeated.proposals[first].params, **fold})
+    storage.set_trial_system_attr(trial_id, QUEUED, queued)
+    attrs: dict[str, Any] = {REPEAT: first, BY_HAND: _is_by_hand(storage.trials()[first])}
+    if not repeated.by_fold:
+        attrs[SEED] = place
     for name, value in attrs.items():
         storage.set_trial_user_attr(trial_id, name, value)
     return trial_id
@@ -232,29 +241,23 @@ def _drop_lost_values(storage: MirroredStorage, trial: FrozenTrial, space: Searc
         )
 
 
-def begun(
-    proposal: Proposal, trial: FrozenTrial, settings: Settings, notebook: Path
+def _begun(
+    trial: FrozenTrial, params: Params, settings: Settings, notebook: Path, *, attempt: int
 ) -> TrialRecord:
-    """The record of a trial that begins with this proposal.
-
-    Args:
-        trial: the same trial, as Optuna has it.
-        notebook: its executed notebook.
-    """
-    earlier = proposal.earlier
+    """The record of a trial that begins with these params."""
     # A parameter named `seed` is the trial's seed in every respect.
-    stated = {**settings.fixed, **proposal.params}.get("seed", trial.user_attrs.get(SEED))
+    stated = {**settings.fixed, **params}.get("seed", trial.user_attrs.get(SEED))
     derived = derived_seed(settings.study.seed, "trial", trial.number)
     if settings.repeat is not None:  # the same for the first runs of all proposals
-        derived = seeds_of(settings)[proposal.params[FOLD] if settings.repeat.by_fold else 0]
+        derived = seeds_of(settings)[int(str(params[FOLD])) if settings.repeat.by_fold else 0]
     return TrialRecord(
         number=trial.number,
         state=TrialState.RUNNING,
-        params=proposal.params,
+        params=params,
         seed=stated if isinstance(stated, int) else derived,
         retry_of=trial.user_attrs.get(RETRY),
         repeat_of=trial.user_attrs.get(REPEAT),
-        attempt=1 if earlier is None else earlier.attempt + 1,
+        attempt=attempt,
         notebook=notebook,
         started_at_s=time.time(),
     )

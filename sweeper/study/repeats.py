@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
@@ -17,21 +16,6 @@ from .trial_codec import record_of
 
 #: The attribute of a further run, with the number of its proposal's first one.
 REPEAT = "sweeper.repeat"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repeat:
-    """A further run of a proposal that is due.
-
-    Attributes:
-        first: the first run of the proposal, as Optuna has it.
-        params: of the run, with its fold where runs differ in it.
-        seed: of the run; None where runs differ in their fold.
-    """
-
-    first: FrozenTrial
-    params: Mapping[str, Any]
-    seed: int | None
 
 
 def seeds_of(settings: Settings) -> list[int]:
@@ -66,8 +50,10 @@ class RepeatedTrials(Repeats):
         self._trials = trials
 
     @property
-    def due(self) -> Repeat | None:
-        """The next further run: each run of a proposal has a score, and it may still be the best.
+    def due(self) -> tuple[int, int] | None:
+        """The number of a proposal, and the seed or fold of its next run.
+
+        Each of its runs so far has a score, and it may still be the best.
 
         One at a time, because its score decides whether another one follows.
         """
@@ -75,10 +61,7 @@ class RepeatedTrials(Repeats):
             left = [place for place in self.plan["values"] if place not in one.runs]
             is_settled = len(one.scores) == len(one.runs) and not one.is_complete
             if left and is_settled and not self.has_lost(one):
-                place = left[0]
-                params = {**one.params, FOLD: place} if self.by_fold else one.params
-                seed = None if self.by_fold else place
-                return Repeat(first=self._trials[number], params=params, seed=seed)
+                return number, left[0]
         return None
 
     @property

@@ -30,7 +30,7 @@ from ..trials import Confirmation, Importance, Params, TrialOutcome, TrialRecord
 from .access import log_ahead, open_storage, place_of, refuse_another_file
 from .endings import interrupted, left_open, name_objectives, never_begun, tell_optuna
 from .insights import figure_of, param_importances
-from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, begun, is_planned
+from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, is_planned
 from .pruners import Curves, curves_of, why_pruned
 from .repeats import REPEAT, plan_of_repeats
 from .samplers import SamplerFactory, as_queued, check_fits
@@ -196,12 +196,8 @@ class Study:
                 self._read_new_trials()
                 is_too_early = self._queue.is_too_early(self._mirror, samplers)
                 if not is_too_early:
-                    proposal = self._queue.next(self._mirror, samplers)
-                    if proposal is None:
-                        return None
-                    trial, number = self._trial(proposal.number), proposal.number
-                    record = begun(proposal, trial, samplers.settings, notebook_of(number))
-                    if self._store(record):
+                    record = self._queue.next(self._mirror, samplers, notebook_of)
+                    if record is None or self._store(record):
                         return record
                     self._reread()
             if is_too_early and not wait():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +15,7 @@ from pathlib import Path
 
 from ..errors import OutputError, StorageAwayError, SyncError, first_line
 from ..files import write_atomically
+from ..guard import mark_of
 from ..study.files import is_storage
 from ..study.stored import StoredStudy
 from ..tracking import sqlite_file
@@ -68,7 +71,8 @@ class RemoteCopy:
         self._copy_id = secrets.token_hex(8)
         self._generation = 0
         self._before: Manifest | None = None
-        self._objects = Objects(self._store)
+        passing = f"sync-{mark_of(paths.folder)}{os.getuid()}"
+        self._objects = Objects(self._store, passing=Path(tempfile.gettempdir(), passing))
         self._begun: Mapping[int, TrialRecord] | None = None
         self._study_id = ""
         self._thread: threading.Thread | None = None

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import sqlite3
-import tempfile
 from collections.abc import Callable, Collection, Set
 from contextlib import closing
 from pathlib import Path
 
+from ..files import make_private_folder
 from .manifest import Entry
 from .store import Store
 
 
 class Objects:
-    """Sends contents that the store does not have yet, as objects named by their hash."""
+    """Sends contents that the store does not have yet, as objects named by their hash.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    Args:
+        passing: a folder that is made while a database is sent, for its state.
+    """
+
+    def __init__(self, store: Store, *, passing: Path) -> None:
+        self._store, self._passing = store, passing
         self._sent: dict[str, tuple[object, Entry]] = {}
         self._there: set[str] = set()
         self._is_tidy = False
@@ -51,12 +56,16 @@ class Objects:
             sqlite3.Error: the database cannot be read now.
             StoreError: the store is away.
         """
-        with tempfile.TemporaryDirectory(prefix="sync-") as folder:
-            file = Path(folder, database.name)
+        shutil.rmtree(self._passing, ignore_errors=True)  # of a sweep that was killed
+        make_private_folder(self._passing)
+        try:
+            file = self._passing / database.name
             snapshot(database, file)
             look(file)
             entry = Entry(hash=hash_of_file(file), mtime_s=database.stat().st_mtime)
             self._send(entry, file, _stamp(file))
+        finally:
+            shutil.rmtree(self._passing, ignore_errors=True)
         return entry
 
     def of_file(self, name: str, file: Path) -> Entry | None:
