@@ -132,10 +132,8 @@ def find_studies(
         files = [file.absolute() for file in _storages(wanted) if file.is_file()]
         found = [it for file in files for it in _studies_in(Address.of(f"sqlite:///{file}"), file)]
     else:
-        from ..tracking import sqlite_file
-
         url = Address.of(storage)
-        found = _studies_in(url, sqlite_file(url.full))
+        found = _studies_in(url, url.file)
         names = [study.name for _, study in found]
         if wanted is not None and wanted not in names:
             known = ", ".join(names) or "none"

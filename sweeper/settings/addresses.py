@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import quote, unquote
 
 #: The text in place of a password, also in a URL that a user has copied from our output.
@@ -70,6 +71,14 @@ class Address:
         """The URL as a link for people: without user and password, with `***` for other secrets."""
         scheme, _, _, rest = self._parts()
         return _joined(scheme, "", "", _hidden(rest))
+
+    @property
+    def file(self) -> Path | None:
+        """The file of an SQLite database; None for any other address."""
+        if self._parts()[0].partition("+")[0] != "sqlite":
+            return None
+        path = self.stated.partition(":///")[2].partition("?")[0]
+        return Path(path).absolute() if path and path != ":memory:" else None
 
     @property
     def is_http(self) -> bool:

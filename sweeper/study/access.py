@@ -76,7 +76,7 @@ def _why_closed(url: Address, error: BaseException) -> str:
 
 
 def _open(url: str, *, is_known: bool, **options: Any) -> RDBStorage:
-    if (file := file_of(make_url(url))) is not None and not file.exists():
+    if (file := Address.of(url).file) is not None and not file.exists():
         file.touch(mode=PRIVATE)  # SQLite gives its log the same mode
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -114,17 +114,13 @@ def log_ahead(storage: RDBStorage) -> None:
 
 def place_of(url: URL) -> str:
     """A storage for messages: the path of its file, or the server's URL without the password."""
-    file = file_of(url)
-    whole = url.render_as_string(hide_password=False)
-    return str(Address.of(whole)) if file is None else display_path(file)
+    address = _address(url)
+    return str(address) if address.file is None else display_path(address.file)
 
 
-def file_of(url: URL) -> Path | None:
-    """The file of an SQLite storage; None for a storage on a server or in memory."""
-    name = url.database
-    if url.get_backend_name() != "sqlite" or not name or name == ":memory:":
-        return None
-    return Path(name).absolute()
+def _address(url: URL) -> Address:
+    """The address of a storage that SQLAlchemy has opened."""
+    return Address.of(url.render_as_string(hide_password=False))
 
 
 def _translate_errors(engine: Engine) -> None:
@@ -172,7 +168,7 @@ def refuse_another_file(engine: Engine) -> None:
     What is written to a removed file is lost, and databases do not notice. The connections raise
     `LostFileError`.
     """
-    file = file_of(engine.url)
+    file = _address(engine.url).file
     if file is None:
         return
     known: os.stat_result | None = file.stat()

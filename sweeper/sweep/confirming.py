@@ -14,7 +14,6 @@ from ..settings.sections import Algorithm
 from ..study.repeats import plan_of_repeats
 from ..study.samplers import SamplerFactory
 from ..study.seeds import derived_seed
-from ..tracking import sqlite_file
 from ..trials import Repeats, SweepResult, TrialRecord, best_trials, plan_of
 from .plan import SweepPlan, remote_copy
 
@@ -63,7 +62,7 @@ def following_plan(
     n_trials = len(wanted["trials"]) * len(wanted["seeds"])
     settings = _settings(search.settings, paths.study, spent=spent, trials=n_trials)
     url = search.storage_url
-    if sqlite_file(url.full) == search.paths.storage:
+    if url.file == search.paths.storage:
         url = Address.of(f"sqlite:///{paths.storage}")
     workload = replace(search.workload, settings=settings, paths=paths)
     return replace(

@@ -12,7 +12,7 @@ from ..study.study import Study
 from ..study_folder.ownership import held_elsewhere, held_folder
 from ..study_folder.requests import Requests
 from ..study_folder.snapshots import keep_snapshot
-from ..tracking import Store, Tracker, reachable, sqlite_file, view_of
+from ..tracking import Store, Tracker, reachable, view_of
 from ..trials import display_path
 from .inputs.learning import learn
 from .inputs.resolving import INPUTS, keep_inputs, with_inputs
@@ -46,8 +46,7 @@ def opened(
     """
     with ExitStack() as stack:
         folder = stack.enter_context(held_folder(plan.paths))
-        file = sqlite_file(plan.storage_url.full)
-        stack.enter_context(held_elsewhere(plan.paths, file))
+        stack.enter_context(held_elsewhere(plan.paths, plan.storage_url.file))
         # Requests are received from the moment on at which other processes see that a sweep runs.
         stack.callback(Requests(plan.paths, on_request).close)
         is_restored = False

@@ -119,6 +119,6 @@ def remote_copy(
         settings.sync.url,
         every_s=settings.sync.every,
         paths=paths,
-        storage_url=str(storage_url),
-        tracking_uri=tracking.full,
+        storage=storage_url.file,
+        tracking=tracking.file,
     )

@@ -18,7 +18,6 @@ from ..files import write_atomically
 from ..guard import mark_of
 from ..study.files import is_storage
 from ..study.stored import StoredStudy
-from ..tracking import sqlite_file
 from ..trials import StudyPaths, TrialRecord, display_path
 from .contents import STUDY, Contents
 from .lease import RemoteLease
@@ -48,6 +47,7 @@ class RemoteCopy:
     Args:
         url: the folder of all copies; the copy of this study lies in a subfolder.
         every_s: the pause after each copy.
+        storage: as `Contents` has it; `tracking` likewise.
 
     Raises:
         SettingsError: fsspec cannot open such a URL here.
@@ -59,13 +59,12 @@ class RemoteCopy:
         *,
         every_s: float,
         paths: StudyPaths,
-        storage_url: str,
-        tracking_uri: str,
+        storage: Path | None,
+        tracking: Path | None,
     ) -> None:
         self._store = Store(url, study=paths.study)
         self._every_s = every_s
         self._paths = paths
-        storage, tracking = sqlite_file(storage_url), sqlite_file(tracking_uri)
         self._contents = Contents(paths=paths, storage=storage, tracking=tracking)
         self._lease = RemoteLease(self._store, every_s=every_s)
         self._copy_id = secrets.token_hex(8)

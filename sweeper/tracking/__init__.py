@@ -6,7 +6,7 @@ that writes.
 Decisions about what runs do not belong here: no other folder reads MLflow.
 """
 
-from .files import move_artifacts, put_in_place, replace_database, sqlite_file
+from .files import move_artifacts, put_in_place, replace_database
 from .messages import Store
 from .opening import free_port, reachable, usable
 from .runs import RunWriter
@@ -25,7 +25,6 @@ __all__ = [
     "reachable",
     "replace_database",
     "run_params",
-    "sqlite_file",
     "ui_over",
     "usable",
     "view_of",

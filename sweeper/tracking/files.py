@@ -31,14 +31,6 @@ _URI_COLUMNS = (
 )
 
 
-def sqlite_file(url: str) -> Path | None:
-    """The file of an SQLite URL; None for any other URL."""
-    if not url.startswith("sqlite"):
-        return None
-    path = url.partition(":///")[2].partition("?")[0]
-    return Path(path).absolute() if path and path != ":memory:" else None
-
-
 def forget_connections(uri: str) -> None:
     """Close MLflow's connections to a store, which it keeps for the life of the process."""
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore

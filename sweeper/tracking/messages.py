@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from ..settings.addresses import Address
 from ..trials import StudyPaths
-from .files import sqlite_file
 
 #: The (step, value) pairs of each score of a trial.
 Series = Mapping[str, Sequence[tuple[int, float]]]
@@ -39,7 +38,7 @@ class Store:
     @property
     def is_embedded(self) -> bool:
         """Whether the store is the SQLite file beside the outputs."""
-        return sqlite_file(str(self.address)) == self.paths.tracking
+        return self.address.file == self.paths.tracking
 
 
 class Call(NamedTuple):

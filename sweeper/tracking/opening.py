@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ..errors import TrackingError, first_line
 from ..settings.addresses import Address, driver_missing
 from ..trials import display_path
-from .files import make_store, sqlite_file
+from .files import make_store
 from .messages import Store
 from .views import VIEW_TAG
 
@@ -82,7 +82,7 @@ def _why_unusable(address: Address, error: BaseException) -> str:
             "MLFLOW_TRACKING_PASSWORD; where it refuses the host, start it with "
             f"`mlflow server --allowed-hosts {host},…`"
         )
-    file = sqlite_file(str(address))
+    file = address.file
     if file is not None and getattr(error.__cause__, "sqlite_errorname", "") in _BROKEN:
         remedy = "a new one is created, and the study's trials are written to it again"
         return f"cannot be used: {problem}; move {display_path(file)} away: {remedy}"
@@ -125,7 +125,7 @@ def open_experiment(store: Store) -> tuple[MlflowClient, str]:
     for name in ("alembic", "mlflow", "mlflow.store.db.utils"):
         # They log every table that they create, and every error with its traceback.
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    file = sqlite_file(str(address))
+    file = address.file
     if file is not None and not file.exists():
         make_store(file)
     client = MlflowClient(address.full)

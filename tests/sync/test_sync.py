@@ -61,8 +61,8 @@ class Machine:
             URL,
             every_s=every_s,
             paths=self.paths,
-            storage_url=self.storage_url,
-            tracking_uri="http://127.0.0.1:1",  # a server's state is not copied
+            storage=self.paths.storage,
+            tracking=None,  # a server's state is not copied
         )
         self.study: Study | None = None
 
@@ -648,8 +648,8 @@ def test_stores_on_servers_are_not_copied_and_need_the_same_output(tmp_path: Pat
             URL,
             every_s=1,
             paths=paths,
-            storage_url="postgresql://db/optuna",
-            tracking_uri="http://127.0.0.1:1",
+            storage=None,
+            tracking=None,
         )
 
     with (a := machine("a")).opened(lambda: None):

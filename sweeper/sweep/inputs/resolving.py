@@ -15,7 +15,6 @@ from ...settings.inputs import InputSource
 from ...study.files import is_storage
 from ...study.study import Study
 from ...study_folder.saved import is_intact, keep
-from ...tracking import sqlite_file
 from ...trials import InputFile, display_path
 from ..plan import SweepPlan
 from .upstream import find_upstream
@@ -76,7 +75,7 @@ def keep_inputs(plan: SweepPlan) -> SweepPlan:
 
 def _stored_facts(plan: SweepPlan) -> Mapping[str, Any]:
     """What the study has stored about itself; nothing where it is new."""
-    file = sqlite_file(plan.storage_url.full)
+    file = plan.storage_url.file
     if file is not None and not is_storage(file):
         return {}
     studies = Study.all_in(plan.storage_url)

@@ -15,7 +15,6 @@ from ...study.files import is_storage
 from ...study.located import LocatedStudy
 from ...study.study import Study
 from ...study_folder.saved import is_intact
-from ...tracking import sqlite_file
 from ...trials import (
     InputFile,
     StudyPaths,
@@ -121,8 +120,7 @@ def find_upstream(wanted: str, *, paths: StudyPaths, storage_url: Address) -> Up
         )
     file = (folder / paths.storage.name).absolute()
     url = Address.of(f"sqlite:///{file}") if is_storage(file) else storage_url
-    storage = sqlite_file(url.full)
-    studies = Study.all_in(url) if storage is None or is_storage(storage) else []
+    studies = Study.all_in(url) if url.file is None or is_storage(url.file) else []
     for study in studies:
         if study.name == folder.name and study.facts.get("settings") is not None:
             theirs = StudyPaths.parse(study.facts["template"], study=study.name)
