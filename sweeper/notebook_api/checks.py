@@ -14,15 +14,14 @@ import math
 import pickle
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from .checkpoints import content_of, has_state, read_file, restore, write_file
-from .generators import random_states, restore_random_states, seed_generators
+from .generators import random_states_kept, seed_generators
 
 __all__ = [
     "CheckResult",
@@ -120,7 +119,7 @@ def overfits_one_batch(
     import torch
 
     losses: list[float] = []
-    with _random_states_kept(), torch.enable_grad():
+    with random_states_kept(), torch.enable_grad():
         trained = copy.deepcopy(model).train()
         parameters = [p for p in trained.parameters() if p.requires_grad]
         optimizer = torch.optim.Adam(parameters, lr=lr)
@@ -194,7 +193,7 @@ def loader_is_seeded(loader: Any) -> CheckResult:
     epoch = loader.state_dict() if has_state(loader) else None
     read = []
     for seed in (1, 2):
-        with _random_states_kept():
+        with random_states_kept():
             seed_generators("check", seed)
             read.append(_digests(list(islice(loader, _BATCHES)), "batch"))
         if epoch is not None:
@@ -234,7 +233,7 @@ def checkpoint_round_trip(*, step: Callable[..., Any], **state: Any) -> CheckRes
         returned = step(**objects)
         return _digests({**_states(objects), "what step returns": returned})
 
-    with _random_states_kept(), tempfile.TemporaryDirectory() as folder:
+    with random_states_kept(), tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "000001.ckpt")
         write_file(content_of(state), path)
         size_mb = path.stat().st_size / 1e6
@@ -263,15 +262,6 @@ def checkpoint_round_trip(*, step: Callable[..., Any], **state: Any) -> CheckRes
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return ", ".join(names[:_MOST_NAMES]) + more
-
-
-@contextmanager
-def _random_states_kept() -> Iterator[None]:
-    states = random_states()
-    try:
-        yield
-    finally:
-        restore_random_states(states)
 
 
 def _states(state: Mapping[str, Any]) -> dict[str, Any]:

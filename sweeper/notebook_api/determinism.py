@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .generators import random_states_restored, seed_generators
+from .generators import as_in_a_worker, seed_generators
 from .replicability import observe_warnings
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class _KeySampler:
     def _order(self, epoch: int) -> Any:
         import torch
 
-        with random_states_restored():
+        with as_in_a_worker():
             seed_generators(self._seed, epoch)
             if self._sampler is not None:  # one without a length may have no end
                 return list(self._sampler) if hasattr(self._sampler, "__len__") else self._sampler
@@ -221,11 +221,11 @@ class _SeededDataset:
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, _Key):  # loader.dataset[3], by hand
             return self._dataset[key]
-        with random_states_restored():
+        with as_in_a_worker():
             return self._collate(self._sample(key))
 
     def __getitems__(self, keys: list[_Key]) -> Any:
-        with random_states_restored():
+        with as_in_a_worker():
             return self._collate([self._sample(key) for key in keys])
 
     def __getattr__(self, name: str) -> Any:  # loader.dataset.classes

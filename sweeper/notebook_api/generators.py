@@ -55,17 +55,27 @@ def seed_generators(*key: object) -> None:
 
 
 @contextmanager
-def random_states_restored() -> Iterator[None]:
-    """Restore the global random states after the block, except in a worker process."""
+def random_states_kept(*, of_cuda: bool = True) -> Iterator[None]:
+    """Restore the global random states after the block."""
+    states = random_states(of_cuda=of_cuda)
+    try:
+        yield
+    finally:
+        restore_random_states(states)
+
+
+@contextmanager
+def as_in_a_worker() -> Iterator[None]:
+    """Load data as in a worker process: on one thread, and without a trace in the random states."""
     import torch
 
     if torch.utils.data.get_worker_info() is not None:
         yield
         return
-    states, threads = random_states(of_cuda=False), torch.get_num_threads()
-    torch.set_num_threads(1)  # as in a worker: the number can change the bits of a sum
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the number can change the bits of a sum
     try:
-        yield
+        with random_states_kept(of_cuda=False):
+            yield
     finally:
         torch.set_num_threads(threads)
-        restore_random_states(states)

@@ -39,9 +39,6 @@ class _Word(str, Enum):
     def __str__(self) -> str:
         return str(self.value)
 
-    def __format__(self, form: str) -> str:
-        return format(str(self.value), form)
-
 
 class StopReason(_Word):
     """Why a running trial is asked to stop."""

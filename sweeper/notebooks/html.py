@@ -107,13 +107,9 @@ def write_cells(folder: Path, run_id: str, rendered: RenderedNotebook) -> None:
     folder.mkdir(exist_ok=True)
     styles = folder / "styles.js"
     if not styles.exists():
-        write_atomically(styles, f"sweeper.styles({_json(_styles())});")
-    call = f"sweeper.notebook({_json(run_id)}, {_json(rendered.cells)});"
+        write_atomically(styles, f"sweeper.styles({json.dumps(_styles())});")
+    call = f"sweeper.notebook({json.dumps(run_id)}, {json.dumps(rendered.cells)});"
     write_atomically(folder / f"{run_id}.js", call)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
 
 
 @cache

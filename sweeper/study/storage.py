@@ -113,7 +113,7 @@ class MirroredStorage(InMemoryStorage):
         self._ids[trial_id] = stored_id
         is_ours = self.patience.insist(lambda: self._id_of(trial.number) == stored_id)
         if not is_ours:
-            self._write_state(trial_id, TrialState.FAIL)
+            self.set_trial_state_values(trial_id, TrialState.FAIL)
         return is_ours
 
     def _find(self, trial: FrozenTrial) -> int | None:
@@ -138,32 +138,6 @@ class MirroredStorage(InMemoryStorage):
         except KeyError:
             return None
 
-    def _write(
-        self,
-        change: str,
-        trial_id: int,
-        *args: Any,
-        is_made: Callable[[FrozenTrial], bool] = lambda _: False,
-    ) -> None:
-        """Change a trial in the storage, unless only memory has it: it is stored as a whole later.
-
-        Args:
-            change: the storage's method, which gets the trial's id there, and `args`.
-            is_made: whether the stored trial has a change already that must not be made twice.
-        """
-        stored_id = self._ids.get(trial_id)
-        if stored_id is None:
-            return
-
-        def write() -> None:
-            getattr(self._stored, change)(stored_id, *args)
-
-        def unless_made() -> None:
-            if not is_made(self._stored.get_trial(stored_id)):
-                write()
-
-        self.patience.insist(write, unless_made)
-
     def get_best_trial(self, study_id: int) -> FrozenTrial:
         """The best trial; of equal ones that with the lowest number, whichever has ended first."""
         values = super().get_best_trial(study_id).values
@@ -179,46 +153,63 @@ class MirroredStorage(InMemoryStorage):
             self.store_trial(trial_id)
         return trial_id
 
+    def _change(
+        self,
+        change: str,
+        trial_id: int,
+        *args: Any,
+        is_made: Callable[[FrozenTrial], bool] = lambda _: False,
+    ) -> Any:
+        """Change a trial in the storage, unless it is stored as a whole later, then in memory.
+
+        Args:
+            change: the method of both storages, which gets the trial's id there, and `args`.
+            is_made: whether the stored trial has a change already that must not be made twice.
+        """
+        stored_id: Any = self._ids.get(trial_id)
+
+        def write() -> None:
+            getattr(self._stored, change)(stored_id, *args)
+
+        def unless_made() -> None:
+            if not is_made(self._stored.get_trial(stored_id)):
+                write()
+
+        if stored_id is not None:
+            self.patience.insist(write, unless_made)
+        return getattr(super(), change)(trial_id, *args)
+
     def set_trial_param(
         self, trial_id: int, param_name: str, param_value_internal: float, distribution: Any
     ) -> None:
-        """Set a parameter in memory and in the storage."""
+        """Set a parameter."""
         args = (param_name, param_value_internal, distribution)
-        super().set_trial_param(trial_id, *args)
-        self._write("set_trial_param", trial_id, *args, is_made=lambda it: param_name in it.params)
+        self._change("set_trial_param", trial_id, *args, is_made=lambda it: param_name in it.params)
 
     def set_trial_state_values(
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
     ) -> bool:
-        """Set state and values in the storage first, then in memory."""
-        self._write_state(trial_id, state, values)
-        return super().set_trial_state_values(trial_id, state, values)
+        """Set state and values."""
 
-    def _write_state(
-        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
-    ) -> None:
         def is_made(found: FrozenTrial) -> bool:
             return found.state is state and (values is None or found.values == list(values))
 
-        self._write("set_trial_state_values", trial_id, state, values, is_made=is_made)
+        args = (state, values)
+        return bool(self._change("set_trial_state_values", trial_id, *args, is_made=is_made))
 
     def set_trial_intermediate_value(
         self, trial_id: int, step: int, intermediate_value: float
     ) -> None:
-        """Set a reported value in memory and in the storage."""
-        args = (step, intermediate_value)
-        super().set_trial_intermediate_value(trial_id, *args)
-        self._write("set_trial_intermediate_value", trial_id, *args)
+        """Set a reported value."""
+        self._change("set_trial_intermediate_value", trial_id, step, intermediate_value)
 
     def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
-        """Set a user attribute in the storage first, then in memory."""
-        self._write("set_trial_user_attr", trial_id, key, value)
-        super().set_trial_user_attr(trial_id, key, value)
+        """Set a user attribute."""
+        self._change("set_trial_user_attr", trial_id, key, value)
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
-        """Set a system attribute in memory and in the storage."""
-        super().set_trial_system_attr(trial_id, key, value)
-        self._write("set_trial_system_attr", trial_id, key, value)
+        """Set a system attribute."""
+        self._change("set_trial_system_attr", trial_id, key, value)
 
     def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
         """Set a user attribute of the study in the storage first, then in memory."""
@@ -228,11 +219,11 @@ class MirroredStorage(InMemoryStorage):
         super().set_study_user_attr(study_id, key, value)
 
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        """Set a system attribute of the study in memory and in the storage."""
-        super().set_study_system_attr(study_id, key, value)
+        """Set a system attribute of the study in the storage first, then in memory."""
         self.patience.insist(
             lambda: self._stored.set_study_system_attr(self._stored_study, key, value)
         )
+        super().set_study_system_attr(study_id, key, value)
 
 
 def _as_stored(value: Any) -> Any:

@@ -75,14 +75,10 @@ def view_of(space: SearchSpace, objectives: Mapping[str, Objective]) -> str:
         "autoRefreshEnabled": True,
         "useGroupedValuesInCharts": True,
     }
-    packed = base64.b64encode(zlib.compress(_json(state).encode())).decode()
+    packed = base64.b64encode(zlib.compress(json.dumps(state).encode())).decode()
     at_ms = now_ms()
     view = {"name": _NAME, "createdAt": at_ms, "updatedAt": at_ms, "state": f"deflate;{packed}"}
-    return _json(view)
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
+    return json.dumps(view)
 
 
 def view_url(address: Address, experiment_id: str, *, ui: str) -> str:
