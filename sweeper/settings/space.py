@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
@@ -224,11 +225,18 @@ DimensionEntry = Annotated[
 ]
 
 
-class SearchSpace:
+class SearchSpace(Mapping[str, AnyDimension]):
     """Dimensions by name, each after those on which its branch depends."""
 
     def __init__(self, dimensions: Mapping[str, AnyDimension]) -> None:
-        self._dimensions = dict(_parents_first(dimensions))
+        # A parent that is not a dimension is fixed.
+        parents = {n: [it for it in d.when if it in dimensions] for n, d in dimensions.items()}
+        try:
+            names = [*TopologicalSorter(parents).static_order()]
+        except CycleError as error:
+            circle = ", ".join(sorted({*error.args[1]}))
+            raise problem(f"the `when` of {circle} refer to each other in a circle") from error
+        self._dimensions = {name: dimensions[name] for name in names}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._dimensions)
@@ -238,10 +246,6 @@ class SearchSpace:
 
     def __getitem__(self, name: str) -> AnyDimension:
         return self._dimensions[name]
-
-    def items(self) -> Iterable[tuple[str, AnyDimension]]:
-        """Names and dimensions, parents first."""
-        return self._dimensions.items()
 
     @property
     def log_names(self) -> list[str]:
@@ -317,18 +321,6 @@ def _same(left: Value, right: Value) -> bool:
     """Whether two values are equal: 1 equals 1.0, not true; [1] equals neither [1.0] nor [true]."""
     plain = as_scalar(left), as_scalar(right)
     return plain[0] == plain[1] and isinstance(left, bool) == isinstance(right, bool)
-
-
-def _parents_first(dimensions: Mapping[str, AnyDimension]) -> Iterator[tuple[str, AnyDimension]]:
-    waiting = dict(dimensions)
-    while waiting:
-        # A parent that is not a dimension is fixed.
-        ready = [n for n, d in waiting.items() if not any(p in waiting for p in d.when)]
-        if not ready:
-            names = ", ".join(sorted(waiting))
-            raise problem(f"the `when` of {names} refer to each other in a circle")
-        for name in ready:
-            yield name, waiting.pop(name)
 
 
 def check_branches(dimensions: Mapping[str, AnyDimension], fixed: Params) -> None:
