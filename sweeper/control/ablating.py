@@ -37,7 +37,7 @@ def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: An
     confirmation = existing.study.confirmation
     if confirmation is not None and confirmation.repeats is None:
         raise StudyError(f"ablate: {found.study!r} has runs of another study's trials; give that")
-    if why := settings.why_not_confirmed(settings.fixed):
+    if why := settings.why_not_confirmed():
         raise SettingsError(f"ablate: {why}")
     if settings.repeat is not None and settings.repeat.by_fold:
         raise SettingsError("ablate: compares on seeds, and this study repeats by fold")

@@ -173,7 +173,7 @@ class Settings(SettingsModel):
             raise problem("space is empty, which leaves nothing to sweep; give one name a range")
         if self.learn_from and len(self.objective) > 1:
             raise problem("learn_from needs a single objective")
-        if self.confirm is not None and (why := self.why_not_confirmed(self.fixed)):
+        if self.confirm is not None and (why := self.why_not_confirmed()):
             raise problem(f"confirm: {why}")
         if self.repeat is not None and (why := self._why_not_repeated(self.repeat)):
             raise problem(f"repeat: {why}")
@@ -383,19 +383,15 @@ class Settings(SettingsModel):
         changed_settings._set = self._set.union(fixed)
         return changed_settings
 
-    def why_not_confirmed(self, fixed: Params) -> str | None:
-        """Why the best trials of such a study cannot be run again on fresh seeds; None if they can.
-
-        Args:
-            fixed: with the names that flags fix.
-        """
+    def why_not_confirmed(self) -> str | None:
+        """Why such a study's best trials cannot be run again on fresh seeds; None if they can."""
         if len(self.objective) > 1:
             return (
                 f"needs a single objective, and there are {len(self.objective)} "
                 f"({', '.join(self.objective)}); keep one under objective (the notebook may report "
                 "the others all the same), or leave it out"
             )
-        for key, names in (("space", self.space), ("fixed", fixed), ("smoke", self.smoke)):
+        for key, names in (("space", self.space), ("fixed", self.fixed), ("smoke", self.smoke)):
             if "seed" in names:
                 return (
                     f"runs the best trials again on fresh seeds, and 'seed' stands in {key}; take "
