@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import nbformat
@@ -88,6 +89,14 @@ def sweep_result(**stated: Any) -> SweepResult:
         "compare_url": None,
     }
     return SweepResult(**{**usual, **stated})
+
+
+def study_of_page(name: str, records: Sequence[TrialRecord], **stated: Any) -> Any:
+    """A study of these trials, as far as its page needs one."""
+    usual: dict[str, Any] = {"best": [], "confirmation": None, "facts": {"notebook": "nb.ipynb"}}
+    its = {"name": name, "records": records, **usual, **stated}
+    calls = {key: lambda key=key: its[key] for key in ("records", "best")}
+    return SimpleNamespace(**{**its, **calls})
 
 
 def workload_of(notebook: Path, **changes: Any) -> Workload:

@@ -12,7 +12,7 @@ from ..errors import NotebookError, OutputError, StudyError, first_line
 from ..files import replaced
 from ..notebooks.html import render, write_cells
 from ..notebooks.metadata import read_metadata
-from ..page import Page, facts_of, is_rendered
+from ..page import Page, is_rendered
 from ..study_folder.snapshots import read_snapshot
 from ..trials import TrialRecord, display_path
 from .loaded import LoadedStudy
@@ -87,27 +87,18 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
     """
     paths = existing.paths
     study = existing.opened()
-    records = study.records()
-    missing = [record for record in records if _is_to_render(record, paths.page_notebooks)]
+    missing = [record for record in study.records() if _is_to_render(record, paths.page_notebooks)]
     try:
         if missing:
             on_render(len(missing))
             for record in missing:
                 _render(record, paths.page_notebooks)
-        page = Page(paths.page, paths.page_files)
-        notebook = study.facts.get("notebook")
-        facts = facts_of(
-            study.name,
-            records,
-            settings=existing.settings,
-            notebook="" if notebook is None else Path(notebook).name,
-            best=study.best(),
-            importances=study.importances(),
-            confirmation=study.confirmation,
-            compare_url=study.facts.get("compare_url"),
+        Page(paths.page, paths.page_files).write(
+            study,
+            existing.settings,
             is_running=existing.swept_by() is not None,
+            importances=study.importances(),
         )
-        page.write(facts, records)
     except OSError as error:
         raise OutputError(f"{paths.page}: cannot be written: {first_line(error)}") from error
     return paths.page

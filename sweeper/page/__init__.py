@@ -6,7 +6,6 @@ to `notebooks`, serving the page to `control`.
 
 from __future__ import annotations
 
-from .content import facts_of
 from .pages import Page, is_rendered
 
-__all__ = ["Page", "facts_of", "is_rendered"]
+__all__ = ["Page", "is_rendered"]

@@ -4,61 +4,44 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..notebook_api.messages import encode_float
 from ..settings import Settings
 from ..settings.space import AnyDimension, ChoiceDimension
-from ..trials import (
-    Confirmation,
-    Importance,
-    Params,
-    TrialRecord,
-    trial_json,
-    value_text,
-    without_effect,
-)
+from ..trials import Importance, Params, TrialRecord, trial_json, value_text, without_effect
+
+if TYPE_CHECKING:
+    from ..study.study import Study
 
 
 def facts_of(
-    study: str,
+    study: Study,
     records: Sequence[TrialRecord],
-    *,
     settings: Settings,
-    notebook: str,
-    best: Sequence[TrialRecord],
+    *,
     importances: Mapping[str, Mapping[str, Importance]],
-    compare_url: str | None,
     is_running: bool,
-    confirmation: Confirmation | None = None,
 ) -> dict[str, Any]:
-    """Collect what the page displays of a study as a whole.
-
-    Args:
-        study: its name.
-        notebook: the research notebook, as a name for people.
-        best: the best trial, or all Pareto-optimal ones.
-        importances: of each objective: how much of its variance each param explains; empty while
-            that is not known.
-        confirmation: of a study that confirms others; None for a search.
-        compare_url: the study in MLflow's UI; None where there is none.
-        is_running: whether a sweep is at work on the study.
-    """
-    objectives = {name: goal.direction for name, goal in settings.objective.items()}
+    """Collect what the page displays of a study as a whole; see `Page.write`."""
+    confirmation = study.confirmation
     return {
-        "study": study,
-        "notebook": notebook,
+        "study": study.name,
+        "notebook": Path(study.facts.get("notebook", "")).name,
         "trials": settings.study.trials,
         "written_at_s": round(time.time(), 1),
         "is_running": is_running,
-        "objectives": [{"name": n, "direction": d} for n, d in objectives.items()],
+        "objectives": [
+            {"name": name, "direction": goal.direction} for name, goal in settings.objective.items()
+        ],
         "params": [_param(name, d) for name, d in settings.search_space.items()],
         "fixed": _plain(settings.fixed),
-        "best": [record.run_id for record in best],
+        "best": [record.run_id for record in study.best()],
         "importances": importances,
         "remark": " ".join(without_effect(records)),
         "confirmation": None if confirmation is None else confirmation.to_json(),
-        "compare_url": compare_url,
+        "compare_url": study.facts.get("compare_url"),
     }
 
 

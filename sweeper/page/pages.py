@@ -7,14 +7,18 @@ file of data is a script that consists of one call.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..files import copy_atomically, write_atomically
-from ..trials import TrialRecord
-from .content import trial_of
+from ..settings import Settings
+from ..trials import Importance, TrialRecord
+from .content import facts_of, trial_of
 from .curves import Curves, read_file
+
+if TYPE_CHECKING:
+    from ..study.study import Study
 
 ASSETS = Path(__file__).parent / "assets"
 _INDEX = "index.html"
@@ -34,25 +38,37 @@ class Page:
         self._curves = Curves()
         self._has_begun = False
 
-    def write(self, facts: Mapping[str, Any], records: Sequence[TrialRecord]) -> None:
+    def write(
+        self,
+        study: Study,
+        settings: Settings,
+        *,
+        is_running: bool,
+        importances: Mapping[str, Mapping[str, Importance]] | None = None,
+    ) -> None:
         """Write the page as the study is now; `notebooks.html.write_cells` writes the notebooks.
 
         Args:
-            facts: of the study, as `facts_of` collects them.
-            records: all trials.
+            is_running: whether a sweep is at work on the study.
+            importances: of each objective: how much of its variance each param explains; None
+                while that is not known.
 
         Raises:
             OSError: a file cannot be written; those that were there before are complete.
         """
         if not self._has_begun:
             self._begin()
-        objectives = {it["name"]: it["direction"] for it in facts["objectives"]}
+        records = study.records()
+        facts = facts_of(
+            study, records, settings, importances=importances or {}, is_running=is_running
+        )
+        objectives = {name: goal.direction for name, goal in settings.objective.items()}
         if self._curves.update(records, objectives) or not (self._files / _CURVES).exists():
             write_atomically(self._files / _CURVES, _call("curves", self._curves.to_json()))
         notebooks = self._files / "notebooks"
         trials = [trial_of(r, has_notebook=is_rendered(r, notebooks)) for r in records]
-        study = json.dumps({**facts, "all": trials}, separators=(",", ":"), ensure_ascii=False)
-        write_atomically(self._files / _STUDY, _call("study", study))
+        data = json.dumps({**facts, "all": trials}, separators=(",", ":"), ensure_ascii=False)
+        write_atomically(self._files / _STUDY, _call("study", data))
 
     def _begin(self) -> None:
         """Write what is the same for all moments, the page itself last."""

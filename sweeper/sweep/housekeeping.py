@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 
 from ..errors import BrokenError, first_line
-from ..page import Page, facts_of
+from ..page import Page
 from ..study.study import Study
 from ..trials import Importance
 from .plan import SweepPlan
@@ -51,32 +51,16 @@ class Housekeeping:
         self._thread.join()
         self._write_spending()
 
-    def write_page(
-        self,
-        compare_url: str | None = None,
-        importances: Mapping[str, Mapping[str, Importance]] | None = None,
-    ) -> None:
+    def write_page(self, importances: Mapping[str, Mapping[str, Importance]] | None = None) -> None:
         """Write the page as the study is now.
 
         Args:
-            compare_url: the study in MLflow's UI; None where there is none.
-            importances: as `facts_of` has them; None while trials run.
+            importances: as the page has them; None while trials run.
         """
         study, plan = self._study, self._plan
+        is_running = importances is None
         try:
-            records = study.records()
-            facts = facts_of(
-                study.name,
-                records,
-                settings=plan.settings,
-                notebook=plan.notebook.path.name,
-                best=study.best(),
-                importances=importances or {},
-                confirmation=study.confirmation,
-                compare_url=compare_url,
-                is_running=importances is None,
-            )
-            self._page.write(facts, records)
+            self._page.write(study, plan.settings, is_running=is_running, importances=importances)
         except Exception as error:  # noqa: BLE001  a full disk, a folder that is gone, a sampler
             if not self._has_failed:
                 page = plan.paths.page

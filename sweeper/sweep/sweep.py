@@ -304,7 +304,7 @@ class Sweep:
                 compare_url=compare_url,
                 tracking_is_behind=undelivered > 0,
             )
-            house.write_page(compare_url, importances)
+            house.write_page(importances)
         lag_s = None
         if plan.remote is not None:
             copying = partial(self._events.announce, Event.COPYING)

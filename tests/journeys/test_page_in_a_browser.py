@@ -15,9 +15,9 @@ import pytest
 import scipy.stats
 from browsing import MARKS, opened_page
 from nbformat.v4 import new_code_cell, new_notebook, new_output
-from studies import small_settings, sweep_of, trial_record, until
+from studies import small_settings, study_of_page, sweep_of, trial_record, until
 
-from sweeper.page import Page, facts_of
+from sweeper.page import Page
 from sweeper.testing import write_notebook
 from sweeper.trials import (
     Confirmation,
@@ -442,21 +442,13 @@ def trial(folder: Path, number: int, x: float, score: float) -> TrialRecord:
     )
 
 
-def write_page(folder: Path, trials: Sequence[TrialRecord], **changes: Any) -> Path:
+def write_page(
+    folder: Path, trials: Sequence[TrialRecord], *, is_running: bool = False, **changes: Any
+) -> Path:
     """The page of these trials."""
-    usual: dict[str, Any] = {
-        "notebook": "nb.ipynb",
-        "best": trials[:1],
-        "importances": {},
-        "compare_url": None,
-    }
-    facts = facts_of(
-        "made-up",
-        trials,
-        settings=small_settings("made-up", space=SPACE),
-        **{**usual, "is_running": False, **changes},
-    )
-    Page(folder / "index.html", folder / "page").write(facts, trials)
+    study = study_of_page("made-up", trials, **{"best": trials[:1], **changes})
+    settings = small_settings("made-up", space=SPACE)
+    Page(folder / "index.html", folder / "page").write(study, settings, is_running=is_running)
     return folder / "index.html"
 
 

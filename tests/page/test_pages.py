@@ -9,9 +9,9 @@ from typing import Any
 
 import nbformat
 import pytest
-from studies import small_settings, trial_record
+from studies import small_settings, study_of_page, trial_record
 
-from sweeper.page import Page, facts_of
+from sweeper.page import Page
 from sweeper.testing import write_notebook
 from sweeper.trials import Importance, TrialRecord, TrialState
 
@@ -31,17 +31,13 @@ def record(number: int, folder: Path, **more: Any) -> TrialRecord:
 
 def write(folder: Path, *records: TrialRecord, is_running: bool = False) -> None:
     """Write the page of a study with these trials."""
-    facts = facts_of(
-        "digits",
-        records,
-        settings=small_settings("digits", space=SPACE),
-        notebook="nb.ipynb",
-        best=[r for r in records if r.state is TrialState.COMPLETED][:1],
+    best = [r for r in records if r.state is TrialState.COMPLETED][:1]
+    Page(folder / "index.html", folder / "page").write(
+        study_of_page("digits", records, best=best),
+        small_settings("digits", space=SPACE),
         importances={"val": {"x": Importance(1.0, 1.0, 1.0)}},
-        compare_url=None,
         is_running=is_running,
     )
-    Page(folder / "index.html", folder / "page").write(facts, records)
 
 
 def data(folder: Path, name: str) -> Any:
