@@ -9,6 +9,7 @@ from typing import Any
 
 import optuna
 from optuna.storages import RDBStorage
+from studies import small_settings
 
 from sweeper.settings import Settings
 from sweeper.study.samplers import SamplerFactory
@@ -59,12 +60,7 @@ class Opened:
 
 
 def changed(opened: Opened, **parts: Any) -> Settings:
-    content: dict[str, Any] = {
-        "study": {"name": opened.settings.name, "sampler": "random"},
-        "objective": {"acc": "maximize"},
-        "space": RANGE,
-    }
-    return Settings.from_mapping({**content, **parts})
+    return small_settings(opened.settings.name, **{"objective": {"acc": "maximize"}, **parts})
 
 
 def counts_of(study: Study) -> Counter[TrialState]:

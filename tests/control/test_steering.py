@@ -14,7 +14,6 @@ import pytest
 from opened_studies import asked, opened_in
 from studies import small_settings
 
-from sweeper import Settings
 from sweeper.cli import main
 from sweeper.control import steering
 from sweeper.control.lookup import ExistingStudy, find_study
@@ -26,18 +25,15 @@ from sweeper.study_folder.requests import ALL
 from sweeper.testing import write_notebook
 from sweeper.trials import Progress, Reason, StudyPaths, TrialOutcome, TrialRecord, TrialState
 
-SETTINGS = Settings.from_mapping(
-    {
-        "objective": {"val": "maximize"},
-        "space": {
-            "kind": ["a", "b"],
-            "x": {"low": 0.0, "high": 1.0},
-            "only_a": {"low": 0.0, "high": 1.0, "when": {"kind": "a"}},
-        },
-        "start": [{"kind": "a", "x": 0.5, "only_a": 0.25}],
-        "fixed": {"epochs": 3},
-        "study": {"name": "steered", "sampler": "random"},
-    }
+SETTINGS = small_settings(
+    "steered",
+    space={
+        "kind": ["a", "b"],
+        "x": {"low": 0.0, "high": 1.0},
+        "only_a": {"low": 0.0, "high": 1.0, "when": {"kind": "a"}},
+    },
+    start=[{"kind": "a", "x": 0.5, "only_a": 0.25}],
+    fixed={"epochs": 3},
 )
 FAILED = TrialOutcome(state=TrialState.FAILED, reason=Reason.CELL_ERROR, message="1/0")
 COMPLETED = TrialOutcome(state=TrialState.COMPLETED, scores={"val": 1.0})

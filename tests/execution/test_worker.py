@@ -432,14 +432,6 @@ def test_a_cell_that_puts_out_too_much_is_cut_with_a_notice_unless_it_has_cleare
     assert text.endswith("end\n")
 
 
-def test_kernels_run_in_the_notebooks_folder_and_never_move_us(bench: Bench) -> None:
-    before = Path.cwd()
-    (bench.folder / "mine.py").write_text("WHERE = __file__")
-    _, node = bench.run("import os, mine\nprint(os.getcwd(), mine.WHERE)\nval = 1")
-    assert printed(node).split() == [str(bench.folder), str(bench.folder / "mine.py")]
-    assert Path.cwd() == before
-
-
 def test_a_kernel_that_does_not_start_is_an_outcome_with_its_last_words(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

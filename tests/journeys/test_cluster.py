@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import Command, project
 from dask_clusters import certificates, left_there, started, started_program, worker_pids
-from studies import until
+from studies import sweep_of, until
 
-from sweeper import Settings, Sweep
 from sweeper.notebooks.metadata import read_metadata
 from sweeper.study.study import Study
 from sweeper.testing import write_notebook
@@ -34,7 +34,6 @@ for step in range(3):
     sweeper.report(step, val=beside.score(x, step))
     time.sleep(0.05)
 """
-SPACE = {"x": {"low": 0.0, "high": 1.0}}
 #: Of the sweeps that lose a worker.
 TRIALS = 6
 
@@ -49,12 +48,6 @@ def cluster() -> Iterator[str]:
 def notebook(tmp_path: Path) -> Path:
     (tmp_path / "beside.py").write_text("def score(x, step):\n    return x * (step + 1)\n")
     return write_notebook(tmp_path / "nb.ipynb", TRAIN)
-
-
-def settings_of(name: str, *, on: str | None, **study: object) -> Settings:
-    place = {} if on is None else {"cluster": on}
-    stated = {"study": {"name": name, **study}, "objective": {"val": "maximize"}, "space": SPACE}
-    return Settings.from_mapping({**stated, **place})
 
 
 def facts(result: SweepResult) -> list[object]:
@@ -78,11 +71,13 @@ def test_a_sweep_whose_worker_is_killed_comes_to_the_same_as_a_local_one(
         on: str | None,
         observer: Callable[[Event, TrialRecord | None], None] | None = None,
     ) -> SweepResult:
-        output = f"{notebook.parent}/{name}.{{run_id}}.ipynb"
         sampler = {"name": "tpe", "n_startup_trials": 3}
-        settings = settings_of(name, on=on, trials=TRIALS, sampler=sampler, order="fixed", seed=3)
-        return Sweep.from_settings(
-            settings, notebook=notebook, output=output, jobs=2, observer=observer
+        study = {"trials": TRIALS, "sampler": sampler, "order": "fixed", "seed": 3}
+        where: dict[str, Any] = {} if on is None else {"cluster": on}
+        options = {"observer": observer}
+        output = f"{name}.{{run_id}}.ipynb"
+        return sweep_of(
+            notebook, name, output=output, jobs=2, options=options, study=study, **where
         ).run()
 
     there = run("there", on=cluster, observer=kill_one)

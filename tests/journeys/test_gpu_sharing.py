@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -112,23 +111,6 @@ def test_as_many_trials_share_a_gpu_as_its_memory_holds_found_by_itself(
     for trial in result.to_json()["trials"]:
         assert 0 < trial["gpu_busy_share"] <= 1
         assert trial["gpu_peak_bytes"] == 8_400_000_000
-
-
-def test_two_sweeps_at_once_never_take_more_than_there_is(
-    gpu: SimulatedGpus, tmp_path: Path
-) -> None:
-    def sweep(name: str, gb: float) -> SweepResult:
-        claims, study = tmp_path / "claims", {"name": name, "trials": 3}
-        cell = TRAIN.format(gb=gb)
-        return run(gpu, tmp_path / name, cell, jobs=3, claims=claims, study=study)
-
-    with ThreadPoolExecutor() as threads:
-        first = threads.submit(sweep, "a", 8.4)
-        # The second one begins while trials of the first one run.
-        until(lambda: list(tmp_path.glob("a/out/*.ipynb")))
-        second = threads.submit(sweep, "b", 15)
-    assert [one.result().counts["completed"] for one in (first, second)] == [3, 3]
-    assert gpu.state("GPU-0")["n_refused"] == 0
 
 
 def test_a_trial_that_runs_out_of_memory_in_company_is_run_again_and_completes(

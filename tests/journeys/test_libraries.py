@@ -64,15 +64,6 @@ def test_on_a_cluster_that_cannot_reach_the_store_what_mlflow_is_given_is_report
     assert not [*notebook.parent.rglob("*.mlruns")] and not (notebook.parent / "mine.db").exists()
 
 
-def test_what_mlflow_is_given_can_be_pruned(notebook: Path) -> None:
-    pruner = {"name": "threshold", "lower": 0.0, "n_warmup_steps": 1}
-    result = sweep_of(
-        notebook, "pruned", start=[{"x": -1.0}], space={"x": {"low": -1.0, "high": 1.0}},
-        study={"trials": 1, "pruner": pruner},
-    ).run()  # fmt: skip
-    assert [record.state for record in result.records] == ["pruned"]
-
-
 def test_explicit_reports_take_nothing_from_libraries(notebook: Path) -> None:
     result = sweep_of(notebook, "explicit", study={"trials": 1}, reports="explicit").run()
     assert [record.reason for record in result.records] == ["no_score"]

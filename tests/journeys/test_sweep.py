@@ -6,10 +6,8 @@ import json
 import re
 import shutil
 import signal
-import subprocess
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,47 +154,6 @@ def test_layers_may_be_swept_as_lists_and_enqueued_by_hand(
     assert queued in capsys.readouterr().out
 
 
-def test_trials_that_fail_in_every_way_are_outcomes_and_the_sweep_goes_on() -> None:
-    kinds = ["raises", "dies", "nan", "never", "good"]
-    result = (
-        sweep(
-            "nasty",
-            "import os, signal, subprocess, sweeper",
-            "subprocess.Popen(['sleep', '600'], start_new_session=True)",
-            "if kind == 'raises': raise ValueError(x)\n"
-            "if kind == 'dies': os.kill(os.getpid(), signal.SIGKILL)\n"
-            "if kind == 'nan': sweeper.report(0, val=float('nan'))\n"
-            "if kind == 'good': sweeper.report(0, val=x)",
-            parameters="x = 0.5\nkind = ''",
-            jobs=3,
-            space={**SPACE, "kind": kinds},
-            study={"trials": 5},
-            start=[{"kind": kind} for kind in kinds],
-        )
-        .run()
-        .to_json()
-    )
-    expected = {
-        "good": ("completed", None),
-        "raises": ("failed", "cell_error"),
-        "dies": ("failed", "kernel_died"),
-        "nan": ("failed", "not_finite"),
-        "never": ("failed", "no_score"),
-    }
-    drawn = Counter(trial["params"]["kind"] for trial in result["trials"])
-    assert drawn == dict.fromkeys(kinds, 1)
-    for trial in result["trials"]:
-        assert (trial["state"], trial["reason"]) == expected[trial["params"]["kind"]]
-        metadata = nbformat.read(trial["notebook"], as_version=4).metadata["sweeper"]
-        assert metadata["state"] == trial["state"]
-    assert (result["counts"]["completed"], result["counts"]["failed"]) == (1, 4)
-    statuses = {name: run.info.status for name, run in runs_by_name(result).items()}
-    assert statuses == {
-        t["run_id"]: "FINISHED" if t["state"] == "completed" else "FAILED" for t in result["trials"]
-    }
-    assert kernels_in(Path.cwd()) == []
-
-
 def test_a_sweep_in_which_nothing_completes_exits_with_1() -> None:
     done = call(*project("1 / 0", settings="study: {name: hopeless, trials: 1}"), "--json")
     assert done.returncode == 1, done.stderr
@@ -204,17 +161,6 @@ def test_a_sweep_in_which_nothing_completes_exits_with_1() -> None:
     assert re.match(r"\[ *\d\S*s\] preparing the sweep of nb.ipynb: ", done.stderr)
     assert "ZeroDivisionError" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_sweep_goes_on_when_nobody_takes_its_output() -> None:
-    files = project(TRAIN, settings="study: {name: unread, trials: 2}")
-    output = ["-o", "out/{study}.{run_id}.ipynb"]
-    sweeping = Command(*files, *output, "--json", stderr=subprocess.STDOUT)
-    assert sweeping.stdout is not None
-    assert sweeping.stdout.readline()
-    sweeping.stdout.close()
-    assert sweeping.wait(300) == 0
-    assert call("status", "unread").stdout.startswith("study unread: 2 completed\n")
 
 
 def endless(name: str) -> list[str]:

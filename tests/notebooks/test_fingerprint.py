@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from studies import small_settings
 
-from sweeper import Settings
 from sweeper.notebooks.fingerprint import (
     CODE_TAG,
     Fingerprint,
@@ -29,9 +29,8 @@ def make(tmp_path: Path) -> Make:
     """What trials of a notebook with these cells are made of."""
 
     def make(*cells: str, parameters: str = "x = 1.0\nk = 'a'", **changed: Any) -> Fingerprint:
-        data = {"objective": {"val": "maximize"}, "space": SPACE, **changed}
         notebook = write_notebook(tmp_path / "nb.ipynb", *cells, parameters=parameters)
-        settings = Settings.from_mapping(data)
+        settings = small_settings("s", **{"space": SPACE, **changed})
         return fingerprint_of(ResearchNotebook(notebook), settings, kernel_name="python3")
 
     return make
@@ -142,9 +141,7 @@ def test_imported_and_run_files_are_found(tmp_path: Path, cells: list[str], file
     folder = tmp_path / "notebooks"
     notebook = write_notebook(folder / "nb.ipynb", *cells, parameters="x = 1.0")
     write((folder / file).parent.resolve(), model="Net = 1")
-    data = {"objective": {"val": "maximize"}, "space": {"x": [1.0, 2.0]}}
-    settings = Settings.from_mapping(data)
-    made_of = fingerprint_of(ResearchNotebook(notebook), settings, kernel_name="python3")
+    made_of = fingerprint_of(ResearchNotebook(notebook), small_settings("s"), kernel_name="python3")
     assert set(made_of["files"]) == {file}
 
 

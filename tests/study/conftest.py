@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from opened_studies import RANGE, Opened
 from optuna.storages import RDBStorage
-
-from sweeper.settings import Settings
+from studies import small_settings
 
 
 @pytest.fixture(scope="session")
@@ -29,20 +28,13 @@ def begin(storage: RDBStorage, request: pytest.FixtureRequest) -> Any:
     def begin(
         space: Mapping[str, Any] = RANGE,
         *,
-        objective: Mapping[str, Any] | None = None,
-        start: list[Any] | None = None,
-        fixed: Mapping[str, Any] | None = None,
+        objective: Mapping[str, str] | None = None,
+        start: Sequence[Mapping[str, Any]] = (),
         **study: Any,
     ) -> Opened:
         begun.append(1)
         name = f"{abs(hash(request.node.nodeid))} {len(begun)}"
-        content = {
-            "study": {"sampler": "random", "name": name, **study},
-            "objective": objective or {"acc": "maximize"},
-            "space": space,
-            "start": start or [],
-            "fixed": fixed or {},
-        }
-        return Opened(storage, Settings.from_mapping(content))
+        sections = {"space": space, "objective": objective or {"acc": "maximize"}, "start": start}
+        return Opened(storage, small_settings(name, **sections, study={"trials": 100, **study}))
 
     return begin

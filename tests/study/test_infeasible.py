@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import optuna
 import pytest
 from opened_studies import Opened, counts_of
 from optuna.trial import TrialState as OptunaState
 
 from sweeper.notebooks.executed import ExecutedNotebook
-from sweeper.settings import Settings
-from sweeper.study.samplers import SamplerFactory
 from sweeper.study.samplers.views import with_constraints
 from sweeper.testing import trial_spec
 from sweeper.trials import Params, Reason, TrialOutcome, TrialState
@@ -72,32 +69,6 @@ def test_a_sampler_that_knows_constraints_avoids_params_that_do_not_fit(
         tried = sweep(opened, n_trials, knows=knows)
         lost[knows] = sum(int(params["width"]) > WIDEST for params in tried)  # type: ignore[arg-type]
     assert lost[True] + n_trials / 5 <= lost[False]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sampler", ["tpe", "gp"])
-def test_proposals_of_a_study_in_which_all_fits_are_those_of_optunas_sampler(sampler: str) -> None:
-    if sampler == "gp":
-        pytest.importorskip("torch")
-    content = {"study": {"sampler": sampler}, "objective": {"acc": "maximize"}, "space": SPACE}
-    factory = SamplerFactory(Settings.from_mapping(content))
-
-    def proposed(number: int, study: optuna.Study) -> Any:
-        trial = study.ask()
-        width = trial.suggest_int("width", 1, 12)
-        params = {"width": width, "lr": trial.suggest_float("lr", 1e-4, 1e-1, log=True)}
-        study.sampler = optuna.samplers.RandomSampler()
-        failed = number % 4 == 3  # for another reason
-        value = None if failed else score(params).scores["acc"]
-        study.tell(trial, value, state=OptunaState.FAIL if failed else OptunaState.COMPLETE)
-        return params
-
-    storage = factory.seen(optuna.storages.InMemoryStorage())
-    ours = optuna.create_study(storage=storage, direction="maximize")
-    bare = optuna.create_study(direction="maximize")
-    for number in range(18):
-        ours.sampler, bare.sampler = factory.make(number), factory.make(number)
-        assert proposed(number, ours) == proposed(number, bare)
 
 
 @pytest.mark.slow

@@ -144,15 +144,6 @@ def test_the_same_trials_come_whatever_ends_first_and_after_kills_with_another_n
     assert len({str(params) for _, params, _, _ in whole.table()}) > trials / 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("sampler", ["tpe", "nsga2"])
-def test_in_a_free_order_other_trials_come_when_others_end_first(make: Make, sampler: str) -> None:
-    one, two = make(sampler, seed=1, order=False), make(sampler, seed=2, order=False)
-    one.run()
-    two.run()
-    assert one.table() != two.table()
-
-
 def test_one_slot_proposes_what_it_proposes_in_a_free_order(make: Make) -> None:
     fixed, free = make(jobs=1, trials=12), make(jobs=1, trials=12, order=False)
     fixed.run()

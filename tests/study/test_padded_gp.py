@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from opened_studies import completed
+from studies import small_settings
 
-from sweeper.settings import Settings
 from sweeper.study.samplers.padding import Padding
 
 pytestmark = pytest.mark.slow  # Gaussian processes
@@ -25,8 +25,7 @@ NESTEROV, PLAIN = 0.0, 1.0
 
 
 def padding_of(space: Any) -> Padding:
-    content = {"objective": {"acc": "maximize"}, "space": space}
-    return Padding(Settings.from_mapping(content).search_space)
+    return Padding(small_settings("s", space=space).search_space)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any
 
 import optuna
 import pytest
+from studies import small_settings
 
-from sweeper import Settings
 from sweeper.errors import SettingsError
 from sweeper.study.pruners import make_pruner, why_pruned
 from sweeper.study.pruners.predictive import PredictivePruner
@@ -138,7 +138,6 @@ def test_the_reason_says_what_was_predicted_from_what() -> None:
 )
 def test_a_wrong_option_is_refused(options: dict[str, Any], message: str) -> None:
     pruner = {"name": "auto", **options}
-    data = {"study": {"pruner": pruner}, "objective": {"a": "maximize"}, "space": {"x": [1, 2]}}
     with pytest.raises(SettingsError) as caught:
-        make_pruner(Settings.from_mapping(data))
+        make_pruner(small_settings("s", study={"pruner": pruner}))
     assert message in str(caught.value)

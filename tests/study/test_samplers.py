@@ -7,6 +7,7 @@ from typing import Any
 import optuna
 import pytest
 from opened_studies import BRANCHES, RANGE
+from studies import small_settings
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from sweeper.errors import SettingsError
@@ -17,9 +18,8 @@ from sweeper.study.samplers import SamplerFactory, factory
 from sweeper.study.samplers.padded_gp import on_one_thread
 
 
-def settings(**study: Any) -> Settings:
-    space = {"x": {"low": 0, "high": 3}}
-    return Settings.from_mapping({"study": study, "objective": {"y": "maximize"}, "space": space})
+def settings(*, space: Any = RANGE, **study: Any) -> Settings:
+    return small_settings("s", space=space, study={"sampler": "auto", **study})
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -36,26 +36,24 @@ def test_every_pruner_that_can_be_named_can_be_made(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("study", "space", "message"),
+    ("sampler", "space", "message"),
     [
-        ({"sampler": "grid"}, RANGE, "grid needs a finite space, and x is continuous"),
-        ({"sampler": "brute_force"}, BRANCHES, "momentum is continuous; give it a step"),
+        ("grid", RANGE, "grid needs a finite space, and x is continuous"),
+        ("brute_force", BRANCHES, "momentum is continuous; give it a step"),
         (
-            {"sampler": {"name": "tpe", "n_startup_trial": 3}},
+            {"name": "tpe", "n_startup_trial": 3},
             RANGE,
             "tpe has no option 'n_startup_trial'; did you mean 'n_startup_trials'?",
         ),
-        ({"sampler": {"name": "tpe", "seed": 3}}, RANGE, "tpe has no option 'seed'"),
-        ({"sampler": {"name": "nsga2", "population_size": 1}}, RANGE, "nsga2: "),
-        ({"sampler": "grid"}, {"n": {"low": 1, "high": 10**9}}, "widen the steps, or take tpe"),
+        ({"name": "nsga2", "population_size": 1}, RANGE, "nsga2: "),
+        ("grid", {"n": {"low": 1, "high": 10**9}}, "widen the steps, or take tpe"),
     ],
 )
 def test_a_sampler_that_does_not_suit_is_refused_before_anything_runs(
-    study: Any, space: Any, message: str
+    sampler: Any, space: Any, message: str
 ) -> None:
-    content = {"study": study, "objective": {"acc": "maximize"}, "space": space}
     with pytest.raises(SettingsError) as raised:
-        SamplerFactory(Settings.from_mapping(content))
+        SamplerFactory(settings(space=space, sampler=sampler))
     assert str(raised.value).startswith("settings: study.sampler: ")
     assert message in str(raised.value)
 
@@ -70,8 +68,7 @@ def test_a_sampler_that_does_not_suit_is_refused_before_anything_runs(
     ],
 )
 def test_auto_suits_the_space_and_the_number_of_trials(trials: int, space: Any, name: str) -> None:
-    content = {"study": {"trials": trials}, "objective": {"acc": "maximize"}, "space": space}
-    assert SamplerFactory(Settings.from_mapping(content)).name == name
+    assert SamplerFactory(settings(space=space, trials=trials)).name == name
 
 
 def test_tpe_proposes_every_second_trial_of_auto_from_the_25th_on_and_none_of_gp() -> None:
@@ -101,18 +98,14 @@ def test_an_option_is_an_argument_of_our_subclass_or_of_optunas_class(
             SamplerFactory(settings(sampler={"name": name, reserved: 1}))
 
 
-def pruned_by(pruner: Any, **changes: Any) -> Settings:
-    data = {"objective": {"val": "maximize"}, "space": {"x": [1, 2]}, **changes}
-    return Settings.from_mapping({**data, "study": {"pruner": pruner}})
-
-
 def test_a_pruner_that_does_not_fit_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"no option 'n_warmup'.*n_warmup_steps"):
-        make_pruner(pruned_by({"name": "median", "n_warmup": 3}))
+        make_pruner(settings(pruner={"name": "median", "n_warmup": 3}))
     with pytest.raises(SettingsError, match="threshold"):
-        make_pruner(pruned_by("threshold"))
+        make_pruner(settings(pruner="threshold"))
+    several = {"a": "maximize", "b": "minimize"}
     with pytest.raises(SettingsError, match="single objective"):
-        make_pruner(pruned_by("median", objective={"a": "maximize", "b": "minimize"}))
+        make_pruner(small_settings("s", objective=several, study={"pruner": "median"}))
 
 
 def threads() -> set[int]:

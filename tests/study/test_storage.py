@@ -16,22 +16,16 @@ import pytest
 from commands import Command, project
 from opened_studies import Opened, completed, counts_of
 from postgres_servers import PostgresServer, started_postgres
-from studies import until
+from studies import small_settings, until
 
 from sweeper.errors import StorageAwayError, StudyError
 from sweeper.notebooks.metadata import read_metadata
-from sweeper.settings import Settings
 from sweeper.study.access import LostFileError, open_storage
 from sweeper.study.study import Study
 from sweeper.trials import Reason, TrialRecord, TrialState
 
-SETTINGS = Settings.from_mapping(
-    {
-        "study": {"sampler": "random", "name": "kept", "trials": 8},
-        "objective": {"acc": "maximize"},
-        "space": {"x": {"low": 0.0, "high": 1.0}},
-        "start": [{"x": 0.5}, {"x": 0.5}],
-    }
+SETTINGS = small_settings(
+    "kept", objective={"acc": "maximize"}, start=[{"x": 0.5}] * 2, study={"trials": 8}
 )
 
 

@@ -27,7 +27,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,13 +41,12 @@ sys.path.append(str(Path(__file__).parents[2]))  # for the long form, which pyte
 
 from commands import Command
 from dask_clusters import OwnCluster
-from postgres_servers import PostgresServer
+from postgres_servers import PostgresServer, started_postgres
 from small_disks import small_disk
-from studies import kernels_in, until
+from studies import kernels_in, sweep_of, until
 
-from sweeper import Settings, Sweep
 from sweeper.guard import mark_of
-from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
 
 #: Some cells before what is swept, so that kernels are forked after them; then a second of work.
@@ -312,66 +311,21 @@ BLOWS_TO_A_DISK = {"a full disk": _fill, "a folder that may only be read": _make
 
 @contextmanager
 def fresh(seed: int, trials: int, only: Sequence[str]) -> Iterator[Ground]:
-    folder = Path(tempfile.mkdtemp(prefix="chaos"))
-    chance = random.Random(seed)
-    try:
-        with (
-            _disk(folder / "out", "64m") as has_disk,
-            _server(folder, chance) as server,
-            _cluster(folder, chance) as cluster,
-        ):
-            yield Ground(
-                folder=folder,
-                chance=chance,
-                trials=trials,
-                has_disk=has_disk,
-                server=server,
-                cluster=cluster,
-                only=only,
-            )
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _disk(folder: Path, size: str) -> Iterator[bool]:
-    """A small disk, where this process may mount one."""
-    folder.mkdir()
-    try:
-        _mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder))
-    except (OSError, subprocess.CalledProcessError):
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=False)
-
-
-@contextmanager
-def _server(folder: Path, chance: random.Random) -> Iterator[PostgresServer | None]:
-    """In half of the cases a server for the study, where PostgreSQL is installed."""
-    if chance.random() < 0.5 or not PostgresServer.is_installed() or not find_spec("psycopg"):
-        yield None
-        return
-    folder.chmod(0o755)  # it runs as another user
-    server = PostgresServer(folder / "pg")
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop(clean=False)
-
-
-@contextmanager
-def _cluster(folder: Path, chance: random.Random) -> Iterator[OwnCluster | None]:
-    """In a third of the cases a Dask cluster for the trials, where Dask is installed."""
-    if chance.random() < 2 / 3 or not find_spec("distributed"):
-        yield None
-        return
-    with closing(OwnCluster(folder / "workers")) as cluster:
-        cluster.start()
-        yield cluster
+    """A ground with a small disk, half of the time a server, and a third of the time a cluster."""
+    folder, chance = Path(tempfile.mkdtemp(prefix="chaos")), random.Random(seed)
+    ground = Ground(folder=folder, chance=chance, trials=trials, only=only)
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        with suppress(pytest.skip.Exception):
+            stack.enter_context(small_disk(ground.out, "64m"))
+            ground.has_disk = True
+        with suppress(pytest.skip.Exception):
+            if chance.random() < 0.5:
+                ground.server = stack.enter_context(started_postgres())
+        if chance.random() < 1 / 3 and find_spec("distributed"):
+            ground.cluster = stack.enter_context(closing(OwnCluster(folder / "workers")))
+            ground.cluster.start()
+        yield ground
 
 
 def by_run_id(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -414,16 +368,9 @@ def without_kernels(trials: int) -> dict[str, Any]:
         return TrialOutcome(state=TrialState.COMPLETED, scores={"val": val, "seed": spec.seed})
 
     with tempfile.TemporaryDirectory() as folder:
-        ground = Ground(folder=Path(folder), chance=random.Random(0), trials=trials)
-        settings = Settings.load(ground.folder / "nb.yml")
-        study = settings.study.model_copy(update={"trials": trials})
-        sweep = Sweep.from_settings(
-            settings.model_copy(update={"study": study}),
-            notebook=ground.folder / "nb.ipynb",
-            output=f"{ground.out}/{{run_id}}.ipynb",
-            executor=lambda _: InlineExecutor(run, jobs=JOBS),
-        )
-        return sweep.run().to_json()
+        notebook = Ground(folder=Path(folder), chance=random.Random(0)).folder / "nb.ipynb"
+        study = {"trials": trials}
+        return sweep_of(notebook, "nb", run, jobs=JOBS, study=study).run().to_json()
 
 
 def storm(*, blows: int, seed: int, trials: int = 16, only: Sequence[str] = ()) -> Counter[str]:

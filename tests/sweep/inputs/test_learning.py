@@ -6,16 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from studies import small_settings
+from studies import sweep_of
 
-from sweeper import Sweep
 from sweeper.errors import SettingsError
-from sweeper.testing import InlineExecutor, write_notebook
+from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
 
 pytestmark = pytest.mark.slow  # MLflow is imported
-
-SPACE = {"x": {"low": 0.0, "high": 1.0}}
 
 
 def sweep(folder: Path, name: str, *, best: float, trials: int, **changes: Any) -> Any:
@@ -25,17 +22,10 @@ def sweep(folder: Path, name: str, *, best: float, trials: int, **changes: Any) 
         value = 10.0 - (float(str(spec.params.get("x", 0.5))) - best) ** 2
         return TrialOutcome(state=TrialState.COMPLETED, scores={"val": value})
 
-    study = {"trials": trials, **changes.pop("study", {})}
-    return (
-        Sweep.from_settings(
-            small_settings(name, **{"space": SPACE, **changes, "study": study}),
-            notebook=write_notebook(folder / "nb.ipynb", "val = x", parameters="x = 0.5"),
-            output=f"{folder}/out/{{study}}.{{run_id}}.ipynb",
-            executor=lambda _: InlineExecutor(run_trial),
-        )
-        .run()
-        .to_json()
-    )
+    changes["study"] = {"trials": trials, **changes.get("study", {})}
+    notebook = write_notebook(folder / "nb.ipynb", "val = x")
+    output = "out/{study}.{run_id}.ipynb"
+    return sweep_of(notebook, name, run_trial, output=output, **changes).run().to_json()
 
 
 @pytest.mark.parametrize("sampler", ["gp", "tpe"])
