@@ -20,7 +20,7 @@ from sweeper.testing import trial_spec
 from sweeper.tracking import writer
 from sweeper.trials import TrialSpec
 
-pytest_plugins = ["s3_server"]
+pytest_plugins = ["s3_server", "postgres_servers"]
 
 #: The files that take longest, by their time alone on a machine.
 LONGEST = (

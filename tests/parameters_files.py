@@ -56,8 +56,6 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     ("nbformat: 4", ["a notebook, where a parameters file"]),
     (BOTH + "studdy: {trials: 3}", ["'studdy'", "did you mean 'study'?"]),
     # study
-    (BOTH + "study:", ["study", "expected a mapping", "null"]),
-    (BOTH + "study: {trails: 3}", ["study", "'trails'", "did you mean 'trials'?"]),
     (BOTH + "study: {trials: 0}", ["study.trials", "1 or more", "got 0"]),
     (BOTH + "study: {trials: 2.5}", ["study.trials", "a whole number", "2.5"]),
     (BOTH + "study: {seed: 9223372036854775808}", ["study.seed", "less than"]),
@@ -84,10 +82,6 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     ),
     (OBJECTIVE + "space: {lr: {low: 1.0, high: big}}", ["space.lr.high", "number", "'big'"]),
     (
-        OBJECTIVE + "space: {lr: {type: int, low: 1.5, high: 3}}",
-        ["space.lr.low", "a whole number", "1.5"],
-    ),
-    (
         OBJECTIVE + "space: {lr: {type: real, low: 1, high: 3}}",
         ["space.lr", "'real'", "float, int or choice"],
     ),
@@ -95,17 +89,12 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     (OBJECTIVE + "space: {opt: {choices: sgd}}", ["space.opt.choices", "a list", "'sgd'"]),
     (OBJECTIVE + "space: {learning-rate: [1]}", ["space.learning-rate", "underscores"]),
     (OBJECTIVE + "space: {lr: {min: 1, max: 2}}", ["space.lr", "{min: 1, max: 2}", "low: …"]),
-    (OBJECTIVE + "space: {lr: {type: choice}}", ["space.lr.choices", "missing"]),
     (OBJECTIVE + "space: {lr: {choices: [1], low: 1}}", ["space.lr", "'low'", "choices"]),
     # branches
     (BOTH.replace("1e-1}", "1e-1, when: opt}"), ["space.lr.when", "a mapping", "'opt'"]),
-    (BOTH.replace("1e-1}", "1e-1, when: {opt: []}}"), ["space.lr.when.opt", "not be empty"]),
     # fixed and start
-    (BOTH + "fixed: {my-epochs: 1}", ["fixed.my-epochs", "not a Python identifier"]),
     (BOTH + "fixed: {a.b.c: 1}", ["fixed.a.b", "not a Python identifier"]),
-    (BOTH + "fixed: {Adam.: 1}", ["fixed.Adam.", "not a Python identifier"]),
     (BOTH + "learn_from: earlier", ["learn_from", "a list"]),
-    (BOTH + "start: [0.01]", ["start.0", "a mapping", "0.01"]),
     # inputs
     (BOTH + "inputs: {e: pretrain}", ["inputs.e", "the keys study, artifact, take", "'pretrain'"]),
     (BOTH + INPUT + "bst}}", ["inputs.e.take", "expected best, or a run id such as", "got 'bst'"]),
@@ -115,15 +104,14 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     (BOTH + "limits: {cell_output: lots}", ["limits.cell_output", "'lots'", "10MB"]),
     (BOTH + "resources: {gpus: all}", ["resources.gpus", "'all'", "auto, none or a list"]),
     (BOTH + "resources: {gpus: [-1]}", ["resources.gpus", "[-1]"]),
-    (BOTH + "resources: {gpu_memory: lots}", ["resources.gpu_memory", "'lots'", "9GB"]),
     # pruner, cost and execution
     (BOTH + "cost: {price_per_hour: 0}", ["cost.price_per_hour", "more than 0"]),
     (BOTH + "kernels: hot", ["kernels", "'auto', 'fork' or 'cold'", "'hot'"]),
-    # confirm
 ]
 
 #: Files with wrong values, which only loading finds.
 WRONG_VALUES: list[tuple[str, list[str]]] = [
+    (SMALLEST + "sync: 'abfs://b/x?sig=hush'", ["sync", "'abfs://b/x' has more than a place"]),
     (SMALLEST + "data: {path: d, source: s3://b}", ["unknown key 'source'", "path, from, version"]),
     (SMALLEST + "data: {path: d, from: ./b}", ["data.from: './b' is no URL; expected something"]),
     (
@@ -191,7 +179,6 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
     ),
     (OBJECTIVE + "space: {lr: {low: 1, high: 9, step: 0}}", ["space.lr", "step", "got 0"]),
     (OBJECTIVE + "space: {opt: [a, b, a]}", ["space.opt", "'a' stands twice"]),
-    (OBJECTIVE + "space: {class: [1]}", ["space.class", "not a Python identifier"]),
     (
         OBJECTIVE + "space: {n: {low: 1, high: 99999999999999999999}}",
         ["space.n.high", "9007199254740992 or less", "99999999999999999999"],
@@ -228,10 +215,6 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
     (SPACE + "objective: {a: maximize, b: minimize}\nlearn_from: [e]", ["learn_from", "single"]),
     (BOTH + "start: [{}, {lrr: 0.01}]", ["start[1]", "'lrr'", "did you mean 'lr'?"]),
     (BOTH + "start: [{lr: 0.5}]", ["start[0]", "0.5", "from 0.0001 to 0.1"]),
-    (
-        OBJECTIVE + "space: {n: {low: 16, high: 64, step: 16}}\nstart: [{n: 40}]",
-        ["n: 40 is outside"],
-    ),
     (BOTH + "start: [{opt: rms}]", ["start[0]", "'rms'", "one of 'sgd', 'adam'"]),
     (BOTH + "fixed: {a: !!binary aGk=}", ["fixed.a", "expected a number", "binary data"]),
     (
@@ -245,9 +228,7 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
         ["e.artifact", "'../m'", "plain file name"],
     ),
     (BOTH + "inputs: {lr: {study: p, artifact: m}}", ["'lr' stands in both inputs and space"]),
-    (BOTH + INPUT + "best}}\nfixed: {e: 1}", ["'e' stands in both inputs and fixed"]),
     # limits and resources
-    (BOTH + "limits: {cell_output: 10XB}", ["limits.cell_output", "'10XB'", "10MB"]),
     (BOTH + "limits: {trial: 99999d}", ["limits.trial", "'99999d' is too long", "10 years"]),
 ]
 

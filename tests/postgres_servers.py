@@ -7,12 +7,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from studies import until
 
 
 class PostgresServer:
@@ -66,13 +66,8 @@ class PostgresServer:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        deadline_s = time.monotonic() + 60
-        while subprocess.run(
-            [_postgres("pg_isready") or "", "-q", "-h", str(self._folder), *self._on_port],
-            check=False,
-        ).returncode:
-            assert time.monotonic() < deadline_s, "PostgreSQL does not start"
-            time.sleep(0.1)
+        asking = [_postgres("pg_isready") or "", "-q", "-h", str(self._folder), *self._on_port]
+        until(lambda: subprocess.run(asking).returncode == 0, "PostgreSQL does not start")
 
     def stop(self, *, clean: bool = True) -> None:
         """Stop it; unless `clean`, as a crash would."""
@@ -114,3 +109,10 @@ def _postgres(program: str) -> str | None:
     """One of its programs; Debian keeps them off the path."""
     beside = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{program}"))
     return shutil.which(program) or (str(beside[-1]) if beside else None)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    """A server for the module's tests."""
+    with started_postgres() as server:
+        yield server

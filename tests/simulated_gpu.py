@@ -28,6 +28,7 @@ from sweeper.execution.nvml import Gpu, Nvml
 _CROWDED = 0.65
 #: What changes from one process's work to another's, in seconds.
 _SWITCH_S = 0.00005
+_NAME = "GPU-0"
 #: Work that is nearly done is done: clocks are not finer.
 _DONE_S = 1e-5
 
@@ -90,36 +91,30 @@ class Device:
 
 
 class SimulatedGpus(Nvml):
-    """Simulated GPUs and what a driver would know of them; use it as a context manager.
+    """A simulated GPU and what a driver would know of it; use it as a context manager.
 
     Args:
-        folder: where their sockets are; a short path.
-        memory_bytes: of each GPU.
+        folder: where its socket is; a short path.
+        memory_bytes: of the GPU.
         mode: `"slice"`, `"mps"` or `"crowd"`.
-        count: how many there are; they are called `GPU-0`, `GPU-1` and so on.
 
     Attributes:
         folder: as above.
     """
 
-    def __init__(
-        self, folder: Path, *, memory_bytes: int, mode: str = "slice", count: int = 1
-    ) -> None:
+    def __init__(self, folder: Path, *, memory_bytes: int, mode: str = "slice") -> None:
         self.folder, self._memory_bytes, self._mode = folder, memory_bytes, mode
-        self._names = [f"GPU-{number}" for number in range(count)]
-        #: What each GPU had counted when `busy_share` was last called.
-        self._states: dict[str, dict[str, Any]] = {}
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._socket = folder / f"{_NAME}.sock"
+        #: What the GPU had counted when `busy_share` was last called.
+        self._before: dict[str, Any] | None = None
 
     def __enter__(self) -> SimulatedGpus:
         self.folder.mkdir(parents=True, exist_ok=True)
-        for name in self._names:
-            command = [sys.executable, __file__, str(self._path(name))]
-            command += [str(self._memory_bytes), self._mode]
-            self._processes.append(subprocess.Popen(command, stdin=subprocess.PIPE))
-        for name in self._names:
-            while not self._path(name).exists():
-                time.sleep(0.01)
+        command = [sys.executable, __file__, str(self._socket)]
+        command += [str(self._memory_bytes), self._mode]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
+        while not self._socket.exists():
+            time.sleep(0.01)
         return self
 
     def __exit__(
@@ -128,12 +123,11 @@ class SimulatedGpus(Nvml):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for process in self._processes:
-            process.communicate()  # the end of its input ends it
+        self._process.communicate()  # the end of its input ends it
 
     def installed(self) -> Sequence[Gpu]:
-        """All GPUs."""
-        return [Gpu(uuid=name, memory_bytes=self._memory_bytes) for name in self._names]
+        """The GPU."""
+        return [Gpu(uuid=_NAME, memory_bytes=self._memory_bytes)]
 
     def used_bytes(self, uuid: str) -> int | None:
         """How much memory is in use."""
@@ -144,26 +138,22 @@ class SimulatedGpus(Nvml):
         return {int(pid): n_bytes for pid, n_bytes in self.state(uuid)["used_by"].items()}
 
     def busy_share(self, uuid: str) -> float | None:
-        """How busy a GPU was since the last call; None for the first one."""
+        """How busy it was since the last call; None for the first one."""
         state = self.state(uuid)
-        before = self._states.get(uuid)
-        self._states[uuid] = state
+        before, self._before = self._before, state
         if before is None or state["at_s"] <= before["at_s"]:
             return None
         busy_s, passed_s = (state[n] - before[n] for n in ("busy_s", "at_s"))
         return float(busy_s / passed_s)
 
     def state(self, uuid: str) -> dict[str, Any]:
-        """What a GPU has counted; see `_Device.state`."""
+        """What it has counted; see `_Device.state`."""
         with socket.socket(socket.AF_UNIX) as asking:
-            asking.connect(str(self._path(uuid)))
+            asking.connect(str(self._socket))
             asking.sendall(b'{"op": "state"}\n')
             with asking.makefile("r") as answers:
                 state: dict[str, Any] = json.loads(answers.readline())
                 return state
-
-    def _path(self, name: str) -> Path:
-        return self.folder / f"{name}.sock"
 
 
 # --- the GPU itself ------------------------------------------------------------------------------

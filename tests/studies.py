@@ -15,7 +15,7 @@ import psutil
 
 from sweeper.guard import MARK_VARIABLE
 from sweeper.settings import Settings
-from sweeper.testing import InlineExecutor
+from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import (
     Event,
     Observer,
@@ -30,6 +30,9 @@ from sweeper.trials import (
 )
 
 if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
     from sweeper import Sweep
     from sweeper.execution.workload import Workload
 
@@ -99,6 +102,21 @@ def study_of_page(name: str, records: Sequence[TrialRecord], **stated: Any) -> A
     return SimpleNamespace(**{**its, **calls})
 
 
+def mlflow_client(uri: str) -> MlflowClient:
+    """A client of MLflow, whose import takes a second that most tests should not pay."""
+    from mlflow import MlflowClient
+
+    return MlflowClient(uri)
+
+
+def mlflow_runs(uri: str, study: str) -> list[Run]:
+    """The runs that MLflow has of a study."""
+    client = mlflow_client(uri)
+    experiment = client.get_experiment_by_name(study)
+    assert experiment is not None
+    return list(client.search_runs([experiment.experiment_id]))
+
+
 def workload_of(notebook: Path, **changes: Any) -> Workload:
     """What the trials of a sweep of a notebook have in common, with `small_settings`."""
     from sweeper.execution.workload import Workload
@@ -111,6 +129,14 @@ def workload_of(notebook: Path, **changes: Any) -> Workload:
         cwd=notebook.parent,
         paths=StudyPaths.parse(f"{notebook.parent}/{{run_id}}.ipynb", study="contract"),
     )
+
+
+def acting_workload(folder: Path, **changes: Any) -> Workload:
+    """One whose trials do what their param `act` says, as the contract of executors needs."""
+    from sweeper.testing.executor_contract import ACTING_CELL
+
+    notebook = write_notebook(folder / "nb.ipynb", ACTING_CELL, parameters="act = 'complete'")
+    return workload_of(notebook, **{"space": {"act": ["complete"]}, **changes})
 
 
 def trial_record(number: int = 0, **stated: Any) -> TrialRecord:

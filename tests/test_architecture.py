@@ -173,17 +173,6 @@ def test_each_outside_library_is_known_to_its_owners_only_and_they_use_it() -> N
     assert listed - used == set()
 
 
-def test_the_package_imports_its_own_modules_relatively() -> None:
-    absolute = [
-        f"{path.name}:{node.lineno}"
-        for path, tree in sources().items()
-        for node in ast.walk(tree)
-        if (isinstance(node, ast.ImportFrom) and not node.level and node.module == "sweeper")
-        or (isinstance(node, ast.Import) and any(a.name == "sweeper" for a in node.names))
-    ]
-    assert absolute == []
-
-
 def test_a_module_says_what_it_is() -> None:
     for path in MODULES:
         assert ast.get_docstring(sources()[path]), path

@@ -96,7 +96,6 @@ def test_with_smoke_only_the_typical_run_has_full_length(
 @pytest.mark.parametrize(
     ("cell", "name", "words"),
     [
-        ("val = None", "runs", "never gave val"),
         ("import random; random.seed(seed); val = random.random()", "params", "the same score"),
         ("val = float('nan') if size == 4 else x + seed", "runs", "sizes (x=0.5, size=4)"),
         ("import random\nval = x + seed + random.random()", "repeats", "another score: val"),

@@ -12,7 +12,7 @@ from typing import Any
 import nbformat
 import pytest
 from opened_studies import asked, opened_in
-from studies import small_settings
+from studies import mlflow_runs, small_settings
 
 from sweeper.cli import main
 from sweeper.control.lookup import find_studies
@@ -49,8 +49,6 @@ def states(paths: StudyPaths) -> list[TrialState]:
 def test_status_corrects_a_killed_sweep_while_mlflow_is_away_and_mlflow_when_it_is_back(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    from mlflow import MlflowClient
-
     for _ in range(2):
         assert main(["status", "killed"]) == 0
         assert "study killed: 1 stopped" in capsys.readouterr().out
@@ -67,10 +65,7 @@ def test_status_corrects_a_killed_sweep_while_mlflow_is_away_and_mlflow_when_it_
     caplog.clear()
     for _ in range(2):
         assert main(["status", "killed", "--tracking-uri", there]) == 0
-    client = MlflowClient(there)
-    experiment = client.get_experiment_by_name("killed")
-    assert experiment is not None
-    (run,) = client.search_runs([experiment.experiment_id])
+    (run,) = mlflow_runs(there, "killed")
     assert (run.info.run_name, run.info.status) == ("0000", "KILLED")
     assert main(["status", "killed"]) == 0  # MLflow needs no more corrections
     assert caplog.records == []

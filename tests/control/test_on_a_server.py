@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from opened_studies import asked
-from postgres_servers import PostgresServer, started_postgres
+from postgres_servers import PostgresServer
 from studies import small_settings, until
 
 from sweeper.control import steering
@@ -25,19 +25,13 @@ pytestmark = pytest.mark.slow
 SETTINGS = small_settings("afar")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with started_postgres() as server:
-        yield server
-
-
 @pytest.fixture
-def sweeping(server: PostgresServer, tmp_path: Path) -> Iterator[Study]:
+def sweeping(postgres: PostgresServer, tmp_path: Path) -> Iterator[Study]:
     """The study as another machine sweeps it, which runs a trial; this one has such a folder, too,
     in which nothing runs."""
     paths = StudyPaths.parse(str(tmp_path / "out" / "{run_id}.ipynb"), study="afar")
     paths.folder.mkdir(parents=True)
-    with closing(Study.open(server.url, SETTINGS)) as study:
+    with closing(Study.open(postgres.url, SETTINGS)) as study:
         study.note_facts(
             template=paths.template,
             tracking_uri="http://127.0.0.1:1",
@@ -48,35 +42,35 @@ def sweeping(server: PostgresServer, tmp_path: Path) -> Iterator[Study]:
 
 
 def test_a_sweep_on_another_machine_is_named_and_its_trials_are_left_alone(
-    server: PostgresServer, sweeping: Study
+    postgres: PostgresServer, sweeping: Study
 ) -> None:
-    existing = find_study("afar", storage=server.url)
+    existing = find_study("afar", storage=postgres.url)
     assert (existing.swept_by() or "").startswith("process ")
     clean_up_after_crash(existing)
-    result, snapshot = look(find_study("afar", storage=server.url))
+    result, snapshot = look(find_study("afar", storage=postgres.url))
     assert [record.state for record in result.records] == [TrialState.RUNNING]
     assert len(snapshot.running) == 1
     sweeping.close()
     until(lambda: existing.swept_by() is None)
     clean_up_after_crash(existing)
-    stopped = find_study("afar", storage=server.url).study.records()
+    stopped = find_study("afar", storage=postgres.url).study.records()
     assert [record.state for record in stopped] == [TrialState.STOPPED]
 
 
 def test_a_sweep_that_sees_no_requests_from_here_is_not_asked_to_stop(
-    server: PostgresServer, sweeping: Study
+    postgres: PostgresServer, sweeping: Study
 ) -> None:
-    existing = find_study("afar", storage=server.url)
+    existing = find_study("afar", storage=postgres.url)
     with pytest.raises(StudyError, match=r"process \d+ on .*call this on that machine"):
         steering.stop(existing, [], running_finish=False)
     assert not existing.paths.requests.exists()
 
 
 def test_a_study_that_was_only_read_leaves_no_connection_open(
-    server: PostgresServer, sweeping: Study
+    postgres: PostgresServer, sweeping: Study
 ) -> None:
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", ResourceWarning)
-        assert find_study("afar", storage=server.url).study.records()
+        assert find_study("afar", storage=postgres.url).study.records()
         gc.collect()
     assert [str(one.message) for one in warned] == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from studies import small_settings
+from studies import mlflow_client, small_settings
 
 from sweeper import Sweep
 from sweeper.cli import main
@@ -104,10 +104,8 @@ def test_a_trial_whose_notebook_is_gone_is_refused_with_what_to_do(
 def test_mlflow_has_the_commit_under_its_own_names(
     project: tuple[Path, list[SweepResult]],
 ) -> None:
-    from mlflow import MlflowClient
-
     result = project[1][-1]
-    client = MlflowClient(result.tracking_uri)
+    client = mlflow_client(result.tracking_uri)
     for mlflow_id in result.mlflow_run_ids.values():
         tags = client.get_run(mlflow_id).data.tags
         git = {name: tags[f"mlflow.source.git.{name}"] for name in ("commit", "dirty")}

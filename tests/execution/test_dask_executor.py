@@ -15,7 +15,7 @@ import pytest
 from commands import Command, project
 from dask_clusters import left_there, started, started_program
 from distributed import Client
-from studies import is_listening, processes_in, until, workload_of
+from studies import acting_workload, is_listening, processes_in, until, workload_of
 
 from sweeper.errors import BrokenError, KernelError, SettingsError
 from sweeper.execution import dask_cluster
@@ -29,7 +29,7 @@ from sweeper.settings.sections import Data
 from sweeper.study_folder.snapshots import CodeSnapshot
 from sweeper.sync.archive import Dataset
 from sweeper.testing import trial_spec, write_notebook
-from sweeper.testing.executor_contract import ACTING_CELL, ExecutorContract, ListedTrials
+from sweeper.testing.executor_contract import ExecutorContract, ListedTrials
 from sweeper.tracking import free_port
 from sweeper.trials import InputFile, StudyPaths, TrialOutcome, TrialSpec
 
@@ -42,9 +42,8 @@ class TestDaskExecutor(ExecutorContract):
         self.address = two_slots
 
     def make(self, folder: Path, *, jobs: int) -> Executor:
-        notebook = write_notebook(folder / "nb.ipynb", ACTING_CELL, parameters="act = 'complete'")
         acts = ["complete", "report", "fail", "wait", "lose"]
-        workload = workload_of(notebook, space={"act": acts}, kernels="cold")
+        workload = acting_workload(folder, space={"act": acts}, kernels="cold")
         settings = Cluster.model_validate({"url": self.address, "wait": "60s"})
         return DaskExecutor.open(workload, settings, jobs)
 
@@ -178,8 +177,7 @@ def test_workers_that_cannot_have_the_data_end_the_sweep_at_once(
     data = Dataset(second, folder=tmp_path)
     data.settle()
     shutil.rmtree(remote / "archives")
-    notebook = write_notebook(tmp_path / "nb.ipynb", ACTING_CELL, parameters="act = 'complete'")
-    workload = replace(workload_of(notebook, space={"act": ["complete"]}), data=data)
+    workload = replace(acting_workload(tmp_path), data=data)
     settings = Cluster.model_validate({"url": two_slots, "wait": "600s"})
     executor = DaskExecutor.open(workload, settings, None)
     source = ListedTrials([])
@@ -194,8 +192,7 @@ def test_workers_that_cannot_have_the_data_end_the_sweep_at_once(
 def test_a_scheduler_that_is_lost_ends_the_sweep(tmp_path: Path) -> None:
     port = free_port(24_100)
     address = f"tcp://127.0.0.1:{port}"
-    notebook = write_notebook(tmp_path / "nb.ipynb", ACTING_CELL, parameters="act = 'complete'")
-    workload = workload_of(notebook, space={"act": ["complete"]}, kernels="cold")
+    workload = acting_workload(tmp_path, kernels="cold")
     with ExitStack() as stack:
         place = ["--local-directory", str(tmp_path), "--nthreads", "1", "--no-nanny"]
         processes = [
@@ -228,8 +225,7 @@ def sabotage(dask_worker: Any) -> None:
 
 
 def test_a_trial_whose_thread_dies_on_a_worker_has_failed(tmp_path: Path, two_slots: str) -> None:
-    notebook = write_notebook(tmp_path / "nb.ipynb", ACTING_CELL, parameters="act = 'complete'")
-    workload = workload_of(notebook, space={"act": ["complete"]})
+    workload = acting_workload(tmp_path)
     executor = DaskExecutor.open(workload, Cluster(url=two_slots), 1)
     with Client(two_slots, set_as_default=False) as client:  # type: ignore[no-untyped-call]
         client.run(sabotage)

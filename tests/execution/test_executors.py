@@ -6,13 +6,13 @@ import pickle
 from pathlib import Path
 
 import pytest
-from studies import workload_of
+from studies import acting_workload
 
 from sweeper.execution.executor import Executor
 from sweeper.execution.local import LocalExecutor
 from sweeper.execution.places import Places
-from sweeper.testing import trial_spec, write_notebook
-from sweeper.testing.executor_contract import ACTING_CELL, ExecutorContract
+from sweeper.testing import trial_spec
+from sweeper.testing.executor_contract import ExecutorContract
 from sweeper.trials import Reason, TrialOutcome, TrialState
 
 
@@ -21,9 +21,7 @@ class TestLocalExecutor(ExecutorContract):
     can_lose_workers = False
 
     def make(self, folder: Path, *, jobs: int) -> Executor:
-        notebook = write_notebook(folder / "nb.ipynb", ACTING_CELL, parameters="act = 'complete'")
-        acts = ["complete", "report", "fail", "wait"]
-        workload = workload_of(notebook, space={"act": acts})
+        workload = acting_workload(folder, space={"act": ["complete", "report", "fail", "wait"]})
         assert pickle.loads(pickle.dumps(workload)).settings == workload.settings
         return LocalExecutor(workload, places=Places(), jobs=jobs)
 

@@ -53,7 +53,6 @@ def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(
         ("", []),
         ("-1", []),
         ("0,-1,1", ["GPU-a"]),  # CUDA sees nothing after an index that does not exist
-        ("0,5,1", ["GPU-a"]),
     ],
 )
 def test_only_gpus_that_this_process_may_see_are_used(

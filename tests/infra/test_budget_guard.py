@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import budget_guard
 import pytest
 from budget_guard import DamagedLedger, Ledger
+from studies import until
 
 pytestmark = pytest.mark.slow  # they start processes
 
@@ -41,13 +41,6 @@ def guarded(folder: Path, *, hours: float, sweep: str = SWEEP) -> subprocess.Pop
     )
 
 
-def wait_for(file: Path) -> None:
-    until_s = time.monotonic() + 60
-    while not file.exists():
-        assert time.monotonic() < until_s
-        time.sleep(0.02)
-
-
 def test_a_sweep_whose_hours_are_spent_is_stopped_and_not_started_again(tmp_path: Path) -> None:
     limit = budget_guard.machine_hours() + 1.5 / 3600
     guard = guarded(tmp_path, hours=limit)
@@ -64,7 +57,7 @@ def test_an_interruption_reaches_the_sweep_whose_exit_code_is_that_of_the_guard(
     tmp_path: Path,
 ) -> None:
     guard = guarded(tmp_path, hours=1e9)
-    wait_for(tmp_path / "began")
+    until((tmp_path / "began").exists)
     guard.send_signal(signal.SIGTERM)
     guard.communicate(timeout=60)
     assert guard.returncode == 143

@@ -103,7 +103,6 @@ def test_a_tracker_that_cannot_be_saved_is_not_ended(account: Account) -> None:
     ("name", "value", "message"),
     [
         ("INFRA", "azure", "write gcp with gs://NAME, or aws with s3://NAME"),
-        ("SWEEP_BUCKET", "", "SWEEP_BUCKET has no value"),
         ("SWEEP_BUCKET", "s3://my-sweeps", "INFRA=gcp with SWEEP_BUCKET=s3://my-sweeps"),
         ("SWEEP_NAME", "My Sweep", "write small letters, digits and '-'"),
         ("BUDGET_HOURS", "", "BUDGET_HOURS has no value"),

@@ -10,7 +10,7 @@ from typing import Any
 import nbformat
 import pytest
 from commands import Command, call, project
-from studies import kernels_in, until
+from studies import kernels_in, mlflow_runs, until
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("here")]
 
@@ -36,10 +36,7 @@ def counts(name: str) -> dict[str, int]:
 
 
 def statuses(result: dict[str, Any]) -> list[str]:
-    from mlflow import MlflowClient
-
-    client = MlflowClient(result["tracking_uri"])
-    return [run.info.status for run in client.search_runs([result["experiment_id"]])]
+    return [run.info.status for run in mlflow_runs(result["tracking_uri"], result["study"])]
 
 
 def test_the_best_is_found_and_hopeless_trials_end_where_they_were_frozen() -> None:

@@ -44,7 +44,6 @@ def run(
     cell: str,
     *,
     jobs: int = 5,
-    claims: Path | None = None,
     mps: Mps | None = None,
     enough: Callable[[list[Any]], bool] = lambda _: False,
     **settings: Any,
@@ -56,7 +55,7 @@ def run(
     places = Places(
         gpus.installed(),
         driver=gpus,
-        claims=Claims(claims or folder / "claims"),
+        claims=Claims(folder / "claims"),
         resources=read.resources,
         mps=mps,
         look_s=0.05,

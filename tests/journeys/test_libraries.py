@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import mlflow
 import pytest
-from studies import sweep_of
+from studies import mlflow_client, mlflow_runs, sweep_of
 
 from sweeper.testing import write_notebook
 
@@ -39,7 +38,7 @@ def test_what_a_notebook_logs_to_mlflow_joins_the_trials_run_and_reports(noteboo
     assert (record.state, record.scores) == ("completed", {"val": 3 * x, "late": 2})
     assert any("reports were taken from MLflow" in finding for finding in result.findings)
     assert not (notebook.parent / "mine.db").exists()
-    client = mlflow.MlflowClient(result.tracking_uri)
+    client = mlflow_client(result.tracking_uri)
     assert {it.name for it in client.search_experiments()} == {"Default", "joined"}
     runs = client.search_runs([result.experiment_id])
     by_name = {run.info.run_name: run for run in runs}
@@ -84,5 +83,5 @@ os.kill(os.getpid(), signal.SIGKILL)
     notebook = write_notebook(tmp_path / "nb.ipynb", opens, parameters="x = 1.0")
     starts = [{"x": 1.0}, {"x": 0.0}]
     result = sweep_of(notebook, "left-open", start=starts, study={"trials": 2}).run()
-    runs = mlflow.MlflowClient(result.tracking_uri).search_runs([result.experiment_id])
+    runs = mlflow_runs(result.tracking_uri, "left-open")
     assert [run.info.status for run in runs] == ["FAILED"] * 4

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from studies import scored, sweep_of, until
+from studies import mlflow_client, scored, sweep_of, until
 
 from sweeper import Sweep, SweepResult
 from sweeper.cli import main
@@ -335,9 +335,7 @@ def test_a_trial_that_continues_from_a_checkpoint_has_its_whole_series_once() ->
     assert (record.attempt, record.scores["val"]) == (2, 9 + record.params["x"])  # type: ignore[operator]
     series = metadata("resumed")["series"]["val"]
     assert series["steps"] == [0, 1, 2, 3, 4, 5]
-    from mlflow import MlflowClient
-
-    client = MlflowClient(again.result.tracking_uri)
+    client = mlflow_client(again.result.tracking_uri)
     (run_id,) = again.result.mlflow_run_ids.values()
     history = client.get_metric_history(run_id, "val")
     assert [metric.step for metric in history][:6] == [0, 1, 2, 3, 4, 5]

@@ -20,7 +20,7 @@ import pytest
 from commands import Command, project
 from mlflow_servers import MlflowServer
 from postgres_servers import PostgresServer, started_postgres
-from studies import trial_record, until
+from studies import mlflow_client, mlflow_runs, trial_record, until
 
 from sweeper.cli import main
 from sweeper.settings.addresses import Address
@@ -117,15 +117,6 @@ def gate_before(server: MlflowServer, **options: Any) -> Iterator[str]:
         gate.shutdown()
 
 
-def runs_of(server: MlflowServer, study: str) -> list[Any]:
-    from mlflow import MlflowClient
-
-    client = MlflowClient(server.url)
-    experiment = client.get_experiment_by_name(study)
-    assert experiment is not None
-    return list(client.search_runs([experiment.experiment_id]))
-
-
 def test_a_run_whose_creation_got_no_answer_is_not_created_twice(
     server: MlflowServer, tmp_path: Path
 ) -> None:
@@ -141,7 +132,7 @@ def test_a_run_whose_creation_got_no_answer_is_not_created_twice(
             writer.start(record, {"x": "0.5"})
         assert lost
         writer.start(record, {"x": "0.5"})
-    (run,) = runs_of(server, "lost")
+    (run,) = mlflow_runs(server.url, "lost")
     assert writer.runs == {"0000": run.info.run_id}
     assert run.data.params == {"x": "0.5"}
 
@@ -166,9 +157,7 @@ def test_a_password_in_an_address_works_and_is_kept_nowhere(
         line = sweeping.stdout.readline()
         assert line, printed
         printed += line
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"http://me:{quote(PASSWORD, safe='')}@{guarded}")
+    client = mlflow_client(f"http://me:{quote(PASSWORD, safe='')}@{guarded}")
     experiment = client.get_experiment_by_name("n")
     assert experiment is not None
     while not client.search_runs([experiment.experiment_id]):
@@ -237,12 +226,9 @@ def test_all_trials_survive_the_restart_of_both_servers(
     executed = Counter(executions.read_text().splitlines())
     assert executed == Counter(f"{run_id} 1" for run_id in run_ids)
 
-    from mlflow import MlflowClient
-
-    client = MlflowClient(server.url)
-    runs = {run.info.run_name: run for run in runs_of(server, "served")}
-    assert len(runs_of(server, "served")) == TRIALS
-    assert sorted(runs) == run_ids
+    client, found = mlflow_client(server.url), mlflow_runs(server.url, "served")
+    runs = {run.info.run_name: run for run in found}
+    assert sorted(run.info.run_name for run in found) == run_ids
     for trial in trials:
         run, x = runs[trial["run_id"]], trial["params"]["x"]
         assert run.info.run_id == trial["mlflow_run_id"]

@@ -16,7 +16,7 @@ import nbformat
 import psutil
 import pytest
 from commands import Command, call, project
-from studies import kernels_in, scored, sweep_of, until
+from studies import kernels_in, mlflow_client, mlflow_runs, scored, sweep_of, until
 
 from sweeper.cli import main
 from sweeper.study_folder.requests import ALL, ask_to_stop
@@ -26,8 +26,6 @@ from sweeper.tracking.views import VIEW_TAG
 from sweeper.trials import Event, TrialRecord
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
-
     from sweeper import Sweep
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("here")]
@@ -36,12 +34,6 @@ TRAIN = (
     "import sweeper\nfor i in range(3):\n    sweeper.report(i, val=x / 3 + i, loss=1 / (x + i + 1))"
 )
 SPACE = {"x": {"low": 1e-3, "high": 1.0, "log": True}}
-
-
-def mlflow(uri: str) -> MlflowClient:
-    from mlflow import MlflowClient  # 1 s, which the plain tests should not pay
-
-    return MlflowClient(uri)
 
 
 def sweep(
@@ -67,8 +59,8 @@ def sweep(
 
 
 def runs_by_name(result: Any) -> dict[str, Any]:
-    client = mlflow(result["tracking_uri"])
-    return {r.info.run_name: r for r in client.search_runs([result["experiment_id"]])}
+    runs = mlflow_runs(result["tracking_uri"], result["study"])
+    return {run.info.run_name: run for run in runs}
 
 
 def test_scores_are_the_same_float_everywhere_and_mlflow_has_one_flat_run_per_trial() -> None:
@@ -88,7 +80,7 @@ def test_scores_are_the_same_float_everywhere_and_mlflow_has_one_flat_run_per_tr
     import optuna
 
     study = optuna.load_study(study_name="runs", storage=result["storage"])
-    client, runs = mlflow(result["tracking_uri"]), runs_by_name(result)
+    client, runs = mlflow_client(result["tracking_uri"]), runs_by_name(result)
     assert sorted(runs) == ["0000", "0001"]
     for trial, stored in zip(result["trials"], study.trials, strict=True):
         x, run = trial["params"]["x"], runs[trial["run_id"]]
@@ -235,7 +227,7 @@ def test_what_outlived_a_sweep_and_its_guard_is_ended_by_the_next_command() -> N
 
 def test_what_mlflow_lacks_is_delivered_by_the_next_sweep() -> None:
     result = sweep("missed", study={"trials": 3}).run().to_json()
-    client = mlflow(result["tracking_uri"])
+    client = mlflow_client(result["tracking_uri"])
     lost, half, unreadable = (trial["mlflow_run_id"] for trial in result["trials"])
     client.delete_run(lost)
     client.update_run(half, status="RUNNING")
@@ -271,7 +263,6 @@ def test_one_trial_scores_the_same_alone_and_beside_others() -> None:
 
 
 WRONG: Sequence[tuple[str, list[str], list[str]]] = [
-    ("unknown name", ["-p", "unknown.yml"], ["unknown.yml", "'xx'", "did you mean 'x'?"]),
     ("unwritable folder", ["-o", "afile/{run_id}.ipynb"], ["afile", "cannot be written", "-o"]),
     ("dead server", ["--tracking-uri", "http://127.0.0.1:9"], ["127.0.0.1:9", "does not answer"]),
     ("no kernel", ["-k", "python33"], ["'python33'", "installed: ", "python3", "--kernel"]),
@@ -291,7 +282,6 @@ def wrong_folder(here: Path) -> Path:
     write_notebook(folder / "taken" / "0000.ipynb", "1")
     right = "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\n"
     (folder / "right.yml").write_text(right)
-    (folder / "unknown.yml").write_text(right.replace("x:", "xx:"))
     (folder / "afile").write_text("")
     return folder
 
@@ -366,7 +356,7 @@ def test_a_study_whose_folder_was_removed_starts_anew_beside_its_old_runs() -> N
     new = sweep("removed", study={"seed": 9}, without_kernels=True).run().to_json()
     assert len(new["trials"]) == 2
     assert [t["params"] for t in new["trials"]] != [t["params"] for t in old["trials"]]
-    client = mlflow(new["tracking_uri"])
+    client = mlflow_client(new["tracking_uri"])
     for trial in new["trials"] + old["trials"]:
         assert client.get_run(trial["mlflow_run_id"]).data.metrics == trial["scores"]
 

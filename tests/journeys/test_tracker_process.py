@@ -12,8 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from commands import Command, project
-from mlflow import MlflowClient
-from studies import until
+from studies import mlflow_client, until
 
 pytestmark = pytest.mark.kernel
 
@@ -56,7 +55,7 @@ def test_a_writer_that_is_killed_costs_nothing_and_a_signal_to_all_leaves_it(
     assert sweeping.returncode == 0, stderr
     result = json.loads(stdout)
     assert len({trial["mlflow_run_id"] for trial in result["trials"]} - {None}) == 3
-    client = MlflowClient(f"sqlite:///{tmp_path}/out/mlflow.db")
+    client = mlflow_client(f"sqlite:///{tmp_path}/out/mlflow.db")
     for trial in result["trials"]:
         run = client.get_run(trial["mlflow_run_id"])
         assert (run.info.status, run.data.metrics) == ("FINISHED", trial["scores"])

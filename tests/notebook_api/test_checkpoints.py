@@ -315,7 +315,7 @@ SAVING = """if True:
 
 def test_a_process_that_is_killed_while_it_writes_leaves_a_complete_checkpoint() -> None:
     draw = random.Random(0)
-    for _ in range(20):
+    for _ in range(6):
         with subprocess.Popen([sys.executable, "-c", SAVING], stdout=subprocess.PIPE) as saver:
             assert saver.stdout is not None
             first = saver.stdout.readline()

@@ -6,6 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
 from sweeper.notebook_api import replicability
 from sweeper.notebook_api.determinism import seed_everything
@@ -19,8 +20,6 @@ pytestmark = pytest.mark.slow  # with torch
 
 @pytest.fixture(autouse=True)
 def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    import torch
-
     threads = torch.get_num_threads()
     monkeypatch.setattr(replicability, "_observer", replicability._Observer())
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -33,14 +32,10 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def put() -> None:
     """An operation without a deterministic version, which a CPU has too."""
-    import torch
-
     torch.zeros(3).put_(torch.tensor([0, 1]), torch.ones(2))
 
 
 def unpool() -> None:
-    import torch
-
     torch.nn.MaxUnpool2d(2)(torch.ones(1, 1, 1, 1), torch.zeros(1, 1, 1, 1, dtype=torch.int64))
 
 

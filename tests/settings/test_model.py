@@ -41,7 +41,6 @@ def test_the_smallest_file_is_enough(load_settings: Load) -> None:
     assert batch_size.choices == (32, 64, 128)
 
 
-ROOT = Path(__file__).parents[2]
 MADE_IN_SHORT: dict[str, Any] = {"objective": {"val": "maximize"}, "space": {"x": [1, 2]}}
 
 

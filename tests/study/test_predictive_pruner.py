@@ -79,20 +79,14 @@ def test_one_score_that_is_off_the_scale_hides_nothing() -> None:
     assert not pruner.prune(study, reports(study, 1.53))
 
 
-def test_nobody_is_judged_by_fewer_trials_than_the_option_states() -> None:
+def test_options_state_who_judges_from_which_step_on_and_how_surely() -> None:
     study = studied(TELLING[:4])
     assert not PredictivePruner().prune(study, reports(study, 0.0))
     assert PredictivePruner(n_startup_trials=4).prune(study, reports(study, 0.0))
-
-
-def test_nobody_is_pruned_before_the_warmup_has_ended() -> None:
     study = studied([(a, a, b) for a, b in TELLING])
     pruner = PredictivePruner(n_warmup_steps=1)
     assert not pruner.prune(study, reports(study, 0.1))
     assert pruner.prune(study, reports(study, 0.1, 0.1))
-
-
-def test_a_higher_confidence_prunes_later() -> None:
     study = studied(TELLING)
     trial = reports(study, 0.42)
     assert PredictivePruner(confidence=0.9).prune(study, trial)

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from opened_studies import BRANCHES, STOPPED, Opened, changed, completed, failed
+from opened_studies import BRANCHES, Opened, changed, completed, failed
 from optuna.trial import TrialState as OptunaState
 
 from sweeper.settings.space import as_scalar
 from sweeper.study.study import Study
-from sweeper.trials import Reason, TrialOutcome
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
@@ -159,12 +158,6 @@ def test_a_proposal_made_ahead_is_the_next_trial(begin: Any) -> None:
     assert opened.next() is None
 
 
-def test_a_proposal_made_ahead_equals_one_made_on_demand(begin: Any) -> None:
-    ahead, later = begin(seed=5), begin(seed=5)
-    ahead.study.prepare(ahead.samplers)
-    assert ahead.ask().params == later.ask().params
-
-
 def by_hand(opened: Opened, **params: float) -> int:
     """Queue a trial as another process does."""
     return Study.load(opened.storage.url, opened.settings.name).enqueue(params)
@@ -200,14 +193,6 @@ def test_a_trial_queued_by_hand_takes_the_number_of_a_proposal_made_ahead(begin:
     assert [opened.ask().number for _ in range(3)] == [1, 2, 3]
     assert opened.next() is None
     assert len(opened.optunas()) == 4
-
-
-def test_a_trial_that_was_stopped_by_hand_is_final(begin: Any) -> None:
-    opened = begin(trials=1)
-    ended = TrialOutcome(state=STOPPED, reason=Reason.BY_HAND, message="stopped")
-    opened.study.tell(opened.ask().number, ended)
-    assert [trial.state for trial in opened.optunas()] == [OptunaState.FAIL]
-    assert opened.again().next() is None
 
 
 def test_a_trial_whose_number_is_taken_meanwhile_is_no_trial_of_the_study(

@@ -7,10 +7,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import pytest
 from opened_studies import RANGE, Opened, completed, failed
-from studies import sweep_of
+from studies import mlflow_client, sweep_of
 
 from sweeper.display.screen import summary
 from sweeper.settings import Settings
@@ -125,7 +124,7 @@ def test_a_sweep_shows_means_and_the_notebooks_get_their_fold(tmp_path: Path) ->
     assert result.confirmation is not None
     text = summary(result)
     assert f"by the mean of its 2 runs, {result.confirmation.ranking[0].mean:.6g}" in text
-    run = mlflow.MlflowClient(result.tracking_uri).get_run(result.mlflow_run_ids["0001"])
+    run = mlflow_client(result.tracking_uri).get_run(result.mlflow_run_ids["0001"])
     assert run.data.tags["sweeper.proposal"] == "0000"
 
 

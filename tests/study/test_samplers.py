@@ -17,8 +17,10 @@ from sweeper.study.pruners import make_pruner
 from sweeper.study.samplers import SamplerFactory, factory
 from sweeper.study.samplers.padded_gp import on_one_thread
 
+FINITE = {"x": {"low": 0, "high": 3}}
 
-def settings(*, space: Any = RANGE, **study: Any) -> Settings:
+
+def settings(*, space: Any = FINITE, **study: Any) -> Settings:
     return small_settings("s", space=space, study={"sampler": "auto", **study})
 
 

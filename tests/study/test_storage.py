@@ -7,7 +7,7 @@ import re
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import pytest
 from commands import Command, project
 from opened_studies import Opened, completed, counts_of
-from postgres_servers import PostgresServer, started_postgres
+from postgres_servers import PostgresServer
 from studies import small_settings, until
 
 from sweeper.errors import StorageAwayError, StudyError
@@ -212,48 +212,42 @@ def test_a_file_that_was_removed_under_a_sweep_is_not_created_again(
 # --- on a server ------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with started_postgres() as server:
-        yield server
-
-
 @pytest.mark.slow
 def test_a_study_on_a_server_belongs_to_one_sweep_at_a_time(
-    server: PostgresServer,
+    postgres: PostgresServer,
 ) -> None:
-    first = Opened(open_storage(server.url), SETTINGS)
+    first = Opened(open_storage(postgres.url), SETTINGS)
     first.study.be_patient(lambda: 30.0)
     with pytest.raises(
         StudyError, match=r"'kept' in postgresql.* is being swept by process \d+ on"
     ):
-        Study.open(server.url, SETTINGS)
-    elsewhere = Study.open(server.url, SETTINGS.with_overrides(study="another"))
+        Study.open(postgres.url, SETTINGS)
+    elsewhere = Study.open(postgres.url, SETTINGS.with_overrides(study="another"))
     elsewhere.close()
     # The connection breaks: a new one takes the lock before anything is written.
-    server.stop(clean=False)
-    server.start()
+    postgres.stop(clean=False)
+    postgres.start()
     record = first.ask()
     with pytest.raises(StudyError, match="is being swept by"):
-        Study.open(server.url, SETTINGS)
+        Study.open(postgres.url, SETTINGS)
     # The connection breaks, and another sweep takes the lock first.
-    server.stop(clean=False)
-    server.start()
-    second = Opened(open_storage(server.url), SETTINGS)
+    postgres.stop(clean=False)
+    postgres.start()
+    second = Opened(open_storage(postgres.url), SETTINGS)
     taken = r"process \d+ on .* has begun to sweep the study 'kept' while this sweep had no"
     with pytest.raises(StudyError, match=taken):
         first.study.tell(record.number, completed())
     first.study.close()
     assert second.ask().number == record.number  # the first sweep left it running
     second.study.close()
-    Study.open(server.url, SETTINGS).close()
+    Study.open(postgres.url, SETTINGS).close()
 
 
 @pytest.mark.slow
 def test_a_dead_session_that_the_server_still_has_is_not_taken_for_another_sweep(
-    server: PostgresServer,
+    postgres: PostgresServer,
 ) -> None:
-    trials = Opened(open_storage(server.url), SETTINGS.with_overrides(study="cut off"))
+    trials = Opened(open_storage(postgres.url), SETTINGS.with_overrides(study="cut off"))
     trials.study.be_patient(lambda: 30.0)
     engine = trials.study._mirror._stored.engine
     cut = engine.pool.connect()  # the network is cut, and the server does not notice

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mlflow import MlflowClient
-from studies import sweep_of
+from studies import mlflow_runs, sweep_of
 
 import sweeper
 from sweeper import Sweep, SweepResult
@@ -103,10 +102,7 @@ def test_the_confirming_study_is_a_study_like_any_other(
     assert snapshot.counts["completed"] == 12
     assert [record.params["x"] for record in result.best] == [0.4]
     assert all(record.notebook.name.startswith("done-confirm.") for record in result.records)
-    client = MlflowClient(done.tracking_uri)
-    experiment = client.get_experiment_by_name("done-confirm")
-    assert experiment is not None
-    assert len(client.search_runs([experiment.experiment_id])) == 12
+    assert len(mlflow_runs(done.tracking_uri, "done-confirm")) == 12
     assert "winner" in (paths.page_files / "study.js").read_text()
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pytest
-from studies import trial_record
+from studies import mlflow_client, trial_record
 
 from sweeper import Settings
 from sweeper.errors import TrackingError
@@ -34,6 +34,8 @@ from sweeper.trials import GpuUse, StudyPaths, TrialRecord, TrialState
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+
+pytestmark = pytest.mark.slow  # MLflow
 
 PARAMS = {"x": "0.5"}
 
@@ -88,7 +90,6 @@ def stopped(folder: Path) -> TrialRecord:
     return trial_record(notebook=notebook, state=TrialState.STOPPED, started_at_s=time.time())
 
 
-@pytest.mark.slow  # MLflow makes its tables
 def test_messages_to_a_store_that_does_not_answer_in_time_are_written_by_the_next_sweep(
     tmp_path: Path,
 ) -> None:
@@ -108,7 +109,6 @@ def test_messages_to_a_store_that_does_not_answer_in_time_are_written_by_the_nex
     assert not last.has_end_of(replace(record, attempt=2)), "the end of another attempt"
 
 
-@pytest.mark.slow  # likewise
 def test_a_kill_while_the_store_is_made_leaves_none_or_a_whole_one(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from sweeper.tracking.files import make_store; "
@@ -117,21 +117,17 @@ def test_a_kill_while_the_store_is_made_leaves_none_or_a_whole_one(tmp_path: Pat
     place = tmp_path / "mlflow.db"
     beside = tmp_path / ".mlflow.db.part"
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "no store is kept here")}
-    for bytes_at_least in (1, 100_000):
-        making = subprocess.Popen([sys.executable, "-c", code, place], env=env)
-        while making.poll() is None and not (
-            beside.exists() and beside.stat().st_size >= bytes_at_least
-        ):
-            time.sleep(0.002)
-        making.kill()
-        making.wait()
-        assert beside.exists()
-        assert not place.exists()
+    making = subprocess.Popen([sys.executable, "-c", code, place], env=env)
+    while making.poll() is None and not (beside.exists() and beside.stat().st_size >= 100_000):
+        time.sleep(0.002)
+    making.kill()
+    making.wait()
+    assert beside.exists()
+    assert not place.exists()
     opened(tmp_path).close()
     assert not beside.exists()
 
 
-@pytest.mark.slow  # likewise
 def test_a_store_out_of_the_cache_is_as_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,7 +147,6 @@ def opened_in(folder: Path) -> list[str]:
         return sorted(line.strip(" ,\t") for line in dump.splitlines())  # MLflow keeps no order
 
 
-@pytest.mark.slow  # likewise
 def test_a_store_that_mlflow_cannot_open_is_refused_in_one_line(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as torn:
         torn.execute("CREATE TABLE experiment_tags (key TEXT)")
@@ -181,9 +176,7 @@ def completed(folder: Path, *cells: Any) -> TrialRecord:
 
 
 def client_of(store: Path) -> MlflowClient:
-    from mlflow import MlflowClient
-
-    return MlflowClient(f"sqlite:///{store}/mlflow.db")
+    return mlflow_client(f"sqlite:///{store}/mlflow.db")
 
 
 def run_of(store: Path, tracker: Tracker, record: TrialRecord) -> Any:
@@ -204,7 +197,6 @@ def fail_first(
     monkeypatch.setattr(writer._client, call, fails)
 
 
-@pytest.mark.slow  # MLflow
 def test_a_trial_whose_start_mlflow_did_not_take_is_written_whole_at_its_end(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,7 +211,6 @@ def test_a_trial_whose_start_mlflow_did_not_take_is_written_whole_at_its_end(
     assert [(m.step, m.value) for m in history] == [(0, 0.25), (1, 0.5)]
 
 
-@pytest.mark.slow  # MLflow
 def test_a_run_has_what_its_trial_has_saved_but_for_what_is_large(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,7 +237,6 @@ def test_a_run_has_what_its_trial_has_saved_but_for_what_is_large(
     assert tags["sweeper.artifact.large.pt"].startswith("12 bytes, sha256 ")
 
 
-@pytest.mark.slow  # MLflow
 def test_a_notebook_that_cannot_be_rendered_ends_its_run_all_the_same(
     store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -267,7 +257,6 @@ def test_a_notebook_that_cannot_be_rendered_ends_its_run_all_the_same(
     )
 
 
-@pytest.mark.slow  # MLflow
 def test_a_store_that_takes_no_files_has_the_values_and_gets_the_files_from_the_next_sweep(
     store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -290,7 +279,6 @@ def test_a_store_that_takes_no_files_has_the_values_and_gets_the_files_from_the_
     assert files == {"0000.ipynb", "0000.html"}
 
 
-@pytest.mark.slow  # MLflow
 def test_a_run_has_what_became_of_its_trial_as_tags(store: Path, tmp_path: Path) -> None:
     writer, _ = writer_of(store, "on a gpu")
     gpu = GpuUse(peak_bytes=8_412_000_000, busy_share=0.5)
@@ -305,7 +293,6 @@ def test_a_run_has_what_became_of_its_trial_as_tags(store: Path, tmp_path: Path)
     assert tags["sweeper.gpu_busy_percent"] == "50.0"
 
 
-@pytest.mark.slow  # MLflow
 def test_a_restored_study_has_no_run_of_a_trial_that_it_does_not_know(store: Path) -> None:
     writer, of_study = writer_of(store, "restored")
     record = stopped(store)
@@ -318,7 +305,6 @@ def test_a_restored_study_has_no_run_of_a_trial_that_it_does_not_know(store: Pat
     assert {*RunWriter.open(earlier._store).runs} == {"0000"}
 
 
-@pytest.mark.slow
 def test_an_error_of_the_store_is_one_line_and_no_traceback_of_mlflows(
     store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -336,7 +322,6 @@ def test_an_error_of_the_store_is_one_line_and_no_traceback_of_mlflows(
 # --- points --------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow  # MLflow
 def test_all_of_many_points_arrive_and_not_one_by_one(store: Path, tmp_path: Path) -> None:
     tracker = opened(store, "many")
     record = completed(tmp_path)
@@ -350,7 +335,6 @@ def test_all_of_many_points_arrive_and_not_one_by_one(store: Path, tmp_path: Pat
     assert found == (20_000,)
 
 
-@pytest.mark.slow  # MLflow
 def test_the_run_of_a_later_attempt_has_one_series(store: Path, tmp_path: Path) -> None:
     writer, of_study = writer_of(store, "attempts")
     record = completed(tmp_path)

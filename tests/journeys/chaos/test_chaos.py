@@ -43,7 +43,7 @@ from commands import Command
 from dask_clusters import OwnCluster
 from postgres_servers import PostgresServer, started_postgres
 from small_disks import small_disk
-from studies import kernels_in, sweep_of, until
+from studies import kernels_in, mlflow_runs, sweep_of, until
 
 from sweeper.guard import mark_of
 from sweeper.testing import write_notebook
@@ -334,8 +334,6 @@ def by_run_id(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def check(ground: Ground, result: Mapping[str, Any], undisturbed: Mapping[str, Any]) -> None:
     """What was killed and continued has come to the same as what was not."""
-    from mlflow import MlflowClient
-
     trials, expected = by_run_id(result), by_run_id(undisturbed)
     assert [trial["run_id"] for trial in result["trials"]] == sorted(expected)
     for run_id, trial in trials.items():
@@ -349,8 +347,7 @@ def check(ground: Ground, result: Mapping[str, Any], undisturbed: Mapping[str, A
             # Its kernel was struck, at work or before it had answered; or its worker, three times.
             assert trial["state"] == "failed", trial
             assert trial["reason"] in ("kernel_died", "kernel_start", "worker_lost"), trial
-    client = MlflowClient(result["tracking_uri"])
-    runs = client.search_runs([result["experiment_id"]])
+    runs = mlflow_runs(result["tracking_uri"], "nb")
     assert sorted(run.info.run_name for run in runs) == sorted(trials)
     for run in runs:
         ended = {"completed": "FINISHED", "failed": "FAILED"}[trials[run.info.run_name]["state"]]
