@@ -16,7 +16,9 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -85,15 +87,23 @@ class Forked:
 def start_server(
     script: str, *passed: socket.socket, env: Mapping[str, str] | None = None
 ) -> socket.socket:
-    """Start a process that forks, and ends with the last test; the socket to it.
+    """A socket to the process that forks, which all processes of a run of the tests share.
+
+    The first that needs it starts it, and it ends with the last of them.
 
     Args:
-        script: its code, which gets the numbers of its sockets: its own, then those passed on.
+        script: its code, which gets the numbers of its sockets: at which it listens, then those
+            passed on.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES)
-    with theirs:
-        numbers = [theirs.fileno(), *(it.fileno() for it in passed)]
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    address = f"{tempfile.gettempdir()}/{Path(script).stem}-{run}.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        try:
+            listening.bind(address)
+        except OSError:  # another process has been the first
+            return _connected(address)
+        listening.listen()
+        numbers = [it.fileno() for it in (listening, *passed)]
         subprocess.Popen(
             [sys.executable, script, *map(str, numbers)],
             pass_fds=numbers,
@@ -102,6 +112,14 @@ def start_server(
             env=env,
             start_new_session=True,  # Ctrl-C in the tests' terminal is none for the sweeps
         )
+        return _connected(address)
+
+
+def _connected(address: str) -> socket.socket:
+    ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES)
+    while ours.connect_ex(address) != 0:
+        time.sleep(0.01)  # it does not listen yet
     return ours
 
 
@@ -109,12 +127,13 @@ class Server:
     """Forks a process for each request; the process that serves has no thread beside this one.
 
     Args:
-        requests: a socket at which requests come in; its end is the server's.
+        listening: where those connect who send requests; it ends with the last of them.
     """
 
-    def __init__(self, requests: socket.socket) -> None:
+    def __init__(self, listening: socket.socket) -> None:
         of_forks, self._to_this = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._sockets = [requests, of_forks]
+        self._listening = listening
+        self._sockets = [listening, of_forks]
         self._woken, self._waking = os.pipe()
         self._statuses: dict[int, int] = {}
 
@@ -135,9 +154,14 @@ class Server:
                 os.read(self._woken, 1024)
                 self._report_ends()
                 continue
-            data, descriptors, _, _ = socket.recv_fds(watched[ready[-1]], _MESSAGE_BYTES, 4)
+            asking = watched[ready[-1]]
+            if asking is self._listening:
+                self._sockets.append(asking.accept()[0])
+                continue
+            data, descriptors, _, _ = socket.recv_fds(asking, _MESSAGE_BYTES, 4)
             if not data:
-                os._exit(0)
+                self._forget(asking)
+                continue
             *others, status = descriptors
             pid = os.fork()
             if pid == 0:
@@ -151,6 +175,13 @@ class Server:
                 os.close(descriptor)
             self._statuses[pid] = status
             _write_number(status, pid)
+
+    def _forget(self, gone: socket.socket) -> None:
+        self._sockets.remove(gone)
+        gone.close()
+        if len(self._sockets) == 2:
+            Path(self._listening.getsockname()).unlink()
+            os._exit(0)
 
     def _leave(self, status: int) -> None:
         """Give up what only the process that serves needs."""

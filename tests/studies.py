@@ -139,6 +139,13 @@ def acting_workload(folder: Path, **changes: Any) -> Workload:
     return workload_of(notebook, **{"space": {"act": ["complete"]}, **changes})
 
 
+def note_in(notebook: Path, **metadata: Any) -> None:
+    """Note something of a trial in its executed notebook."""
+    node = nbformat.read(notebook, as_version=4)
+    node.metadata.setdefault("sweeper", {}).update(metadata)
+    nbformat.write(node, notebook)
+
+
 def trial_record(number: int = 0, **stated: Any) -> TrialRecord:
     """The record of a completed trial, of which a test states only what it is about."""
     usual: dict[str, Any] = {

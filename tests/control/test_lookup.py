@@ -9,10 +9,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 from opened_studies import asked, opened_in
-from studies import mlflow_runs, small_settings
+from studies import mlflow_runs, note_in, small_settings
 
 from sweeper.cli import main
 from sweeper.control.lookup import find_studies
@@ -34,10 +33,8 @@ def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyPaths:
     facts: dict[str, Any] = {"tracking_uri": AWAY, "experiment_id": "1", "trials": 3}
     study = opened_in(paths, settings, settings=settings.as_mapping, **facts)
     record = asked(study, settings, paths)
-    write_notebook(record.notebook, "1 + 1")
-    node = nbformat.read(record.notebook, as_version=4)
-    node.metadata["sweeper"] = {"study_id": study.study_id, "state": "running"}
-    nbformat.write(node, record.notebook)
+    notebook = write_notebook(record.notebook, "1 + 1")
+    note_in(notebook, study_id=study.study_id, state="running")
     return paths
 
 

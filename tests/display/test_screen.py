@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -266,14 +264,3 @@ def test_a_summary_has_what_a_completed_trial_costs() -> None:
         "cost of the study so far: 0.05, 0.025 per completed trial",
     ]
     assert screen.cost_lines(result(cost=1.0, records=[])) == ["cost of the study so far: 1.00"]
-
-
-def test_the_ipython_of_a_terminal_is_no_notebook() -> None:
-    code = "from sweeper.display.in_jupyter import is_jupyter; print(is_jupyter())"
-    done = subprocess.run(
-        [sys.executable, "-m", "IPython", "--quick", "--colors=NoColor", "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == "False"

@@ -16,8 +16,8 @@ from typing import Any
 
 import nbformat
 import pytest
+from studies import sweep_of
 
-from sweeper import Settings, Sweep
 from sweeper.execution.nvml import Nvml
 from sweeper.study.pruners import Curves, PredictivePruner, Verdict
 from sweeper.testing import write_notebook
@@ -65,7 +65,7 @@ labels = torch.randint(0, 10, (64,), generator=torch.Generator().manual_seed(1))
 def run(
     folder: Path,
     *cells: str,
-    jobs: int | str = 2,
+    jobs: int = 2,
     trials: int = 6,
     shared: int = 0,
     **settings: Any,
@@ -77,17 +77,12 @@ def run(
         parameters="lr = 0.05\nsize = 0",
         shared=shared,
     )
-    usual = {
+    usual: dict[str, Any] = {
         "objective": {"digest": "maximize"},
         "space": {"lr": {"low": 0.01, "high": 0.1}},
-        "study": {"name": "gpu", "trials": trials, "sampler": "random", "seed": 7},
+        "study": {"trials": trials, "seed": 7},
     }
-    return Sweep.from_settings(
-        Settings.from_mapping({**usual, **settings}),
-        notebook=notebook,
-        output=f"{folder}/out/{{run_id}}.ipynb",
-        jobs=jobs,
-    ).run()
+    return sweep_of(notebook, "gpu", jobs=jobs, **{**usual, **settings}).run()
 
 
 def digests(result: SweepResult) -> Mapping[str, float]:
@@ -137,7 +132,7 @@ def test_trials_that_were_frozen_in_the_middle_end_with_the_same_bits(
     monkeypatch.setattr(PredictivePruner, "thaw", thaw)
 
     def found(pruner: str, jobs: int, **settings: Any) -> list[tuple[float, str]]:
-        study = {"name": "gpu", "trials": 8, "sampler": "random", "seed": 7, "pruner": pruner}
+        study = {"trials": 8, "seed": 7, "pruner": pruner}
         cells = (ON_THE_PROCESSOR, STAND_STILL)
         objective = {"loss": "minimize"}
         result = run(

@@ -66,9 +66,6 @@ def run_trial(elsewhere: int, spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
             outputs=[new_output("display_data", data={"application/javascript": "alert(9)"})],
         ),
     ]
-    if spec.number == 1:
-        flood = new_output("stream", text="flood " * 8_000_000)
-        cells.append(new_code_cell("print('flood ' * 8_000_000)", outputs=[flood]))
     node = new_notebook(cells=cells)
     steps, values = zip(*curve["val"], strict=True)
     node.metadata["sweeper"] = {"series": {"val": {"steps": steps, "values": values}}}
@@ -392,12 +389,6 @@ def test_nothing_that_a_notebook_displays_runs(index: Path, visit: Visit) -> Non
     sandbox = page.locator("#frame").get_attribute("sandbox").split()
     assert "allow-scripts" not in sandbox
     assert "allow-same-origin" not in sandbox
-
-
-def test_a_notebook_with_50_mb_of_output_opens_like_the_others(index: Path, visit: Visit) -> None:
-    page = visit.open(index, "#open=0001")
-    page.frame_locator("#frame").get_by_text("… 48 MB more: open the notebook …").wait_for()
-    assert (index.parent / "page" / "notebooks" / "0001.js").stat().st_size < 1_000_000
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

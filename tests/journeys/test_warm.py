@@ -32,7 +32,6 @@ PAUSE = "import time\ntime.sleep(0.4)"
 def sweep(
     folder: Path,
     *cells: str,
-    kernels: str = "auto",
     shared: int = 0,
     trials: int = 40,
     jobs: int = 1,
@@ -44,7 +43,7 @@ def sweep(
         folder / "nb.ipynb", *cells, parameters="x = 1\nseed = 0", shared=shared
     )
     usual: dict[str, Any] = {"space": {"x": {"low": 1, "high": 1000}}, "study": {"trials": trials}}
-    changes = {**usual, "kernels": kernels, **settings}
+    changes = {**usual, **settings}
     return run_until(
         enough,
         lambda observer: sweep_of(

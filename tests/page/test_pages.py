@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from studies import small_settings, study_of_page, trial_record
+from studies import note_in, small_settings, study_of_page, trial_record
 
 from sweeper.page import Page
 from sweeper.testing import write_notebook
@@ -47,11 +46,9 @@ def data(folder: Path, name: str) -> Any:
 
 
 def write_curve(path: Path, points: Sequence[Sequence[float]]) -> None:
-    write_notebook(path, "val = x")
-    node = nbformat.read(path, as_version=4)
     steps, values = zip(*points, strict=True)
-    node.metadata["sweeper"] = {"series": {"val": {"steps": steps, "values": values}}}
-    nbformat.write(node, path)
+    series = {"val": {"steps": steps, "values": values}}
+    note_in(write_notebook(path, "val = x"), series=series)
 
 
 def test_every_file_that_the_page_loads_lies_beside_it(tmp_path: Path) -> None:

@@ -99,25 +99,10 @@ class Slots:
 
 @pytest.fixture
 def make(begin: Any) -> Callable[..., Slots]:
-    def make(
-        sampler: str = "tpe",
-        *,
-        seed: int = 0,
-        jobs: int = 4,
-        order: bool = True,
-        ends: Callable[[TrialRecord], TrialOutcome | None] = lambda _: None,
-        trials: int = 20,
-        **parts: Any,
-    ) -> Slots:
+    def make(sampler: str = "tpe", *, trials: int = 20, start: Any = (), **how: Any) -> Slots:
         named = {"name": sampler, **SAMPLERS[sampler]}
-        parts = {"space": SPACE, "seed": 7, **parts}
-        return Slots(
-            begin(sampler=named, trials=trials, **parts),
-            seed=seed,
-            jobs=jobs,
-            order=order,
-            ends=ends,
-        )
+        opened = begin(SPACE, sampler=named, trials=trials, seed=7, start=start)
+        return Slots(opened, **{"seed": 0, **how})
 
     return make
 

@@ -9,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import optuna
 import pytest
 from opened_studies import (
@@ -25,6 +24,7 @@ from opened_studies import (
     stopped,
 )
 from optuna.trial import TrialState as OptunaState
+from studies import note_in
 
 from sweeper.errors import StudyError
 from sweeper.study.study import Study
@@ -146,13 +146,9 @@ def test_an_end_that_only_the_notebook_states_has_all_that_it_states(
     opened = begin(trials=1)
     record = opened.ask()
     use = GpuUse(peak_bytes=8, busy_share=0.5)
-    node = nbformat.read(write_notebook(record.notebook, "1"), as_version=4)
     ended = {"state": "completed", "attempt": 1, "scores": {"acc": 0.5}, "duration_s": 2.0}
-    node.metadata["sweeper"] = {
-        "study_id": opened.study.study_id, **ended, "gpu": asdict(use),
-        "not_replicable": ["put_"],
-    }  # fmt: skip
-    nbformat.write(node, record.notebook)
+    ended |= {"gpu": asdict(use), "not_replicable": ["put_"]}
+    note_in(write_notebook(record.notebook, "1"), study_id=opened.study.study_id, **ended)
     opened = opened.again()
     assert opened.next() is None
     (corrected,) = opened.study.best()

@@ -46,19 +46,15 @@ def make_sweep(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Sweep]
         name: str,
         run_trial: Any = noisy,
         *,
-        trials: int = 4,
-        jobs: int = 2,
         confirm: Any = CONFIRM,
         template: str = "{study}.{run_id}",
-        options: dict[str, Any] | None = None,
         **changes: Any,
     ) -> Sweep:
-        study = {"sampler": "grid", "trials": trials, **changes.pop("study", {})}
+        changes["study"] = {"sampler": "grid", "trials": 4, **changes.get("study", {})}
         changes |= {} if confirm is None else {"confirm": confirm}
         notebook = write_notebook(folder / "nb.ipynb", "val = x", parameters="x = 0.5\nseed = 0")
-        how: dict[str, Any] = {"output": f"out/{template}.ipynb", "jobs": jobs, "options": options}
-        changes = {"space": SPACE, **changes, "study": study}
-        return sweep_of(notebook, name, run_trial, **how, **changes)
+        how: dict[str, Any] = {"output": f"out/{template}.ipynb", "jobs": 2, "space": SPACE}
+        return sweep_of(notebook, name, run_trial, **{**how, **changes})
 
     return make
 

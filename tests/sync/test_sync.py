@@ -21,12 +21,12 @@ from typing import Any
 import nbformat
 import pytest
 from commands import Command, project
+from opened_studies import asked
 from small_disks import small_disk
-from studies import mlflow_client, mlflow_runs, small_settings, until
+from studies import mlflow_client, mlflow_runs, note_in, small_settings, until
 
 from sweeper.errors import OutputError, SyncError
 from sweeper.notebooks.metadata import read_metadata
-from sweeper.study.samplers import SamplerFactory
 from sweeper.study.stored import StoredStudy
 from sweeper.study.study import Study
 from sweeper.sync import RemoteCopy, restoring, selection
@@ -76,15 +76,9 @@ class Machine:
     def run(self, *, state: TrialState = TrialState.COMPLETED) -> str:
         """Run a trial without a kernel; its notebook contains its params."""
         assert self.study is not None
-        record = self.study.ask(
-            SamplerFactory(self.settings),
-            lambda n: self.paths.notebook(run_id_of(n)),
-        )
-        assert record is not None
+        record = asked(self.study, self.settings, self.paths)
         write_notebook(record.notebook, f"x = {record.params['x']!r}")
-        node = nbformat.read(record.notebook, as_version=4)
-        node.metadata["sweeper"] = {"study_id": self.study.study_id, "state": str(state)}
-        nbformat.write(node, record.notebook)
+        note_in(record.notebook, study_id=self.study.study_id, state=str(state))
         if state is not TrialState.RUNNING:
             value = record.params["x"]
             assert isinstance(value, float)
@@ -251,9 +245,7 @@ def test_a_trial_that_ends_while_it_is_copied_is_not_ended_in_the_copy_without_i
     with a.opened():
         run_id = a.run(state=TrialState.RUNNING)
         a.now()
-        node = nbformat.read(a.paths.notebook(run_id), as_version=4)
-        node.metadata["sweeper"] |= {"state": "completed", "scores": {"val": 0.5}, "attempt": 1}
-        nbformat.write(node, a.paths.notebook(run_id))
+        note_in(a.paths.notebook(run_id), state="completed", scores={"val": 0.5}, attempt=1)
         os.utime(a.checkpoint(run_id, "model.pt"))  # just written, so it is not copied yet
         a.now()
     as_if_dead()
@@ -708,8 +700,8 @@ class Subprocess:
         found = [read_metadata(path) or {} for path in (self.folder / "out").glob("*.ipynb")]
         return {it["run_id"]: it["scores"] for it in found if it["state"] == "completed"}
 
-    def run(self, limit_s: float = 120) -> tuple[int, dict[str, Any]]:
-        return self.result(self.start(), limit_s)
+    def run(self) -> tuple[int, dict[str, Any]]:
+        return self.result(self.start())
 
     def result(self, process: Command, limit_s: float = 120) -> tuple[int, dict[str, Any]]:
         stdout, self.stderr = process.communicate(timeout=limit_s)

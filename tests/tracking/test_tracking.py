@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pytest
-from studies import mlflow_client, trial_record
+from studies import mlflow_client, note_in, trial_record
 
 from sweeper import Settings
 from sweeper.errors import TrackingError
@@ -222,9 +222,7 @@ def test_a_run_has_what_its_trial_has_saved_but_for_what_is_large(
     (saved / "large.pt").write_text("many weights")
     record = completed(tmp_path, nbformat.v4.new_markdown_cell("text"))
     used = {"study": "pretrain", "run_id": "0003", "artifact": "model.pt", "sha256": "f00"}
-    node = nbformat.read(record.notebook, as_version=4)
-    node.metadata["sweeper"] = {"artifacts": saved_in(saved), "inputs": {"encoder": used}}
-    nbformat.write(node, record.notebook)
+    note_in(record.notebook, artifacts=saved_in(saved), inputs={"encoder": used})
     monkeypatch.setattr(artifacts, "LOGGED_BYTES", 10)
     client, mlflow_id = client_of(store), writer.end(record, {}, {}, {}, 9)
     files = {file.path for file in client.list_artifacts(mlflow_id)}

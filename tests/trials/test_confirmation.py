@@ -22,11 +22,9 @@ def trial(number: int, score: float | None, **fields: Any) -> TrialRecord:
     return trial_record(number, **{**usual, **fields})
 
 
-def confirmation(
-    *scores: Sequence[float | None], search: Sequence[float] = (0.9, 0.8, 0.7), **changes: Any
-) -> Confirmation:
+def confirmation(*scores: Sequence[float | None], **changes: Any) -> Confirmation:
     """Of trials 0, 1, …: the scores on the seeds; None for a run that has failed."""
-    found = [trial(number, search[number]) for number in range(len(scores))]
+    found = [trial(number, (0.9, 0.8, 0.7)[number]) for number in range(len(scores))]
     plan = plan_of(found, SEEDS, objective="acc", direction=changes.pop("direction", "maximize"))
     runs = [
         trial(0, score, params={"x": number}, seed=seed, **changes)

@@ -94,15 +94,6 @@ def test_the_longest_allowed_name_can_be_written_and_renamed(tmp_path: Path) -> 
     notebook.rename(attempt_path(notebook, 12))
 
 
-def test_a_working_folder_with_braces_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "{project}").mkdir()
-    monkeypatch.chdir(tmp_path / "{project}")
-    with pytest.raises(OutputError, match=r"\{project\} is not known"):
-        StudyPaths.parse("out/{run_id}.ipynb", study="d")
-
-
 def test_a_run_id_has_at_least_four_digits() -> None:
     assert [run_id_of(number) for number in (7, 9999, 10000)] == ["0007", "9999", "10000"]
 

@@ -67,23 +67,6 @@ def test_a_callback_may_use_the_running_trial() -> None:
     assert calls == [StopReason.INTERRUPTED]
 
 
-def test_only_one_of_many_simultaneous_stops_is_delivered() -> None:
-    running, calls = RunningTrial(), []
-    running.on_stop(lambda: calls.append(1))
-    gate = threading.Barrier(8)
-
-    def stop() -> None:
-        gate.wait()
-        running.stop(StopReason.INTERRUPTED)
-
-    threads = [threading.Thread(target=stop) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert calls == [1]
-
-
 def test_a_frozen_trial_is_idle_until_it_goes_on_or_is_stopped() -> None:
     running = RunningTrial()
     calls: list[object] = []

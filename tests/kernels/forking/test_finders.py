@@ -120,14 +120,3 @@ def test_compiled_code_of_another_source_is_not_used(tmp_path: Path) -> None:
     assert run(project, {}, code) == 2
     assert run(project, {"edited.py": "V = 1\n"}, code) == 1
     assert run(project, {}, code) == 2
-
-
-def test_a_mistake_in_a_frozen_module_is_raised_where_it_is_imported(tmp_path: Path) -> None:
-    code = """
-try:
-    import model
-except SyntaxError as error:
-    print(json.dumps([error.lineno, error.text]))
-"""
-    project = write(tmp_path / "project", {"model.py": "V = 1\n"})
-    assert run(project, {"model.py": "V = 1\ndef (:\n"}, code)[0] == 2

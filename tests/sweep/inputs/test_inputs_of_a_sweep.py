@@ -50,18 +50,12 @@ class Stages:
         return self._sweep("pretrain", self._save, **{**usual, **changes}).run()
 
     def finetune(
-        self,
-        take: Any = "best",
-        *,
-        allow_changes: bool = False,
-        run_trial: RunTrial | None = None,
-        **changes: Any,
+        self, take: Any = "best", *, allow_changes: bool = False, **changes: Any
     ) -> SweepResult:
         """The second stage."""
         inputs = {"encoder": {**ENCODER, "take": take}}
         usual: dict[str, Any] = {"study": {"trials": 3}, "inputs": inputs}
-        run = run_trial or self._read
-        return self._sweep("finetune", run, allow_changes, **{**usual, **changes}).run()
+        return self._sweep("finetune", self._read, allow_changes, **{**usual, **changes}).run()
 
     def _sweep(
         self, name: str, run_trial: RunTrial, allow_changes: bool = False, **changes: Any
