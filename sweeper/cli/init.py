@@ -92,21 +92,20 @@ def draft(notebook: ResearchNotebook, *, trials: int = 20, needs_score: bool = F
         candidates, scores = best, scores[its.index(best) :]
     for name, (value, comment) in candidates.items():
         why_not = notebook.why_not(name)
-        remark = f"{as_yaml(value)} in the notebook" + (f"; {comment}" if comment else "")
         dimension = _dimension(value, comment, name)
+        line = f"{_text(name)}: {dimension or '[…]'}    # {as_yaml(value)} in the notebook"
+        line += f"; {comment}" if comment else ""
         words = words_of(name.rpartition(".")[2].replace("min_samples_", ""))
         is_usual = _NOT_SWEPT.isdisjoint(words) and not isinstance(value, bool)
         if masked(value, name) != value:
             left_out.append(f"  # {name}: a secret?")
         elif why_not:
             left_out.append(f"  # {name} is {why_not}")
-        elif dimension is None:
-            left_out.append(f"  # {name}: […]    # {remark}")
-        elif is_usual and len(swept) < _MOST_SWEPT:
+        elif dimension is not None and is_usual and len(swept) < _MOST_SWEPT:
             own[name] = value
-            swept.append(f"  {_text(name)}: {dimension}    # {remark}")
+            swept.append(f"  {line}")
         else:
-            left_out.append(f"  # {name}: {dimension}    # {remark}")
+            left_out.append(f"  # {line}")
     if not swept:
         remedy = "give one a name and a plain value at the top level, as in `lr = 1e-3`"
         which = f" leads to {scores[0].name}" if scores and not notebook.parameters_cell else ""
