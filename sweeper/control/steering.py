@@ -135,13 +135,12 @@ def _joined(settings: Settings, before: Params, stated: Params) -> dict[str, Any
                 f"{name}={stated[name]}: {name} is fixed to {settings.fixed[name]!r} in this "
                 "study; give another --study and --set for a study of its own"
             )
-    settings.check_params(stated)
     both: Mapping[str, Any] = {**before, **stated}
     params: dict[str, Any] = {}
     for name in space:
         if name in both and (name in stated or space.exists(name, params)):
             params[name] = both[name]
-    settings.check_params(params)
+    settings.check_params({**stated, **params})
     return params
 
 
