@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from ..display.screen import params_line
 from ..errors import NotebookError
@@ -49,9 +49,6 @@ _BYTES_PER_TRIAL = 100_000
 _MEMORY_SHARE = 0.9
 #: The memory of a run is read ten times a second.
 _POLL_INTERVAL_S = 0.1
-
-#: What a run is for, its params, and the values that are fixed.
-_Run: TypeAlias = tuple[str, Params, Params]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +208,7 @@ def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> li
     quick = plan.settings.with_overrides(fixed=plan.settings.smoke or {})
     typical = typical_params(plan.settings, plan.notebook)
     largest = largest_params(quick, typical)
-    runs: list[_Run] = [
+    runs = [
         ("the largest sizes", largest, quick.fixed),
         ("the same again", largest, quick.fixed),
         ("typical params", typical, plan.settings.fixed),
@@ -223,15 +220,12 @@ def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> li
     watches: list[_MemoryWatch] = []
     measured: list[Measured] = []
 
-    def begin(run: _Run, running: RunningTrial) -> TrialSpec:
-        role, params, fixed = run
-        on_run(role)
-        watches.append(_MemoryWatch(running))
-        run_id = run_id_of(len(measured))
+    def spec_of(number: int) -> TrialSpec:
+        run_id, (_, params, fixed) = run_id_of(number), runs[number]
         return TrialSpec(
             study=paths.study,
             study_id="check",
-            number=len(measured),
+            number=number,
             params=params,
             fixed=fixed,
             seed=0,
@@ -242,10 +236,14 @@ def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> li
             inputs=plan.inputs,
         )
 
-    def end(run: _Run, spec: TrialSpec, outcome: TrialOutcome) -> bool:
+    def begin(spec: TrialSpec, running: RunningTrial) -> None:
+        on_run(runs[spec.number][0])
+        watches.append(_MemoryWatch(running))
+
+    def end(spec: TrialSpec, outcome: TrialOutcome) -> bool:
         measured.append(
             Measured(
-                role=run[0],
+                role=runs[spec.number][0],
                 params=spec.params,
                 outcome=outcome,
                 memory_bytes=watches.pop().close(),
@@ -254,7 +252,8 @@ def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> li
         )
         return measured[-1].is_completed
 
-    LocalExecutor.on_this_machine(workload, 1).run(SideTrials(runs, begin=begin, end=end))
+    specs = [*map(spec_of, range(len(runs)))]
+    LocalExecutor.on_this_machine(workload, 1).run(SideTrials(specs, begin=begin, end=end))
     return measured
 
 

@@ -30,7 +30,6 @@ from ..study_folder.snapshots import read_snapshot
 from ..sync.archive import Dataset
 from ..trials import (
     InputFile,
-    RunningTrial,
     StudyPaths,
     TrialOutcome,
     TrialRecord,
@@ -171,9 +170,10 @@ def replay(
     """
     verdicts: list[Verdict] = []
     lock = threading.Lock()
+    by_number = {target.record.number: target for target in targets}
 
-    def note(workload: Workload, target: ReplayTarget, _: TrialSpec, outcome: TrialOutcome) -> bool:
-        verdict = _judge(existing, workload, target, outcome)
+    def note(workload: Workload, spec: TrialSpec, outcome: TrialOutcome) -> bool:
+        verdict = _judge(existing, workload, by_number[spec.number], outcome)
         with lock:
             verdicts.append(verdict)
             on_verdict(verdict)
@@ -188,13 +188,8 @@ def replay(
         if on_gpu and not here and not all(executor.has_gpus for *_, executor in runs):
             raise StudyError(f"trial {on_gpu[0]} ran on a GPU, and none is used here; {_HERE}")
         for workload, alike, executor in runs:
-            executor.run(
-                SideTrials(
-                    alike,
-                    begin=partial(_spec_of, existing, workload),
-                    end=partial(note, workload),
-                )
-            )
+            specs = [_spec_of(existing, workload, target) for target in alike]
+            executor.run(SideTrials(specs, end=partial(note, workload)))
     return sorted(verdicts, key=lambda verdict: verdict.run_id)
 
 
@@ -361,9 +356,7 @@ def _kernel_for(existing: ExistingStudy, *, here: bool) -> str:
     return name
 
 
-def _spec_of(
-    existing: ExistingStudy, workload: Workload, target: ReplayTarget, _: RunningTrial
-) -> TrialSpec:
+def _spec_of(existing: ExistingStudy, workload: Workload, target: ReplayTarget) -> TrialSpec:
     """The spec of a replay: as if for the first time, written beside the trial's own."""
     settings, paths = workload.settings, workload.paths
     record, fixed = target.record, target.metadata.get("fixed", {})

@@ -4,53 +4,48 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
 
 from ..execution.executor import TimeLeft
 from ..notebook_api.messages import StopReason
 from ..trials import RunningTrial, TrialOutcome, TrialSpec
 
-_Item = TypeVar("_Item")
 
-
-class SideTrials(TimeLeft, Generic[_Item]):
+class SideTrials(TimeLeft):
     """The `TrialSource` of an executor that runs what a list has. Safe to call from any thread.
 
     Args:
-        items: what trials are made of, in the order in which they are run.
-        begin: makes the spec of a trial that begins now.
+        specs: the trials, in the order in which they are run.
+        begin: called with each that begins.
         end: notes how a trial has ended; where it returns False, no more begin.
     """
 
     def __init__(
         self,
-        items: Sequence[_Item],
+        specs: Sequence[TrialSpec],
         *,
-        begin: Callable[[_Item, RunningTrial], TrialSpec],
-        end: Callable[[_Item, TrialSpec, TrialOutcome], bool],
+        begin: Callable[[TrialSpec, RunningTrial], object] = lambda *_: None,
+        end: Callable[[TrialSpec, TrialOutcome], bool],
     ) -> None:
         self._begin, self._end = begin, end
         self._lock = threading.Lock()
-        self._waiting = list(items)
-        self._running: dict[int, tuple[_Item, RunningTrial]] = {}
+        self._waiting = list(specs)
+        self._running: dict[int, RunningTrial] = {}
 
     def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
         """The next trial; None when all have begun."""
         with self._lock:
             if not self._waiting:
                 return None
-            item = self._waiting.pop(0)
-            running = RunningTrial(trials_left=len(self._waiting))
-        spec = self._begin(item, running)
-        with self._lock:
-            self._running[spec.number] = item, running
+            spec = self._waiting.pop(0)
+            running = self._running[spec.number] = RunningTrial(trials_left=len(self._waiting))
+        self._begin(spec, running)
         return spec, running
 
     def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
         """Note how a trial has ended."""
         with self._lock:
-            item, _ = self._running.pop(spec.number)
-        if not self._end(item, spec, outcome):
+            del self._running[spec.number]
+        if not self._end(spec, outcome):
             with self._lock:
                 self._waiting.clear()
 
@@ -63,6 +58,6 @@ class SideTrials(TimeLeft, Generic[_Item]):
         """Begin no more, and stop those that run."""
         with self._lock:
             self._waiting.clear()
-            running = [trial for _, trial in self._running.values()]
+            running = list(self._running.values())
         for trial in running:
             trial.stop(StopReason.INTERRUPTED, reason)

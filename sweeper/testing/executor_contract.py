@@ -48,7 +48,7 @@ sweeper.score(val=3.0, {WORKER_PID}=worker_pid)
 """
 
 
-class ListedTrials(SideTrials[TrialSpec]):
+class ListedTrials(SideTrials):
     """Gives out listed trials and keeps what comes of them.
 
     Args:
@@ -72,7 +72,7 @@ class ListedTrials(SideTrials[TrialSpec]):
         self.points: dict[int, list[Point]] = {spec.number: [] for spec in specs}
         self.reasons: list[str] = []
 
-        def begin(spec: TrialSpec, running: RunningTrial) -> TrialSpec:
+        def begin(spec: TrialSpec, running: RunningTrial) -> None:
             def keep(point: Point) -> None:
                 assert spec.number not in self.outcomes, "a point came after its trial's outcome"
                 self.points[spec.number].append(point)
@@ -80,9 +80,8 @@ class ListedTrials(SideTrials[TrialSpec]):
                     on_point(spec, running)
 
             running.subscribe(keep)
-            return spec
 
-        def end(_: TrialSpec, spec: TrialSpec, outcome: TrialOutcome) -> bool:
+        def end(spec: TrialSpec, outcome: TrialOutcome) -> bool:
             assert spec.number not in self.outcomes, "a trial has ended twice"
             self.outcomes[spec.number] = outcome
             if on_end is not None:
