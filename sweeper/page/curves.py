@@ -41,16 +41,14 @@ class Curves:
             objectives: the direction of each.
         """
         shown = _best([record for record in records if record.is_final], objectives)
-        known, self._known = self._known, {}
+        before, self._known = self._known, {}
         for record in shown:
-            if record.run_id in known:
-                self._known[record.run_id] = known[record.run_id]
-        new = [it for it in shown if self._known.get(it.run_id, ("",))[0] != _stamp(it)]
-        for record in new:
-            series = series_of(read_metadata(record.notebook) or {})
-            curves = {name: _thinned(points) for name, points in series.items()}
+            stamp, curves = before.get(record.run_id, ("", {}))
+            if stamp != _stamp(record):
+                series = series_of(read_metadata(record.notebook) or {})
+                curves = {name: _thinned(points) for name, points in series.items()}
             self._known[record.run_id] = _stamp(record), curves
-        return bool(new) or known.keys() != self._known.keys()
+        return before != self._known
 
     def to_json(self) -> str:
         """What `load` takes."""
