@@ -87,12 +87,14 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
     """
     paths = existing.paths
     study = existing.opened()
-    missing = [record for record in study.records() if _is_to_render(record, paths.page_notebooks)]
+    folder = paths.page_notebooks
+    ended = [it for it in study.records() if it.state.has_ended and it.notebook.exists()]
+    missing = [record for record in ended if not is_rendered(record, folder)]
     try:
         if missing:
             on_render(len(missing))
             for record in missing:
-                _render(record, paths.page_notebooks)
+                _render(record, folder)
         Page(paths.page, paths.page_files).write(
             study,
             existing.settings,
@@ -102,11 +104,6 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
     except OSError as error:
         raise OutputError(f"{paths.page}: cannot be written: {first_line(error)}") from error
     return paths.page
-
-
-def _is_to_render(record: TrialRecord, folder: Path) -> bool:
-    has_ended = record.state.has_ended and record.notebook.exists()
-    return has_ended and not is_rendered(record, folder)
 
 
 def _render(record: TrialRecord, folder: Path) -> None:
