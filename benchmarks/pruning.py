@@ -147,7 +147,7 @@ def replay_frozen(curves: Sequence[Curve], most: int, *, jobs: int) -> Outcome:
     pruner, steps = PredictivePruner(), 0
     trials: dict[int, Seen] = {}
     running: deque[int] = deque()
-    seen = Curves(by_number=trials, is_maximized=True)
+    seen = Curves(by_number=trials, sign=1.0)
     while True:
         while len(running) < jobs:
             number = pruner.thaw(seen, to_begin=len(curves) - len(trials))

@@ -45,9 +45,9 @@ class TrialNotebook:
     path: Path
 
     def _repr_html_(self) -> str:
-        from ..notebooks.html import render
+        from ..notebooks.html import page_of, render
 
-        page = html.escape(render(self.path).page)
+        page = html.escape(page_of(render(self.path)))
         return f'<iframe sandbox srcdoc="{page}" width="100%" height="{_NOTEBOOK_HEIGHT}"></iframe>'
 
 

@@ -59,8 +59,7 @@ def parse(source: str) -> ast.Module:
         SyntaxError: also for null bytes and for code that is nested too deeply.
     """
     try:
-        with _PARSING, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the kernel prints them
+        with _PARSING, warnings.catch_warnings(action="ignore"):  # the kernel prints them
             return ast.parse(source)
     except (ValueError, RecursionError, MemoryError) as error:
         raise SyntaxError(str(error) or "too deeply nested") from error

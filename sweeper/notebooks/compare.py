@@ -139,11 +139,6 @@ class Differences:
         return not self.scores and all(it.step is None for it in self.series.values())
 
     @property
-    def is_equal(self) -> bool:
-        """Whether all scores, steps and outputs are equal to the last bit."""
-        return self.has_equal_numbers and not self.outputs
-
-    @property
     def agrees_in_kind(self) -> bool:
         """Whether both have the same scores, and outputs of the same kinds in the same order."""
         has_both = all(None not in pair for pair in self.scores.values())
@@ -171,7 +166,7 @@ class Differences:
         return found[:_MOST_LISTED] + ([f"and {more} more"] if more > 0 else [])
 
     def __str__(self) -> str:
-        """The first difference in words; empty where there is none."""
+        """The first difference of scores, steps or outputs in words; empty where there is none."""
         return next(iter([*self.numbers_in_words(), *map(str, self.outputs)]), "")
 
     def to_json(self) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import os
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -62,37 +61,28 @@ _ATTRIBUTES = {
 _PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp|svg\+xml);", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenderedNotebook:
-    """An executed notebook as HTML.
+def render(path: Path) -> list[str]:
+    """The cells of an executed notebook as HTML.
 
-    Attributes:
-        cells: each cell, without scripts, event handlers and anything that another server would
-            have to send. What only a script could display, or is too large, is one line.
-    """
-
-    cells: Sequence[str]
-
-    @property
-    def page(self) -> str:
-        """A page of its own, on which nothing runs."""
-        sheets = _styles()
-        style = "\n".join(sheets[name] for name in ("base", "light", "code"))
-        cells = "\n".join(self.cells)
-        return f'{_HEAD}<style>{style}</style><body class="jp-Notebook">{cells}</body>'
-
-
-def render(path: Path) -> RenderedNotebook:
-    """Render an executed notebook.
+    They have no scripts, event handlers and nothing that another server would have to send. What
+    only a script could display, or is too large, is one line.
 
     Raises:
         NotebookError: the file is missing or is not a notebook.
     """
     text = _exporter().rendered(read_notebook(path))
-    return RenderedNotebook(cells=[*map(_cleaned, text.split(_CELL)[1::2])])
+    return [*map(_cleaned, text.split(_CELL)[1::2])]
 
 
-def write_cells(folder: Path, run_id: str, rendered: RenderedNotebook) -> None:
+def page_of(cells: Sequence[str]) -> str:
+    """A page of rendered cells alone, on which nothing runs."""
+    sheets = _styles()
+    style = "\n".join(sheets[name] for name in ("base", "light", "code"))
+    body = "\n".join(cells)
+    return f'{_HEAD}<style>{style}</style><body class="jp-Notebook">{body}</body>'
+
+
+def write_cells(folder: Path, run_id: str, cells: Sequence[str]) -> None:
     """Write a trial's cells for the comparison page, and once the style sheets of all trials.
 
     Browsers load no data from files but scripts, so each file is a script with one call.
@@ -108,7 +98,7 @@ def write_cells(folder: Path, run_id: str, rendered: RenderedNotebook) -> None:
     styles = folder / "styles.js"
     if not styles.exists():
         write_atomically(styles, f"sweeper.styles({json.dumps(_styles())});")
-    call = f"sweeper.notebook({json.dumps(run_id)}, {json.dumps(rendered.cells)});"
+    call = f"sweeper.notebook({json.dumps(run_id)}, {json.dumps(cells)});"
     write_atomically(folder / f"{run_id}.js", call)
 
 

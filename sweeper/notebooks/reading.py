@@ -98,8 +98,7 @@ def _parsed(text: str, *, for_execution: bool) -> NotebookNode:
         text = json.dumps(repair_notebook(data))
     node: NotebookNode = nbformat.convert(nbformat.reader.reads(text), 4)
     if for_execution:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # one warning for each cell that gets an id
+        with warnings.catch_warnings(action="ignore"):  # one for each cell that gets an id
             _, node = nbformat.validator.normalize(node, strip_invalid_metadata=True)
     return node
 

@@ -6,7 +6,6 @@ import os
 import sqlite3
 import warnings
 import weakref
-from pathlib import Path
 from typing import Any
 
 import optuna
@@ -78,8 +77,7 @@ def _why_closed(url: Address, error: BaseException) -> str:
 def _open(url: str, *, is_known: bool, **options: Any) -> RDBStorage:
     if (file := Address.of(url).file) is not None and not file.exists():
         file.touch(mode=PRIVATE)  # SQLite gives its log the same mode
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         storage = RDBStorage(
             url,
             engine_kwargs={**_options_for(url), **options},
@@ -152,15 +150,6 @@ def _is_temporary(context: ExceptionContext) -> bool:
 class LostFileError(BrokenError):
     """A study's file was removed or replaced while a sweep was using it."""
 
-    def __init__(self, file: Path) -> None:
-        lost = [path for path in (file, *file.parents) if not path.exists()]
-        what = (
-            f"{display_path(lost[-1])} was removed"
-            if lost
-            else f"{display_path(file)} was replaced"
-        )
-        super().__init__(f"{what} while the sweep was using it")
-
 
 def refuse_another_file(engine: Engine) -> None:
     """From now on refuse connections if SQLite's file was removed or replaced.
@@ -183,7 +172,8 @@ def refuse_another_file(engine: Engine) -> None:
         except OSError:  # a file system that does not answer proves no loss
             return
         known = None  # it stays lost: a new file may get the inode number of the old one
-        raise LostFileError(file)
+        where = display_path(file)
+        raise LostFileError(f"{where} was removed or replaced while the sweep was using it")
 
     event.listen(engine, "do_connect", check)  # SQLite would create an empty file
     event.listen(engine.pool, "checkout", check)

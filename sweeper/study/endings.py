@@ -27,9 +27,8 @@ _ENDS = TypeAdapter(TrialEnd)
 
 def name_objectives(study: optuna.Study, objectives: Sequence[str]) -> None:
     """Give Optuna the names of the scores that `tell_optuna` stores, for its dashboard."""
-    with warnings.catch_warnings():
-        # Optuna has called the names experimental since its version 3.2.
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+    # Optuna has called the names experimental since its version 3.2.
+    with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
         study.set_metric_names(list(objectives))
 
 

@@ -72,6 +72,8 @@ class Housekeeping:
             self._spending.write()
         except BrokenError as error:
             self._scheduler.lose(error)
+        except Exception as error:  # noqa: BLE001  it is written again soon
+            _log.info("the time spent was not written down: %s", first_line(error))
 
     def _work(self) -> None:
         page_at_s = 0.0

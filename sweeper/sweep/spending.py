@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import time
 
-from ..errors import BrokenError, first_line
 from ..settings.sections import Cost
 from ..study.study import Study
-
-_log = logging.getLogger(__name__)
 
 
 class Spending:
@@ -44,15 +40,6 @@ class Spending:
         return max(0.0, self._cost.budget / self._cost.price_per_hour * 3600 - self.spent_s)
 
     def write(self) -> None:
-        """Write the time down in the study, so that a budget survives any kill.
-
-        Raises:
-            BrokenError: the study was lost.
-        """
-        try:
-            # The sum and not what came on top: writing it twice counts nothing twice.
-            self._study.note_facts(spent_s=self.spent_s)
-        except BrokenError:
-            raise
-        except Exception as error:  # noqa: BLE001  it is written again soon
-            _log.info("the time spent was not written down: %s", first_line(error))
+        """Write the time down in the study, so that a budget survives any kill."""
+        # The sum and not what came on top: writing it twice counts nothing twice.
+        self._study.note_facts(spent_s=self.spent_s)

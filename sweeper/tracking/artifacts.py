@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..errors import first_line
-from ..notebooks.html import render, write_cells
+from ..notebooks.html import page_of, render, write_cells
 from ..notebooks.metadata import read_metadata
 from ..trials import StudyPaths, TrialRecord, run_id_of
 
@@ -87,7 +87,7 @@ class Artifacts:
         name = notebook.name
         if rendered is not None:
             name = notebook.with_suffix(".html").name
-            self._client.log_text(mlflow_id, rendered.page, name)
+            self._client.log_text(mlflow_id, page_of(rendered), name)
         if record.is_final:
             self._log_saved(mlflow_id, record)
         at = f"#/experiments/{self._experiment_id}/runs/{mlflow_id}/artifacts"

@@ -38,14 +38,13 @@ def test_a_score_that_differs_in_its_last_bit_differs() -> None:
     assert not found.has_equal_numbers
     assert str(found) == "val 0.30000000000000004 → 0.3 (-5.55e-17)"
     assert 0 < found.distance < 1e-15
-    assert compare(one, one).is_equal
     assert str(compare(one, one)) == ""
 
 
 def test_nan_equals_nan_and_a_missing_score_is_infinitely_far() -> None:
     nan = ran(scores={"val": math.nan}, series={"loss": [(0, math.nan)]})
     also = ran(scores={"val": float("nan")}, series={"loss": [(0, float("nan"))]})
-    assert compare(nan, also).is_equal
+    assert not str(compare(nan, also))
     lost = compare(ran(), ran(scores={}))
     assert (lost.distance, lost.agrees_in_kind) == (math.inf, False)
 
@@ -119,7 +118,7 @@ def test_params_and_facts_that_differ_have_both_values() -> None:
     ],
 )
 def test_times_rates_and_addresses_may_differ(one: str, other: str) -> None:
-    assert compare(ran(printed(one)), ran(printed(other))).is_equal
+    assert not str(compare(ran(printed(one)), ran(printed(other))))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +133,6 @@ def test_times_rates_and_addresses_may_differ(one: str, other: str) -> None:
 def test_other_numbers_and_words_may_not_but_are_alike_in_kind(one: str, other: str) -> None:
     found = compare(ran(printed(f"a\n{one}")), ran(printed(f"a\n{other}")))
     assert found.has_equal_numbers
-    assert not found.is_equal
     assert found.agrees_in_kind
     assert str(found) == f"cell 1, from line 2 on: {one!r} → {other!r}"
 
@@ -150,10 +148,10 @@ def test_of_a_long_line_the_place_where_it_differs_is_quoted() -> None:
 def test_outputs_are_compared_in_their_order_and_streams_between_displays_are_not() -> None:
     figure, out, err = displayed(image_png="aGk="), printed("a"), printed("b", "stderr")
     assert not compare(ran(out, figure), ran(figure, out)).agrees_in_kind
-    assert compare(ran(out, err), ran(err, out)).is_equal
-    assert not compare(ran(out, figure, err), ran(err, figure, out)).is_equal
+    assert not str(compare(ran(out, err), ran(err, out)))
+    assert str(compare(ran(out, figure, err), ran(err, figure, out)))
     pieces = [printed("a"), err, printed("c")]
-    assert compare(ran(*pieces), ran(printed("ac"), err)).is_equal
+    assert not str(compare(ran(*pieces), ran(printed("ac"), err)))
 
 
 def test_errors_that_a_cell_may_raise_are_compared_but_for_their_tracebacks() -> None:
@@ -161,7 +159,7 @@ def test_errors_that_a_cell_may_raise_are_compared_but_for_their_tracebacks() ->
         frames = [f"line {line}"]
         return ran(v4.new_output("error", ename="ValueError", evalue=evalue, traceback=frames))
 
-    assert compare(raised("a", 1), raised("a", 2)).is_equal
+    assert not str(compare(raised("a", 1), raised("a", 2)))
     words = "cell 1, from line 1 on: 'ValueError: a' → 'ValueError: b'"
     assert str(compare(raised("a", 1), raised("b", 1))) == words
 
@@ -171,4 +169,4 @@ def test_pictures_are_compared_and_views_of_widgets_are_not() -> None:
     assert "a picture, or another output that is no text" in str(compare(one, other))
     view = "application/vnd.jupyter.widget-view+json"
     widgets = [ran(v4.new_output("display_data", data={view: {"model_id": n}})) for n in "ab"]
-    assert compare(*widgets).is_equal
+    assert not str(compare(*widgets))

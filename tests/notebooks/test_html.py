@@ -11,11 +11,11 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from sweeper.notebooks.html import RenderedNotebook, render, write_cells
+from sweeper.notebooks.html import page_of, render, write_cells
 from sweeper.testing import write_notebook
 
 
-def rendered(path: Path, *cells: Any) -> RenderedNotebook:
+def rendered(path: Path, *cells: Any) -> list[str]:
     """Some cells of an executed notebook, rendered."""
     nbformat.write(new_notebook(cells=list(cells)), path)
     return render(path)
@@ -30,7 +30,7 @@ def test_the_page_has_the_outputs_and_loads_nothing_from_elsewhere(tmp_path: Pat
     node = nbformat.read(path, as_version=4)
     node.cells[1].outputs = [new_output("stream", text="<b>loss</b> 0.5\n")]
     nbformat.write(node, path)
-    page = render(path).page
+    page = page_of(render(path))
     assert "&lt;b&gt;loss&lt;/b&gt; 0.5" in page
     assert re.findall(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page) == []
 
@@ -56,7 +56,7 @@ def test_cells_have_nothing_that_runs_or_calls_home(
     tmp_path: Path, html: str, as_markdown: bool
 ) -> None:
     cell = new_markdown_cell(html) if as_markdown else displayed({"text/html": html})
-    (clean,) = rendered(tmp_path / "n.ipynb", cell).cells
+    (clean,) = rendered(tmp_path / "n.ipynb", cell)
     assert "kept" in clean
     for wrong in ("<script", "onclick", "onload", "javascript:", "<iframe", "<form", "<meta"):
         assert wrong not in clean
@@ -67,7 +67,7 @@ def test_tables_with_their_styles_and_pictures_stay(tmp_path: Path) -> None:
     html = "<style>td {color: red}</style><table border='1'><tr><td class='c'>1</td></tr></table>"
     cells = rendered(
         tmp_path / "n.ipynb", displayed({"text/html": html}), displayed({"image/png": "iVBORw0K"})
-    ).cells
+    )
     assert "<style>td {color: red}</style>" in cells[0]
     assert '<td class="c">1</td>' in cells[0]
     assert 'src="data:image/png;base64,iVBORw0K"' in cells[1]
@@ -75,7 +75,7 @@ def test_tables_with_their_styles_and_pictures_stay(tmp_path: Path) -> None:
 
 def test_a_drawing_becomes_a_picture_in_which_no_script_runs(tmp_path: Path) -> None:
     drawing = "<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
-    (clean,) = rendered(tmp_path / "n.ipynb", displayed({"image/svg+xml": drawing})).cells
+    (clean,) = rendered(tmp_path / "n.ipynb", displayed({"image/svg+xml": drawing}))
     assert 'src="data:image/svg+xml;base64,' in clean
     assert "<script" not in clean
 
@@ -88,9 +88,9 @@ def test_what_only_a_script_can_show_is_its_picture_or_one_line(tmp_path: Path) 
         displayed({"text/html": html, "image/png": "iVBORw0K"}),
         displayed({"application/javascript": "draw()"}),
     )
-    assert ["interactive: open the notebook" in cell for cell in found.cells] == [True, False, True]
-    assert "base64,iVBORw0K" in found.cells[1]
-    assert "<script" not in found.page
+    assert ["interactive: open the notebook" in cell for cell in found] == [True, False, True]
+    assert "base64,iVBORw0K" in found[1]
+    assert "<script" not in page_of(found)
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ def test_a_flood_of_output_is_cut_and_says_so(tmp_path: Path) -> None:
     text = "first\n" + "x" * 50_000_000 + "\nlast"
     stream = new_code_cell("x", outputs=[new_output("stream", text=text)])
     table = displayed({"text/html": "<b>y</b>" * 1_000_000})
-    cells = rendered(tmp_path / "n.ipynb", stream, table).cells
+    cells = rendered(tmp_path / "n.ipynb", stream, table)
     assert sum(map(len, cells)) < 200_000
     assert "first" in cells[0]
     assert "… 50 MB more: open the notebook …" in cells[0]
@@ -115,7 +115,7 @@ def test_cells_are_written_as_a_call_and_the_styles_once(tmp_path: Path) -> None
     assert (folder / "styles.js").stat().st_mtime_ns == styles
     text = (folder / "0003.js").read_text()
     assert text.startswith('sweeper.notebook("0003", ')
-    assert json.loads(text.partition(", ")[2].strip().removesuffix(");")) == found.cells
+    assert json.loads(text.partition(", ")[2].strip().removesuffix(");")) == found
 
 
 def test_a_folder_that_is_gone_with_its_study_is_not_made_again(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_mathematics_is_typeset_without_a_script(tmp_path: Path) -> None:
     markdown = new_markdown_cell(f"The rate $\\frac{{1}}{{2}}$:\n\n{aligned}")
     aligned += r" $\href{javascript:alert(1)}{x} \text{<script>alert(1)</script>}$"
     text = {"text/latex": r"$\displaystyle \sqrt{2}$", "text/plain": "sqrt(2)"}
-    first, second = rendered(tmp_path / "n.ipynb", markdown, displayed(text)).cells
+    first, second = rendered(tmp_path / "n.ipynb", markdown, displayed(text))
     assert "<mfrac>" in first
     assert first.count("<mtd") == 4
     assert re.search(r"\$|script", first) is None
@@ -148,6 +148,6 @@ def test_mathematics_is_typeset_without_a_script(tmp_path: Path) -> None:
     ],
 )
 def test_other_dollars_stay(tmp_path: Path, written: str, shown: str) -> None:
-    (cell,) = rendered(tmp_path / "n.ipynb", new_markdown_cell(written)).cells
+    (cell,) = rendered(tmp_path / "n.ipynb", new_markdown_cell(written))
     assert shown in cell
     assert "<math" not in cell

@@ -24,7 +24,7 @@ def study(
     frozen: Sequence[Sequence[float]] = (),
     running: Sequence[Sequence[float]] = (),
     scale: Callable[[float], float] = float,
-    is_maximized: bool = True,
+    sign: float = 1.0,
 ) -> Curves:
     """Trials numbered in the order of the arguments."""
     found = []
@@ -33,7 +33,7 @@ def study(
             values = {10 * step: scale(value) for step, value in enumerate(curve)}
             final = scale(curve[-1]) if state == "completed" else None
             found.append(Curve(values=values, state=state, final=final))  # type: ignore[arg-type]
-    return Curves(by_number=dict(enumerate(found)), is_maximized=is_maximized)
+    return Curves(by_number=dict(enumerate(found)), sign=sign)
 
 
 ENDED = [shape(end) for end in (0.5, 0.7, 0.8)]
@@ -61,10 +61,10 @@ def test_at_the_end_the_most_promising_go_on_until_none_may_win(sign: int) -> No
 
     pruner = PredictivePruner()
     done = [*ENDED, shape(0.89)]
-    curves = study(completed=done, frozen=EARLY, scale=scale, is_maximized=sign > 0)
+    curves = study(completed=done, frozen=EARLY, scale=scale, sign=sign)
     assert pruner.thaw(curves, to_begin=0) == 7
     assert [outlook.number for outlook in pruner.order(curves)] == [7, 6, 5, 4]
-    curves = study(completed=[*done, shape(1.3)], frozen=EARLY, scale=scale, is_maximized=sign > 0)
+    curves = study(completed=[*done, shape(1.3)], frozen=EARLY, scale=scale, sign=sign)
     assert pruner.thaw(curves, to_begin=0) is None
     best, *_ = outlooks = pruner.order(curves)
     assert not any(outlook.may_win for outlook in outlooks)

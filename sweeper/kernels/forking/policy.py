@@ -52,8 +52,7 @@ class Run:
         """The first difference from another run, in words; empty where both are equal."""
         if self.uses_gpu != other.uses_gpu:
             return "whether it uses the GPU"
-        differences = compare(self.execution, other.execution)
-        return "" if differences.is_equal else str(differences)
+        return str(compare(self.execution, other.execution))
 
     def agrees_in_kind(self, other: Run) -> bool:
         """Whether both have the same scores, outputs of the same kinds, and the same GPU use."""

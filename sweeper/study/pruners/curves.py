@@ -57,16 +57,11 @@ class Curves:
 
     Attributes:
         by_number: of the trials that have begun and not failed.
-        is_maximized: whether higher scores are better.
+        sign: 1 or -1, by which scores are multiplied, so that higher ones are better.
     """
 
     by_number: Mapping[int, Curve]
-    is_maximized: bool
-
-    @property
-    def sign(self) -> float:
-        """By which scores are multiplied, so that higher ones are better."""
-        return 1.0 if self.is_maximized else -1.0
+    sign: float
 
 
 def curves_of(study: optuna.Study, *, frozen: Collection[int] = ()) -> Curves:
@@ -79,8 +74,7 @@ def curves_of(study: optuna.Study, *, frozen: Collection[int] = ()) -> Curves:
             state="frozen" if state == "running" and trial.number in frozen else state,
             final=float(trial.values[0]) if state == "completed" else None,
         )
-    is_maximized = study.direction is StudyDirection.MAXIMIZE
-    return Curves(by_number=found, is_maximized=is_maximized)
+    return Curves(by_number=found, sign=1.0 if study.direction is StudyDirection.MAXIMIZE else -1.0)
 
 
 class Race:

@@ -54,9 +54,10 @@ def make_pruner(settings: Settings) -> BasePruner:
         kind, chosen.options, reserved=["wrapped_pruner"], where=f"{where}: {chosen.name}"
     )
     try:
-        with warnings.catch_warnings():
-            # Optuna marks some pruners as experimental; our tests cover them.
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        # Optuna marks some pruners as experimental; our tests cover them.
+        with warnings.catch_warnings(
+            action="ignore", category=optuna.exceptions.ExperimentalWarning
+        ):
             return kind(**{**_DEFAULTS.get(chosen.name, {}), **chosen.options})
     except (TypeError, ValueError) as error:
         raise SettingsError(f"{where}: {chosen.name}: {error}") from error

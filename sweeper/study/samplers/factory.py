@@ -94,9 +94,10 @@ class SamplerFactory:
         elif issubclass(_CLASSES[self.name], PaddedGP):
             design_seed = derived_seed(self._seed, "sampler", "design")
             passed |= {"space": self._space, "design_seed": design_seed}
-        with warnings.catch_warnings():
-            # Optuna marks some samplers as experimental; our tests cover them.
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        # Optuna marks some samplers as experimental; our tests cover them.
+        with warnings.catch_warnings(
+            action="ignore", category=optuna.exceptions.ExperimentalWarning
+        ):
             return kind(seed=seed, **passed)
 
     def seen(self, storage: Any, learned: Sequence[Sequence[Mapping[str, Any]]] = ()) -> Any:
