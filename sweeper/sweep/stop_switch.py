@@ -22,6 +22,7 @@ class StopSwitch:
 
     Attributes:
         closed_by: who let no more trials start, and why; None while they may.
+        is_stopping_all: whether the running trials are being stopped as well.
     """
 
     def __init__(self, events: Events) -> None:
@@ -31,14 +32,9 @@ class StopSwitch:
         self._running: dict[int, RunningTrial] = {}
         #: Trials that were to be stopped before they had begun, and why.
         self._to_stop: dict[int, str] = {}
-        self._stop_all = False
+        self.is_stopping_all = False
         self._end_by_s: float | None = None
         self.closed_by: str | None = None
-
-    @property
-    def is_stopping_all(self) -> bool:
-        """Whether the running trials are being stopped as well."""
-        return self._stop_all
 
     @property
     def left_s(self) -> float | None:
@@ -48,13 +44,13 @@ class StopSwitch:
 
     def patience_s(self) -> float:
         """How many seconds to wait for a storage or a disk that is away."""
-        return _LAST_PATIENCE_S if self._stop_all else _PATIENCE_S
+        return _LAST_PATIENCE_S if self.is_stopping_all else _PATIENCE_S
 
     def enter(self, number: int, trial: RunningTrial) -> None:
         """Note that a trial begins; stop it before its first cell where that was asked for."""
         with self._lock:
             self._running[number] = trial
-            is_stopped, by_hand = self._stop_all, self._to_stop.pop(number, None)
+            is_stopped, by_hand = self.is_stopping_all, self._to_stop.pop(number, None)
         if by_hand is not None:
             trial.stop(StopReason.BY_HAND, by_hand)
         elif is_stopped:
@@ -89,7 +85,7 @@ class StopSwitch:
     def stop_all(self, by: str) -> None:
         """Let no more trials start, and stop those that run."""
         with self._lock:
-            is_new, self._stop_all = not self._stop_all, True
+            is_new, self.is_stopping_all = not self.is_stopping_all, True
             self.closed_by = self.closed_by or by
             running = list(self._running.values())
         for trial in running:

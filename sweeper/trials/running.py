@@ -24,7 +24,9 @@ class RunningTrial:
 
     Attributes:
         waits_for: what the trial waits for, in one line; empty when it does not.
-        message: why the trial was asked to stop, for people.
+        stop_reason: why the trial was asked to stop; None as long as it was not.
+        message: the same for people.
+        is_frozen: whether its kernel stands still.
         pid: the kernel's process; None before there is one.
         cell: the number of cells that have begun.
         cells: the number of all cells.
@@ -50,7 +52,7 @@ class RunningTrial:
         self.trials_left = trials_left
         # Reentrant: a signal handler may stop a trial that its own thread is just stopping.
         self._lock = threading.RLock()
-        self._stop_reason: StopReason | None = None
+        self.stop_reason: StopReason | None = None
         self.waits_for = self.message = ""
         self.pid: int | None = None
         self.cell = 0
@@ -65,7 +67,7 @@ class RunningTrial:
         self.at_rest = threading.Event()
         self._on_stop: Callable[[], object] | None = None
         self._stand_still: Callable[[bool], bool] | None = None
-        self._is_frozen = False
+        self.is_frozen = False
         self._waited_s = 0.0
         self._waits_since_s: float | None = None
         self._other: RunningTrial | None = None
@@ -119,20 +121,15 @@ class RunningTrial:
         with self._lock:
             self._stand_still = stand_still
 
-    @property
-    def is_frozen(self) -> bool:
-        """Whether its kernel stands still."""
-        return self._is_frozen
-
     def freeze(self) -> bool:
         """Have the kernel stand still, so that the slot is free; False where that is impossible."""
         has_room = self.has_room()
         with self._lock:
-            if self._stop_reason is not None or self._is_frozen or self._stand_still is None:
-                return self._is_frozen
-            self._is_frozen = has_room  # first, as the notebook is written at once
+            if self.stop_reason is not None or self.is_frozen or self._stand_still is None:
+                return self.is_frozen
+            self.is_frozen = has_room  # first, as the notebook is written at once
             if not (has_room and self._stand_still(True)):
-                self._is_frozen = False
+                self.is_frozen = False
                 return False
             self._waits_since_s = time.monotonic()
             self.at_rest.set()
@@ -141,9 +138,9 @@ class RunningTrial:
     def thaw(self) -> None:
         """Have a frozen trial go on; nothing happens to one that runs."""
         with self._lock:
-            if self._is_frozen and self._stand_still is not None:
+            if self.is_frozen and self._stand_still is not None:
                 self.at_rest.clear()
-                self._is_frozen = False
+                self.is_frozen = False
                 self._waited_s, self._waits_since_s = self.waited_s, None
                 self._stand_still(False)
 
@@ -152,7 +149,7 @@ class RunningTrial:
         """While the block runs, `other` stands for this one: a stop reaches it, its waits count."""
 
         def stop() -> None:
-            other.stop(self._stop_reason or StopReason.INTERRUPTED, self.message)
+            other.stop(self.stop_reason or StopReason.INTERRUPTED, self.message)
 
         self._other = other
         self.on_stop(stop)
@@ -190,20 +187,15 @@ class RunningTrial:
         for subscriber in self._subscribers:
             subscriber(point)
 
-    @property
-    def stop_reason(self) -> StopReason | None:
-        """Why the trial was asked to stop; None as long as it was not."""
-        return self._stop_reason
-
     def stop(self, reason: StopReason, message: str = "") -> None:
         """Ask the trial to stop; the first reason counts, later calls do nothing.
 
         A frozen trial goes on to its end.
         """
         with self._lock:
-            if self._stop_reason is not None:
+            if self.stop_reason is not None:
                 return
-            self._stop_reason, self.message = reason, message
+            self.stop_reason, self.message = reason, message
             self.thaw()
             callback = self._on_stop
         if callback is not None:
@@ -213,6 +205,6 @@ class RunningTrial:
         """Have `callback` called when a stop arrives, at once if one already has."""
         with self._lock:
             self._on_stop = callback
-            stopped = self._stop_reason is not None
+            stopped = self.stop_reason is not None
         if stopped and callback is not None:
             callback()

@@ -99,7 +99,7 @@ from sweeper.trials import Events, RunningTrial
 class Interrupted(RunningTrial):
     def __setattr__(self, name, value):
         super().__setattr__(name, value)
-        if name == "_stop_reason" and value is not None:
+        if name == "stop_reason" and value is not None:
             signal.raise_signal(signal.SIGTERM)
 
 stop_switch = StopSwitch(Events())
