@@ -28,7 +28,7 @@ from ..errors import BrokenError, SettingsError, first_line
 from ..kernels import check_kernel
 from ..notebook_api.messages import Point
 from ..settings.machines import Cluster
-from ..study_folder.patience import Patience, patience_with_disk
+from ..study_folder.patience import Patience, is_about_disk
 from ..study_folder.snapshots import keep_environment
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState, display_path
 from .capacity import read_jobs
@@ -82,7 +82,8 @@ class DaskExecutor:
         self._workload = workload
         self._settings = settings
         self._most = most
-        self._patience = patience_with_disk(f"the outputs in {display_path(workload.paths.root)}")
+        outputs = f"the outputs in {display_path(workload.paths.root)}"
+        self._patience = Patience(outputs, may_pass=is_about_disk)
         self._python = kernel_python(workload.kernel_name)
         self._key = f"notebook-hpo-{token_hex(4)}"
         #: Guards what follows; notified whenever a worker or a slot changes.
@@ -164,7 +165,7 @@ class DaskExecutor:
         Raises:
             BrokenError: the scheduler or all workers were lost, and have not come back.
         """
-        self._patience.begin(source.patience_s)
+        self._patience.limit_s = source.patience_s
         self._files = travelling_files(self._workload)
         with self._change:
             self._source = source

@@ -35,7 +35,7 @@ from ..notebooks.compare import Execution
 from ..notebooks.executed import ExecutedNotebook
 from ..notebooks.metadata import read_metadata
 from ..notebooks.scores import variables_to_read
-from ..study_folder.patience import Patience, is_about_disk, patience_with_disk
+from ..study_folder.patience import Patience, is_about_disk
 from ..study_folder.saved import saved_in
 from ..study_folder.snapshots import keep_environment
 from ..trials import (
@@ -104,8 +104,9 @@ def opened_worker(
             import_env={"CUDA_VISIBLE_DEVICES": visible} if visible else {},
             shared_cells=workload.shared_cells,
         )
-        patience = patience_with_disk(f"the outputs in {display_path(workload.paths.root)}")
-        patience.begin(time_left.patience_s)
+        outputs = f"the outputs in {display_path(workload.paths.root)}"
+        patience = Patience(outputs, may_pass=is_about_disk)
+        patience.limit_s = time_left.patience_s
         yield Worker(
             workload=workload,
             places=places,

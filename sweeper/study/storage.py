@@ -27,6 +27,9 @@ class MirroredStorage(InMemoryStorage):
         stored: the storage.
         name: the study in it.
         patience: repeats calls while the storage is away.
+
+    Attributes:
+        study_id: of the only study in memory; Optuna's list of studies copies all their notes.
     """
 
     def __init__(self, stored: RDBStorage, name: str, patience: Patience) -> None:
@@ -36,23 +39,18 @@ class MirroredStorage(InMemoryStorage):
         self._stored_study = stored.get_study_id_from_name(name)
         #: From a trial's id in memory to its id in the storage, for trials that are in both.
         self._ids: dict[int, int] = {}
-        self._study = super().create_new_study(
+        self.study_id = super().create_new_study(
             stored.get_study_directions(self._stored_study), study_name=name
         )
         for key, value in stored.get_study_user_attrs(self._stored_study).items():
-            super().set_study_user_attr(self._study, key, value)
+            super().set_study_user_attr(self.study_id, key, value)
         for key, value in stored.get_study_system_attrs(self._stored_study).items():
-            super().set_study_system_attr(self._study, key, value)
+            super().set_study_system_attr(self.study_id, key, value)
         self._read_new_trials()
-
-    @property
-    def study_id(self) -> int:
-        """The id of the only study in memory; Optuna's list of studies copies all their notes."""
-        return self._study
 
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
         """The trials of the study; where states are named, those in one of them."""
-        return self.get_all_trials(self._study, deepcopy=False, states=states or None)
+        return self.get_all_trials(self.study_id, deepcopy=False, states=states or None)
 
     def close(self) -> None:
         """End all connections to the storage."""
@@ -61,7 +59,7 @@ class MirroredStorage(InMemoryStorage):
 
     def reread(self) -> MirroredStorage:
         """The same study, read again from the storage."""
-        name = self.get_study_name_from_id(self._study)
+        name = self.get_study_name_from_id(self.study_id)
         return self.patience.insist(lambda: MirroredStorage(self._stored, name, self.patience))
 
     def read_new_trials(self) -> bool:
@@ -79,7 +77,7 @@ class MirroredStorage(InMemoryStorage):
             self._stored.get_trial_id_from_study_id_trial_number(self._stored_study, known)
         except KeyError:
             return True
-        if self.get_n_trials(self._study) > known:
+        if self.get_n_trials(self.study_id) > known:
             return False
         trials = self._stored.get_all_trials(self._stored_study, deepcopy=False)
         for trial in sorted(trials, key=lambda trial: trial.number)[known:]:
@@ -88,7 +86,7 @@ class MirroredStorage(InMemoryStorage):
 
     def _keep(self, trial: FrozenTrial | None) -> int:
         """Create a trial in memory; its id there."""
-        return super().create_new_trial(self._study, trial)
+        return super().create_new_trial(self.study_id, trial)
 
     def store_trial(self, trial_id: int) -> bool:
         """Write a new trial to the storage; a trial that is there already stays as it is.

@@ -140,7 +140,7 @@ class Study:
         """From now on wait for a storage that is away, for as many seconds as `limit_s` returns at
         the time of the call, before a `StorageAwayError` is raised.
         """
-        self._mirror.patience.begin(limit_s)
+        self._mirror.patience.limit_s = limit_s
 
     def close(self) -> None:
         """Close the storage; the records in memory can still be read."""

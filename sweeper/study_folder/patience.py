@@ -26,27 +26,20 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 class Patience:
     """Repeats calls that fail temporarily, for several threads.
 
-    Nothing is repeated before `begin` is called.
-
     Args:
         what: the name of what may be away, for messages, such as the URL of a database.
         may_pass: whether an error is temporary, so that the call may succeed later.
+
+    Attributes:
+        limit_s: for how many seconds calls are repeated, as of now; at first for none.
     """
 
     def __init__(self, what: str, *, may_pass: Callable[[Exception], bool]) -> None:
         self._what = what
         self._may_pass = may_pass
-        self._limit_s: Callable[[], float] = lambda: 0.0
+        self.limit_s: Callable[[], float] = lambda: 0.0
         self._since_s: float | None = None
         self._is_away = False
-
-    def begin(self, limit_s: Callable[[], float]) -> None:
-        """From now on repeat calls.
-
-        Args:
-            limit_s: returns for how many seconds calls are repeated at the time of the call.
-        """
-        self._limit_s = limit_s
 
     def insist(self, call: Callable[[], T], again: Callable[[], T] | None = None) -> T:
         """Call until the call succeeds, and return its result.
@@ -81,14 +74,14 @@ class Patience:
         try:
             call()
         except Exception as error:
-            if not self._may_pass(error) or self._limit_s() == 0:
+            if not self._may_pass(error) or self.limit_s() == 0:
                 raise
             self._is_gone(error, "it is tried again")
         else:
             self._is_back()
 
     def _is_worth_waiting(self, error: Exception) -> bool:
-        limit_s = self._limit_s()
+        limit_s = self.limit_s()
         if limit_s == 0:
             return False
         self._is_gone(error, f"it is tried again for {limit_s:g} s")
@@ -106,15 +99,6 @@ class Patience:
         if self._is_away:
             self._is_away, self._since_s = False, None
             _log.warning("%s can be used again", self._what)
-
-
-def patience_with_disk(files: str) -> Patience:
-    """A `Patience` with a disk that is full or read-only.
-
-    Args:
-        files: the name of the files on the disk, for messages.
-    """
-    return Patience(files, may_pass=is_about_disk)
 
 
 def is_about_disk(error: Exception) -> bool:

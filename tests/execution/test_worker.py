@@ -30,7 +30,7 @@ from sweeper.kernels import KernelPool, KernelSetup
 from sweeper.notebook_api.messages import REPORTS_VARIABLE, Point, StopReason
 from sweeper.notebooks.reading import read_notebook
 from sweeper.notebooks.scores import scrape
-from sweeper.study_folder.patience import patience_with_disk
+from sweeper.study_folder.patience import Patience, is_about_disk
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialState
 
@@ -80,7 +80,7 @@ class Bench:
             places=places,
             pool=pool,
             folder=self.runtime_folder,
-            patience=patience_with_disk("the outputs"),
+            patience=Patience("the outputs", may_pass=is_about_disk),
         )
         spec = trial_spec(
             number,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sweeper.study_folder.patience import Patience, patience_with_disk
+from sweeper.study_folder.patience import Patience, is_about_disk
 
 
 def test_a_full_disk_is_waited_for_and_a_forbidden_one_is_not() -> None:
-    patience = patience_with_disk("the outputs in out")
+    patience = Patience("the outputs in out", may_pass=is_about_disk)
     failures = [OSError(28, "No space left on device")] * 3
 
     def write() -> str:
@@ -18,7 +18,7 @@ def test_a_full_disk_is_waited_for_and_a_forbidden_one_is_not() -> None:
 
     with pytest.raises(OSError, match="No space"):
         patience.insist(write)
-    patience.begin(lambda: 30.0)
+    patience.limit_s = lambda: 30.0
     patience.attempt(write)
     assert patience.insist(write) == "written"
     failures.append(PermissionError(13, "Permission denied"))
@@ -28,7 +28,7 @@ def test_a_full_disk_is_waited_for_and_a_forbidden_one_is_not() -> None:
 
 def test_the_limit_ends_the_repetition(caplog: pytest.LogCaptureFixture) -> None:
     patience = Patience("db", may_pass=lambda error: isinstance(error, TimeoutError))
-    patience.begin(lambda: 0.2)
+    patience.limit_s = lambda: 0.2
     calls = []
 
     def fail() -> None:
@@ -47,7 +47,7 @@ def test_a_change_whose_answer_was_lost_is_repeated_by_the_second_function(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     patience = Patience("db", may_pass=lambda error: isinstance(error, TimeoutError))
-    patience.begin(lambda: 30.0)
+    patience.limit_s = lambda: 30.0
 
     def lose_the_answer() -> str:
         raise TimeoutError("no answer")
