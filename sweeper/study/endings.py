@@ -50,14 +50,23 @@ def left_open(record: TrialRecord, facts: Mapping[str, Any]) -> TrialRecord:
     """The record of a trial that Optuna has as running although no sweep is alive.
 
     Args:
-        facts: about the study.
+        facts: about the study; a notebook counts only if this study wrote it.
 
     Returns:
-        with the end that the trial's notebook states, where the record states none.
+        with the end that the trial's executed notebook states, where the record states none; the
+        same record where the notebook states no final end, so that the trial is to be run again.
     """
-    if record.state.has_ended:
-        return record
-    return _end_in_notebook(record, study_id=facts.get("id")) or record
+    metadata = {} if record.state.has_ended else read_metadata(record.notebook) or {}
+    try:
+        if metadata["study_id"] != facts.get("id") or metadata["attempt"] != record.attempt:
+            return record
+        ended = record.ended(_ENDS.validate_python(dict(metadata)))
+    except (KeyError, ValueError):
+        return record  # there is no notebook, or its metadata was edited by hand
+    was_short = ended.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
+    if was_short and not ended.is_infeasible:
+        return record  # other trials ran beside it
+    return ended if ended.is_final else record
 
 
 def interrupted(record: TrialRecord) -> TrialRecord:
@@ -77,25 +86,3 @@ def never_begun(number: int) -> TrialRecord:
     return TrialRecord(
         number=number, state=TrialState.STOPPED, params={}, seed=0, attempt=0, notebook=Path()
     )
-
-
-def _end_in_notebook(record: TrialRecord, *, study_id: str | None) -> TrialRecord | None:
-    """The record of a running trial with the end that its executed notebook states.
-
-    Args:
-        study_id: the notebook counts only if this study wrote it.
-
-    Returns:
-        None where the notebook states no final end, so that the trial is to be run again.
-    """
-    metadata = read_metadata(record.notebook) or {}
-    try:
-        if metadata["study_id"] != study_id or metadata["attempt"] != record.attempt:
-            return None
-        ended = record.ended(_ENDS.validate_python(dict(metadata)))
-    except (KeyError, ValueError):
-        return None  # the metadata was edited by hand
-    was_short = ended.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
-    if was_short and not ended.is_infeasible:
-        return None  # other trials ran beside it
-    return ended if ended.is_final else None
