@@ -125,7 +125,9 @@ def test_wrong_params_are_not_queued(sweep: Sweep) -> None:
         steering.enqueue(existing, {}, like="0000")
 
 
-def test_failed_trials_are_retried_once_with_their_params_and_seed(sweep: Sweep) -> None:
+def test_failed_trials_are_retried_once_with_their_params_and_seed(
+    sweep: Sweep, capsys: pytest.CaptureFixture[str]
+) -> None:
     failed, completed = sweep.ask(), sweep.ask()
     sweep.study.tell(failed.number, FAILED)
     sweep.study.tell(completed.number, COMPLETED)
@@ -134,7 +136,8 @@ def test_failed_trials_are_retried_once_with_their_params_and_seed(sweep: Sweep)
     again = sweep.ask()
     assert (again.params, again.seed, again.retry_of) == (failed.params, failed.seed, 0)
     sweep.study.tell(again.number, FAILED)
-    assert steering.retry(sweep.existing(), []) == [("0002", "0003")]
+    assert main(["retry", str(sweep.paths.folder), "--failed"]) == 0
+    assert "queued 0003, which tries 0002 again" in capsys.readouterr().out
     with pytest.raises(StudyError, match="trial 0001 is completed, and only failed or stopped"):
         steering.retry(sweep.existing(), ["0001"])
 

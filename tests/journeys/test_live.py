@@ -280,38 +280,6 @@ def test_a_trial_that_ends_early_because_of_a_stop_has_not_completed() -> None:
     assert it.ended[0].state is TrialState.STOPPED
 
 
-# --- trying again --------------------------------------------------------------------------------
-
-
-def test_failed_trials_are_tried_again_with_the_same_params_seed_and_checkpoints(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    is_repaired = threading.Event()
-
-    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
-        spec.checkpoint_dir.mkdir(parents=True, exist_ok=True)
-        with open(spec.checkpoint_dir / "seen", "a") as file:
-            file.write(f"{spec.seed};")
-        assert is_repaired.is_set()
-        return scored(spec, running)
-
-    with running("broken", run_trial=run, study={"trials": 2}) as it:
-        until(lambda: it.result is not None)
-    assert [str(record.state) for record in it.ended] == ["failed", "failed"]
-    assert main(["retry", "broken", "--failed"]) == 0
-    assert "queued 0003, which tries 0001 again" in capsys.readouterr().out
-    is_repaired.set()
-    with running("broken", run_trial=run, study={"trials": 2}) as second:
-        until(lambda: second.result is not None)
-    assert second.result is not None
-    records = second.result.records
-    assert [r.retry_of for r in records] == [None, None, 0, 1]
-    assert records[2].state is TrialState.COMPLETED
-    assert (records[2].params, records[2].seed) == (records[0].params, records[0].seed)
-    seen = Path("out/broken/checkpoints/0000/seen").read_text("utf-8")
-    assert seen == 2 * f"{records[0].seed};"
-
-
 # --- going on from a checkpoint ------------------------------------------------------------------
 
 

@@ -129,6 +129,24 @@ def test_a_trial_that_lost_its_worker_is_run_again_with_the_same_params_and_seed
     assert counts_of(study) == {TrialState.COMPLETED: 3}
 
 
+def test_a_trial_that_is_tried_again_goes_on_from_the_checkpoints_of_the_first(
+    swept: Swept,
+) -> None:
+    specs: list[TrialSpec] = []
+
+    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        specs.append(spec)
+        return failed() if spec.number == 0 else scored(spec, running)
+
+    study, _ = swept("again", run, trials=1)
+    (before,) = study.records()
+    study.enqueue(before.params, again=before)
+    swept("again", run, trials=1)
+    first, second = specs
+    assert (second.params, second.seed) == (first.params, first.seed)
+    assert second.checkpoint_dir == first.checkpoint_dir
+
+
 def test_a_trial_that_loses_worker_after_worker_has_failed(swept: Swept) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         if spec.number == 0:
