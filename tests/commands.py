@@ -12,12 +12,14 @@ import importlib
 import os
 import runpy
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache, partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -125,6 +127,18 @@ def launch_writer(server: socket.socket | None = None) -> tuple[Forked, Connecti
     return Forked({}, [os.dup(theirs.fileno())], server=server or _server()), ours
 
 
+def hasten_sqlite() -> None:
+    """Let no commit of SQLite wait for the disk: tests kill processes, but never the system."""
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+
+    @event.listens_for(Engine, "connect")
+    def _(connection: Any, _record: Any) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            with suppress(sqlite3.Error):  # whatever is wrong with the file comes up later
+                connection.execute("PRAGMA synchronous=OFF")
+
+
 def _pipe() -> tuple[IO[str], int]:
     read_end, write_end = os.pipe()
     return open(read_end, encoding="utf-8"), write_end
@@ -205,6 +219,7 @@ if __name__ == "__main__":
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # its thread would not be in the forks
     for module in _PRELOADED:
         importlib.import_module(module)
+    hasten_sqlite()
     _write_once()
     from sweeper.cli import main
 

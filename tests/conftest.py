@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import launch_writer
+from commands import hasten_sqlite, launch_writer
 from jupyter_client.launcher import launch_kernel
 from jupyter_client.provisioning import local_provisioner
 from kernel_boots import STARTS, boot_forked
@@ -94,6 +94,12 @@ def mlflow_is_imported_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "launch", launch_writer)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def sqlite_waits_for_no_disk() -> None:
+    """The tables of a study alone take it most of a second; see `hasten_sqlite`."""
+    hasten_sqlite()
 
 
 @pytest.fixture(scope="session", autouse=True)

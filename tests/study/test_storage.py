@@ -45,23 +45,13 @@ def write_end(opened: Opened, record: TrialRecord, **changes: Any) -> None:
 Begin = Callable[..., Opened]
 
 
-@pytest.fixture(scope="module")
-def empty_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study without trials, copied by each test: creating its tables takes most of a second."""
-    file = tmp_path_factory.mktemp("empty") / "study.db"
-    Study.open(f"sqlite:///{file}", SETTINGS).close()
-    return file
-
-
 @pytest.fixture
-def begin(tmp_path: Path, empty_study: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
+def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
     """Opens the study in the test's folder, as each process does that continues it."""
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "study.db"
 
     def begin(**options: Any) -> Opened:
-        if not file.exists():
-            shutil.copy(empty_study, file)
         storage = open_storage(f"sqlite:///{file}", is_known=file.exists(), **options)
         return Opened(storage, SETTINGS)
 
