@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from ...guard import MARK_VARIABLE
 from ..event_loop import has_pidfds
 from ..ipython_folder import ipython_folder
 from .command import KernelCommand
-from .origins import SWITCH_OFF, ForkAvailability, KernelSetup, SharedRun
+from .origins import SWITCH_OFF, ForkAvailability, KernelSetup
 from .process import ANSWER_S, ForkedProcess, request_fork
 from .sharing import NotShared, SharedCells, run_shared_cells
 from .zygote_process import ZygoteProcess
@@ -75,8 +75,7 @@ class ForkServer:
         self._lock = threading.Lock()
         #: What a kernel has answered to `IMPORT_PROFILE`.
         self._import_profile: Mapping[str, Any] | None = None
-        self._excluded: frozenset[str] = frozenset()
-        self._zygotes = 0
+        self._thread = threading.Thread(target=self._keep_zygote, name="fork server", daemon=True)
         self._is_closed = False
         self._zygote: ZygoteProcess | None = None
         self.available = ForkAvailability(obstacle=obstacle or _UNKNOWN, is_lasting=bool(obstacle))
@@ -101,7 +100,8 @@ class ForkServer:
             if self._import_profile is not None:
                 return
             self._import_profile = json.loads(profile)
-        self._raise_zygote()
+            self.available = ForkAvailability(obstacle=_PREPARING)
+        self._thread.start()
 
     @property
     def findings(self) -> list[str]:
@@ -138,7 +138,7 @@ class ForkServer:
             _log.info("the zygote has not answered in %g s", ANSWER_S)
         except (ConnectionError, FileNotFoundError) as error:
             _log.info("the zygote has ended: %s", error)
-            self._replace_zygote(zygote, "has died again and again")
+            zygote.let_go()
         except OSError as error:  # such as too many open files: the zygote and its kernels go on
             _log.warning(
                 "kernels are started where none can be forked, which is slower: %s; raise the "
@@ -151,104 +151,76 @@ class ForkServer:
         """End the zygote, and with it every kernel that it has forked."""
         with self._lock:
             self._is_closed = True
-        self._end_zygote()
+            if self._zygote is not None:
+                self._zygote.let_go()
+        if self._thread.ident is not None:
+            self._thread.join()
 
-    def _raise_zygote(self) -> None:
+    def _keep_zygote(self) -> None:
+        """Raise a zygote, and another in place of each that is lost; a thread of its own."""
+        excluded: set[str] = set()
+        refusal = ""
+        for _ in range(_MOST_ZYGOTES):
+            try:
+                zygote = self._new_zygote(excluded)
+            except OSError as error:
+                refusal = f"the process that forks kernels does not start ({error}); {SWITCH_OFF}"
+                break
+            with self._lock:
+                self._zygote = zygote
+                if self._is_closed:
+                    zygote.let_go()
+            report = zygote.wait_for_report(_IMPORT_LIMIT_S)
+            if report is None and Path(zygote.path).parent.exists():
+                died = f"a process that imports the same died or took over {_IMPORT_LIMIT_S} s"
+                refusal = f"{died}; {SWITCH_OFF}"
+            elif report is not None and report["exclude"]:
+                _log.info("imported in each kernel: %s", ", ".join(report["exclude"]))
+                excluded.update(report["exclude"])
+            elif report is not None and report["refusal"] is not None:
+                refusal = report["refusal"]
+            elif report is not None:
+                self._fork_after_shared_cells(zygote, import_s=report["duration_s"])
+                zygote.wait()
+            if (shared := self.available.shared) is not None:
+                shared.lease.close()
+            self.available = ForkAvailability(obstacle=_PREPARING)
+            zygote.end()
+            if refusal or self._is_closed:
+                break
+        else:
+            refusal = f"the process that forks kernels is lost again and again; {SWITCH_OFF}"
+        self.available = ForkAvailability(obstacle=refusal, is_lasting=True)
+
+    def _new_zygote(self, excluded: Set[str]) -> ZygoteProcess:
         profile = self._import_profile
         assert profile is not None
-        self.available = ForkAvailability(obstacle=_PREPARING)
-        self._zygotes += 1
-        try:
-            own = {"IPYTHONDIR": ipython_folder(self._setup.runtime_folder)}
-            self._setup = replace(self._setup, env={**self._setup.env, **own})
-            zygote = ZygoteProcess(
-                [self._command.interpreter, *self._command.options],
-                self._setup,
-                imports={
-                    "modules": [n for n in profile["modules"] if n not in self._excluded],
-                    "environment": profile["environment"],
-                    "argv": self._argv,
-                    "frozen": dict(self._setup.frozen),
-                },
-            )
-        except OSError as error:
-            self._refuse(f"the process that forks kernels does not start ({error}); {SWITCH_OFF}")
-            return
-        with self._lock:
-            self._zygote = zygote
-            is_closed = self._is_closed
-        if is_closed:
-            self._end_zygote()
-        threading.Thread(
-            target=self._await_imports, args=[zygote], name="fork server", daemon=True
-        ).start()
-
-    def _await_imports(self, zygote: ZygoteProcess) -> None:
-        """Wait on a thread of its own until a zygote has imported and shared cells have run."""
-        report = zygote.wait_for_report(_IMPORT_LIMIT_S)
-        if self._zygote is not zygote:  # closed meanwhile
-            return
-        if report is None and not Path(zygote.path).parent.exists():
-            self._replace_zygote(zygote, "has lost its folder again and again")
-        elif report is None:
-            died = f"a process that imports the same died or took over {_IMPORT_LIMIT_S} s"
-            self._end_zygote()
-            self._refuse(f"{died}; {SWITCH_OFF}")
-        elif report["exclude"]:
-            _log.info("imported in each kernel: %s", ", ".join(report["exclude"]))
-            self._excluded |= frozenset(report["exclude"])
-            self._replace_zygote(zygote, "cannot fork with what the notebook imports")
-        elif report["refusal"] is not None:
-            self._end_zygote()
-            self._refuse(report["refusal"])
-        else:
-            self._fork_after_shared_cells(zygote, import_s=report["duration_s"])
+        own = {"IPYTHONDIR": ipython_folder(self._setup.runtime_folder)}
+        self._setup = replace(self._setup, env={**self._setup.env, **own})
+        return ZygoteProcess(
+            [self._command.interpreter, *self._command.options],
+            self._setup,
+            imports={
+                "modules": [name for name in profile["modules"] if name not in excluded],
+                "environment": profile["environment"],
+                "argv": self._argv,
+                "frozen": dict(self._setup.frozen),
+            },
+        )
 
     def _fork_after_shared_cells(self, zygote: ZygoteProcess, *, import_s: float) -> None:
         """Run the shared cells, if there are any; fork kernels from now on."""
-        shared = self._run_shared_cells(zygote)
-        with self._lock:
-            if self._zygote is zygote:
-                self.available = ForkAvailability(can_fork=True, shared=shared, import_s=import_s)
-
-    def _run_shared_cells(self, zygote: ZygoteProcess) -> SharedRun | None:
-        if self._shared_cells is None:
-            return None
+        shared, self._why_not_shared = None, ""
         try:
-            return run_shared_cells(
-                self._shared_cells, self._setup, zygote=zygote.path, argv=self._argv
-            )
+            if self._shared_cells is not None:
+                shared = run_shared_cells(
+                    self._shared_cells, self._setup, zygote=zygote.path, argv=self._argv
+                )
         except NotShared as error:
-            if self._zygote is zygote:
-                self._why_not_shared = str(error)
+            self._why_not_shared = "" if self._is_closed else str(error)
         except OSError as error:  # the next fork finds that the zygote has ended
             _log.info("the zygote does not answer: %s", error)
-        return None
-
-    def _replace_zygote(self, zygote: ZygoteProcess, why: str) -> None:
-        """Raise another zygote in place of one; only the first caller does."""
-        with self._lock:
-            if self._zygote is not zygote:
-                return
-            self.available = replace(self.available, can_fork=False)
-        self._end_zygote()
-        if self._zygotes < _MOST_ZYGOTES:
-            self._raise_zygote()
-        else:
-            self._refuse(f"the process that forks kernels {why}; {SWITCH_OFF}")
-
-    def _refuse(self, obstacle: str) -> None:
-        self.available = ForkAvailability(obstacle=obstacle, is_lasting=True)
-
-    def _end_zygote(self) -> None:
-        with self._lock:
-            shared, zygote = self.available.shared, self._zygote
-            self._zygote = None
-            self.available = replace(self.available, can_fork=False, shared=None)
-        if shared is not None:
-            shared.lease.close()
-        if zygote is not None:
-            zygote.end()
+        self.available = ForkAvailability(can_fork=True, shared=shared, import_s=import_s)
 
 
 class ForkingProvisioner(LocalProvisioner):

@@ -70,9 +70,20 @@ class ZygoteProcess:
         self._has_reported = report is not None
         return report
 
+    def wait(self) -> None:
+        """Wait until the zygote has ended, or was let go."""
+        self._owner.settimeout(None)
+        with contextlib.suppress(OSError):
+            self._owner.recv(1)
+
+    def let_go(self) -> None:
+        """Have the zygote end, and whoever waits for it go on; from any thread."""
+        with contextlib.suppress(OSError):  # it has ended before
+            self._owner.shutdown(socket.SHUT_RDWR)
+
     def end(self) -> None:
         """End the zygote, and with it every process that it has forked."""
-        self._owner.shutdown(socket.SHUT_RDWR)
+        self.let_go()
         if not self._has_reported:  # it still imports, and does not watch its owner's socket
             self._process.kill()
         try:
