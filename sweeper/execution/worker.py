@@ -53,7 +53,6 @@ from ..trials import (
 from .environment import environment_of
 from .executor import TimeLeft
 from .places import NoGpuLeftError, Places, StoppedWaiting
-from .proving import prove_forking
 from .runtime import guarded
 from .verdict import failed, judge
 from .workload import Workload
@@ -63,6 +62,8 @@ _log = logging.getLogger(__name__)
 #: A trial that fails sooner in a forked kernel is run in a started one as well: what a fork cannot
 #: do, such as to use CUDA that was initialised before, fails early.
 _EARLY_S = 120.0
+#: A slot that waits for a forked kernel looks this often.
+_POLL_S = 0.02
 #: A repetition may take three times as long as the reference trial, and a minute.
 _LIMIT_FACTOR, _LIMIT_SLACK_S = 3.0, 60.0
 
@@ -150,7 +151,7 @@ class Worker:
         """Run one trial to its end, whatever that is. Raises nothing."""
         started_s = _own_time_s(running)
         try:
-            prove_forking(self.pool, running, self._repeat, trials_waiting=self.places.waiting)
+            self._prove_forking(running)
             started_s = _own_time_s(running)
             outcome = self._run(spec, running)
         except OSError as error:
@@ -161,6 +162,18 @@ class Worker:
         except Exception as error:  # noqa: BLE001  a defect of ours must cost one trial, not the sweep
             outcome = _internal_failure(spec, error)
         return replace(outcome, duration_s=_own_time_s(running) - started_s)
+
+    def _prove_forking(self, running: RunningTrial) -> None:
+        """Prove that kernels may be forked, where that is due, or wait for whoever proves it."""
+        while running.stop_reason is None and self.pool.waits:
+            running.waits_for = "the imports and the proof of forked kernels"
+            time.sleep(_POLL_S)
+        running.waits_for = ""
+        self.pool.policy.prove(
+            self.pool.fork_server.available,
+            partial(self._repeat, running),
+            trials_left=running.trials_left + 1 + self.places.waiting,
+        )
 
     def _run(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         """Run the trial and write its executed notebook."""
@@ -235,7 +248,7 @@ class Worker:
         return file, result, outcome
 
     def _repeat(
-        self, reference: Reference, running: RunningTrial, origin: KernelOrigin
+        self, running: RunningTrial, reference: Reference, origin: KernelOrigin
     ) -> Run | str | None:
         """One more run of the reference trial; why it failed; None where that shows nothing."""
         repeated = RunningTrial()

@@ -6,7 +6,7 @@ What the scores mean for the trial does not belong here.
 from .cells.engine import execute
 from .cells.inject import inject
 from .forking.origins import KernelOrigin, KernelSetup
-from .forking.policy import Reference, Run, Verdict, judge
+from .forking.policy import Reference, Run
 from .forking.sharing import SharedCells
 from .pool import KernelPool
 from .request import Ending, ExecutionRequest, KernelResult
@@ -22,12 +22,10 @@ __all__ = [
     "Reference",
     "Run",
     "SharedCells",
-    "Verdict",
     "check_kernel",
     "environment_of",
     "execute",
     "inject",
     "interpreter_of",
-    "judge",
     "language_of",
 ]

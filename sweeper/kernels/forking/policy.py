@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -69,50 +69,52 @@ class Reference:
     duration_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What the proof has shown: that kernels may be forked, or why they never are.
+#: Runs a reference trial once more: what it came to; why it failed; None where that shows nothing.
+Repeat = Callable[[Reference, KernelOrigin], Run | str | None]
+_FORKED = KernelOrigin(is_forked=True)
+_STARTED = KernelOrigin(reason="a second run in a started kernel")
 
-    Attributes:
-        proof: None where kernels are never forked.
-        finding: what users should know of it; empty for nothing.
+
+def _prove(reference: Reference, repeat: Repeat) -> tuple[Proof | None, str]:
+    """Run a trial in two forked kernels, and in a started one where they differ.
+
+    Returns:
+        the proof, None where kernels are never forked; and what users should know of it. None and
+        nothing where the runs have shown nothing.
     """
-
-    proof: Proof | None
-    finding: str = ""
-
-
-def judge(reference: Reference, forked: Sequence[Run], again: Run | str | None) -> Verdict:
-    """Judge the runs of a reference trial.
-
-    Args:
-        forked: its runs in forked kernels.
-        again: a second one in a started kernel, or how that failed; None where forked runs were
-            equal and there was none.
-    """
-    differing = next((run for run in forked if reference.run.difference(run)), None)
-    if differing is None:
-        return Verdict(proof=Proof.EQUAL)
-    run_id, found = reference.spec.run_id, reference.run.difference(differing)
-    if isinstance(again, Run) and not reference.run.difference(again):
-        return Verdict(
-            proof=None,
-            finding=f"trial {run_id}, run again in a forked kernel, differed in {found}, and in a "
-            "second started one in nothing; seed all that it draws after the imports, and tag no "
-            "cell `shared` that writes files",
-        )
+    run_id, found = reference.spec.run_id, ""
+    forked: list[Run] = []
+    while len(forked) < 2 and not found:
+        run = repeat(reference, _FORKED)
+        if isinstance(run, str):
+            failed = f"trial {run_id}, run again in a forked kernel, failed there: {run}"
+            return None, f"{failed}; {SWITCH_OFF}"
+        if run is None:
+            return None, ""
+        forked.append(run)
+        found = reference.run.difference(run)
+    if not found:
+        return Proof.EQUAL, ""
+    again = repeat(reference, _STARTED)
+    if again is None:
+        return None, ""
     unlike = reference.run.difference(again) if isinstance(again, Run) else f"its end: {again}"
+    if not unlike:
+        return None, (
+            f"trial {run_id}, run again in a forked kernel, differed in {found}, and in a second "
+            "started one in nothing; seed all that it draws after the imports, and tag no cell "
+            "`shared` that writes files"
+        )
     never = (
         f"the notebook does not repeat: trial {run_id}, run twice in started kernels with the same "
         f"params and seed, differed in {unlike}"
     )
     if all(map(reference.run.agrees_in_kind, forked)):
-        return Verdict(
-            proof=Proof.IN_KIND,
-            finding=f"{never}. So no more could be shown of forked kernels than that outputs agree "
-            "in kind; seed all that it draws (sweeper.seed_everything), and more can be",
+        return Proof.IN_KIND, (
+            f"{never}. So no more could be shown of forked kernels than that outputs agree in "
+            "kind; seed all that it draws (sweeper.seed_everything), and more can be"
         )
-    return Verdict(proof=None, finding=f"{never}, and in a forked kernel in {found}")
+    return None, f"{never}, and in a forked kernel in {found}"
 
 
 class ForkPolicy:
@@ -129,7 +131,7 @@ class ForkPolicy:
         self._refusal = "`kernels` is cold" if kernels == "cold" else ""
         self._reference: Reference | None = None
         self._referred_at_s = 0.0
-        self._claimed_at_s: float | None = None  # while a caller proves forking
+        self._proving_since_s: float | None = None
         self._compared_failures: set[str] = set()
         self._finding = ""
 
@@ -171,8 +173,8 @@ class ForkPolicy:
             if self._reference is None or not self.forks_soon(available):
                 return False
             now_s = time.monotonic()
-            if self._claimed_at_s is not None:
-                return now_s - self._claimed_at_s < _saved_s(available)
+            if self._proving_since_s is not None:
+                return now_s - self._proving_since_s < _saved_s(available)
             is_early = now_s - self._referred_at_s < 2 * self._reference.duration_s
             return is_early and not available.can_fork
 
@@ -195,17 +197,17 @@ class ForkPolicy:
             if self._reference is None:
                 self._reference, self._referred_at_s = reference, time.monotonic()
 
-    def claim(self, available: ForkAvailability, *, trials_left: int) -> Reference | None:
-        """The reference, if the caller has to prove forking now; `settle` follows.
+    def prove(self, available: ForkAvailability, repeat: Repeat, *, trials_left: int) -> None:
+        """Run the reference again in forked kernels, if that is due now.
 
         Args:
             trials_left: how many trials have not begun; each saves time where kernels are forked.
         """
         with self._lock:
             reference = self._reference
-            is_due = self._proof is None and not self._refusal and self._claimed_at_s is None
+            is_due = self._proof is None and not self._refusal and self._proving_since_s is None
             if reference is None or not is_due or not available.can_fork:
-                return None
+                return
             # A long trial is not run twice more to save seconds of the few that follow.
             saved_s = _saved_s(available)
             cost_s = 2 * max(0.0, reference.duration_s - saved_s)
@@ -214,21 +216,20 @@ class ForkPolicy:
                     f"too few trials are left for a proof to pay: it takes {cost_s:.1f} s, and "
                     f"forking saves {saved_s:.1f} s for each of {max(0, trials_left)}"
                 )
-                return None
-            self._claimed_at_s = time.monotonic()
-            return reference
-
-    def settle(self, verdict: Verdict | None) -> None:
-        """Take what the proof has shown; None where it was stopped and has shown nothing."""
-        with self._lock:
-            self._claimed_at_s = None
-            if verdict is None:
                 return
-            self._proof = verdict.proof
-            if verdict.proof is None:
-                self._refuse(verdict.finding)
-            elif verdict.finding:
-                self._find(f"kernels are forked: {verdict.finding}")
+            self._proving_since_s = started_s = time.monotonic()
+        try:
+            proof, finding = _prove(reference, repeat)
+        except Exception as error:  # noqa: BLE001  what only saves time must not fail a trial
+            _log.exception("proof of forked kernels")
+            proof, finding = None, f"{type(error).__name__}: {error}"
+        with self._lock:
+            self._proving_since_s, self._proof = None, proof
+            if proof is not None and finding:
+                self._find(f"kernels are forked: {finding}")
+            elif finding:
+                self._refuse(finding)
+        _log.info("proof: trial %s, %.2f s", reference.spec.run_id, time.monotonic() - started_s)
 
     def doubts_failure(self, message: str) -> bool:
         """Whether a trial that failed in a forked kernel should be run in a started one as well.

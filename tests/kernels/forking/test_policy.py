@@ -9,7 +9,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_output
 
 from sweeper.kernels.forking.origins import ForkAvailability, KernelOrigin
-from sweeper.kernels.forking.policy import ForkPolicy, Proof, Reference, Run, Verdict, judge
+from sweeper.kernels.forking.policy import ForkPolicy, Reference, Run
 from sweeper.notebooks.compare import Execution
 from sweeper.trials import TrialSpec
 
@@ -40,59 +40,64 @@ def policy(reference: Reference) -> ForkPolicy:
     return policy
 
 
+def proven(
+    policy: ForkPolicy, *runs: Run | str | None, trials_left: int = 50, **stated: Any
+) -> list[KernelOrigin]:
+    """Have the policy prove forking by runs that come to these; returns how their kernels came."""
+    origins: list[KernelOrigin] = []
+    left = list(runs or [run_of(), run_of()])
+
+    def repeat(_: Reference, origin: KernelOrigin) -> Run | str | None:
+        origins.append(origin)
+        return left.pop(0)
+
+    policy.prove(available(**stated), repeat, trials_left=trials_left)
+    return origins
+
+
 @pytest.mark.parametrize(
-    ("forked", "again", "proof", "words"),
+    ("runs", "proof", "words"),
     [
-        ([run_of(), run_of()], None, Proof.EQUAL, ""),
-        ([run_of(0.6)], run_of(), None, "differed in val: from step 1 on 0.5 → 0.6"),
-        ([run_of(), run_of(0.6)], run_of(), None, "in a second started one in nothing"),
-        ([run_of(0.6)], run_of(0.7), Proof.IN_KIND, "does not repeat: trial 0007"),
-        (
-            [run_of(0.6)],
-            "In [2]: NameError: y",
-            Proof.IN_KIND,
-            "differed in its end: In [2]: NameError",
-        ),
-        ([run_of(uses_gpu=True)], run_of(), None, "whether it uses the GPU"),
-        ([run_of(0.6, uses_gpu=True)], run_of(0.7), None, "whether it uses the GPU"),
-        ([run_of(is_silent=True)], run_of(0.7), None, "does not repeat"),
+        ([run_of(), run_of()], "equal", ""),
+        ([run_of(0.6), run_of()], None, "differed in val: from step 1 on 0.5 → 0.6"),
+        ([run_of(), run_of(0.6), run_of()], None, "in a second started one in nothing"),
+        ([run_of(0.6), run_of(0.7)], "in kind", "kernels are forked: the notebook does not repeat"),
+        ([run_of(0.6), "In [2]: NameError: y"], "in kind", "in its end: In [2]: NameError"),
+        ([run_of(uses_gpu=True), run_of()], None, "whether it uses the GPU"),
+        ([run_of(0.6, uses_gpu=True), run_of(0.7)], None, "whether it uses the GPU"),
+        ([run_of(is_silent=True), run_of(0.7)], None, "started, not forked"),
+        (["In [3]: no"], None, "failed there: In [3]: no; `kernels: cold` spares the attempt"),
     ],
 )
 def test_a_proof_is_judged_by_what_started_and_forked_runs_come_to(
-    forked: list[Run],
-    again: Run | str | None,
-    proof: Proof | None,
-    words: str,
-    reference: Reference,
+    runs: list[Run | str], proof: str | None, words: str, policy: ForkPolicy
 ) -> None:
-    verdict = judge(reference, forked, again)
-    assert verdict.proof is proof
-    assert words in verdict.finding
-    assert bool(verdict.finding) == (proof is not Proof.EQUAL)
+    assert len(proven(policy, *runs)) == len(runs)
+    assert policy.forks(available()) is (proof is not None)
+    assert policy.coverage(FORKED) == ({"proof": proof, "proven_by": "0007"} if proof else {})
+    assert words in "".join(policy.findings)
+    assert bool(policy.findings) == (proof != "equal")
 
 
 def test_kernels_are_started_until_the_reference_was_run_again_in_forked_ones(
-    policy: ForkPolicy, reference: Reference
+    policy: ForkPolicy,
 ) -> None:
     assert not policy.forks(available())
     assert "has not been run again" in policy.origin(available()).reason
-    assert ForkPolicy().claim(available(), trials_left=50) is None, "it has no reference"
-    assert policy.claim(available(can_fork=False), trials_left=50) is None
-    assert policy.claim(available(), trials_left=50) is reference
-    assert policy.claim(available(), trials_left=50) is None, "one proves it for all"
-    policy.settle(Verdict(proof=Proof.EQUAL))
+    assert proven(ForkPolicy()) == [], "it has no reference"
+    assert proven(policy, can_fork=False) == []
+    assert [origin.is_forked for origin in proven(policy)] == [True, True]
     assert policy.origin(available()) == FORKED
-    assert policy.coverage(FORKED) == {"proof": "equal", "proven_by": "0007"}
-    assert policy.claim(available(), trials_left=50) is None
-    assert policy.findings == []
+    assert proven(policy) == []
 
 
+@pytest.mark.parametrize("runs", [[None], [run_of(0.6), None]])
 def test_a_proof_that_was_stopped_is_made_once_more(
-    policy: ForkPolicy, reference: Reference
+    runs: list[Run | None], policy: ForkPolicy
 ) -> None:
-    policy.claim(available(), trials_left=50)
-    policy.settle(None)
-    assert policy.claim(available(), trials_left=50) is reference
+    proven(policy, *runs)
+    assert policy.findings == []
+    assert len(proven(policy)) == 2
 
 
 @pytest.mark.parametrize(("trials_left", "is_due"), [(4, False), (5, True)])
@@ -100,27 +105,9 @@ def test_a_proof_that_takes_longer_than_it_saves_is_not_made(
     trials_left: int, *, is_due: bool, policy: ForkPolicy
 ) -> None:
     # 3.3 s for each trial, and 13.4 s for two runs.
-    assert (policy.claim(available(), trials_left=trials_left) is not None) is is_due
+    assert bool(proven(policy, trials_left=trials_left)) is is_due
     assert ("too few trials are left" in policy.origin(available()).reason) is not is_due
     assert policy.findings == [], "it costs nobody anything"
-
-
-@pytest.mark.parametrize(
-    ("verdict", "is_forked", "finding"),
-    [
-        (Verdict(proof=None, finding="it differs"), False, "started, not forked"),
-        (Verdict(proof=Proof.IN_KIND, finding="it never repeats"), True, "kernels are forked: it"),
-    ],
-)
-def test_a_verdict_that_users_should_know_is_a_finding(
-    verdict: Verdict, *, is_forked: bool, finding: str, policy: ForkPolicy
-) -> None:
-    policy.claim(available(), trials_left=50)
-    policy.settle(verdict)
-    assert policy.forks(available()) is is_forked
-    (found,) = policy.findings
-    assert finding in found
-    assert verdict.finding in found
 
 
 @pytest.mark.parametrize(("kernels", "is_forked"), [("fork", True), ("cold", False)])
@@ -130,7 +117,7 @@ def test_users_who_know_better_say_so(
     policy = ForkPolicy(kernels)
     policy.offer_reference(reference)
     assert policy.origin(available()).is_forked is is_forked
-    assert policy.claim(available(), trials_left=50) is None
+    assert proven(policy) == []
     assert policy.coverage(FORKED) == ({"proof": "none"} if is_forked else {})
     assert policy.findings == []
 
@@ -148,8 +135,7 @@ def test_each_kind_of_failure_in_forked_kernels_is_compared_once(policy: ForkPol
 
 
 def test_a_failure_that_only_forked_kernels_have_ends_forking(policy: ForkPolicy) -> None:
-    policy.claim(available(), trials_left=50)
-    policy.settle(Verdict(proof=Proof.EQUAL))
+    proven(policy)
     policy.refuse_for_failure("0009", "In [3]: RuntimeError: CUDA")
     assert not policy.forks(available())
     (finding,) = policy.findings
@@ -174,7 +160,12 @@ def test_a_free_slot_waits_for_imports_twice_as_long_as_the_first_trial_took(
 def test_a_free_slot_waits_for_the_proof_as_long_as_a_fork_saves(
     import_s: float, *, waits: bool, policy: ForkPolicy
 ) -> None:
-    policy.claim(available(), trials_left=50)
-    assert policy.waits(available(import_s=import_s)) is waits
-    policy.settle(Verdict(proof=Proof.EQUAL))
+    waited: list[bool] = []
+
+    def repeat(*_: object) -> Run:
+        waited.append(policy.waits(available(import_s=import_s)))
+        return run_of()
+
+    policy.prove(available(), repeat, trials_left=50)
+    assert waited == [waits, waits]
     assert not policy.waits(available())
