@@ -84,7 +84,7 @@ class KernelPool:
     @property
     def waits(self) -> bool:
         """Whether a free slot should wait, as kernels can most likely be forked soon."""
-        return self.fork_server.has_import_profile and self.policy.waits(self.fork_server.available)
+        return self.policy.waits(self.fork_server.available)
 
     def take(self, env: Mapping[str, str], origin: KernelOrigin | None = None) -> Kernel:
         """A kernel for one trial.
@@ -127,9 +127,7 @@ class KernelPool:
         """Start the kernel of a later trial; it boots while this one runs."""
         # While it is found out if kernels may be forked, a started one would most likely be
         # discarded, and its boot takes a core from the imports.
-        server = self.fork_server
-        is_early = server.has_import_profile and self.policy.forks_soon(server.available)
-        if self.can_prepare and not is_early:
+        if self.can_prepare and not self.policy.forks_soon(self.fork_server.available):
             with self._lock:
                 self._prepared.append(self._starter.submit(self._start_best))
 

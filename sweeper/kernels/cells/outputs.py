@@ -14,6 +14,9 @@ from typing import Any
 
 from nbformat import NotebookNode
 
+#: Marks where pieces of a stream were joined; printed, it shows nothing.
+_BREAK = "\0"
+
 
 def joined(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
     """The outputs in their order; adjacent text of one stream is one piece.
@@ -52,27 +55,11 @@ def without_overwritten(pieces: Iterable[str]) -> list[str]:
 
     A return that ends its line overwrites nothing.
     """
-    left: list[str] = []
-    # From the last piece to the first: whether a later return overwrites the line that a piece
-    # leaves open, and the character that follows the piece.
-    is_overwritten, follower = False, "\n"
-    for text in reversed(list(pieces)):
-        if not text:
-            left.append("")
-            continue
-        if text[-1] == "\r" and follower != "\n":
-            is_overwritten = True
-        lines = [line[line.rfind("\r", 0, -1) + 1 :] for line in text.split("\n")]
-        if is_overwritten:
-            lines[-1] = ""
-        left.append("\n".join(lines))
-        first_end = text.find("\n")
-        if first_end >= 0:
-            is_overwritten = text.find("\r", 0, max(first_end - 1, 0)) >= 0
-        else:
-            is_overwritten = is_overwritten or text.find("\r", 0, len(text) - 1) >= 0
-        follower = text[0]
-    return left[::-1]
+    left = []
+    for line in _BREAK.join(piece.replace(_BREAK, "") for piece in pieces).split("\n"):
+        end = 1 + line.rfind("\r", 0, len(line.rstrip(_BREAK)) - 1)
+        left.append(_BREAK * line.count(_BREAK, 0, end) + line[end:])
+    return "\n".join(left).split(_BREAK)
 
 
 def moved(

@@ -35,7 +35,10 @@ _MOST_ZYGOTES = 5
 #: `torch.cuda.is_available()` then asks NVML, and does not initialise CUDA, which cannot be forked.
 _IMPORT_ENV = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 _UNKNOWN = "no trial had completed before this one began; the first that does shows what to import"
-_PREPARING = "the libraries were still being imported, or the shared cells ran, when this one began"
+_PREPARING = ForkAvailability(
+    obstacle="the libraries were being imported, or the shared cells ran, when this one began",
+    is_coming=True,
+)
 
 
 def obstacle_of_system() -> str:
@@ -81,11 +84,6 @@ class ForkServer:
         self.available = ForkAvailability(obstacle=obstacle or _UNKNOWN, is_lasting=bool(obstacle))
 
     @property
-    def has_import_profile(self) -> bool:
-        """Whether it knows what to import."""
-        return self._import_profile is not None
-
-    @property
     def wants_import_profile(self) -> bool:
         """Whether `record_imports` should be called."""
         return self._import_profile is None and not self.available.is_lasting
@@ -100,7 +98,7 @@ class ForkServer:
             if self._import_profile is not None:
                 return
             self._import_profile = json.loads(profile)
-            self.available = ForkAvailability(obstacle=_PREPARING)
+            self.available = _PREPARING
         self._thread.start()
 
     @property
@@ -184,7 +182,7 @@ class ForkServer:
                 zygote.wait()
             if (shared := self.available.shared) is not None:
                 shared.lease.close()
-            self.available = ForkAvailability(obstacle=_PREPARING)
+            self.available = _PREPARING
             zygote.end()
             if refusal or self._is_closed:
                 break

@@ -93,6 +93,7 @@ class ForkAvailability:
         shared: the shared cells that have run in it; None when there are none.
         import_s: how long the imports took that a forked kernel does not repeat.
         obstacle: why no kernel can be forked, with the remedy if there is one; empty if one can.
+        is_coming: whether such a process is being raised.
         is_lasting: whether the obstacle stays, in all of the sweep.
     """
 
@@ -100,6 +101,7 @@ class ForkAvailability:
     shared: SharedRun | None = None
     import_s: float = 0.0
     obstacle: str = ""
+    is_coming: bool = False
     is_lasting: bool = False
 
     @property

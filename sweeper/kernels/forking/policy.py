@@ -163,9 +163,9 @@ class ForkPolicy:
 
     def forks_soon(self, available: ForkAvailability) -> bool:
         """Whether the next kernel is most likely forked, though none can be just now."""
-        if self._refusal or available.is_lasting or self.forks(available):
+        if self._refusal or not (available.can_fork or available.is_coming):
             return False
-        return self._proof is not None or self._reference is not None
+        return not self.forks(available) and bool(self._proof or self._reference)
 
     def waits(self, available: ForkAvailability) -> bool:
         """Whether a free slot should wait for a forked kernel, and start none meanwhile."""

@@ -33,7 +33,7 @@ def figure(name: str) -> NotebookNode:
 
 
 @settings(derandomize=True, max_examples=500)
-@given(st.lists(st.text(alphabet="ab \n\r", max_size=6), max_size=6))
+@given(st.lists(st.text(alphabet="ab \n\r", max_size=6), min_size=1, max_size=6))
 def test_text_that_a_carriage_return_has_overwritten_is_gone_as_nbclient_has_it(
     pieces: list[str],
 ) -> None:

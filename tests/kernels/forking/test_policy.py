@@ -145,12 +145,12 @@ def test_a_failure_that_only_forked_kernels_have_ends_forking(policy: ForkPolicy
 def test_a_free_slot_waits_for_imports_twice_as_long_as_the_first_trial_took(
     make_spec: MakeSpec, reference: Reference
 ) -> None:
-    preparing, policy = available(can_fork=False), ForkPolicy()
+    preparing, policy = available(can_fork=False, is_coming=True), ForkPolicy()
     assert not policy.waits(preparing), "the first trials import as well"
     policy.offer_reference(reference)
     assert policy.waits(preparing)
     assert not policy.waits(available()), "it proves forking"
-    assert not policy.waits(available(can_fork=False, is_lasting=True))
+    assert not policy.waits(available(can_fork=False)), "no trial has shown what to import"
     impatient = ForkPolicy("fork")
     impatient.offer_reference(Reference(spec=make_spec(), run=run_of(), duration_s=0.0))
     assert not impatient.waits(preparing)
