@@ -117,9 +117,9 @@ class DaskExecutor:
         began_s = time.monotonic()
         try:
             executor._watch(
-                lambda is_complete: (
+                lambda: (
                     bool(executor._usable())
-                    and (is_complete or time.monotonic() - began_s > _SETTLE_S)
+                    and (executor._all_have_answered or time.monotonic() - began_s > _SETTLE_S)
                 )
             )
         except BaseException as error:
@@ -173,7 +173,7 @@ class DaskExecutor:
         # A slot has a thread of its own, however many there are.
         with ThreadPoolExecutor(max_workers=10_000, thread_name_prefix="cluster slot") as slots:
             try:
-                self._watch(lambda _: self._serve_slots(slots, source))
+                self._watch(lambda: self._serve_slots(slots, source))
             except BaseException as error:
                 is_lost = isinstance(error, BrokenError)
                 source.stop(str(error) if is_lost else "an interruption")
@@ -194,11 +194,14 @@ class DaskExecutor:
         with self._change:
             return [it for it in self._members.values() if it.is_accepted and not it.is_lost]
 
-    def _watch(self, is_done: Callable[[bool], bool]) -> None:
-        """Use workers as they come, and notice those that go, until there is nothing to do.
+    @property
+    def _all_have_answered(self) -> bool:
+        """Whether all workers that there are have been accepted or refused."""
+        with self._change:
+            return all(it.is_accepted or it.refusal for it in self._members.values())
 
-        Args:
-            is_done: gets whether all workers that there are have been accepted or refused.
+    def _watch(self, is_done: Callable[[], bool]) -> None:
+        """Use workers as they come, and notice those that go, until there is nothing to do.
 
         Raises:
             BrokenError: no worker has come in time, or all are refused.
@@ -207,24 +210,25 @@ class DaskExecutor:
         trials = self._workload.settings.study.trials
         while True:
             try:
-                present, is_away = self._look(), False
+                self._look()
+                is_away = False
             except LostError as error:  # Dask connects again, or gives it up
                 _log.info("%s: %s", self._cluster.place, error)
-                present, is_away = 0, True
-            now_s = time.monotonic()
-            with self._change:
-                refusals = [it.refusal for it in self._members.values() if it.refusal]
-            if is_done(present == len(refusals) + len(self._usable())):
+                is_away = True
+            if is_done():
                 return
+            now_s = time.monotonic()
             if self._usable() and not is_away:
                 used_s = now_s
+            with self._change:
+                refusals = [it.refusal for it in self._members.values()]
             limit_s = self._settings.wait
-            if self._settings.class_ is None and 0 < present == len(refusals):
+            if self._settings.class_ is None and refusals and all(refusals):
                 limit_s = 0.0  # no others are to be expected
             elif self._source is not None and self._source.is_closed():
                 limit_s = min(limit_s, _ANSWER_S)
             if now_s - used_s >= limit_s:
-                why = f"{self._cluster.place}: {self._lack(refusals)}"
+                why = f"{self._cluster.place}: {self._lack(max(refusals, default=''))}"
                 raise BrokenError(f"{why}, and the same command goes on")
             if self._settings.class_ is not None and now_s - scaled_s > _SCALE_AGAIN_S:
                 scaled_s = now_s
@@ -232,22 +236,19 @@ class DaskExecutor:
             with self._change:
                 self._change.wait(_LOOK_S)
 
-    def _lack(self, refusals: Sequence[str]) -> str:
+    def _lack(self, refusal: str) -> str:
         """Why there is no worker, and what helps."""
-        if refusals:
+        if refusal:
             return (
-                f"no worker can run these trials: {refusals[0]}; give the workers the versions, "
-                "the kernel and the data of this machine"
+                f"no worker can run these trials: {refusal}; give the workers the versions, the "
+                "kernel and the data of this machine"
             )
         how = "" if self._settings.class_ else f" with `dask worker {self._cluster.place}`"
         limit = f"{self._settings.wait:g} s (cluster: wait)"
         return f"no worker has come within {limit}; start one{how}"
 
-    def _look(self) -> int:
+    def _look(self) -> None:
         """Begin with workers that have come, and end with those that are gone.
-
-        Returns:
-            how many workers there are.
 
         Raises:
             LostError: the scheduler does not answer.
@@ -273,7 +274,6 @@ class DaskExecutor:
                 threading.Thread(
                     target=self._welcome, args=[member], name="cluster worker", daemon=True
                 ).start()
-        return len(present)
 
     def _welcome(self, member: Member) -> None:
         """Accept a worker that has come and make it ready for trials, or refuse it."""
@@ -540,12 +540,9 @@ class Member:
             self._sent_inputs.add(path)  # they never change
 
     def _follow(self, trial: _TrialThere) -> None:
-        """Bring home what is new of a trial, and pass a stop on."""
+        """Bring home what is new of a trial, until there is something to do for it."""
         # It is tried again until the worker is gone.
         with suppress(LostError, RefusedError, OSError):
-            if trial.running.stop_reason is not None:
-                stop = {"reason": str(trial.running.stop_reason), "message": trial.running.message}
-                self._ask("stop", {"task": trial.task, **stop})
             self._bring(trial)
         trial.wake.wait(max(_LOOK_S, len(self.running) / 50))  # with many trials less often
         trial.wake.clear()
@@ -562,17 +559,17 @@ class Member:
         if outcome.reason is Reason.INTERRUPTED and trial.running.stop_reason is None:
             raise LostError("the worker ends")
         self.findings += [it for it in answer["findings"] if it not in self.findings]
-        trial.is_over = True
-        self.patience.insist(partial(self._bring, trial))
+        self.patience.insist(partial(self._bring, trial, is_over=True))
         if self._environment is not None:  # home names the record by its content
             name = keep_environment(self.workload.paths, self._environment)
             outcome = replace(outcome, environment=name)
         return replace(outcome, host=self.host)
 
-    def _bring(self, trial: _TrialThere) -> None:
-        """Bring home the files of a trial that are new.
+    def _bring(self, trial: _TrialThere, *, is_over: bool = False) -> None:
+        """Bring home the files of a trial that are new, and pass a stop on.
 
-        A file in a folder may be half written: it comes when the last look has found the same.
+        A file in a folder may be half written until the trial has ended: it comes when the last
+        look has found the same.
 
         Raises:
             LostError: the worker does not answer.
@@ -580,14 +577,16 @@ class Member:
             ValueError: it names a file that is none of the trial's; it is not used any more.
             OSError: a file cannot be written at home.
         """
-        answer = self._ask("changes", {"task": trial.task})
+        reason, message = trial.running.stop_reason, trial.running.message
+        stop = None if reason is None else (str(reason), message)
+        answer = self._ask("follow", {"task": trial.task, "stop": stop})
         if "files" not in answer:  # it has not begun
             return
         trial.running.cell, trial.running.cells = map(int, answer["cells"])
         files = answer["files"].items()
         found = {name: (int(size), int(time_ns)) for name, (size, time_ns) in files}
         for name, stamp in found.items():
-            is_whole = trial.is_over or name == NOTEBOOK or trial.seen.get(name) == stamp
+            is_whole = is_over or name == NOTEBOOK or trial.seen.get(name) == stamp
             if is_whole and trial.have.get(name) != stamp:
                 self._fetch(trial, name, stamp)
         trial.seen = found
@@ -622,7 +621,6 @@ class _TrialThere:
         task: its name in all calls.
         have: the files that home has as the worker has them.
         seen: the files that the last look has found there.
-        is_over: whether it has ended there.
         wake: set when there is something to do for it.
     """
 
@@ -631,5 +629,4 @@ class _TrialThere:
     running: RunningTrial
     have: dict[str, Stamp] = field(default_factory=dict)
     seen: dict[str, Stamp] = field(default_factory=dict)
-    is_over: bool = False
     wake: threading.Event = field(default_factory=threading.Event)

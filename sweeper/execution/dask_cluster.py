@@ -72,11 +72,12 @@ class DaskCluster:
         self._settings = settings
         self._client: Any = None
         self._cluster: Any = None
+        distributed = _dask()
         try:
             if settings.url is None or settings.local_workers:
                 with _private():
-                    self._cluster = _started(settings)
-            self._client = _client(settings, self._cluster)
+                    self._cluster = _started(settings, distributed)
+            self._client = _client(settings, self._cluster, distributed)
             address = str(self._client.scheduler.address)
             if is_exposed(address) and not settings.insecure:
                 raise SettingsError(
@@ -168,13 +169,12 @@ def _dask() -> Any:
     return distributed
 
 
-def _client(settings: Cluster, cluster: Any | None) -> Any:
+def _client(settings: Cluster, cluster: Any | None, distributed: Any) -> Any:
     """A new connection to the scheduler.
 
     Raises:
         SettingsError: there is none.
     """
-    distributed = _dask()
     try:
         if cluster is None and str(settings.url).startswith("tls:"):
             own = distributed.Security().get_connection_args("client")
@@ -199,7 +199,6 @@ def _private() -> Iterator[None]:
     Raises:
         SettingsError: somebody else has made the folder.
     """
-    _dask()  # or say that it is not installed
     import dask
 
     folder = Path(tempfile.gettempdir(), f"notebook-hpo-dask-{os.geteuid()}")
@@ -213,13 +212,12 @@ def _private() -> Iterator[None]:
         yield  # without a warning that another program has the usual port of the pages
 
 
-def _started(settings: Cluster) -> Any:
+def _started(settings: Cluster, distributed: Any) -> Any:
     """A new cluster: workers on this machine, or one of the class that the settings name.
 
     Raises:
         SettingsError: the class is not there, or does not take its options.
     """
-    distributed = _dask()
     if settings.local_workers:
         # On loopback, with certificates of its own: a worker runs what it is sent.
         return distributed.LocalCluster(

@@ -109,7 +109,6 @@ class TrialsOnWorker(WorkerPlugin):
         self._worker: Worker
         self._opened = ExitStack()
         self._trials: dict[str, tuple[TrialSpec, RunningTrial]] = {}
-        self._unended: set[str] = set()
         self._closing = threading.Lock()
         self.is_over = False
 
@@ -207,8 +206,9 @@ class TrialsOnWorker(WorkerPlugin):
             self._dask_worker.log_event(self.name, {"task": task, "point": point.encode()})
 
         running = RunningTrial(publish, trials_left=trials_left)
-        self._unended.add(task)
         self._trials[task] = there, running
+        if self.is_over:
+            running.stop(StopReason.INTERRUPTED)
         try:
             outcome = self._worker.run_trial(there, running)
             if outcome.reason is Reason.KERNEL_DIED:
@@ -217,13 +217,20 @@ class TrialsOnWorker(WorkerPlugin):
             outcome = replace(outcome, message=message)
             return {"outcome": asdict(outcome), "findings": list(self._worker.findings)}
         finally:
-            self._unended.discard(task)
+            running.at_rest.set()
 
-    def changes(self, *, task: str) -> dict[str, Any]:
-        """The files of a trial and how far its cells are; nothing before it runs."""
+    def follow(self, *, task: str, stop: Sequence[str] | None) -> dict[str, Any]:
+        """The files of a trial and how far its cells are; nothing before it runs.
+
+        Args:
+            stop: why the trial is to stop, and the message for people; None where it goes on. Home
+                calls again and again.
+        """
         if task not in self._trials:
             return {}
         spec, running = self._trials[task]
+        if stop is not None:
+            running.stop(StopReason(stop[0]), stop[1])
         return {"files": files_of(spec), "cells": (running.cell, running.cells)}
 
     def read(self, *, task: str, name: str, offset: int, stamp: Sequence[int]) -> Mapping[str, Any]:
@@ -234,11 +241,6 @@ class TrialsOnWorker(WorkerPlugin):
                 file.seek(offset)
                 return {"data": file.read(PART_BYTES)}
         return {}
-
-    def stop(self, *, task: str, reason: str, message: str) -> None:
-        """Stop a trial, if it runs already; home calls again and again."""
-        if task in self._trials:
-            self._trials[task][1].stop(StopReason(reason), message)
 
     def forget(self, *, task: str) -> None:
         """Remove the copies of a trial, all of whose files are at home."""
@@ -251,10 +253,10 @@ class TrialsOnWorker(WorkerPlugin):
     def end(self) -> None:
         """Stop what runs, end all processes and remove the folder."""
         self.is_over = True
-        while self._unended:
-            for _, running in list(self._trials.values()):
-                running.stop(StopReason.INTERRUPTED)
-            time.sleep(0.05)
+        for _, running in list(self._trials.values()):
+            running.stop(StopReason.INTERRUPTED)
+        for _, running in list(self._trials.values()):
+            running.at_rest.wait()
         with self._closing:
             self._opened.close()
         shutil.rmtree(self._mirror.root, ignore_errors=True)
