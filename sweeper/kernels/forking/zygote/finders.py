@@ -209,31 +209,42 @@ def _after_import(names: set[str], call: Callable[[Any], None]) -> None:
         for name in [it for it in names & hidden.keys() if "." in it]:
             call(hidden[name])
 
+    def run(module: Any, body: Callable[[], None]) -> None:
+        body()
+        call(module)
+
     def find_spec(name: str, *where: Any) -> Any:
-        others = [it for it in sys.meta_path if it is not finder] if name in names else []
-        for other in others:
-            spec: Any = other.find_spec(name, *where)
-            if spec is not None:
-                spec.loader = _Then(spec.loader, call)
-                return spec
-        return None
+        return find_and_watch(finder, run, name, *where) if name in names else None
 
     finder: Any = SimpleNamespace(find_spec=find_spec)
     sys.meta_path.insert(0, finder)
 
 
-class _Then:
-    """A loader, and what is called with the module, which is left with its own loader."""
+def find_and_watch(
+    finder: Any, run: Callable[[Any, Callable[[], None]], None], name: str, *where: Any
+) -> Any:
+    """Find a module as the finders other than one do, and have its body run by a function."""
+    for other in sys.meta_path:
+        find = None if other is finder else getattr(other, "find_spec", None)
+        spec: Any = find and find(name, *where)
+        if spec is not None:
+            if hasattr(spec.loader, "exec_module"):
+                spec.loader = _Watched(spec.loader, run)
+            return spec
+    return None
 
-    def __init__(self, loader: Any, call: Callable[[Any], None]) -> None:
+
+class _Watched:
+    """The loader of a module whose body a function runs; the module is left with its own loader."""
+
+    def __init__(self, loader: Any, run: Callable[[Any, Callable[[], None]], None]) -> None:
         self._loader = loader
-        self._call = call
+        self._run = run
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
 
     def exec_module(self, module: Any) -> None:
-        """Run the module, then call the function."""
+        """Have the function run the body of the module."""
         module.__spec__.loader = module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        self._call(module)
+        self._run(module, lambda: self._loader.exec_module(module))

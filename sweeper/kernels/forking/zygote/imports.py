@@ -19,6 +19,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from .finders import find_and_watch
+
 
 class ImportWatch:
     """Notes which module imports which, and which have an effect that a notebook would see.
@@ -74,19 +76,14 @@ class ImportWatch:
                         needs[importer].add(name)
             sys.meta_path.insert(0, _Hidden(modules, needs, self.acting))
 
-    def find_spec(self, name: str, *arguments: Any) -> ModuleSpec | None:
+    def find_spec(self, name: str, *where: Any) -> Any:
         """Find a module as the other finders do, and watch its body."""
-        for finder in sys.meta_path:
-            find = None if finder is self else getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = find and find(name, *arguments)
-            if spec is not None:
-                if hasattr(spec.loader, "exec_module"):
-                    spec.loader = _Watched(spec.loader, self.run)  # type: ignore[assignment]
-                return spec
-        return None
+        return find_and_watch(self, self._run, name, *where)
 
-    def run(self, name: str, body: Callable[[], None]) -> None:
+    def _run(self, module: ModuleType, body: Callable[[], None]) -> None:
         """Run a module's body, and note its effects without those of its imports."""
+        assert module.__spec__ is not None
+        name = module.__spec__.name
         self._see(name)
         self._running.append(name)
         self._acts.setdefault(name, False)
@@ -133,23 +130,6 @@ class ImportWatch:
             while above := name.rpartition(".")[0]:  # an import begins with the packages above
                 self._imported_by.setdefault(above, set()).add(name)
                 name = above
-
-
-class _Watched:
-    """The loader of a module whose body is watched; the module is left with its own loader."""
-
-    def __init__(self, loader: Any, run: Callable[[str, Callable[[], None]], None]) -> None:
-        self._loader = loader
-        self._run = run
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Run the body of the module."""
-        assert module.__spec__ is not None
-        module.__spec__.loader = module.__loader__ = self._loader
-        self._run(module.__spec__.name, lambda: self._loader.exec_module(module))
 
 
 class _Hidden:

@@ -8,8 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -156,23 +155,15 @@ def _foreign_threads() -> dict[int, str]:
 
 
 def _import_all(modules: Iterable[str]) -> None:
-    with _without_working_folder():
-        for name in modules:
-            if name and not name.startswith(DENIED):
-                try:
-                    importlib.import_module(name)
-                except BaseException:  # noqa: BLE001  the notebook's own import will fail, too
-                    continue
-
-
-@contextmanager
-def _without_working_folder() -> Iterator[None]:
-    """Import installed modules, not files of the same name in the folder that we are in."""
+    # Installed modules, not files of the same name in the folder that we are in.
     place = sys.path.index("") if "" in sys.path else None
     if place is not None:
         del sys.path[place]
-    try:
-        yield
-    finally:
-        if place is not None:
-            sys.path.insert(place, "")
+    for name in modules:
+        if name and not name.startswith(DENIED):
+            try:
+                importlib.import_module(name)
+            except BaseException:  # noqa: BLE001  the notebook's own import will fail, too
+                continue
+    if place is not None:
+        sys.path.insert(place, "")
