@@ -108,7 +108,6 @@ def share_cells(source: Path, pool: KernelPool, *, fixed: Params | None = None) 
     assert server._zygote is not None
     node = ResearchNotebook(source).fresh_copy()
     server._shared_cells = SharedCells.of(node, fixed=fixed or {}, kernel_name=pool.setup.name)
-    server._why_not_shared = ""
     server._fork_after_shared_cells(server._zygote, import_s=0.0)
 
 

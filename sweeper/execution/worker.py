@@ -223,7 +223,7 @@ class Worker:
         if result.origin.is_forked:
             if not result.shared_cells:
                 self.pool.record_times(file.node, self.workload.own_names)
-        elif policy.wants_reference:
+        else:
             run = _run_of(file, result, outcome)
             took_s = _own_time_s(running) - started_s
             policy.offer_reference(Reference(spec=spec, run=run, duration_s=took_s))

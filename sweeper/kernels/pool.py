@@ -70,8 +70,7 @@ class KernelPool:
     @property
     def findings(self) -> list[str]:
         """What users should know of how the kernels ran, one sentence each."""
-        advice = [self._advice] if self._advice else []
-        return [*self.policy.findings, *self.fork_server.findings, *advice]
+        return [it for it in (self.policy.finding, self.fork_server.finding, self._advice) if it]
 
     def record_times(self, node: NotebookNode, own_names: Set[str]) -> None:
         """Note what it would save to share leading cells; see `sharing_advice`.

@@ -59,6 +59,7 @@ class ForkServer:
 
     Attributes:
         available: whether kernels can be forked now.
+        finding: what users should know of shared cells; empty for nothing.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class ForkServer:
         env = {**_IMPORT_ENV, **setup.env, MARK_VARIABLE: f"{setup.token}.zygote;"}
         self._setup = replace(setup, env=env)
         self._shared_cells = shared_cells
-        self._why_not_shared = ""
+        self.finding = ""
         self._lock = threading.Lock()
         #: What a kernel has answered to `IMPORT_PROFILE`.
         self._import_profile: Mapping[str, Any] | None = None
@@ -100,16 +101,6 @@ class ForkServer:
             self._import_profile = json.loads(profile)
             self.available = _PREPARING
         self._thread.start()
-
-    @property
-    def findings(self) -> list[str]:
-        """What users should know of how kernels are forked, one sentence each."""
-        if not self._why_not_shared:
-            return []
-        return [
-            f"cells tagged 'shared' are run by each trial: {self._why_not_shared}; take the "
-            "tag off that cell and off those after it"
-        ]
 
     def fork(
         self,
@@ -208,14 +199,18 @@ class ForkServer:
 
     def _fork_after_shared_cells(self, zygote: ZygoteProcess, *, import_s: float) -> None:
         """Run the shared cells, if there are any; fork kernels from now on."""
-        shared, self._why_not_shared = None, ""
+        shared, self.finding = None, ""
         try:
             if self._shared_cells is not None:
                 shared = run_shared_cells(
                     self._shared_cells, self._setup, zygote=zygote.path, argv=self._argv
                 )
         except NotShared as error:
-            self._why_not_shared = "" if self._is_closed else str(error)
+            if not self._is_closed:
+                self.finding = (
+                    f"cells tagged 'shared' are run by each trial: {error}; take the tag off that "
+                    "cell and off those after it"
+                )
         except OSError as error:  # the next fork finds that the zygote has ended
             _log.info("the zygote does not answer: %s", error)
         self.available = ForkAvailability(can_fork=True, shared=shared, import_s=import_s)

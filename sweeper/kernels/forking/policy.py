@@ -25,9 +25,6 @@ from .origins import SWITCH_OFF, ForkAvailability, KernelOrigin
 
 _log = logging.getLogger(__name__)
 
-#: The boot of a kernel takes about 0.3 s; a forked one saves it, beside the imports.
-_BOOT_S = 0.3
-
 
 class Proof(StrEnum):
     """What is known of trials in forked kernels, as `metadata.sweeper.proof` has it."""
@@ -122,6 +119,9 @@ class ForkPolicy:
 
     Args:
         kernels: `auto`: once the proof allows it; `fork`: always; `cold`: never.
+
+    Attributes:
+        finding: what users should know of how kernels came to be; empty for nothing.
     """
 
     def __init__(self, kernels: Literal["auto", "fork", "cold"] = "auto") -> None:
@@ -133,7 +133,7 @@ class ForkPolicy:
         self._referred_at_s = 0.0
         self._proving_since_s: float | None = None
         self._compared_failures: set[str] = set()
-        self._finding = ""
+        self.finding = ""
 
     def origin(self, available: ForkAvailability) -> KernelOrigin:
         """How the kernel of the next trial should come to be; if it is started, also why."""
@@ -156,11 +156,6 @@ class ForkPolicy:
             return "no trial has completed in a started kernel yet, to be run again in forked ones"
         return f"trial {self._reference.spec.run_id} has not been run again in forked kernels yet"
 
-    @property
-    def wants_reference(self) -> bool:
-        """Whether a trial that completes in a started kernel would be the reference."""
-        return self._reference is None and not self._refusal
-
     def forks_soon(self, available: ForkAvailability) -> bool:
         """Whether the next kernel is most likely forked, though none can be just now."""
         if self._refusal or not (available.can_fork or available.is_coming):
@@ -174,7 +169,7 @@ class ForkPolicy:
                 return False
             now_s = time.monotonic()
             if self._proving_since_s is not None:
-                return now_s - self._proving_since_s < _saved_s(available)
+                return now_s - self._proving_since_s < available.saved_s
             is_early = now_s - self._referred_at_s < 2 * self._reference.duration_s
             return is_early and not available.can_fork
 
@@ -186,15 +181,10 @@ class ForkPolicy:
             return {} if self._proof is None else {"proof": str(self._proof)}
         return {"proof": str(self._proof), "proven_by": self._reference.spec.run_id}
 
-    @property
-    def findings(self) -> list[str]:
-        """What users should know of how kernels came to be, for the last lines of a sweep."""
-        return [self._finding] if self._finding else []
-
     def offer_reference(self, reference: Reference) -> None:
         """Take a trial that has completed in a started kernel as the reference, if none is."""
         with self._lock:
-            if self._reference is None:
+            if self._reference is None and not self._refusal:
                 self._reference, self._referred_at_s = reference, time.monotonic()
 
     def prove(self, available: ForkAvailability, repeat: Repeat, *, trials_left: int) -> None:
@@ -209,7 +199,7 @@ class ForkPolicy:
             if reference is None or not is_due or not available.can_fork:
                 return
             # A long trial is not run twice more to save seconds of the few that follow.
-            saved_s = _saved_s(available)
+            saved_s = available.saved_s
             cost_s = 2 * max(0.0, reference.duration_s - saved_s)
             if saved_s * trials_left <= cost_s:
                 self._refusal = (
@@ -256,13 +246,8 @@ class ForkPolicy:
         self._find(f"each trial's kernel is started, not forked, which takes longer: {why}")
 
     def _find(self, finding: str) -> None:
-        self._finding = finding
+        self.finding = finding
         _log.info("%s", finding)
-
-
-def _saved_s(available: ForkAvailability) -> float:
-    """How long a started kernel takes until it is where a forked one begins."""
-    return available.spared_s + _BOOT_S
 
 
 def _kind_of(message: str) -> str:

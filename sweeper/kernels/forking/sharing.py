@@ -96,4 +96,5 @@ def run_shared_cells(
         lease=lease,
         cells=dict(zip(cells.sources, ran, strict=True)),
         tagged=cells.tagged,
+        duration_s=report["duration_s"],
     )

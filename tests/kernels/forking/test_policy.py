@@ -75,8 +75,8 @@ def test_a_proof_is_judged_by_what_started_and_forked_runs_come_to(
     assert len(proven(policy, *runs)) == len(runs)
     assert policy.forks(available()) is (proof is not None)
     assert policy.coverage(FORKED) == ({"proof": proof, "proven_by": "0007"} if proof else {})
-    assert words in "".join(policy.findings)
-    assert bool(policy.findings) == (proof != "equal")
+    assert words in policy.finding
+    assert bool(policy.finding) == (proof != "equal")
 
 
 def test_kernels_are_started_until_the_reference_was_run_again_in_forked_ones(
@@ -96,7 +96,7 @@ def test_a_proof_that_was_stopped_is_made_once_more(
     runs: list[Run | None], policy: ForkPolicy
 ) -> None:
     proven(policy, *runs)
-    assert policy.findings == []
+    assert policy.finding == ""
     assert len(proven(policy)) == 2
 
 
@@ -107,7 +107,7 @@ def test_a_proof_that_takes_longer_than_it_saves_is_not_made(
     # 3.3 s for each trial, and 13.4 s for two runs.
     assert bool(proven(policy, trials_left=trials_left)) is is_due
     assert ("too few trials are left" in policy.origin(available()).reason) is not is_due
-    assert policy.findings == [], "it costs nobody anything"
+    assert policy.finding == "", "it costs nobody anything"
 
 
 @pytest.mark.parametrize(("kernels", "is_forked"), [("fork", True), ("cold", False)])
@@ -119,13 +119,13 @@ def test_users_who_know_better_say_so(
     assert policy.origin(available()).is_forked is is_forked
     assert proven(policy) == []
     assert policy.coverage(FORKED) == ({"proof": "none"} if is_forked else {})
-    assert policy.findings == []
+    assert policy.finding == ""
 
 
 def test_an_obstacle_that_lasts_is_a_finding(policy: ForkPolicy) -> None:
     there_is = available(can_fork=False, obstacle="they run bash", is_lasting=True)
     assert policy.origin(there_is).reason == "they run bash"
-    assert "which takes longer: they run bash" in policy.findings[0]
+    assert "which takes longer: they run bash" in policy.finding
 
 
 def test_each_kind_of_failure_in_forked_kernels_is_compared_once(policy: ForkPolicy) -> None:
@@ -138,8 +138,7 @@ def test_a_failure_that_only_forked_kernels_have_ends_forking(policy: ForkPolicy
     proven(policy)
     policy.refuse_for_failure("0009", "In [3]: RuntimeError: CUDA")
     assert not policy.forks(available())
-    (finding,) = policy.findings
-    assert "trial 0009 failed in a forked one (In [3]: RuntimeError: CUDA)" in finding
+    assert "trial 0009 failed in a forked one (In [3]: RuntimeError: CUDA)" in policy.finding
 
 
 def test_a_free_slot_waits_for_imports_twice_as_long_as_the_first_trial_took(

@@ -27,8 +27,8 @@ class SharedCells:
         app: the kernel's application, booted by half.
 
     Attributes:
-        report: `cells`, for each one its messages and its time; where no kernel can be forked after
-            them, `why`, and the cell that is to blame (`failed_at`).
+        report: `cells`, for each one its messages; `duration_s` of all; where no kernel can be
+            forked after them, `why`, and the cell that is to blame (`failed_at`).
     """
 
     def __init__(self, sources: Sequence[str], app: App) -> None:
@@ -38,11 +38,13 @@ class SharedCells:
         start, environment = generators.states(), dict(os.environ)
         self._written = 0
         self.report: dict[str, Any] = {"cells": [], "why": None}
+        started_s = time.perf_counter()
         for index, source in enumerate(sources):
             why = self._run(source) or _lost()
             if why is not None:
                 self.report.update(failed_at=index, why=why)
                 return
+        self.report["duration_s"] = time.perf_counter() - started_s
         self._environment = {
             k: os.environ.get(k)
             for k in {*environment, *os.environ}
@@ -68,8 +70,7 @@ class SharedCells:
         generators.restore(self._states)
 
     def _run(self, source: str) -> str | None:
-        """Run one cell, and report its messages and how long it took; why it failed."""
-        started_s = time.perf_counter()
+        """Run one cell, and report its messages; why it failed."""
         shell = self._app.shell
         count = shell.execution_count
         result = shell.run_cell(source, store_history=True)
@@ -77,13 +78,8 @@ class SharedCells:
         if written := self._written_since():
             content = {"name": "stdout", "text": written}
             messages.append({"msg_type": "stream", "content": content, "metadata": {}})
-        self.report["cells"].append(
-            {
-                "messages": messages,
-                "execution_count": count if shell.execution_count > count else None,
-                "duration_s": time.perf_counter() - started_s,
-            }
-        )
+        number = count if shell.execution_count > count else None
+        self.report["cells"].append({"messages": messages, "execution_count": number})
         error = result.error_before_exec or result.error_in_exec
         return None if error is None else f"raises {type(error).__name__}: {error}"
 
