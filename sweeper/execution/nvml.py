@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -56,8 +55,9 @@ class Nvml:
             Gpu(
                 uuid=uuid,
                 memory_bytes=_memory_bytes(handle),
-                model=_model(handle),
-                is_exclusive=_is_exclusive(handle),
+                model=str(_answer(pynvml.nvmlDeviceGetName, handle) or ""),
+                is_exclusive=_answer(pynvml.nvmlDeviceGetComputeMode, handle)
+                == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
             )
             for uuid, handle in self._handles.items()
         ]
@@ -86,18 +86,15 @@ class Nvml:
             pynvml.nvmlDeviceGetComputeRunningProcesses,
             pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
         ):
-            with suppress(NVMLError, KeyError):
-                for one in processes_on(self._handles[uuid]):
-                    if one.usedGpuMemory is not None:
-                        used_by[one.pid] = one.usedGpuMemory
+            for one in _answer(processes_on, self._handles[uuid]) or ():
+                if one.usedGpuMemory is not None:
+                    used_by[one.pid] = one.usedGpuMemory
         return used_by
 
     def busy_share(self, uuid: str) -> float | None:
         """The share of about the last second in which a GPU ran anything; None if not known."""
-        try:
-            return float(pynvml.nvmlDeviceGetUtilizationRates(self._handles[uuid]).gpu) / 100
-        except (NVMLError, KeyError):  # a part of a GPU has none
-            return None
+        rates = _answer(pynvml.nvmlDeviceGetUtilizationRates, self._handles[uuid])
+        return None if rates is None else float(rates.gpu) / 100
 
     @cached_property
     def _handles(self) -> dict[str, Any]:
@@ -119,9 +116,8 @@ class Nvml:
 
 def driver_version() -> str | None:
     """The version of NVIDIA's driver, once it was asked for GPUs; None where there is none."""
-    with suppress(NVMLError):
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    return None
+    version: str | None = _answer(pynvml.nvmlSystemGetDriverVersion)
+    return version
 
 
 def _parts(index: int) -> Iterator[Any]:
@@ -132,16 +128,22 @@ def _parts(index: int) -> Iterator[Any]:
     except NVMLError as error:
         _log.warning("GPU %s cannot be used: %s", index, error)
         return
-    try:
-        is_split = pynvml.nvmlDeviceGetMigMode(whole)[0] == pynvml.NVML_DEVICE_MIG_ENABLE
-    except NVMLError:  # a model without parts
-        is_split = False
-    if not is_split:
+    mode = _answer(pynvml.nvmlDeviceGetMigMode, whole)
+    if mode is None or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
         yield whole
         return
-    for part in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(whole)):
-        with suppress(NVMLError):  # fewer parts were made than could be
-            yield pynvml.nvmlDeviceGetMigDeviceHandleByIndex(whole, part)
+    for number in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(whole)):
+        part = _answer(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, whole, number)
+        if part is not None:  # fewer were made than could be
+            yield part
+
+
+def _answer(ask: Callable[..., Any], *about: Any) -> Any | None:
+    """What a function of NVML returns; None where the driver does not say."""
+    try:
+        return ask(*about)
+    except NVMLError:
+        return None
 
 
 def _memory(handle: Any) -> Any:
@@ -155,17 +157,3 @@ def _memory_bytes(handle: Any) -> int:
         return int(memory.total - memory.reserved)
     except NVMLError:  # a GPU without memory of its own (GB10, Jetson) takes the machine's
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _model(handle: Any) -> str:
-    with suppress(NVMLError):
-        return str(pynvml.nvmlDeviceGetName(handle))
-    return ""
-
-
-def _is_exclusive(handle: Any) -> bool:
-    try:
-        mode = pynvml.nvmlDeviceGetComputeMode(handle)
-    except NVMLError:  # a part of a GPU has none
-        return False
-    return bool(mode == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,8 +63,6 @@ _DOES_NOT_FIT = {
         "does not fit into this machine's memory, even with no other trial beside it"
     ),
 }
-#: What changes all the time in what a trial waits for, and is no news.
-_SIZES = re.compile(r"[\d.]+ GB")
 
 
 class StoppedWaiting(Exception):
@@ -409,10 +406,11 @@ class Places:
             place.running.make_room()
             place.look.wait(self._look_s)
             place.look.clear()
-            if (kind := _SIZES.sub("", waits_for)) != told:
+            # What follows the colon changes all the time, and is no news.
+            if (news := waits_for.partition(":")[0]) != told:
                 _log.info("trial %s waits for %s", place.spec.run_id, waits_for)
                 tell(waits_for)
-            told = kind
+            told = news
         raise StoppedWaiting
 
     def _wake(self) -> None:
