@@ -185,7 +185,7 @@ def replay(
             for workload, alike in _workloads(existing, targets, Path(folder), here=here)
         ]
         on_gpu = [target.record.run_id for target in targets if target.record.gpu is not None]
-        if on_gpu and not here and not all(executor.has_gpus for *_, executor in runs):
+        if on_gpu and not here and not all(executor.places.gpus for *_, executor in runs):
             raise StudyError(f"trial {on_gpu[0]} ran on a GPU, and none is used here; {_HERE}")
         for workload, alike, executor in runs:
             specs = [_spec_of(existing, workload, target) for target in alike]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import SettingsError
@@ -15,20 +14,7 @@ _MOST_JOBS = 1000
 _ROOT = Path("/")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Jobs:
-    """How many trials run at once.
-
-    Attributes:
-        count: one or more.
-        why: what decided it, for people; empty for a number that was asked for.
-    """
-
-    count: int
-    why: str = ""
-
-
-def read_jobs(jobs: int | str, threads: int, root: Path = _ROOT) -> Jobs:
+def read_jobs(jobs: int | str, threads: int, root: Path = _ROOT) -> tuple[int, str]:
     """How many trials there are to be at once.
 
     Args:
@@ -36,13 +22,16 @@ def read_jobs(jobs: int | str, threads: int, root: Path = _ROOT) -> Jobs:
         threads: of each trial.
         root: of the file system that tells how much memory is free.
 
+    Returns:
+        one or more; and what decided it, for people, empty for a number that was asked for.
+
     Raises:
         SettingsError: it is neither.
     """
     if jobs != "auto":
         if not (str(jobs).isdecimal() and 0 < int(jobs) <= _MOST_JOBS):
             raise SettingsError(f"-j {jobs}: expected a number from 1 to {_MOST_JOBS}, or auto")
-        return Jobs(count=int(jobs))
+        return int(jobs), ""
     cores, n_bytes = usable_cores(), available_bytes(root)
     counts = [max(1, cores // threads)]
     each = "" if threads == 1 else f" with {threads} threads each"
@@ -50,7 +39,7 @@ def read_jobs(jobs: int | str, threads: int, root: Path = _ROOT) -> Jobs:
     if n_bytes is not None:
         counts.append(max(1, n_bytes // _MEMORY_PER_TRIAL_BYTES))
         why += f", {n_bytes / 1e9:.1f} GB of free memory carries {counts[1]}"
-    return Jobs(count=min(counts), why=why)
+    return min(counts), why
 
 
 def usable_cores() -> int:

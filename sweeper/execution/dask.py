@@ -112,7 +112,7 @@ class DaskExecutor:
         check_kernel(workload.kernel_name, asked_by=workload.notebook.display_name)
         most = None
         if jobs not in (None, "auto"):
-            most = read_jobs(jobs, workload.settings.resources.threads).count
+            most, _ = read_jobs(jobs, workload.settings.resources.threads)
         executor = cls(workload, settings, most=most)
         began_s = time.monotonic()
         try:

@@ -50,9 +50,8 @@ class LocalExecutor:
             SettingsError: the machine has not what is asked for, or `jobs` is no number of trials.
         """
         resources = workload.settings.resources
-        slots = read_jobs(jobs, resources.threads)
-        places = Places.of_machine(resources, jobs=slots.count)
-        return cls(workload, places=places, jobs=slots.count, why=slots.why)
+        count, why = read_jobs(jobs, resources.threads)
+        return cls(workload, places=Places.of_machine(resources, jobs=count), jobs=count, why=why)
 
     @property
     def description(self) -> str:
@@ -61,11 +60,6 @@ class LocalExecutor:
         gpus += " with MPS" if self.places.mps is not None else ""
         why = f"({self.why})" if self.why else ""
         return ", ".join(part for part in (why, gpus) if part)
-
-    @property
-    def has_gpus(self) -> bool:
-        """Whether trials get GPUs here."""
-        return bool(self.places.gpus)
 
     def run(self, source: TrialSource) -> Sequence[str]:
         """Keep all slots busy until there are no more trials and the last one has ended.

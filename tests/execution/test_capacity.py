@@ -35,8 +35,8 @@ def machine(root: Path, groups: str, **files: str) -> Path:
 def test_a_machine_carries_as_many_trials_as_its_cores_and_never_none() -> None:
     cores = usable_cores()
     assert 1 <= cores <= (os.cpu_count() or cores)
-    assert 1 <= read_jobs("auto", 1).count <= cores
-    assert read_jobs("auto", cores + 1).count == 1
+    assert 1 <= read_jobs("auto", 1)[0] <= cores
+    assert read_jobs("auto", cores + 1)[0] == 1
     assert (available_bytes() or 0) > 0
     assert (memory_of(os.getpid()) or 0) > 0
 
@@ -68,21 +68,20 @@ def test_memory_is_free_within_the_least_limit_of_all_groups(
 ) -> None:
     root = machine(tmp_path, groups, **limits)
     assert available_bytes(root) == gib * GIB
-    carried = read_jobs("auto", 1, root)
-    assert carried.count == min(gib // 2, usable_cores())
-    assert carried.why.endswith(f", {gib * GIB / 1e9:.1f} GB of free memory carries {gib // 2}")
+    count, why = read_jobs("auto", 1, root)
+    assert count == min(gib // 2, usable_cores())
+    assert why.endswith(f", {gib * GIB / 1e9:.1f} GB of free memory carries {gib // 2}")
 
 
 def test_a_system_that_says_nothing_carries_what_its_cores_do(tmp_path: Path) -> None:
     assert available_bytes(tmp_path) is None
     assert oom_kills(tmp_path) == 0
-    assert read_jobs("auto", 1, tmp_path).count == usable_cores()
+    assert read_jobs("auto", 1, tmp_path)[0] == usable_cores()
 
 
 def test_a_number_is_taken_as_it_is_and_anything_else_is_refused() -> None:
-    assert read_jobs(7, 1).count == 7
-    assert read_jobs("3", 1).why == ""
-    assert read_jobs("auto", 1).why
+    assert read_jobs(7, 1) == (7, "")
+    assert read_jobs("3", 1) == (3, "")
     for wrong in ("0", "-1", "1001", "many", ""):
         with pytest.raises(SettingsError, match="expected a number from 1 to 1000, or auto"):
             read_jobs(wrong, 1)
