@@ -11,7 +11,6 @@ from pathlib import PurePath
 #: The name of an interpreter's file.
 PYTHON = re.compile(r"python(\d+(\.\d+)?t?)?(\.exe)?")
 _MODULES = ("ipykernel_launcher", "ipykernel")
-_CONNECTION_FILE = "connection_file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,14 +21,12 @@ class KernelCommand:
         interpreter: the Python that runs them; empty where `obstacle` is not.
         options: of the interpreter, such as `-Xfrozen_modules=off`.
         arguments: of ipykernel, but for the connection file.
-        place: where in the command ipykernel's arguments begin.
         obstacle: why such kernels cannot be forked, in words; empty if they can.
     """
 
     interpreter: str = ""
     options: Sequence[str] = ()
     arguments: Sequence[str] = ()
-    place: int = 0
     obstacle: str = ""
 
     @classmethod
@@ -55,17 +52,13 @@ class KernelCommand:
                 kernelspec, argv, "does not run `-m ipykernel_launcher`", interpreter
             )
         letters = words[place - 1][:-1]
-        arguments = words[place + 1 :]
         return cls(
             interpreter=interpreter,
             options=[*words[: place - 1], *([letters] if letters != "-" else [])],
-            arguments=[word for word in arguments if _CONNECTION_FILE not in word and word != "-f"],
-            place=len(argv) - len(arguments),
+            arguments=[
+                it for it in words[place + 1 :] if "connection_file" not in it and it != "-f"
+            ],
         )
-
-    def arguments_in(self, command: Sequence[str]) -> list[str]:
-        """ipykernel's name and its arguments in a command that starts a kernel."""
-        return [_MODULES[0], *command[self.place :]]
 
 
 def _not_forked(kernelspec: str, argv: Sequence[str], why: str, interpreter: str) -> KernelCommand:

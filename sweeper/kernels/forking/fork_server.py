@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,7 @@ class ForkServer:
 
     def fork(
         self,
-        command: Sequence[str],
+        connection_file: str,
         *,
         env: Mapping[str, str],
         output: int,
@@ -112,7 +112,7 @@ class ForkServer:
         """Fork a kernel's process; None when one has to be started instead.
 
         Args:
-            command: that would start the kernel.
+            connection_file: of the kernel.
             output: the file descriptor for what the process writes outside of any cell.
         """
         with self._lock:
@@ -120,7 +120,8 @@ class ForkServer:
         if zygote is None or not available.can_fork:
             return None
         path = (available.shared or zygote).path
-        request = {"argv": self._command.arguments_in(command), "env": dict(env)}
+        argv = ["ipykernel_launcher", "-f", connection_file, *self._argv]
+        request = {"argv": argv, "connection_file": connection_file, "env": dict(env)}
         try:
             return ForkedProcess(*request_fork(path, request, [output]), shared=available.shared)
         except TimeoutError:
@@ -226,7 +227,7 @@ class ForkingProvisioner(LocalProvisioner):
     async def launch_kernel(self, cmd: list[str], **options: Any) -> Any:
         """Fork the kernel's process, or start it as the base class does."""
         forked = self._fork_server.fork(
-            cmd,
+            self.parent.connection_file,  # type: ignore[union-attr]
             env=options["env"],
             output=options["stderr"].fileno(),
         )

@@ -54,14 +54,14 @@ class SharedCells:
         self._states = generators.changed_since(start)
         libraries.settle()
 
-    def attach(self, argv: Sequence[str]) -> None:
+    def attach(self, connection_file: str) -> None:
         """In a fork: boot the second half of the kernel's application."""
         for name, value in self._environment.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        self._app.attach(connection_file_of(argv))
+        self._app.attach(connection_file)
         # Last of all: a kernel's sockets may draw numbers, some of them on threads of their own.
         self._app.shell.events.register("pre_execute", self._go_on_drawing)
 
@@ -101,11 +101,6 @@ def _lost() -> str | None:
             thread.exit()  # type: ignore[attr-defined]
     lost = libraries.lost_by_a_fork()
     return None if lost is None else f"leaves {lost}"
-
-
-def connection_file_of(argv: Sequence[str]) -> str:
-    """The file that a kernel's command line names."""
-    return argv[list(argv).index("-f") + 1]
 
 
 def reopen_files() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import generators
-from .cells import SharedCells, connection_file_of, reopen_files
+from .cells import SharedCells, reopen_files
 from .exit import FastExit
 from .finders import install_snapshot_finder, make_importable
 from .libraries import Libraries
@@ -73,9 +73,9 @@ def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
     ending.begin()
     _take_over(request, descriptors[0], libraries)
     if cells is None:
-        app.attach(connection_file_of(request["argv"]))
+        app.attach(request["connection_file"])
     else:
-        cells.attach(request["argv"])
+        cells.attach(request["connection_file"])
     try:
         app.start()  # type: ignore[no-untyped-call]
     except BaseException as error:
