@@ -6,9 +6,9 @@ Never initialises CUDA: a context of it would take some hundred MB of each GPU.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 from ..errors import SettingsError
+from ..settings.machines import Resources
 from .nvml import CONTEXT_BYTES, Gpu, Nvml
 
 #: What is left free on each GPU, because libraries choose other algorithms where memory is short.
@@ -16,24 +16,14 @@ _SPARE_BYTES = 1024**3
 _SPARE_SHARE = 0.025
 
 
-def chosen_gpus(
-    wanted: str | Sequence[int],
-    driver: Nvml,
-    *,
-    memory_bytes: int | None = None,
-    per_trial: int = 1,
-) -> list[Gpu]:
+def chosen_gpus(resources: Resources, driver: Nvml) -> list[Gpu]:
     """The GPUs of this machine that a parameters file asks for.
-
-    Args:
-        wanted: `"auto"` for all, or their numbers: in nvidia-smi's order, or in that of
-            CUDA_VISIBLE_DEVICES where it is set.
-        memory_bytes: of a GPU, that each trial takes as users state it; None if they do not.
-        per_trial: how many GPUs each trial gets.
 
     Raises:
         SettingsError: this machine does not have them, or trials cannot run on them so.
     """
+    wanted, per_trial = resources.gpus, resources.gpus_per_trial
+    memory_bytes = resources.claim_bytes
     present = present_gpus(driver)
     chosen = present
     if not isinstance(wanted, str):

@@ -225,9 +225,7 @@ class Places:
         if resources.gpus == "none":
             return cls(resources=resources)
         driver, per_trial = driver or Nvml(), resources.gpus_per_trial
-        gpus = chosen_gpus(
-            resources.gpus, driver, memory_bytes=resources.claim_bytes, per_trial=per_trial
-        )
+        gpus = chosen_gpus(resources, driver)
         why = why_not(gpus, jobs=jobs, per_trial=per_trial) if resources.mps == "auto" else "off"
         if resources.mps == "auto" and why:
             _log.warning("resources.mps: auto: MPS is not used: %s", why)

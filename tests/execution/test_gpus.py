@@ -7,12 +7,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gpu_drivers import StatedDriver
 
 from sweeper.errors import SettingsError
 from sweeper.execution.gpus import chosen_gpus
+from sweeper.settings.machines import Resources
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +25,12 @@ def nobody_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
 TWO = StatedDriver("GPU-a", "GPU-b")
 
 
-def found(wanted: str | list[int], memory_bytes: int | None = None) -> list[str]:
-    return [gpu.uuid for gpu in chosen_gpus(wanted, TWO, memory_bytes=memory_bytes)]
+def wanted(gpus: str | list[int] = "auto", **stated: Any) -> Resources:
+    return Resources.model_validate({"gpus": gpus, **stated})
+
+
+def found(gpus: str | list[int], **stated: Any) -> list[str]:
+    return [gpu.uuid for gpu in chosen_gpus(wanted(gpus, **stated), TWO)]
 
 
 def test_auto_means_every_gpu_and_numbers_choose_among_them() -> None:
@@ -39,8 +45,8 @@ def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(
     driver: StatedDriver, there: str
 ) -> None:
     with pytest.raises(SettingsError, match=rf"resources\.gpus: there is no GPU 2 .*: {there}$"):
-        chosen_gpus([2, 0], driver)
-    assert chosen_gpus("auto", driver) == driver.gpus
+        chosen_gpus(wanted([2, 0]), driver)
+    assert chosen_gpus(wanted(), driver) == driver.gpus
 
 
 @pytest.mark.parametrize(
@@ -73,22 +79,22 @@ def test_numbers_of_a_parameters_file_count_among_the_gpus_that_are_visible(
 
 def test_more_memory_than_a_gpu_has_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"resources\.gpu_memory.*42\.9 GB"):
-        found("auto", memory_bytes=50 * 10**9)
+        found("auto", gpu_memory="50GB")
 
 
 def test_a_trial_that_takes_more_gpus_than_there_are_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"gpus_per_trial: a trial takes 3 GPUs; there are 2"):
-        chosen_gpus("auto", TWO, per_trial=3)
+        found("auto", gpus_per_trial=3)
     with pytest.raises(SettingsError, match="takes 2 GPUs; there is 1 to use"):
-        chosen_gpus([1], TWO, per_trial=2)
-    none = chosen_gpus("auto", StatedDriver(), per_trial=3)
+        found([1], gpus_per_trial=2)
+    none = chosen_gpus(wanted(gpus_per_trial=3), StatedDriver())
     assert none == [], "a notebook may run without"
 
 
 def test_several_parts_for_a_trial_are_refused() -> None:
     driver = StatedDriver("GPU-a", "MIG-b", "MIG-c")
     with pytest.raises(SettingsError, match=r"gpus_per_trial: MIG-b is a part of a GPU \(MIG\)"):
-        chosen_gpus([1, 2], driver, per_trial=2)
+        chosen_gpus(wanted([1, 2], gpus_per_trial=2), driver)
 
 
 # --- NVIDIA's library ----------------------------------------------------------------------------
