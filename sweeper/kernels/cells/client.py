@@ -71,6 +71,7 @@ class SweepClient(PapermillNotebookClient):
 
     Attributes:
         kernel: the kernel's process, whose end also ends the wait for a reply.
+        reports: receives what the notebook reports, and what it does about a stop.
         is_ready: whether the kernel has answered.
         has_finished: whether the notebook came to its end, or ended itself with `sys.exit()`.
         error: the cell that failed, with its exception; None when none did.
@@ -94,6 +95,7 @@ class SweepClient(PapermillNotebookClient):
         self.request = request
         self.running = request.running
         self.printed = PrintedScores(request.score_sources, request.running.publish)
+        self.reports = ReportSocket()
         self.error: str | None = None
         self.is_ready = False
         self.has_finished = False
@@ -106,7 +108,6 @@ class SweepClient(PapermillNotebookClient):
         self._first_index = 0
         self._output_bytes = 0
         self._messages = 0
-        self._report_socket: ReportSocket | None = None
 
     def connect(self, env: Mapping[str, str]) -> None:
         """Wait until the kernel answers, and set the environment of its trial in it.
@@ -124,12 +125,12 @@ class SweepClient(PapermillNotebookClient):
         run_sync(self.kc.wait_for_ready)(timeout=_START_LIMIT_S)
         self.nb.metadata["language_info"] = self.kc.language_info
         if env:
-            self._report_socket = ReportSocket(self.kernel.reports_socket)
-            self.loop.add_reader(self._report_socket, self._take_reports)
+            self.reports.bind(self.kernel.reports_socket)
+            self.loop.add_reader(self.reports, self._take_reports)
             environment = {
                 **env,
                 STOP_VARIABLE: str(self.kernel.stop_file),
-                REPORTS_VARIABLE: str(self._report_socket.path),
+                REPORTS_VARIABLE: str(self.kernel.reports_socket),
                 KERNEL_VARIABLE: str(self.kernel.pid),
             }
             if self.kernel.origin.is_forked:
@@ -143,16 +144,6 @@ class SweepClient(PapermillNotebookClient):
         self.running.pid = self.kernel.pid
         self.running.cells = len(self.nb.cells)
         self.is_ready = True
-
-    @property
-    def libraries(self) -> frozenset[str]:
-        """The libraries that have reported by themselves."""
-        return frozenset(() if self._report_socket is None else self._report_socket.libraries)
-
-    @property
-    def has_stopped_itself(self) -> bool:
-        """Whether the notebook ended early because it learned of a stop from `sweeper`."""
-        return self._report_socket is not None and self._report_socket.is_stopping
 
     def take_over(self, shared: SharedRun, assignments: str) -> None:
         """Replay the outputs of shared cells, and assign this trial's values of swept parameters.
@@ -182,9 +173,8 @@ class SweepClient(PapermillNotebookClient):
 
     def disconnect(self) -> None:
         """Close the sockets; the kernel itself goes on."""
-        if self._report_socket is not None:
-            self.loop.remove_reader(self._report_socket)
-            self._report_socket.close()
+        self.loop.remove_reader(self.reports)
+        self.reports.close()
         if self.kc is not None:
             self.kc.stop_channels()
 
@@ -195,7 +185,7 @@ class SweepClient(PapermillNotebookClient):
             reads_imports: whether to read what the notebook has imported, too.
         """
         with NotebookStopper(
-            kernel=self.kernel, request=self.request, reports=self._report_socket, loop=self.loop
+            kernel=self.kernel, request=self.request, reports=self.reports, loop=self.loop
         ):
             self.papermill_execute_cells()
             if not self.died:
@@ -312,7 +302,7 @@ class SweepClient(PapermillNotebookClient):
     # --- messages ---------------------------------------------------------------------------
 
     def _take_reports(self) -> None:
-        for point in () if self._report_socket is None else self._report_socket.take():
+        for point in self.reports.take():
             self.running.publish(point)
 
     def process_message(

@@ -135,12 +135,12 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
         is_orphan=kernel.is_orphan,
         gpu_bytes=client.gpu_bytes,
         not_replicable=client.not_replicable,
-        libraries=client.libraries,
+        libraries=frozenset(client.reports.libraries),
     )
 
 
 def _ending(client: SweepClient, running: RunningTrial) -> Ending:
-    if client.has_finished and not client.has_stopped_itself:
+    if client.has_finished and not client.reports.is_stopping:
         return Ending.FINISHED
     if running.stop_reason:
         return Ending.STOPPED

@@ -12,12 +12,6 @@ from ...notebook_api.messages import DATAGRAM_BYTES, HANDLES_STOP, RAISING, STOP
 class ReportSocket:
     """Receives the points of one trial from its kernel and from all processes that this starts.
 
-    Args:
-        path: where the socket is made; short, and not there yet.
-
-    Raises:
-        OSError: the socket cannot be made, most often because its folder was removed.
-
     Attributes:
         handles_stop: whether the notebook asks by itself whether it should stop.
         is_stopping: whether the notebook has received a stop, and ends.
@@ -25,19 +19,24 @@ class ReportSocket:
         libraries: those that have reported by themselves.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self) -> None:
         self.handles_stop = self.is_stopping = False
         self.raised = 0
         self.libraries: set[str] = set()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, DATAGRAM_BYTES)
-        try:
-            self._socket.bind(str(path))
-        except OSError:
-            self._socket.close()
-            raise
         self._socket.setblocking(False)
+
+    def bind(self, path: Path) -> None:
+        """Receive points from now on.
+
+        Args:
+            path: where the socket is made; short, and not there yet.
+
+        Raises:
+            OSError: the socket cannot be made, most often because its folder was removed.
+        """
+        self._socket.bind(str(path))
 
     def fileno(self) -> int:
         """Readable when a point has arrived."""

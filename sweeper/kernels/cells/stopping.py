@@ -34,13 +34,13 @@ class NotebookStopper:
 
     Attributes:
         request: with the running trial, and the time that a stop has.
-        reports: where the notebook tells what it does about a stop; None where it cannot.
+        reports: where the notebook tells what it does about a stop.
         loop: on which the kernel's messages are read.
     """
 
     kernel: Kernel
     request: ExecutionRequest
-    reports: ReportSocket | None
+    reports: ReportSocket
     loop: asyncio.AbstractEventLoop
     _task: asyncio.Task[None] | None = None
 
@@ -81,7 +81,7 @@ class NotebookStopper:
         if reason and reason is not StopReason.TIME_LIMIT:
             with contextlib.suppress(OSError):  # its private folder may have been cleaned away
                 self.kernel.ask_to_stop(reason, message or "the sweep was stopped")
-            if reason is not StopReason.PRUNED and self.reports and self.reports.handles_stop:
+            if reason is not StopReason.PRUNED and self.reports.handles_stop:
                 await asyncio.sleep(own_s)
             elif running.reports and await self._has_raised(1, min(_NEXT_REPORT_S, own_s)):
                 await self._has_raised(2, own_s)  # one that goes on has caught it
@@ -92,9 +92,8 @@ class NotebookStopper:
 
     async def _has_raised(self, times: int, limit_s: float) -> bool:
         """Wait until so many reports have raised; False after `limit_s` seconds."""
-        reports = self.reports
         end_s = self.loop.time() + limit_s
-        while reports is None or reports.raised < times:
+        while self.reports.raised < times:
             if self.loop.time() >= end_s:
                 return False
             await asyncio.sleep(_POLL_INTERVAL_S)
