@@ -85,7 +85,6 @@ class DaskExecutor:
         outputs = f"the outputs in {display_path(workload.paths.root)}"
         self._patience = Patience(outputs, may_pass=is_about_disk)
         self._python = kernel_python(workload.kernel_name)
-        self._key = f"notebook-hpo-{token_hex(4)}"
         #: Guards what follows; notified whenever a worker or a slot changes.
         self._change = threading.Condition(threading.RLock())
         self._members: dict[DaskWorker, Member] = {}
@@ -96,7 +95,7 @@ class DaskExecutor:
         self._is_over = False
         self._findings: list[str] = []
         self._running: dict[str, RunningTrial] = {}
-        self._cluster = DaskCluster(settings, topic=self._key, on_event=self._take_event)
+        self._cluster = DaskCluster(settings, on_event=self._take_event)
 
     @classmethod
     def open(cls, workload: Workload, settings: Cluster, jobs: int | str | None) -> DaskExecutor:
@@ -266,7 +265,6 @@ class DaskExecutor:
                     cluster=self._cluster,
                     worker=worker,
                     workload=self._workload,
-                    key=self._key,
                     patience=self._patience,
                     findings=self._findings,
                     running=self._running,
@@ -353,7 +351,6 @@ class Member:
     """A worker of the cluster. Safe to use from several threads.
 
     Attributes:
-        key: of the sweep, as `TrialsOnWorker` has it.
         patience: with home's disk.
         findings: gets what users should know of how trials ran, each sentence once.
         running: gets the trials that run there, by the names of their tasks.
@@ -368,7 +365,6 @@ class Member:
     cluster: DaskCluster
     worker: DaskWorker
     workload: Workload
-    key: str
     patience: Patience
     findings: list[str]
     running: dict[str, RunningTrial]
@@ -469,11 +465,11 @@ class Member:
         """
         asked = {
             "version": version("notebook-hpo"),
-            "key": self.key,
+            "key": self.cluster.key,
             "act": act,
             "arguments": arguments,
         }
-        task = f"{self.key}-{act}-{token_hex(8)}"
+        task = f"{self.cluster.key}-{act}-{token_hex(8)}"
         return self.cluster.submit(self.worker, pickle.dumps(asked), task=task)
 
     def _ask(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from ..errors import BrokenError, SettingsError, first_line, root_cause
@@ -54,21 +55,20 @@ class DaskCluster:
 
     Args:
         settings: of the cluster, which is started where they say so.
-        topic: under which workers log events.
-        on_event: called with each of these, in their order.
+        on_event: called with each event that workers log under the key, in their order.
 
     Attributes:
         place: the cluster for people.
+        key: of the sweep, among all that use the cluster.
 
     Raises:
         SettingsError: Dask or the class is not installed, the class does not take its options, the
             scheduler cannot be reached, or everybody on its network could use it.
     """
 
-    def __init__(
-        self, settings: Cluster, *, topic: str, on_event: Callable[[Mapping[str, Any]], None]
-    ) -> None:
+    def __init__(self, settings: Cluster, *, on_event: Callable[[Mapping[str, Any]], None]) -> None:
         self.place = settings.place
+        self.key = f"notebook-hpo-{token_hex(4)}"
         self._settings = settings
         self._client: Any = None
         self._cluster: Any = None
@@ -86,7 +86,7 @@ class DaskCluster:
                     "(options: {security: true, protocol: tls}), or state cluster: {insecure: true}"
                 )
             self._scheduler_id = self._client.scheduler_info()["id"]
-            self._client.subscribe_topic(topic, lambda event: on_event(event[1]))
+            self._client.subscribe_topic(self.key, lambda event: on_event(event[1]))
         except BaseException:
             self.close()
             raise

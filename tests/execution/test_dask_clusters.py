@@ -126,7 +126,7 @@ def test_what_runs_on_a_worker_imports_neither_optuna_nor_mlflow() -> None:
     assert done.stdout == "set()\n"
 
 
-a_cluster = partial(DaskCluster, topic="t", on_event=print)
+a_cluster = partial(DaskCluster, on_event=print)
 PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 
 

@@ -145,7 +145,7 @@ def test_a_scheduler_that_cannot_be_reached_is_named_with_the_remedy(
 
 def test_a_scheduler_with_encryption_needs_certificates_here() -> None:
     with pytest.raises(SettingsError, match=r"distributed\.comm\.tls\) name no certificates"):
-        DaskCluster(Cluster(url="tls://127.0.0.1:9"), topic="t", on_event=print)
+        DaskCluster(Cluster(url="tls://127.0.0.1:9"), on_event=print)
 
 
 def test_a_cluster_without_workers_is_refused_when_the_time_is_over(tmp_path: Path) -> None:
