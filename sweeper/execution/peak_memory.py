@@ -10,8 +10,6 @@ from ..trials import Params
 SPREAD = 1.1
 #: Sizes explain the peaks where a line through them is nowhere off by more than 2 % of the largest.
 _CLOSE = 0.02
-#: A fit uses the latest 200 trials, so that it takes less than a millisecond in a long study.
-_MOST_FITTED = 200
 
 
 class PeakMemory:
@@ -46,7 +44,7 @@ class PeakMemory:
 
     def _fitted_bytes(self, params: Params) -> float | None:
         """What a linear fit of the sizes says; None where it does not meet the peaks."""
-        taken = self._taken[-_MOST_FITTED:]
+        taken = self._taken
         named = {name for known, _ in taken for name, value in known.items() if _is_size(value)}
         names = sorted(n for n in named if len({repr(known.get(n)) for known, _ in taken}) > 1)
         if not names:

@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 from jupyter_core.utils import ensure_event_loop
 
 #: How long tasks that are left may take to end; they are cancelled.
 _TASKS_S = 1.0
-
-
-@cache
-def has_pidfds() -> bool:
-    """Whether the system has descriptors of processes, which a loop can watch for their ends.
-
-    Python has the function where it was compiled with it. An older Linux than 5.3 lacks the call,
-    and some containers refuse it.
-    """
-    try:
-        os.close(os.pidfd_open(os.getpid()))
-    except (AttributeError, OSError):
-        return False
-    return True
 
 
 @contextmanager

@@ -21,7 +21,6 @@ from jupyter_core.utils import run_sync
 
 from ..files import write_atomically
 from ..guard import MARK_VARIABLE, kill_marked, kill_session
-from .event_loop import has_pidfds
 from .forking.fork_server import ForkingProvisioner, ForkServer
 from .forking.origins import KernelOrigin, KernelSetup
 from .forking.process import ForkedProcess
@@ -35,8 +34,8 @@ _SHUTDOWN_S, _TERMINATE_S = 10.0, 2.0
 _KILL_S = 30.0
 #: How long the request to shut down may be on its way.
 _DELIVERY_MS = 5000
-#: How often to look for a process's end on systems that do not signal it.
-_POLL_INTERVAL_S = 0.05
+#: How often to look whether the process has ended.
+_POLL_INTERVAL_S = 0.2
 _TAIL_BYTES = 2000
 #: How far a kernel is before the sweep's own processes when the system ends one for want of memory:
 #: as if it took a fifth of the memory more than it does.
@@ -69,8 +68,7 @@ class Kernel:
         own = {"IPYTHONDIR": ipython_folder(runtime_folder)}
         self.folder = folder = Path(tempfile.mkdtemp(prefix="k", dir=runtime_folder))
         self._mark = f"{setup.token}.{folder.name};"
-        self._pidfd: int | None = None
-        self._end = asyncio.Event()
+        self._is_given_up = False
         self._stderr: BinaryIO = open(folder / "stderr", "w+b")  # noqa: SIM115  closed by `_see_end`
         log = logging.getLogger(__name__)
         self.manager = PrivateKernelManager(
@@ -96,32 +94,20 @@ class Kernel:
         self._process: Any = self.manager.provisioner.process  # type: ignore[union-attr]
         if isinstance(self._process, ForkedProcess):
             self.origin = replace(origin, shared=self._process.shared)
-            self._pidfd = os.dup(self._process.pidfd)  # it may have ended by now
-        else:
-            if origin.is_forked:
-                self.origin = KernelOrigin(reason="no kernel could be forked just then")
-            if has_pidfds():
-                self._pidfd = os.pidfd_open(self._process.pid)
+        elif origin.is_forked:
+            self.origin = KernelOrigin(reason="no kernel could be forked just then")
         _give_up_first(self.pid)
 
     async def ended(self) -> None:
         """Wait for the process to end, by itself or not, or to be given up."""
-        if self._pidfd is None:
-            while self._process.poll() is None and not self._end.is_set():
-                await asyncio.sleep(_POLL_INTERVAL_S)
-            return
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self._pidfd, self._end.set)
-        try:
-            await self._end.wait()
-        finally:
-            loop.remove_reader(self._pidfd)
+        while self.exit_code is None and not self._is_given_up:
+            await asyncio.sleep(_POLL_INTERVAL_S)
 
     async def end_at_once(self) -> None:
         """Send SIGKILL; give the process up if the system does not end it. Called where it runs."""
         self._signal(signal.SIGKILL)
         await asyncio.sleep(_KILL_S)
-        self._end.set()
+        self._is_given_up = True
 
     @property
     def stop_file(self) -> Path:
@@ -227,9 +213,6 @@ class Kernel:
                 os.killpg(self._process.pid, number)
 
     def _remove(self) -> None:
-        if self._pidfd is not None:
-            os.close(self._pidfd)
-            self._pidfd = None
         self._stderr.close()
         self.manager.context.destroy(linger=100)
         shutil.rmtree(self.folder, ignore_errors=True)

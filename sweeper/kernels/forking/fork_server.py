@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import threading
 from collections.abc import Mapping, Set
@@ -18,7 +19,6 @@ from typing import Any
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 from ...guard import MARK_VARIABLE
-from ..event_loop import has_pidfds
 from ..ipython_folder import ipython_folder
 from .command import KernelCommand
 from .origins import SWITCH_OFF, ForkAvailability, KernelSetup
@@ -45,7 +45,11 @@ def obstacle_of_system() -> str:
     """Why no kernels can be forked on this system; empty if they can."""
     if sys.platform != "linux":
         return f"kernels are forked on Linux only, and this is {sys.platform}"
-    return "" if has_pidfds() else "this system has no descriptors of processes (pidfd_open)"
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):  # of an older Linux than 5.3, and of some containers
+        return "this system has no descriptors of processes (pidfd_open)"
+    return ""
 
 
 class ForkServer:
