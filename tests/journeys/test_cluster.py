@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from commands import Command, project
 from dask_clusters import certificates, left_there, started, started_program, worker_pids
-from studies import sweep_of, until
+from studies import is_listening, sweep_of, until
 
 from sweeper.notebooks.metadata import read_metadata
 from sweeper.study.study import Study
@@ -134,7 +134,8 @@ def test_trials_far_from_homes_disk_survive_their_worker_and_bring_all_their_fil
         pytest.skip("a folder cannot be hidden from a process here")
     home, there = notebook.parent, tmp_path_factory.mktemp("there")
     (home / "data.txt").write_text("3")
-    address = f"tls://127.0.0.1:{free_port(24_000)}"
+    port = free_port(24_000)
+    address = f"tls://127.0.0.1:{port}"
     study = f"study: {{name: far, trials: {TRIALS}, sampler: random}}\nkernels: cold\n"
     words = project(HELD, settings=f"{study}cluster: {address}", folder=home)
     (there / "slow").touch()
@@ -148,7 +149,8 @@ def test_trials_far_from_homes_disk_survive_their_worker_and_bring_all_their_fil
     env = {**os.environ, **certificates(there), "EVENTS": str(there)}
     with ExitStack() as stack:
         start = partial(started_program, stack, env=env, hidden=home)
-        start("scheduler", "--protocol", "tls", "--port", address.rpartition(":")[2])
+        start("scheduler", "--protocol", "tls", "--port", str(port))
+        until(lambda: is_listening(port), "no scheduler")
         options = ["--nthreads", "1", "--no-nanny", "--local-directory", str(there)]
         first, _ = (start("worker", address, *options) for _ in range(2))
         with open(log, "w") as file:
