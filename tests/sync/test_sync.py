@@ -185,6 +185,17 @@ def sending(content: bytes, then: Callable[[], object]) -> Iterator[None]:
         yield
 
 
+def test_what_a_killed_sweep_has_left_of_a_database_is_removed(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    (left := machine.copy._objects._passing).mkdir(mode=0o700)
+    (left / "study.db").write_text("half of one")
+    with machine.opened():
+        machine.run()
+        machine.now()
+        assert "study.db" in manifest().files
+    assert not left.exists()
+
+
 def test_a_checkpoint_that_is_being_written_waits_and_is_copied_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
