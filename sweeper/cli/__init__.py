@@ -5,42 +5,54 @@ No other folder prints, and nothing that the library can do is decided here.
 
 from __future__ import annotations
 
+import argparse
 import logging
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..errors import BrokenError, SweepError
 from .codes import INTERRUPTED, NOTHING_COMPLETED, OK, WRONG_USE
 from .parser import parse
+from .run import run
 from .streams import unbreakable
+
+_Command = Callable[[argparse.Namespace], int]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
     with unbreakable() as stdout:
-        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        command, code = _run(list(sys.argv[1:] if arguments is None else arguments))
         stdout.flush()
         if stdout.fault is not None:
             _print_error(f"standard output cannot be written: {stdout.fault}")
-            code = code or WRONG_USE  # what a command has to say is lost
+            # A sweep's results are in its study; the output of other commands is lost.
+            code = code if command is run else WRONG_USE
     return code
 
 
-def _run(words: Sequence[str]) -> int:
-    """Run a command; return its exit code."""
+def _run(words: Sequence[str]) -> tuple[_Command | None, int]:
+    """Run a command.
+
+    Returns:
+        the command, None where the words name none, and its exit code.
+    """
+    command: _Command | None = None
     try:
         options = parse(words)
+        command = options.command
         _quiet_libraries(verbose=getattr(options, "verbose", False))
-        return int(options.command(options))
+        return command, options.command(options)
     except SweepError as error:
         _print_error(str(error))
-        return NOTHING_COMPLETED if isinstance(error, BrokenError) else WRONG_USE
+        return command, NOTHING_COMPLETED if isinstance(error, BrokenError) else WRONG_USE
     except KeyboardInterrupt:  # a sweep that has begun ends otherwise
-        _print_error("stopped by Ctrl-C")
-        return INTERRUPTED
+        when = " before anything had started" if command in (None, run) else ""
+        _print_error(f"stopped by Ctrl-C{when}")
+        return command, INTERRUPTED
     except SystemExit as end:  # after the help or the version, or by a signal
-        return end.code if isinstance(end.code, int) else OK
+        return command, end.code if isinstance(end.code, int) else OK
 
 
 def _print_error(message: str) -> None:
