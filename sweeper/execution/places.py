@@ -326,8 +326,8 @@ class Places:
                 return False
             rooms = [room for gpu in self.gpus if (room := self._look_at(gpu)) is not None]
             claim_bytes = self._claim_of(place.spec)
-            fitting = sum(self._fits(place.spec, claim_bytes, room) for room in rooms)
-            return not self.gpus or fitting >= self._per_trial
+            fitting = [it for it in rooms if self._obstacle(place.spec, claim_bytes, it) is None]
+            return not self.gpus or len(fitting) >= self._per_trial
 
     def ran_short(self, place: Place) -> bool:
         """Whether the system has killed a process for want of memory since a trial began."""
@@ -434,10 +434,11 @@ class Places:
             if len(rooms) < self._per_trial:
                 raise NoGpuLeftError("no GPU is left: all have failed, or no longer answer")
             claim_bytes = self._claim_of(place.spec)
-            fitting = [room for room in rooms if self._fits(place.spec, claim_bytes, room)]
+            seen = [(room, self._obstacle(place.spec, claim_bytes, room)) for room in rooms]
+            fitting = [room for room, why in seen if why is None]
             if len(fitting) < self._per_trial:
                 size = "an empty GPU" if claim_bytes is None else f"{_gb(claim_bytes)} of a GPU"
-                return f"{size}: {'; '.join(map(str, rooms))}"
+                return f"{size}: " + "; ".join(f"{room}{why or ''}" for room, why in seen)
             fitting.sort(key=lambda room: -room.free_bytes)
             chosen = sorted(fitting[: self._per_trial], key=lambda room: room.gpu.uuid)
             self._begin(place, chosen, claim_bytes)
@@ -456,19 +457,24 @@ class Places:
         shown = [it.use().peak_bytes for it in self._places if it.has_shown]
         return self._peaks.expected_bytes(spec.params, [it for it in shown if it is not None])
 
-    def _fits(self, spec: TrialSpec, claim_bytes: int | None, room: _Room) -> bool:
-        """Whether a trial with a claim, None for all of a GPU, may begin on it now."""
+    def _obstacle(self, spec: TrialSpec, claim_bytes: int | None, room: _Room) -> str | None:
+        """Why a trial may not begin on a GPU now; None if it may, empty where the figures tell.
+
+        Args:
+            claim_bytes: what it claims; None for all of the GPU.
+        """
         fits = (claim_bytes or 0) <= max(0, room.free_bytes)
         if not (
             room.places or room.others
         ):  # a claim that no GPU has room for is tried where it is alone
-            return fits or room.is_empty
-        is_exclusive = room.gpu.is_exclusive and self.mps is None
-        if is_exclusive or any(map(self._is_alone, (spec, *(it.spec for it in room.places)))):
-            return False
-        # Until a trial has ended, one more joins at a time.
-        is_quiet = self._is_known or all(it.has_shown for it in room.places)
-        return is_quiet and fits and claim_bytes is not None
+            return None if fits or room.is_empty else ""
+        if room.gpu.is_exclusive and self.mps is None:
+            return " and takes one trial at a time (EXCLUSIVE_PROCESS)"
+        if any(map(self._is_alone, (spec, *(it.spec for it in room.places)))):
+            return " and is for one trial alone"
+        if not (self._is_known or all(it.has_shown for it in room.places)):
+            return " and takes one more trial when these have shown their peaks"
+        return None if fits and claim_bytes is not None else ""
 
     @property
     def _is_known(self) -> bool:

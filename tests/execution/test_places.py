@@ -281,6 +281,7 @@ def test_until_a_first_trial_has_shown_its_peak_it_is_alone_and_then_one_joins_a
         assert second.begun().claim_bytes == round(1.1 * 8 * GIB)
         until(lambda: first.begun().claim_bytes == round(1.1 * 8 * GIB))
         assert third.has_to_wait(), "the second one has shown nothing yet"
+        assert "takes one more trial when these have shown" in third.running.waits_for
         second.shows(driver, 9)
         assert third.begun().claim_bytes == round(1.1 * 9 * GIB)
 
@@ -373,6 +374,7 @@ def test_a_gpu_that_takes_one_process_takes_one_trial(make: Make) -> None:
     places = learned(make(driver=driver), 1)
     first, second = Trial(places), Trial(places)
     assert second.has_to_wait()
+    assert "EXCLUSIVE_PROCESS" in second.running.waits_for
     first.end()
     second.begun()
 
