@@ -14,8 +14,8 @@ from typing import Any
 
 from nbformat import NotebookNode
 
-#: Marks where pieces of a stream were joined; printed, it shows nothing.
-_BREAK = "\0"
+#: Marks where pieces of a stream were joined: half of a character, which no file can have.
+_BREAK = "\ud800"
 
 
 def joined(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
