@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import os
 import subprocess
 import threading
 import time
@@ -195,7 +196,8 @@ def test_a_password_in_an_address_works_and_is_kept_nowhere(
 
 @pytest.fixture
 def postgres() -> Iterator[PostgresServer]:
-    with started_postgres(port=free_port(24_000)) as server:
+    # Not the first free one: other tests of this machine would choose it before the server listens.
+    with started_postgres(port=free_port(26_000 + os.getpid() % 5_000)) as server:
         yield server
 
 
