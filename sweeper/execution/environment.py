@@ -20,8 +20,8 @@ from .nvml import Gpu, driver_version
 _log = logging.getLogger(__name__)
 
 _PROBE = Path(__file__).parent / "python_probe.py"
-#: How long each process may take; git takes long in a large repository on a slow disk.
-_LIMIT_S = 10.0
+#: How long each process may take; hundreds of packages on a network disk take more than 10 s.
+_LIMIT_S = 30.0
 #: What of an environment can change results, beside its Python, in words.
 _FACTS = {
     "cpu": "the processor",
