@@ -218,6 +218,15 @@ def test_without_a_parameters_cell_what_the_score_depends_on_is_swept_in_calls_t
 
 
 @pytest.mark.parametrize(
+    ("name", "objective"),
+    [("digits", "val_top1"), ("resnet", "val_top1"), ("untouched", "val_loss")],
+)
+def test_the_examples_have_drafts(tmp_path: Path, name: str, objective: str) -> None:
+    notebook = ResearchNotebook(Path(__file__).parents[2] / "notebooks" / f"{name}.ipynb")
+    assert list(checked(tmp_path, notebook).objective) == [objective]
+
+
+@pytest.mark.parametrize(
     ("parameters", "language", "fragment"),
     [
         ("seed = 0\npath = 'a/b'", "python3", "no number or choice to sweep; give one a name"),

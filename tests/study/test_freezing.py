@@ -116,3 +116,45 @@ def test_a_trial_goes_on_at_its_last_step_and_one_that_has_diverged_is_pruned() 
     pruner = PredictivePruner()
     verdicts = [pruner.judge(curves, number, to_begin=9) for number in (3, 4)]
     assert verdicts == [Verdict.GO_ON, Verdict.PRUNE]
+
+
+def test_a_study_with_freezing_keeps_its_winner_for_a_part_of_the_training() -> None:
+    chance = random.Random(5)
+    ends = [chance.random() for _ in range(40)]
+    curves = [
+        [end - 0.6 * (step + 1) ** -chance.uniform(0.9, 1.1) for step in range(STEPS)]
+        for end in ends
+    ]
+    trained, finished = replay(curves, jobs=4)
+    assert ends.index(max(ends)) in finished
+    assert trained < 0.5 * 40 * STEPS
+
+
+def replay(curves: Sequence[Sequence[float]], *, jobs: int) -> tuple[int, list[int]]:
+    """The steps that are run, and the trials that complete, as a scheduler would have it."""
+    pruner, begun, trained = PredictivePruner(), 0, 0
+    seen: dict[int, Curve] = {}
+    all_seen = Curves(by_number=seen, sign=1.0)
+    running: list[int] = []
+    while True:
+        while len(running) < jobs:
+            number = pruner.thaw(all_seen, to_begin=len(curves) - begun)
+            if number is None and begun == len(curves):
+                break
+            if number is None:
+                number, begun = begun, begun + 1
+            held = seen[number].values if number in seen else {}
+            seen[number] = Curve(values=held, state="running")
+            running.append(number)
+        if not running:
+            return trained, [number for number, it in seen.items() if it.final is not None]
+        number, curve = running[0], curves[running.pop(0)]
+        values = {**seen[number].values, len(seen[number].values): curve[len(seen[number].values)]}
+        trained += 1
+        seen[number] = Curve(values=values, state="running")
+        if len(values) == len(curve):
+            seen[number] = Curve(values=values, state="completed", final=curve[-1])
+        elif pruner.judge(all_seen, number, to_begin=len(curves) - begun) is Verdict.GO_ON:
+            running.append(number)
+        else:
+            seen[number] = Curve(values=values, state="frozen")
