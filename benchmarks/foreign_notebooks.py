@@ -337,12 +337,12 @@ NOTEBOOKS: Sequence[Foreign] = (
     Foreign(
         repo=_HANDSON,
         path="05_support_vector_machines.ipynb",
-        space={"C": {"low": 0.5, "high": 5.0}},
-        edits=[("LinearSVC(C=1, dual=True", "LinearSVC(C=C, dual=True"), ("resolution=300", "resolution=60"),
+        space={"penalty": {"low": 0.5, "high": 5.0}},
+        edits=[("LinearSVC(C=1, dual=True", "LinearSVC(C=penalty, dual=True"), ("resolution=300", "resolution=60"),
                ("t = y * 2 - 1", "t = np.asarray(y) * 2 - 1"), ("n_iter=100, cv=5", "n_iter=3, cv=5"),
                ("max_iter=1_000_000", "max_iter=10_000")],
         until="fetch_california_housing",
-        score="rnd_search_cv.score(X_test, y_test) + svm_clf2.decision_function(X)[0] + C",
+        score="rnd_search_cv.score(X_test, y_test) + svm_clf2.decision_function(X)[0] + penalty",
         needs=_PLOTS,
     ),
     Foreign(

@@ -120,3 +120,16 @@ def test_compiled_code_of_another_source_is_not_used(tmp_path: Path) -> None:
     assert run(project, {}, code) == 2
     assert run(project, {"edited.py": "V = 1\n"}, code) == 1
     assert run(project, {}, code) == 2
+
+
+def test_a_module_that_starts_workers_is_found_while_imports_are_watched(tmp_path: Path) -> None:
+    """Otherwise no kernel with torch, which imports one, is forked beside a local module."""
+    code = """
+from importlib import import_module
+from sweeper.kernels.forking.zygote.imports import ImportWatch
+sys.modules.pop("multiprocessing.spawn", None)
+with ImportWatch(lambda _: {}):
+    spawn = import_module("multiprocessing.spawn")
+print(json.dumps("frozen" in spawn.get_preparation_data("worker")))
+"""
+    assert run(write(tmp_path / "project", {"model.py": ""}), {"model.py": ""}, code)

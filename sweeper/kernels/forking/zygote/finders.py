@@ -223,9 +223,9 @@ def _after_import(names: set[str], call: Callable[[Any], None]) -> None:
 def find_and_watch(
     finder: Any, run: Callable[[Any, Callable[[], None]], None], name: str, *where: Any
 ) -> Any:
-    """Find a module as the finders other than one do, and have its body run by a function."""
-    for other in sys.meta_path:
-        find = None if other is finder else getattr(other, "find_spec", None)
+    """Find a module as the finders after one do, and have its body run by a function."""
+    for other in sys.meta_path[sys.meta_path.index(finder) + 1 :]:
+        find = getattr(other, "find_spec", None)
         spec: Any = find and find(name, *where)
         if spec is not None:
             if hasattr(spec.loader, "exec_module"):
