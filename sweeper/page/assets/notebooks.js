@@ -5,7 +5,6 @@
   const { state } = sweeper;
   const byId = (id) => document.getElementById(id);
   const dialog = byId("notebook");
-  const frame = byId("frame");
   const cells = new Map(); // by run id
   let styles = null;
   let drawn = "";
@@ -167,11 +166,14 @@
       if (wanted !== wantedNow() || wanted === drawn) return;
       const [one, other] = run_ids.map((id) => cells.get(id));
       if (one && (other || !state.beside)) drawn = wanted; // else once more when they have ended
+      // A new frame, as another document in the same one would be a step of the browser's history.
+      const frame = byId("frame").cloneNode();
       frame.srcdoc = page(
         !state.beside ? (one ? one.join("") : none(state.open))
           : one && other ? pair(one, other)
             : run_ids.filter((id) => !cells.has(id)).map(none).join(""),
       );
+      byId("frame").replaceWith(frame);
     });
   }
 
