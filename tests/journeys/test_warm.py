@@ -193,9 +193,12 @@ from pathlib import Path
 def parent_of(pid):
     return int(Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[1])
 
-shared = os.getppid()
-zygote = parent_of(shared)
-if all('zygote/__main__' in Path(f'/proc/{pid}/cmdline').read_text() for pid in (shared, zygote)):
+try:
+    pids = shared, zygote = os.getppid(), parent_of(os.getppid())
+    is_shared = all('zygote/__main__' in Path(f'/proc/{p}/cmdline').read_text() for p in pids)
+except OSError:  # they have just been killed, and so will this kernel be
+    time.sleep(600)
+if is_shared:
     if not Path('forked').exists():
         Path('forked').touch()
     else:
