@@ -6,7 +6,8 @@ CLONES is a folder of clones, `owner/name` each, `data/foreign` unless another i
 missing there is cloned from GitHub. Each notebook is swept twice by the real command, once warm and
 once with `--cold`, with the same params and seeds: scores have to be equal to the last bit, and
 outputs cell by cell, times and addresses aside. A notebook that differs is run cold once more,
-which shows whether it is reproducible by itself. Exit code 1 says that forking changed something.
+which shows whether it is reproducible by itself. Exit code 1 says that forking changed something,
+or that no trial was forked.
 
     benchmarks/foreign.py --only micrograd              # those whose name contains this
 """
@@ -149,6 +150,8 @@ def compared(foreign: Foreign, folder: Path, options: argparse.Namespace) -> tup
     ]
     if completed != options.trials and not foreign.fails:
         scores.append(f"not all trials completed: warm {warm.ending}; cold {cold.ending}")
+    if warm.ways().startswith("0 ") and not foreign.fails:
+        scores.append("no trial was forked; its notebooks have the reason (--keep)")
     return f"| {' | '.join(row)} |", [*scores, *outputs]
 
 

@@ -28,7 +28,8 @@ from .lookup import ExistingStudy
 def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
     """The results of a study so far, and the progress of its running trials."""
     study, facts = existing.study, existing.study.facts
-    records, best = study.records(), existing.best()
+    records, confirmation = study.records(), existing.confirmation()
+    best = existing.best(confirmation)
     running = [record for record in records if not record.state.has_ended]
     planned = int(facts.get("trials", len(records)))
     to_start = left_to_begin(records, trials=planned)
@@ -45,7 +46,7 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
         compare_url=facts.get("compare_url"),
         page=existing.paths.page if existing.paths.page.exists() else None,
         cost=price and price["price_per_hour"] * facts.get("spent_s", 0.0) / 3600,
-        confirmation=existing.confirmation(),
+        confirmation=confirmation,
     )
     is_here = is_held(existing.paths) and elsewhere_s(existing.paths.owner) is None
     progress = [_progress(record, is_here=is_here) for record in running]

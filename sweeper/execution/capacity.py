@@ -82,7 +82,8 @@ def oom_kills(root: Path = _ROOT) -> int:
 
     Its children are in the same group. Where no group counts, those of the whole machine do.
     """
-    files = [folder / "memory.events" for folder in _memory_groups(root)]
+    names = ("memory.events", "memory.oom_control")  # in version 2 of control groups, and in 1
+    files = [folder / name for folder in _memory_groups(root) for name in names]
     counts = (_number(file, "oom_kill") for file in (*files, root / "proc" / "vmstat"))
     return next((count for count in counts if count is not None), 0)
 
@@ -94,14 +95,14 @@ def _number(file: Path, key: str) -> int | None:
 
 
 def _memory_groups(root: Path) -> Iterator[Path]:
-    """The folders of the control groups (version 2) of this process, the innermost first."""
-    mount = root / "sys" / "fs" / "cgroup"
+    """The folders of this process's control groups of memory, the innermost first."""
     for line in _read(root / "proc" / "self" / "cgroup").splitlines():
-        if not line.startswith("0::"):
-            continue
-        folder = mount / line[3:].strip("/")
-        # In a container the path may be that on its host; its own group is then at the mount.
-        yield from (one for one in (folder, *folder.parents) if one.is_relative_to(mount))
+        _, controller, path = line.split(":", 2)
+        if controller in ("", "memory"):  # version 2 has no names of controllers
+            mount = root / "sys" / "fs" / "cgroup" / controller
+            folder = mount / path.strip("/")
+            # In a container the path may be that on its host; its own group is then at the mount.
+            yield from (one for one in (folder, *folder.parents) if one.is_relative_to(mount))
 
 
 def _read(file: Path) -> str:

@@ -206,11 +206,13 @@ class Worker:
         result, outcome = self._execute(file, spec, running)
         took_s = _own_time_s(running) - started_s
         is_forked = result.origin.is_forked and not result.is_orphan
-        if outcome.state is TrialState.FAILED and running.stop_reason is None:
+        if outcome.state is TrialState.FAILED:
             message = outcome.message
             # A started kernel would have no more memory.
             is_short = outcome.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
-            is_doubted = is_forked and took_s < _EARLY_S and policy.doubts_failure(message)
+            is_early = running.stop_reason is None and took_s < _EARLY_S
+            is_doubted = is_forked and is_early and policy.doubts_failure(message)
+            # A stop that has come meanwhile stops the second run, and so the trial.
             if (result.lost_its_kernel or is_doubted) and not is_short:
                 file, result, outcome = self._run_in_started_kernel(spec, running)
                 if is_doubted and outcome.state not in (TrialState.STOPPED, TrialState.FAILED):

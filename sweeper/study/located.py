@@ -47,9 +47,13 @@ class LocatedStudy:
         except StudyError:
             return own
 
-    def best(self) -> list[TrialRecord]:
-        """Its best trials: by the runs on fresh seeds where they have decided, else by score."""
-        best, confirmation = self.study.best(), self.confirmation()
+    def best(self, confirmation: Confirmation | None) -> list[TrialRecord]:
+        """Its best trials: by the runs on fresh seeds where they have decided, else by score.
+
+        Args:
+            confirmation: as the method of this name has read it.
+        """
+        best = self.study.best()
         if confirmation is None or confirmation.study == self.study.name:
             return best
         return confirmation.best_of(self.study.records(), best)

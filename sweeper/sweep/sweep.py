@@ -312,6 +312,7 @@ class Sweep:
         records = study.records()
         # An earlier sweep may have confirmed the best trials of this search.
         located = LocatedStudy(study=study, paths=plan.paths, storage_url=plan.storage_url)
+        confirmation = located.confirmation()
         changed: Sequence[str] = ()
         if (snapshot := plan.workload.snapshot) is not None:
             changed = changed_meanwhile(snapshot, plan.notebook)
@@ -322,7 +323,7 @@ class Sweep:
             experiment_id=tracker.experiment_id,
             objectives=list(plan.settings.objective),
             records=records,
-            best=located.best(),
+            best=located.best(confirmation),
             mlflow_run_ids=tracker.mlflow_run_ids,
             page=plan.paths.page if plan.paths.page.exists() else None,
             compare_url=compare_url,
@@ -332,7 +333,7 @@ class Sweep:
             sync_lag_s=lag_s,
             kernels=list(scheduler.kernels),
             findings=[*findings, *changed, *self._remarks(), *without_effect(records)],
-            confirmation=located.confirmation(),
+            confirmation=confirmation,
             importances=importances,
             duration_s=time.monotonic() - began_s,
         )

@@ -138,7 +138,7 @@ def test_an_ablation_says_what_each_value_of_the_best_trial_is_worth(folder: Pat
     result = ablation(existing, executor=lambda _: InlineExecutor(noisy)).run()
     assert result.study == "confirmed-ablate"
     assert len(result.records) == 12
-    best = existing.best()[0].params
+    best = existing.best(existing.confirmation())[0].params
     tried = [record.params for record in result.records[:3]]
     assert best["kind"] == "50%"
     assert tried == [best, {**best, "lr_rate": 1}, {**best, "kind": ["a_b"], "depth": 7}]

@@ -92,6 +92,7 @@ def test_a_number_is_taken_as_it_is_and_anything_else_is_refused() -> None:
     [
         ("0::/job/task", {"job__task__memory.events": "oom 9\noom_kill 4\noom_group_kill 0"}),
         ("0::/on/its/host", {"memory.events": "low 0\noom_kill 4"}),
+        ("5:cpu:/\n4:memory:/job\n0::/", {"memory__job__memory.oom_control": "oom_kill 4"}),
         ("0::/", {"cgroup.procs": "1"}),  # the root group counts nothing
         ("", {}),
     ],

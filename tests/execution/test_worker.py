@@ -471,6 +471,22 @@ def test_a_kernel_that_is_lost_before_its_first_answer_is_started_anew_at_once(
     assert set(statuses(node)) == {"completed"}
 
 
+def test_a_trial_that_is_stopped_just_when_it_has_lost_its_kernel_has_not_failed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class StoppedMeanwhile(Places):
+        def ran_short(self, place: Place) -> bool:
+            place.running.stop(StopReason.INTERRUPTED)
+            return super().ran_short(place)
+
+    bench.places = StoppedMeanwhile()
+    argv = [sys.executable, "-c", "raise SystemExit", "{connection_file}"]
+    install_kernel(bench.folder, monkeypatch, "brief", argv)
+    outcome, node = bench.run(REPORT, kernel="brief")
+    assert outcome.state is TrialState.STOPPED
+    assert node.metadata.sweeper.state == "stopped"
+
+
 def test_a_trial_whose_kernels_folder_is_removed_can_still_be_stopped(bench: Bench) -> None:
     def stop_without_folder(running: RunningTrial, _: Point) -> None:
         until(lambda: not list(bench.runtime_folder.glob("k*")))

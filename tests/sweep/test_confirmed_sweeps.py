@@ -134,7 +134,7 @@ def test_both_studies_can_be_in_one_storage(make_sweep: Make, tmp_path: Path) ->
     options = {"storage": f"sqlite:///{tmp_path}/both.db"}
     assert best_x(make_sweep("both", options=options, template="b.{run_id}").run()) == 0.4
     existing = find_study("both", storage=options["storage"])
-    assert existing.best()[0].params["x"] == 0.4
+    assert existing.best(existing.confirmation())[0].params["x"] == 0.4
     confirming = find_study("both-confirm", storage=options["storage"])
     assert confirming.study.records()[0].notebook.name == "b.confirm-0000.ipynb"
 

@@ -34,7 +34,7 @@ class Upstream(LocatedStudy):
         Raises:
             SettingsError: none has completed, or several objectives have no single best one.
         """
-        best = self.best()
+        best = self.best(self.confirmation())
         if not best:
             raise SettingsError(
                 f"the study {self.study.name!r} has no completed trial; sweep it first"
