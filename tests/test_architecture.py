@@ -168,8 +168,9 @@ def tokens_of(path: Path) -> int:
     """The tokens of code in a module: no comments, docstrings or white space."""
     docstrings: set[int] = set()
     for node in ast.walk(sources()[path]):
-        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-        if documented and ast.get_docstring(node, clean=False) is not None:
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            continue
+        if ast.get_docstring(node, clean=False) is not None:
             docstring = node.body[0]
             docstrings |= {*range(docstring.lineno, (docstring.end_lineno or 0) + 1)}
     return sum(
