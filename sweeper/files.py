@@ -11,7 +11,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 #: The mode of a file that no other user can open.
 PRIVATE = 0o600
@@ -26,10 +26,37 @@ def make_private_folder(folder: Path) -> None:
     """
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
+    if not is_private_folder(folder):
+        raise PermissionError(f"{folder} is no folder that is yours alone")
+
+
+def is_private_folder(folder: Path) -> bool:
+    """Return whether a path is a folder, and no link to one, that only this user can enter.
+
+    Raises:
+        OSError: there is nothing at this path, or it cannot be looked at.
+    """
     found = folder.lstat()  # a link is not followed
     is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    if not is_ours or stat.S_IMODE(found.st_mode) & 0o077:
-        raise PermissionError(f"{folder} is no folder that is yours alone")
+    return is_ours and not stat.S_IMODE(found.st_mode) & 0o077
+
+
+def below(folder: Path, name: str) -> Path:
+    """Return the path of a plain relative name below a folder.
+
+    Names that come from another machine, another user or a notebook go through here.
+
+    Args:
+        name: parts separated by `/`, as `PurePath.as_posix` writes them.
+
+    Raises:
+        ValueError: the name is empty or absolute, or leads out of the folder.
+    """
+    path = PurePosixPath(name)
+    is_plain = bool(path.parts) and str(path) == name and "\0" not in name
+    if not is_plain or path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"{name!r} is no plain name of a file below a folder")
+    return folder / name
 
 
 @contextmanager

@@ -7,9 +7,10 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
+from ..files import below
 from ..kernels import environment_of, interpreter_of
 from ..trials import StudyPaths, TrialSpec
 from .environment import python_of
@@ -41,11 +42,10 @@ def path_of(spec: TrialSpec, name: str) -> Path:
     if name == NOTEBOOK:
         return spec.notebook
     kind, _, rest = name.partition("/")
-    folder, path = _folders(spec).get(kind), PurePosixPath(rest)
-    is_plain = str(path) == rest and path.parts and "\0" not in rest
-    if folder is None or not is_plain or path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"{name!r} is no file of trial {spec.run_id}")
-    return folder / rest
+    try:
+        return below(_folders(spec)[kind], rest)
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{name!r} is no file of trial {spec.run_id}") from error
 
 
 def files_of(spec: TrialSpec) -> dict[str, Stamp]:

@@ -46,20 +46,39 @@ def move_records(
     Args:
         notebook_of: from a trial's number to its executed notebook.
         **facts: about the study as a whole; each replaces the earlier fact of that name.
+
+    Raises:
+        sqlite3.Error: the file is no storage.
+        ValueError: it does not have the study, or has it in another form than a sweep gives it.
     """
     with closing(sqlite3.connect(file)) as connection, connection:
         for number, row, text in connection.execute(_RECORDS, (study, RECORD)).fetchall():
-            record = {**json.loads(text), "notebook": str(notebook_of(number))}
+            record = {**_mapping(text), "notebook": str(notebook_of(number))}
             connection.execute(
                 "UPDATE trial_user_attributes SET value_json = ? WHERE trial_user_attribute_id = ?",
                 (json.dumps(record), row),
             )
-        row, text = connection.execute(
+        found = connection.execute(
             "SELECT study_user_attribute_id, value_json FROM study_user_attributes "
             "NATURAL JOIN studies WHERE study_name = ? AND key = ?",
             (study, FACTS),
         ).fetchone()
+        if found is None:
+            raise ValueError(f"no study {study!r} in {file}")
+        row, text = found
         connection.execute(
             "UPDATE study_user_attributes SET value_json = ? WHERE study_user_attribute_id = ?",
-            (json.dumps({**json.loads(text), **facts}), row),
+            (json.dumps({**_mapping(text), **facts}), row),
         )
+
+
+def _mapping(text: object) -> dict[str, Any]:
+    """The JSON object in a column.
+
+    Raises:
+        ValueError: the text is no JSON object.
+    """
+    found = json.loads(text) if isinstance(text, str) else None
+    if not isinstance(found, dict):
+        raise ValueError(f"no JSON object: {text!r}")
+    return found

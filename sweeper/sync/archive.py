@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tarfile
 import tempfile
@@ -23,7 +24,7 @@ from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
 from ..errors import DataError
-from ..files import PRIVATE, write_atomically
+from ..files import PRIVATE, below, write_atomically
 from ..settings.sections import Data
 from ..settings.units import size
 from ..trials import display_path
@@ -34,6 +35,7 @@ from .store import Store, StoreError
 _NEWEST, _ARCHIVES = "newest", "archives"
 _RECORD = ".notebook-hpo-data.json"
 _DIGITS = 16
+_VERSION = re.compile(rf"[0-9a-f]{{{_DIGITS}}}")
 #: An archive is fetched in blocks, so that a lost connection repeats one of them and not all.
 _BLOCK_BYTES = 16 << 20
 #: A block that does not arrive is asked for again for so long.
@@ -163,7 +165,13 @@ class Dataset:
                 f"data.from: there is no data at {self.url}; put it there with: "
                 "notebook_hpo.py data push -i NOTEBOOK -p PARAMETERS, or correct the URL"
             )
-        return newest.decode(errors="replace")
+        version = newest.decode(errors="replace")
+        if not _VERSION.fullmatch(version):  # it becomes a part of paths
+            raise DataError(
+                f"data.from: {self.url}/{_NEWEST} has {version[:_DIGITS]!r}, and no version of "
+                f"{_DIGITS} digits; push the data again"
+            )
+        return version
 
     def _is_here(self, place: Path) -> bool:
         """Whether the folder has the version, as far as sizes and times of its files tell.
@@ -304,17 +312,21 @@ def _pack(place: Path, names: list[str], packed: IO[bytes]) -> None:
 def _unpack(arriving: _Arriving, part: Path) -> dict[str, list[int]]:
     """Unpack an archive into a new folder, and return its files as a record has them.
 
-    A damaged archive is unpacked as far as it goes: its hash tells.
+    A damaged archive is unpacked as far as it goes: its hash tells. So is one with a name that
+    leads out of the folder, or with anything but plain files, which `push` never packs.
     """
     files = {}
     part.mkdir()
-    with suppress(tarfile.TarError):
+    with suppress(tarfile.TarError, ValueError):
         stream = cast("IO[bytes]", arriving)
         with tarfile.open(mode="r|", fileobj=stream, bufsize=_BLOCK_BYTES) as tar:
             for member in tar:
+                file = below(part, member.name)
+                if not member.isreg():
+                    raise ValueError(f"{member.name!r} is no plain file")
                 tar.extract(member, part, filter="data")
-                os.utime(part / member.name)
-                files[member.name] = _look(part / member.name)
+                os.utime(file)
+                files[member.name] = _look(file)
         while arriving.read(_BLOCK_BYTES):
             pass  # the padding, which is part of the hash
     return files

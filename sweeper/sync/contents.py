@@ -7,14 +7,15 @@ import os
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from ..errors import SyncError
+from ..files import below
 from ..trials import StudyPaths, display_path
 
 STUDY, TRACKING = "study.db", "mlflow.db"
 _PART = ".part"
-_NOTEBOOK = re.compile(r"notebooks/(\d+)((?:\.attempt\d+)?\.ipynb)")
+_NOTEBOOK = re.compile(r"notebooks/([0-9]+)((?:\.attempt[0-9]+)?\.ipynb)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +95,10 @@ class Contents:
         if notebook := _NOTEBOOK.fullmatch(name):
             return self.paths.notebook(notebook[1]).with_suffix(notebook[2])
         folder, _, rest = name.partition("/")
-        parts = PurePosixPath(rest).parts
-        # Another machine wrote the manifest: its names must not lead out of the study's folders.
-        if folder in self._folders and parts and not {"..", "/"} & set(parts) and "\0" not in rest:
-            return self._folders[folder].joinpath(*parts)
-        raise ValueError(f"the copy has a file {name!r}, which is none of a study's")
+        try:
+            return below(self._folders[folder], rest)
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"the copy has a file {name!r}, which is none of a study's") from error
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, Path]]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import sqlite3
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -70,8 +68,7 @@ class RemoteCopy:
         self._copy_id = secrets.token_hex(8)
         self._generation = 0
         self._before: Manifest | None = None
-        passing = f"sync-{mark_of(paths.folder)}{os.getuid()}"
-        self._objects = Objects(self._store, passing=Path(tempfile.gettempdir(), passing))
+        self._objects = Objects(self._store, mark=mark_of(paths.folder))
         self._begun: Mapping[int, TrialRecord] | None = None
         self._study_id = ""
         self._thread: threading.Thread | None = None
@@ -201,7 +198,6 @@ class RemoteCopy:
             if here is not None:
                 self._refuse_other_history(manifest, here, mark)
             self._before, self._generation = manifest, manifest.generation
-            self._objects.know(manifest.objects)
         if mark is not None and here is not None:
             self._copy_id = mark.copy_id
             self._generation = max(self._generation, mark.generation)
@@ -263,6 +259,8 @@ class RemoteCopy:
 
     def _copy(self, *, is_last: bool) -> None:
         self._contents.check_study()
+        there = self._objects.look()
+        before = {} if self._before is None else self._before.files
         databases = {
             name: self._objects.of_database(
                 database, self._look_into if name == STUDY else lambda _: None
@@ -274,7 +272,7 @@ class RemoteCopy:
             contents=self._contents,
             objects=self._objects,
             begun=self._begun,
-            before=self._before.files if self._before is not None else {},
+            before={name: entry for name, entry in before.items() if entry.object in there},
             is_last=is_last,
         )
         settled = {**databases, **selection.settled()}
@@ -304,6 +302,8 @@ class RemoteCopy:
         # The marker comes first: after a kill in between, the copy must not look newer than this
         # folder.
         mark = LocalMarker(copy_id=self._copy_id, generation=generation)
+        if missing := self._objects.missing(manifest.objects):  # the next copy sends them again
+            raise StoreError(f"{self.display_url}: {len(missing)} objects are not there any more")
         self._contents.check_study()  # the study may have been removed while it was read
         write_atomically(self._paths.copied, mark.text)
         self._lease.check()

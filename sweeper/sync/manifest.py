@@ -6,9 +6,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
+
+#: What `hashlib.blake2b` gives in hexadecimal.
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
+#: Seconds since 1970 of a file's last change, before the year 3000: `os.utime` takes no more.
+ChangedAt = Annotated[float, Field(ge=0, le=32_503_680_000, allow_inf_nan=False)]
+#: Seconds between two copies; `sync.every` has no more than a year.
+Interval = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]
+_HOST_CHARACTERS = 64
 
 
 class Stored:
@@ -21,8 +29,11 @@ class Stored:
         Raises:
             ValueError: the text is no such record.
         """
-        # Not `validate_json`: pydantic's own parser refuses file names that are no valid Unicode.
-        return TypeAdapter(cls).validate_python(json.loads(text))
+        try:
+            # Not `validate_json`: pydantic's own parser refuses file names that are no Unicode.
+            return TypeAdapter(cls).validate_python(json.loads(text))
+        except RecursionError as error:
+            raise ValueError("nested too deeply") from error
 
     @classmethod
     def at(cls, path: Path) -> Self | None:
@@ -42,8 +53,8 @@ class Stored:
 class Entry:
     """One file of the copy, whose object is named by the hash of its content."""
 
-    hash: str
-    mtime_s: float
+    hash: Hash
+    mtime_s: ChangedAt
 
     @property
     def object(self) -> str:
@@ -87,13 +98,14 @@ class Owner(Stored):
     pid: int
     token: str
     copy_id: str
-    every_s: float
+    every_s: Interval
     has_ended: bool = False
 
     @property
     def words(self) -> str:
         """The process, for messages."""
-        return f"process {self.pid} on {self.host}"
+        host = "".join(c for c in self.host if c.isprintable())[:_HOST_CHARACTERS]
+        return f"process {self.pid} on {host}"
 
 
 @dataclass(frozen=True, kw_only=True)

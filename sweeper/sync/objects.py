@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import shutil
 import sqlite3
-from collections.abc import Callable, Collection, Set
-from contextlib import closing
+import tempfile
+from collections.abc import Callable, Iterator, Set
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from ..files import make_private_folder
+from ..files import is_private_folder
 from .manifest import Entry
 from .store import Store
 
@@ -18,18 +20,27 @@ class Objects:
     """Sends contents that the store does not have yet, as objects named by their hash.
 
     Args:
-        passing: a folder that is made while a database is sent, for its state.
+        mark: of the study's folder; it names the temporary folders for states of databases.
     """
 
-    def __init__(self, store: Store, *, passing: Path) -> None:
-        self._store, self._passing = store, passing
-        self._sent: dict[str, tuple[object, Entry]] = {}
+    def __init__(self, store: Store, *, mark: str) -> None:
+        self._store = store
+        self._prefix = f"sync-{mark}"
+        self._hashed: dict[str, tuple[object, Entry]] = {}
         self._there: set[str] = set()
-        self._is_tidy = False
 
-    def know(self, names: Collection[str]) -> None:
-        """Note objects that a manifest names, and that therefore exist in the store."""
-        self._there.update(names)
+    def look(self) -> Set[str]:
+        """List the objects that the store has now.
+
+        Raises:
+            StoreError: the store is away.
+        """
+        self._there = {*self._store.names("objects")}
+        return frozenset(self._there)
+
+    def missing(self, names: Set[str]) -> Set[str]:
+        """Return those names of which the store has no object, as far as is known here."""
+        return names - self._there
 
     def keep(self, names: Set[str], *, check: Callable[[], None]) -> None:
         """Remove all objects but these.
@@ -38,13 +49,11 @@ class Objects:
             check: called before each removal; raises when another process holds the copy by now,
                 because that process may have sent objects for its next manifest.
         """
-        if not self._is_tidy:  # a killed sweep may have sent objects that no manifest names
-            self._there.update(self._store.names("objects"))
-            self._is_tidy = True
         for name in self._there - names:
             check()
-            self._store.remove(name)
+            # First: a call that fails may have removed the object all the same.
             self._there.discard(name)
+            self._store.remove(name)
 
     def of_database(self, database: Path, look: Callable[[Path], None]) -> Entry:
         """Send the current state of an SQLite database.
@@ -56,17 +65,24 @@ class Objects:
             sqlite3.Error: the database cannot be read now.
             StoreError: the store is away.
         """
-        shutil.rmtree(self._passing, ignore_errors=True)  # of a sweep that was killed
-        make_private_folder(self._passing)
-        try:
-            file = self._passing / database.name
+        with self._temporary_folder() as folder:
+            file = folder / database.name
             snapshot(database, file)
             look(file)
             entry = Entry(hash=hash_of_file(file), mtime_s=database.stat().st_mtime)
             self._send(entry, file, _stamp(file))
-        finally:
-            shutil.rmtree(self._passing, ignore_errors=True)
         return entry
+
+    @contextmanager
+    def _temporary_folder(self) -> Iterator[Path]:
+        """Make a private folder under a name that nobody can know before; remove it at the end."""
+        with tempfile.TemporaryDirectory(prefix=self._prefix, ignore_cleanup_errors=True) as folder:
+            # A killed sweep of this study has left its own. Folders of other users are not ours.
+            for left in Path(folder).parent.glob(f"{glob.escape(self._prefix)}*"):
+                with suppress(OSError):
+                    if left != Path(folder) and is_private_folder(left):
+                        shutil.rmtree(left)
+            yield Path(folder)
 
     def of_file(self, name: str, file: Path) -> Entry | None:
         """Send the current content of a file; None where it changes meanwhile or cannot be read.
@@ -81,14 +97,15 @@ class Objects:
             with open(file, "rb") as opened:  # another file may take its name meanwhile
                 held = Path(f"/dev/fd/{opened.fileno()}")
                 now = _stamp(held)
-                if (known := self._sent.get(name)) is not None and known[0] == now:
-                    return known[1]
-                entry = Entry(hash=hash_of_file(held), mtime_s=held.stat().st_mtime)
+                known_stamp, entry = self._hashed.get(name, (None, None))
+                if entry is None or known_stamp != now:
+                    entry = Entry(hash=hash_of_file(held), mtime_s=held.stat().st_mtime)
+                # Also where the hash is known: the object may have been removed since.
                 if not self._send(entry, held, now):
                     return None
         except OSError:
             return None
-        self._sent[name] = now, entry
+        self._hashed[name] = now, entry
         return entry
 
     def _send(self, entry: Entry, file: Path, as_read: object) -> bool:

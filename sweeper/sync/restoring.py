@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import sqlite3
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +20,14 @@ from .manifest import Entry, LocalMarker, Manifest
 from .objects import hash_of_file
 from .store import Store
 
+_log = logging.getLogger(__name__)
+
+_NO_STUDY = (
+    "sync: the study's database in the remote copy is missing or damaged; choose another name with "
+    "--study to start anew"
+)
+#: How many files a warning names.
+_MOST_NAMES = 5
 #: How many objects are downloaded at the same time.
 _AT_ONCE = 8
 
@@ -26,15 +36,18 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
     """Download all files of a copy.
 
     Each file is written beside its place, compared with its hash and renamed. The study's database
-    comes last, so that the next call starts again if this one is killed.
+    gets its name last, so that the next call starts again if this one is killed. A file whose
+    object is missing or damaged is left out with a warning; without the study's database nothing
+    is begun.
 
     Args:
         mark: the marker that is written to the study's folder.
 
     Raises:
-        SyncError: the copy does not fit this call, or is damaged.
+        SyncError: the copy does not fit this call, or its study is missing or damaged.
         OutputError: a file of another origin is in the way.
         StoreError: the store is away.
+        OSError: the disk is full or cannot be written.
     """
     _refuse_other_stores(manifest, contents)
     try:
@@ -44,31 +57,84 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
     except ValueError as error:
         raise SyncError(f"sync: {store.url}: {error}") from error
     _refuse_files_in_the_way(places, manifest, folder=contents.paths.folder)
-    files = [name for name in places if name not in (STUDY, TRACKING)]
-
-    def fetch(name: str) -> None:
-        os.replace(_fetched(store, manifest.files[name], places[name]), places[name])
-
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(fetch, files))
-    paths = contents.paths
     study = None
     if STUDY in places:
         study = _fetched(store, manifest.files[STUDY], places[STUDY])
-        facts = {"template": paths.template}
-        if contents.tracking is not None:
-            facts["tracking_uri"] = f"sqlite:///{contents.tracking}"
+        if study is None:
+            raise SyncError(_NO_STUDY)
+    try:
+        _restore_files(store, manifest, contents, places)
+        if study is not None:
+            _move_study(study, contents)
+        write_atomically(contents.paths.copied, mark.text)
+        if study is not None:
+            replace_database(study, places[STUDY])
+    finally:
+        if study is not None:
+            study.unlink(missing_ok=True)
+
+
+def _restore_files(
+    store: Store, manifest: Manifest, contents: Contents, places: Mapping[str, Path]
+) -> None:
+    """Download all files but the study's database; name those that the store does not have."""
+
+    def fetch(name: str) -> bool:
+        beside = _fetched(store, manifest.files[name], places[name])
+        if beside is not None:
+            os.replace(beside, places[name])
+        return beside is not None
+
+    files = [name for name in places if name not in (STUDY, TRACKING)]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        lost = [
+            name for name, is_here in zip(files, pool.map(fetch, files), strict=True) if not is_here
+        ]
+    if TRACKING in places:
+        tracking = _fetched(store, manifest.files[TRACKING], places[TRACKING])
+        if tracking is None or not _has_moved(tracking, manifest, contents):
+            lost.append(TRACKING)
+        else:
+            put_in_place(tracking, places[TRACKING])
+        if tracking is not None:
+            tracking.unlink(missing_ok=True)
+    if lost:
+        names = ", ".join(map(repr, lost[:_MOST_NAMES]))
+        more = f" and {len(lost) - _MOST_NAMES} more" if len(lost) > _MOST_NAMES else ""
+        _log.warning(
+            "remote copy: %s files are missing or damaged in %s, and were left out: %s%s",
+            len(lost),
+            store.url,
+            names,
+            more,
+        )
+
+
+def _has_moved(tracking: Path, manifest: Manifest, contents: Contents) -> bool:
+    """Write into MLflow's database where artifacts are here; False where it is no database."""
+    try:
+        move_artifacts(tracking, before=manifest.artifacts, now=contents.paths.artifacts.as_uri())
+    except sqlite3.OperationalError:
+        raise  # the disk is full or read-only
+    except sqlite3.DatabaseError:
+        return False
+    return True
+
+
+def _move_study(study: Path, contents: Contents) -> None:
+    """Write into a restored study's database where its files are on this machine."""
+    paths = contents.paths
+    facts = {"template": paths.template}
+    if contents.tracking is not None:
+        facts["tracking_uri"] = f"sqlite:///{contents.tracking}"
+    try:
         move_records(
             study, paths.study, notebook_of=lambda n: paths.notebook(run_id_of(n)), **facts
         )
-    if TRACKING in places:
-        tracking = _fetched(store, manifest.files[TRACKING], places[TRACKING])
-        move_artifacts(tracking, before=manifest.artifacts, now=paths.artifacts.as_uri())
-        put_in_place(tracking, places[TRACKING])
-        tracking.unlink(missing_ok=True)
-    write_atomically(paths.copied, mark.text)
-    if study is not None:
-        replace_database(study, places[STUDY])
+    except (sqlite3.DatabaseError, ValueError, RecursionError) as error:
+        if isinstance(error, sqlite3.OperationalError):  # the disk is full or read-only
+            raise
+        raise SyncError(_NO_STUDY) from error
 
 
 def _refuse_other_stores(manifest: Manifest, contents: Contents) -> None:
@@ -106,19 +172,17 @@ def _refuse_files_in_the_way(
         )
 
 
-def _fetched(store: Store, entry: Entry, place: Path) -> Path:
-    """Download an object beside its place, and compare it with its hash."""
+def _fetched(store: Store, entry: Entry, place: Path) -> Path | None:
+    """Download an object beside its place; None where it is missing or has another hash."""
     place.parent.mkdir(parents=True, exist_ok=True)
     beside = place.with_name(f".{place.name}.{os.getpid()}.part")
     try:
-        store.get_file(entry.object, beside)
-        if hash_of_file(beside) != entry.hash:
-            raise SyncError(
-                f"sync: {store.url}/{entry.object} is damaged, so nothing was "
-                "begun; choose another name with --study to start anew"
-            )
-        os.utime(beside, (entry.mtime_s, entry.mtime_s))
+        is_there = store.get_file(entry.object, beside)
+        if is_there and hash_of_file(beside) == entry.hash:
+            os.utime(beside, (entry.mtime_s, entry.mtime_s))
+            return beside
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-    return beside
+    beside.unlink(missing_ok=True)
+    return None

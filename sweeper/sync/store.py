@@ -124,19 +124,25 @@ class Store:
             write(fs, f"{path}.part")
             fs.mv(f"{path}.part", path)
 
-    def get_file(self, name: str, file: Path) -> None:
+    def get_file(self, name: str, file: Path) -> bool:
         """Download an object to a file in an existing folder.
 
+        Returns:
+            whether there is such an object.
+
         Raises:
-            StoreError: there is no such object, or the store is away.
+            StoreError: the store is away.
             OSError: the disk of the file is full or cannot be written.
         """
         try:
             with self._errors():
                 fs, path = self._at(name)
                 fs.get_file(path, str(file))
+                return True
         except StoreError as error:
             reason = error.__cause__
+            if isinstance(reason, FileNotFoundError):
+                return False
             if isinstance(reason, Exception) and is_about_disk(reason):
                 raise reason from None
             raise

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 import pickle
 import signal
+import tarfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -291,3 +294,54 @@ def test_data_travels_through_s3(make: Make, s3: str) -> None:
     missing = make("missing", url="s3://no-such-bucket/datasets")
     with pytest.raises(DataError, match="bucket does not exist"):
         pushed(missing)
+
+
+def member(name: str, *, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
+    found = tarfile.TarInfo(name)
+    found.type, found.linkname, found.size = kind, target, len(name) if kind == b"0" else 0
+    return found
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        member("{outside}"),
+        member("../outside"),
+        member("a/../../outside"),
+        member("//outside"),
+        member(""),
+        member("link", kind=tarfile.SYMTYPE, target="../outside"),
+        member("link", kind=tarfile.LNKTYPE, target="../outside"),
+        member("pipe", kind=tarfile.FIFOTYPE),
+        member("device", kind=tarfile.CHRTYPE),
+    ],
+    ids=lambda found: f"{found.name}-{found.linkname}",
+)
+def test_an_archive_with_a_hostile_name_is_not_used_and_touches_nothing_else(
+    make: Make, tmp_path: Path, hostile: tarfile.TarInfo
+) -> None:
+    dataset = make("away")
+    outside = tmp_path / "away" / "outside"
+    outside.parent.mkdir()
+    outside.write_bytes(b"mine")
+    os.utime(outside, (1, 1))
+    hostile.name = hostile.name.replace("{outside}", str(outside))
+    packed = io.BytesIO()
+    with tarfile.open(mode="w", fileobj=packed, format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(member("first"), io.BytesIO(b"first"))
+        tar.addfile(hostile, io.BytesIO(hostile.name.encode()))
+    version = hashlib.sha256(packed.getvalue()).hexdigest()[:16]
+    store = Store("memory://bucket/data")
+    store.put(f"archives/{version}.tar", packed.getvalue())
+    store.put("newest", version.encode())
+    with pytest.raises(DataError, match="other bytes than were pushed"):
+        fetched(dataset)
+    assert [path.name for path in outside.parent.iterdir() if path.suffix != ".lock"] == ["outside"]
+    assert (outside.read_bytes(), outside.stat().st_mtime) == (b"mine", 1)
+
+
+def test_a_hostile_version_is_refused(make: Make) -> None:
+    pushed(make("home"))
+    Store("memory://bucket/data").put("newest", b"../../../home/me/.ssh")
+    with pytest.raises(DataError, match="no version of 16 digits"):
+        fetched(make("away"))

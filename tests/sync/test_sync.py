@@ -10,17 +10,23 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import tempfile
 import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
 from commands import Command, project
+from fsspec.implementations.memory import MemoryFileSystem
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 from opened_studies import asked
 from small_disks import small_disk
 from studies import mlflow_client, mlflow_runs, note_in, small_settings, until
@@ -187,13 +193,29 @@ def sending(content: bytes, then: Callable[[], object]) -> Iterator[None]:
 
 def test_what_a_killed_sweep_has_left_of_a_database_is_removed(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
-    (left := machine.copy._objects._passing).mkdir(mode=0o700)
+    left = Path(tempfile.mkdtemp(prefix=machine.copy._objects._prefix))
     (left / "study.db").write_text("half of one")
     with machine.opened():
         machine.run()
         machine.now()
         assert "study.db" in manifest().files
     assert not left.exists()
+
+
+def test_a_folder_that_another_user_has_planted_does_not_keep_a_copy_from_being_made(
+    tmp_path: Path,
+) -> None:
+    machine = Machine(tmp_path)
+    planted = Path(tempfile.mkdtemp(prefix=machine.copy._objects._prefix))
+    planted.chmod(0o777)  # as a folder of another user it is not this user's alone
+    try:
+        with machine.opened():
+            machine.run()
+            machine.now()
+        assert "study.db" in manifest().files
+        assert planted.exists()
+    finally:
+        planted.rmdir()
 
 
 def test_a_checkpoint_that_is_being_written_waits_and_is_copied_in_the_end(
@@ -357,11 +379,10 @@ def test_a_process_that_lost_its_lease_removes_no_objects_of_its_successor(tmp_p
                 owner = json.loads(store.get("owner.json") or b"")
                 other = {**owner, "token": "another", "host": "elsewhere"}
                 send(store, "owner.json", json.dumps(other).encode())
-                send(store, "objects/next", b"for a manifest to come")
 
+        Store(URL).put("digits/objects/next", b"for a manifest to come")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Store, "put", put)
-            a.copy._objects._is_tidy = False  # as in the first copy of a sweep
             with pytest.raises(SyncError, match=r"taken over by process .* on elsewhere"):
                 a.now()
         assert "objects/next" in objects()
@@ -382,6 +403,150 @@ def test_an_object_is_removed_one_generation_after_nothing_names_it(tmp_path: Pa
         assert seen[0] not in objects()
         assert {seen[1], seen[2]} <= objects()
         assert is_whole()
+
+
+def test_a_notebook_that_is_left_out_of_a_copy_is_sent_again_for_the_next_one(
+    tmp_path: Path,
+) -> None:
+    a = Machine(tmp_path / "a")
+    with a.opened():
+        assert a.study is not None
+        run_id = a.run(state=TrialState.RUNNING)
+        a.now()
+        # The trial ends after the database was read, so the copy keeps its earlier notebook.
+        note_in(a.paths.notebook(run_id), state="completed", scores={"val": 0.5}, attempt=1)
+        a.run(state=TrialState.RUNNING)
+        a.now()
+        a.study.tell(0, TrialOutcome(state=TrialState.COMPLETED, scores={"val": 0.5}))
+        a.now()
+        assert is_whole()
+    with (b := Machine(tmp_path / "b")).opened():
+        assert (read_metadata(b.paths.notebook(run_id)) or {})["state"] == "completed"
+
+
+def test_what_has_vanished_from_the_store_is_sent_again(tmp_path: Path) -> None:
+    a = Machine(tmp_path)
+    with a.opened():
+        run_id = a.run()
+        a.checkpoint(run_id, "model.pt")
+        a.now()
+        for name in objects():
+            Store(URL).remove(f"digits/{name}")
+        a.run()
+        a.now()
+        assert is_whole()
+        assert f"checkpoints/{run_id}/model.pt" in manifest().files
+
+
+def test_a_call_that_fails_may_have_removed_the_object_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = Machine(tmp_path)
+    remove = Store.remove
+
+    def removed_and_failed(self: Store, name: str) -> None:
+        remove(self, name)
+        raise StoreError("no answer")
+
+    with a.opened():
+        run_id = a.run()
+        contents = (b"one", b"two", b"three", b"one", b"one")
+        for number, content in enumerate(contents):
+            os.utime(a.checkpoint(run_id, "model.pt", content), (1, number))
+            with monkeypatch.context() as patch, suppress(StoreError):
+                patch.setattr(Store, "remove", removed_and_failed)
+                a.now()
+            assert is_whole()
+
+
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+def test_an_object_that_is_missing_or_damaged_costs_its_file_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    a = Machine(tmp_path / "a")
+    with a.opened():
+        run_id = a.run()
+        a.checkpoint(run_id, "model.pt", b"weights")
+        a.checkpoint(run_id, "other.pt", b"other weights")
+        a.now()
+    lost = f"checkpoints/{run_id}/model.pt"
+    name = f"digits/{manifest().files[lost].object}"
+    if damage == "missing":
+        Store(URL).remove(name)
+    else:
+        Store(URL).put(name, b"torn")
+    with (b := Machine(tmp_path / "b")).opened() as is_brought_back:
+        assert is_brought_back
+    assert b.trials() == a.trials()
+    assert [file.name for file in b.paths.checkpoints(run_id).iterdir()] == ["other.pt"]
+    assert lost in caplog.text
+
+
+@given(data=st.data())
+@hypothesis_settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_whatever_happens_in_between_a_manifest_names_only_what_exists(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Before each call to the store a trial may begin, end or write, or the call may fail."""
+    MemoryFileSystem.store.clear()
+    a = Machine(tmp_path_factory.mktemp("a"))
+    open_trials: list[str] = []
+    events = ["nothing", "nothing", "begin", "end", "write", "fail", "fail after"]
+    is_quiet = True
+    written = 0
+
+    def happen(event: str) -> None:
+        nonlocal written
+        assert a.study is not None
+        if event == "begin" and len(open_trials) < 3:
+            open_trials.append(a.run(state=TrialState.RUNNING))
+        elif event == "end" and open_trials:
+            run_id = open_trials.pop(0)
+            note_in(a.paths.notebook(run_id), state="completed", scores={"val": 0.5}, attempt=1)
+            outcome = TrialOutcome(state=TrialState.COMPLETED, scores={"val": 0.5})
+            a.study.tell(int(run_id), outcome)
+        elif event == "write" and open_trials:
+            written += 1
+            os.utime(a.checkpoint(open_trials[-1], f"{written % 2}.pt", b"%d" % (written % 3)))
+
+    def disturbed(call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any, **options: Any) -> Any:
+            nonlocal is_quiet
+            if is_quiet or threading.current_thread() is not threading.main_thread():
+                return call(*arguments, **options)
+            event = data.draw(st.sampled_from(events))
+            is_quiet = True  # of what happens meanwhile, nothing is disturbed
+            happen(event)
+            is_quiet = False
+            if event == "fail":
+                raise StoreError("the line is cut")
+            result = call(*arguments, **options)
+            if event == "fail after":
+                raise StoreError("no answer")
+            return result
+
+        return called
+
+    with pytest.MonkeyPatch.context() as patch, a.opened():
+        for name in ("put", "put_file", "remove", "names"):
+            patch.setattr(Store, name, disturbed(getattr(Store, name)))
+        patch.setattr("sweeper.sync.objects.snapshot", disturbed(snapshot))
+        happen("begin")
+        for _ in range(data.draw(st.integers(2, 5))):
+            happen(data.draw(st.sampled_from(events)))
+            is_quiet = False
+            with suppress(StoreError):
+                a.now()
+            is_quiet = True
+            if Store(URL).get("digits/manifest.json") is not None:
+                assert is_whole()
+        a.now()
+        assert is_whole()
+    with (b := Machine(tmp_path_factory.mktemp("b"))).opened() as is_brought_back:
+        assert is_brought_back
+    assert b.trials() == a.trials()
 
 
 # --- torn copies ---------------------------------------------------------------------------------
@@ -605,7 +770,7 @@ def test_what_keeps_a_copy_from_being_brought_back_is_named_and_nothing_is_begun
     mine.unlink()
     Store(URL).put(f"digits/{manifest().files['study.db'].object}", b"torn")
     as_if_dead()
-    with pytest.raises(SyncError, match="is damaged"), Machine(tmp_path / "b").opened():
+    with pytest.raises(SyncError, match="missing or damaged"), Machine(tmp_path / "b").opened():
         pass
     assert not b.paths.storage.exists()
     assert not list(b.paths.root.rglob("*.part"))
@@ -616,6 +781,12 @@ def test_a_manifest_cannot_lead_out_of_the_studys_folders(tmp_path: Path) -> Non
     for name in (
         "checkpoints/../../../etc/passwd",
         "checkpoints//etc/passwd",
+        "checkpoints///etc/passwd",
+        "code///home/me/.ssh/authorized_keys",
+        "checkpoints/a//b",
+        "checkpoints/./a",
+        "checkpoints/a\0b",
+        "notebooks/\N{ARABIC-INDIC DIGIT THREE}.ipynb",
         "notebooks/0000.ipynb/../../x",
         "notebooks/passwd",
         "notebooks/0000.attempt1/../../x.ipynb",
@@ -626,6 +797,117 @@ def test_a_manifest_cannot_lead_out_of_the_studys_folders(tmp_path: Path) -> Non
     ):
         with pytest.raises(ValueError, match="none of a study's"):
             contents.place(name)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        None,
+        "DELETE FROM studies",
+        "UPDATE study_user_attributes SET value_json = '[1]'",
+        "UPDATE study_user_attributes SET value_json = '{'",
+        "UPDATE trial_user_attributes SET value_json = 'null'",
+        "UPDATE study_user_attributes SET value_json = x'00ff'",
+    ],
+)
+def test_a_copy_of_a_damaged_study_is_refused_and_nothing_is_begun(
+    tmp_path: Path, change: str | None
+) -> None:
+    swept(tmp_path / "a")
+    store = Store(URL)
+    stored = manifest()
+    file = tmp_path / "study.db"
+    file.write_bytes(store.get(f"digits/{stored.files['study.db'].object}") or b"")
+    if change is None:
+        file.write_bytes(b"no database" * 500)
+    else:
+        with closing(sqlite3.connect(file)) as connection, connection:
+            connection.execute(change)
+    entry = replace(stored.files["study.db"], hash=hash_of(file.read_bytes()))
+    store.put_file(f"digits/{entry.object}", file)
+    changed = replace(stored, files={**stored.files, "study.db": entry})
+    store.put("digits/manifest.json", changed.text.encode())
+    with pytest.raises(SyncError, match="missing or damaged"), Machine(tmp_path / "b").opened():
+        pass
+    assert not (tmp_path / "b" / "out" / "digits" / "study.db").exists()
+
+
+HOSTILE_NAMES = st.one_of(
+    st.sampled_from(["study.db", "mlflow.db", "notebooks/0000.ipynb", "checkpoints/0000/a"]),
+    st.builds(
+        "/".join,
+        st.lists(
+            st.sampled_from(
+                ["", ".", "..", "code", "checkpoints", "saved", "notebooks", "0000.ipynb", "a\0"]
+            ),
+            max_size=6,
+        ),
+    ),
+    st.text(max_size=12),
+)
+HOSTILE_VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=20),
+    st.sampled_from(["../../x", "file:///etc/passwd", "\x1b[2J", "/", "{run_id}", "a" * 5000]),
+    st.lists(st.integers(), max_size=2),
+    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+)
+
+
+def test_a_hostile_copy_is_refused_in_one_line_or_stays_in_the_studys_folders(
+    tmp_path: Path,
+) -> None:
+    a = Machine(tmp_path / "a")
+    with a.opened():
+        a.checkpoint(a.run(), "model.pt")
+        a.now()
+    sound = dict(MemoryFileSystem.store)
+    elsewhere = tmp_path / "b"
+
+    @given(data=st.data())
+    @hypothesis_settings(max_examples=200, deadline=None)
+    def try_it(data: st.DataObject) -> None:
+        MemoryFileSystem.store.clear()
+        MemoryFileSystem.store.update(sound)
+        shutil.rmtree(elsewhere, ignore_errors=True)
+        elsewhere.mkdir()
+        (elsewhere / "mine").write_text("mine")
+        for name, change in (("manifest.json", hostile_manifest), ("owner.json", hostile_owner)):
+            stored = json.loads(Store(URL).get(f"digits/{name}") or b"")
+            change(stored, data)
+            Store(URL).put(f"digits/{name}", json.dumps(stored).encode())
+        try:
+            with Machine(elsewhere).copy.opened(lambda: None):
+                pass
+        except (SyncError, OutputError) as error:
+            assert str(error).isprintable(), repr(str(error))
+        assert {path.name for path in tmp_path.iterdir()} == {"a", "b"}
+        assert {path.name for path in elsewhere.iterdir()} == {"mine", "out"}
+        assert (elsewhere / "mine").read_text() == "mine"
+
+    try_it()
+
+
+def hostile_manifest(stored: dict[str, Any], data: st.DataObject) -> None:
+    """Change a manifest as somebody would who can write to the store."""
+    for key in data.draw(st.lists(st.sampled_from(sorted(stored)), max_size=2)):
+        stored[key] = data.draw(HOSTILE_VALUES)
+    if not isinstance(files := stored["files"], dict):
+        return
+    entries = [entry for entry in files.values() if isinstance(entry, dict)]
+    for name in data.draw(st.lists(HOSTILE_NAMES, max_size=3)):
+        files[name] = dict(data.draw(st.sampled_from(entries))) if entries else {}
+        if data.draw(st.booleans()):
+            key = data.draw(st.sampled_from(["hash", "mtime_s", "x"]))
+            files[name][key] = data.draw(HOSTILE_VALUES)
+
+
+def hostile_owner(stored: dict[str, Any], data: st.DataObject) -> None:
+    """Change one fact of the process that is said to write a copy."""
+    stored[data.draw(st.sampled_from(sorted(stored)))] = data.draw(HOSTILE_VALUES)
 
 
 @pytest.mark.parametrize("is_here", [False, True])
