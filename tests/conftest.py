@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from jupyter_client.launcher import launch_kernel
 from jupyter_client.provisioning import local_provisioner
 from kernel_boots import STARTS, boot_forked
 
+from sweeper.display import screen
 from sweeper.notebook_api.messages import TRIAL_VARIABLE
 from sweeper.testing import trial_spec
 from sweeper.tracking import writer
@@ -80,6 +82,22 @@ def outside_of_any_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests may themselves run in a notebook, or beside somebody's MLflow server."""
     monkeypatch.delenv(TRIAL_VARIABLE, raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def each_table_is_drawn(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A table that cannot be drawn costs users a line, and fails a test."""
+    if "tables_may_fail" in request.keywords:
+        yield
+        return
+    failures: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: failures.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger(screen.__name__)
+    logger.addHandler(handler)
+    yield
+    logger.removeHandler(handler)
+    assert not failures
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TextIO
 from urllib.parse import urlsplit
 
+from ..errors import first_line
 from ..settings.units import duration, size
 from ..trials import (
     Confirmation,
@@ -27,6 +29,8 @@ from ..trials import (
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+_log = logging.getLogger(__name__)
 
 #: How often the live table is drawn.
 _DRAWS_PER_S = 2
@@ -414,12 +418,13 @@ def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[
     from rich.console import Console, Group
     from rich.constrain import Constrain
     from rich.live import Live
+    from rich.segment import Segments
     from rich.spinner import Spinner
 
     opening = Spinner("dots", "opening the study and the MLflow store")
     starting = Spinner("dots", "waiting for the first kernel")
 
-    def draw() -> RenderableType:
+    def state() -> RenderableType:
         snapshot = look()
         if snapshot is None:
             return opening
@@ -429,6 +434,25 @@ def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[
         width, height = console.width - 4, console.height * 2 // 3
         drawn = Constrain(table(snapshot, width, height), width)
         return Group(drawn, starting) if is_idle else drawn
+
+    frame = Segments([])
+    has_failed = False
+
+    def draw() -> RenderableType:
+        """The next frame, or the last one again where drawing fails."""
+        nonlocal frame, has_failed
+        try:
+            frame = Segments(list(console.render(state())))
+        except Exception as error:  # noqa: BLE001  a table that fails ends no sweep
+            if not has_failed:
+                has_failed = True
+                _log.warning(
+                    "the table was not drawn: %s: %s; the sweep goes on",
+                    type(error).__name__,
+                    first_line(error),
+                )
+            _log.info("the table was not drawn", exc_info=True)
+        return frame
 
     console = Console(file=stream, highlight=False)
     # Transient: the table is erased at the end, and only the lines above it remain.

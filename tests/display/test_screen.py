@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import itertools
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
-from studies import sweep_result, trial_record
+from studies import sweep_result, trial_record, until
 
 from sweeper.display import screen
 from sweeper.trials import (
@@ -167,6 +169,27 @@ def test_what_takes_long_before_the_first_trial_is_said_and_moves(terminal: io.S
             pass
     shown = terminal.getvalue()
     assert shown.index("opening the study") < shown.index("waiting for the first kernel")
+
+
+@pytest.mark.tables_may_fail
+def test_a_table_that_cannot_be_drawn_once_costs_a_line_and_no_later_frame(
+    terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(screen, "_DRAWS_PER_S", 100)
+    looks = itertools.count()
+
+    def look() -> Snapshot:
+        if 2 < next(looks) < 6:
+            raise RuntimeError("a defect")
+        return snapshot(progress())
+
+    with screen.live_table(look, terminal):
+        until(lambda: next(looks) > 40)
+    (record,) = [it for it in caplog.records if it.levelno >= logging.WARNING]
+    assert "RuntimeError: a defect" in record.getMessage()
+    assert record.exc_info is None
+    assert "Traceback" not in terminal.getvalue()
+    assert terminal.getvalue().count("0007") > 10
 
 
 def test_trials_with_the_best_score_are_named() -> None:

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -55,6 +55,14 @@ _FIRST_FAILURES = 10
 _LOOK_S = 0.5
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Best:
+    """The best trials of a study in which so many trials had ended."""
+
+    n_ended: int
+    records: Sequence[TrialRecord]
+
+
 class TrialScheduler:
     """Gives out trials and records their outcomes: the `TrialSource` of an executor.
 
@@ -91,7 +99,7 @@ class TrialScheduler:
         self._cleaner = CheckpointCleaner(study, settings, plan.paths.all_checkpoints)
         self._records = {record.number: record for record in study.records()}
         self._shortages = Shortages(self._records.values())
-        self._best: Sequence[TrialRecord] | None = None
+        self._best = _Best(n_ended=0, records=())
         pruner = make_pruner(settings)
         self._freezer = None
         if plan.executor.can_freeze and isinstance(pruner, PredictivePruner):
@@ -234,7 +242,6 @@ class TrialScheduler:
             self._study.queue_again(record)
         self._has_trial_ended.set()
         self._records[record.number] = record
-        self._best = None
         if self.broken is None:
             self._cleaner.clean(self._records)
         if outcome.kernel is not None:
@@ -244,8 +251,6 @@ class TrialScheduler:
 
     def snapshot(self) -> Snapshot:
         """How the study stands now."""
-        if self._best is None:
-            self._best = self._study.best()
         records = dict(self._records)
         running_trials = self._stop_switch.running_trials()
         running = [
@@ -262,9 +267,20 @@ class TrialScheduler:
             counts=count_by_state(records.values()),
             objectives=list(self._settings.objective),
             running=running,
-            best=self._best,
+            best=self._best_after(len(ended)),
             left_s=seconds_left(ended, running, to_start=to_start),
         )
+
+    def _best_after(self, n_ended: int) -> Sequence[TrialRecord]:
+        """The best trials, which are searched again only when a further trial has ended.
+
+        Args:
+            n_ended: how many trials had ended before this call.
+        """
+        known = self._best  # read once: another thread may replace it meanwhile
+        if known.n_ended != n_ended:
+            known = self._best = _Best(n_ended=n_ended, records=tuple(self._study.best()))
+        return known.records
 
     def lose(self, error: Exception) -> None:
         """The study itself cannot go on: its storage is gone, or its sampler failed.
@@ -352,6 +368,7 @@ def _mark_lost(spec: TrialSpec, outcome: TrialOutcome) -> None:
 
 
 def _progress(record: TrialRecord, running: RunningTrial) -> Progress:
+    pid = running.pid
     return Progress(
         run_id=record.run_id,
         params=record.params,
@@ -361,7 +378,7 @@ def _progress(record: TrialRecord, running: RunningTrial) -> Progress:
         step=running.step,
         metrics=dict(running.metrics),
         elapsed_s=time.time() - record.started_at_s - running.waited_s,
-        memory_bytes=None if running.pid is None else memory_of(running.pid),
+        memory_bytes=None if pid is None else memory_of(pid),
         host=running.host,
         waits_for=running.waits_for,
         is_frozen=running.is_frozen,

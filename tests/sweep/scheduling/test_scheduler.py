@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -50,11 +51,14 @@ def swept(storage: RDBStorage, make_scheduler: Make) -> Callable[..., tuple[Stud
         *,
         jobs: int = 1,
         stop_switch: StopSwitch | None = None,
+        made: list[TrialScheduler] | None = None,
         **study: Any,
     ) -> tuple[Study, TrialScheduler]:
         settings = small_settings(name, study=study)
         opened = Study.open(storage, settings)
         scheduler = make_scheduler(opened, settings, jobs=jobs, stop_switch=stop_switch)
+        if made is not None:
+            made.append(scheduler)
         InlineExecutor(run_trial, jobs=jobs).run(scheduler)
         scheduler.close()
         return opened, scheduler
@@ -85,6 +89,39 @@ def test_a_study_gets_as_many_trials_as_it_should_and_a_resumed_one_the_rest(
     assert scheduler.snapshot().counts["completed"] == 8
     tracker.close(patience_s=30)
     assert sorted(tracker.mlflow_run_ids) == [f"{number:04d}" for number in range(8)]
+
+
+def test_the_best_trial_is_known_however_trials_end_while_somebody_looks(swept: Swept) -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    ended, is_over = threading.Event(), threading.Event()
+    schedulers: list[TrialScheduler] = []
+
+    def look() -> int:
+        assert ended.wait(PATIENCE_S)
+        looks = 0
+        while not is_over.is_set():
+            assert schedulers[0].snapshot().best, "a trial has completed"
+            looks += 1
+        return looks
+
+    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        if spec.number == 3:  # another one has completed
+            ended.set()
+        return scored(spec, running)
+
+    try:
+        with ThreadPoolExecutor(2) as looking:
+            looks = [looking.submit(look) for _ in range(2)]
+            try:
+                study, scheduler = swept("looked at", run, trials=60, jobs=2, made=schedulers)
+            finally:
+                ended.set()
+                is_over.set()
+            assert all(it.result() for it in looks)
+    finally:
+        sys.setswitchinterval(before)
+    assert [it.number for it in scheduler.snapshot().best] == [it.number for it in study.best()]
 
 
 def test_failed_trials_in_a_row_end_the_sweep_and_a_completed_one_begins_a_new_row(
