@@ -182,6 +182,9 @@ def _end(number: int, _frame: FrameType | None) -> None:
 def _handled(terminate: _Handler, interrupt: _Handler | None = None) -> Iterator[None]:
     """Handle signals while the block runs, where it is the main thread that runs it.
 
+    A signal that is ignored stays ignored: `nohup` and a shell's `&` mean the sweep to outlive
+    the terminal.
+
     Args:
         terminate: called for SIGTERM and SIGHUP.
         interrupt: called for Ctrl-C; None for Python's own KeyboardInterrupt.
@@ -193,7 +196,11 @@ def _handled(terminate: _Handler, interrupt: _Handler | None = None) -> Iterator
     handlers = dict.fromkeys(numbers, terminate)
     if interrupt is not None:
         handlers[signal.SIGINT] = interrupt
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    before = {
+        number: signal.signal(number, handler)
+        for number, handler in handlers.items()
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield
     finally:

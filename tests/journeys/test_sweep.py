@@ -192,6 +192,25 @@ def test_ctrl_c_twice_stops_cleanly_and_says_so() -> None:
     assert {run.info.status for run in runs_by_name(seen).values()} == {"KILLED"}
 
 
+def test_a_signal_that_was_ignored_from_the_start_ends_no_sweep(tmp_path: Path) -> None:
+    ignored = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)  # as under `nohup`, and under `&`
+    script = tmp_path / "nohup.py"
+    lines = ["import signal, sys", "from sweeper.cli import main"]
+    lines += [f"signal.signal({int(number)}, signal.SIG_IGN)" for number in ignored]
+    script.write_text("\n".join([*lines, "sys.exit(main(sys.argv[1:]))"]))
+    wait = "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.1)"
+    files = project(wait, "val = x", settings="study: {name: night, trials: 2}", folder=tmp_path)
+    sweeping = Command(*files, "-j", "2", script=script, cwd=tmp_path)
+    until(lambda: len(list(tmp_path.glob("out/0*.ipynb"))) == 2)
+    for number in ignored:
+        sweeping.send_signal(number)
+    time.sleep(0.5)
+    (tmp_path / "go").touch()
+    stdout, stderr = sweeping.communicate(timeout=60)
+    assert sweeping.returncode == 0, stderr
+    assert "2 completed" in stdout
+
+
 def test_a_killed_sweep_leaves_no_process_and_status_corrects_what_it_left() -> None:
     sweeping = start_endless("killed")
     busy = call(*endless("killed"))
