@@ -26,7 +26,7 @@ _PRINTED = re.compile(
     r"""[^\w{%]{0,4}(?:\{|%|['"](?:,| \+))""",
     re.IGNORECASE,
 )
-_NUMBER = r"\D{0,12}?(-?\d+(?:\.\d+)?(?:e-?\d+)?|nan)"
+_NUMBER = r"\D{0,12}?([-+]?(?:\.?\d[\d.]*(?:e[-+]?\d+)?|nan|inf))"
 #: Calls that have a score's word in them, and another result.
 _SHOWS_NONE = re.compile(r"^print\(|plot|\.(?:map|compile|add|fit|add_loss)\(")
 #: A list, a mapping, a text, and what Keras returns of all epochs.

@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import SettingsError
 from ..execution.capacity import memory_of
 from ..notebooks.metadata import read_progress
+from ..notebooks.scores import series_of
 from ..settings.messages import nearest
 from ..study_folder.heartbeat import elsewhere_s
 from ..study_folder.ownership import is_held
@@ -100,9 +101,9 @@ def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
         is_here: whether the trial runs on this machine, so that its memory can be measured.
     """
     metadata, statuses = read_progress(record.notebook)  # empty while the kernel is started
-    series = {**metadata.get("printed", {}), **metadata.get("series", {})}
-    steps = [s["steps"][-1] for s in series.values()]
-    last = {name: float(s["values"][-1]) for name, s in series.items()}
+    newest = {name: points[-1] for name, points in series_of(metadata).items()}
+    steps = [step for step, _ in newest.values()]
+    last = {name: value for name, (_, value) in newest.items()}
     finals = {name: float(value) for name, value in metadata.get("finals", {}).items()}
     now = datetime.datetime.now(datetime.UTC)
     # The wait for a place is not the trial's own time.

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..kernels import Ending, KernelResult
 from ..notebook_api.messages import StopReason
 from ..notebooks.executed import ExecutedNotebook
-from ..notebooks.scores import scrape
+from ..notebooks.scores import Scraped, scrape
 from ..settings import Settings
 from ..settings.sections import ScoreSource
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialState
@@ -41,7 +41,7 @@ def judge(
     scraped = scrape(file.node, sources=settings.scores, objectives=settings.objective)
     if result.ending is Ending.FINISHED:
         language = file.node.metadata.get("language_info", {}).get("name", "python")
-        outcome = _judge_scores(scraped.scores, settings, is_python=language == "python")
+        outcome = _judge_scores(scraped, settings, is_python=language == "python")
     else:
         was_short = was_short or _lacked_shared_memory(file)
         outcome = _ended_early(result, running, settings.limits.trial, was_short=was_short)
@@ -53,10 +53,16 @@ def failed(reason: Reason, message: str) -> TrialOutcome:
     return TrialOutcome(state=TrialState.FAILED, reason=reason, message=message)
 
 
-def _judge_scores(
-    scores: Mapping[str, float], settings: Settings, *, is_python: bool
-) -> TrialOutcome:
+def _judge_scores(scraped: Scraped, settings: Settings, *, is_python: bool) -> TrialOutcome:
+    scores = scraped.scores
     for name in settings.objective:
+        if name in scraped.unread:
+            text = scraped.unread[name]
+            return failed(
+                Reason.NO_SCORE,
+                f"what the pattern of {name} found in the printed text is no number: {text!r}; "
+                f'print it as in print(f"{name}={{{name}:.6g}}")',
+            )
         if name not in scores:
             found = ", ".join(scores) or "no score at all"
             remedy = "print it, and name a pattern under scores"

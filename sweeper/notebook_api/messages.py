@@ -9,7 +9,7 @@ import json
 import math
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -61,11 +61,16 @@ class PointSource(_Word):
 
 @dataclass(frozen=True)
 class Point:
-    """Values of some metrics at one step; at no step for `score` and for displayed scores."""
+    """Values of some metrics at one step; at no step for `score` and for displayed scores.
+
+    Attributes:
+        unread: by metric, a printed text in place of a number; the sweep keeps it to itself.
+    """
 
     step: int | None
     metrics: Mapping[str, float]
     source: PointSource = PointSource.REPORTED
+    unread: Mapping[str, str] = field(default_factory=dict)
 
     def encode(self) -> dict[str, Any]:
         """Encode as JSON data; NaN and infinities, which JSON does not have, become strings."""

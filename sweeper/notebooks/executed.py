@@ -100,6 +100,9 @@ class ExecutedNotebook:
             series = kept[name]
             series["steps"].append(point.step)
             series["values"].append(encode_float(value))
+        for name, text in point.unread.items():
+            series = kept.setdefault(name, {"steps": [], "values": []})
+            series["unread"] = {"step": point.step, "text": text}
 
     def keep_earlier_series(self) -> None:
         """Copy the series of an earlier attempt that this one, of the same code, did not report."""

@@ -20,13 +20,14 @@ from typing import Any
 
 from ..notebook_api.messages import Point, PointSource
 from ..settings.sections import Objective, ScoreSource
+from .printed_numbers import read_number, without_codes
 
 #: The (step, value) pairs of each score, in the order of the points.
 Series = dict[str, list[tuple[int, float]]]
 
 _SCRAP, _RECORD = "application/scrapbook.scrap.", "application/papermill.record+json"
 _LINE_END = re.compile(r"([\r\n])")
-#: Only so many characters at the end of an unfinished line are kept.
+#: An unfinished line is read when it has so many characters, and its latter half is kept.
 _MAX_LINE_CHARACTERS = 100_000
 
 
@@ -37,10 +38,12 @@ class Scraped:
     Attributes:
         scores: the final value of each score.
         series: the (step, value) pairs of each score that has some.
+        unread: by score that its pattern does not give: the printed text that is no number.
     """
 
     scores: dict[str, float] = field(default_factory=dict)
     series: Series = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
 
 
 def variables_to_read(sources: Mapping[str, ScoreSource], objectives: Iterable[str]) -> list[str]:
@@ -67,6 +70,7 @@ def scrape(
     finals = {name: float(value) for name, value in metadata.get("finals", {}).items()}
     variables = {name: float(value) for name, value in metadata.get("variables", {}).items()}
     reported = {*series, *finals}
+    unread = {}
 
     displayed = _displayed(node["cells"])
     finals = {**{k: v for k, v in displayed.items() if k not in reported}, **finals}
@@ -74,20 +78,40 @@ def scrape(
         if name in series or name in finals:
             continue
         if source.pattern is not None:
-            series.update({name: printed[name]} if name in printed else {})
+            series.update({name: printed[name]} if printed.get(name) else {})
+            text = _unread(metadata.get("printed", {}).get(name), objectives.get(name))
+            unread.update({} if text is None else {name: text})
         elif (read := source.variable or source.expression) in variables:
             finals[name] = variables[read]
     for name in objectives:
-        if name not in series and name not in finals and name in variables:
+        if name not in {*series, *finals, *unread} and name in variables:
             finals[name] = variables[name]
 
-    scores = {name: _final_value(points, objectives.get(name)) for name, points in series.items()}
-    return Scraped(scores={**scores, **finals}, series=series)
+    scores = {
+        name: _final_value(points, objectives.get(name))
+        for name, points in series.items()
+        if name not in unread
+    }
+    return Scraped(scores={**scores, **finals}, series=series, unread=unread)
 
 
 def series_of(metadata: Mapping[str, Any]) -> Series:
     """The series that a sweep has stored in the metadata of an executed notebook."""
     return {**_series(metadata.get("printed", {})), **_series(metadata.get("series", {}))}
+
+
+def _unread(printed: Mapping[str, Any] | None, objective: Objective | None) -> str | None:
+    """Find the printed text that keeps a series from having a score; None where none does.
+
+    The last value cannot be known where the last text is no number, nor the mean where any is none.
+    """
+    if printed is None or "unread" not in printed:
+        return None
+    text, steps = printed["unread"], printed["steps"]
+    is_last = not steps or text["step"] > steps[-1]
+    take = "last" if objective is None else objective.take
+    counts = not steps or take == "mean" or (take == "last" and is_last)
+    return str(text["text"]) if counts else None
 
 
 def _final_value(points: Sequence[tuple[int, float]], objective: Objective | None) -> float:
@@ -141,13 +165,15 @@ def _series(stored: Mapping[str, Any]) -> Series:
     return {
         name: list(zip(s["steps"], map(float, s["values"]), strict=True))
         for name, s in stored.items()
+        if s["steps"]
     }
 
 
 class PrintedScores:
     """Finds scores in text while it is printed.
 
-    Each match in a line is a point, whose step is its position among the matches. A line that is
+    Each match in a line is a point, whose step is its position among the matches. A match that is
+    no number is a point too, without a value: no older number may stand for it. A line that is
     redrawn, like a progress bar, gives points only when its values change.
 
     Args:
@@ -173,13 +199,19 @@ class PrintedScores:
         if not self._patterns:
             return
         line = self._lines.setdefault(stream, _Line())
-        *ended, rest = _LINE_END.split(line.text + text)
+        *ended, rest = _LINE_END.split(text)
         for drawn, end in zip(ended[::2], ended[1::2], strict=True):
-            self._match(line, drawn)
+            self._match(line, line.text + drawn)
             # A redrawn line without a number keeps the values before it.
             previous = {**line.previous, **line.values} if end == "\r" else {}
             line = self._lines[stream] = _Line(previous=previous)
-        line.text = rest[-_MAX_LINE_CHARACTERS:]
+        rest = line.text + rest
+        if len(rest) > _MAX_LINE_CHARACTERS:
+            self._match(line, rest, is_whole=False)
+            rest = rest[-_MAX_LINE_CHARACTERS // 2 :]
+            kept = {name: self._found(name, rest, is_whole=False) for name in self._patterns}
+            self._lines[stream] = line = _Line(values=kept)
+        line.text = rest
 
     def settle(self) -> None:
         """Find the points in lines that have not ended, when nothing is printed for a while.
@@ -187,7 +219,7 @@ class PrintedScores:
         A number at the very end of a line may be the first piece of a longer one, so it waits.
         """
         for line in self._lines.values():
-            self._match(line, line.text, end=len(line.text) - 1)
+            self._match(line, line.text, is_whole=False)
 
     def end_cell(self) -> None:
         """Find the points in the last lines of a cell, and begin new lines."""
@@ -195,20 +227,41 @@ class PrintedScores:
             self._match(line, line.text)
         self._lines.clear()
 
-    def _match(self, line: _Line, text: str, *, end: int | None = None) -> None:
-        for name, pattern in self._patterns.items():
-            matches = (m for m in pattern.finditer(text) if end is None or m.end() <= end)
-            values = [value for match in matches if (value := _number(match)) is not None]
-            if not values:
+    def _match(self, line: _Line, text: str, *, is_whole: bool = True) -> None:
+        for name in self._patterns:
+            found = self._found(name, text, is_whole=is_whole)
+            if not found:
                 continue
-            if list(map(repr, values)) != list(map(repr, line.previous.get(name, ()))):
-                for value in values[len(line.values.get(name, ())) :]:
-                    step = self._counts[name]
-                    self._on_point(
-                        Point(step=step, metrics={name: value}, source=PointSource.PRINTED)
-                    )
-                    self._counts[name] += 1
-            line.values[name] = values
+            if list(map(repr, found)) != list(map(repr, line.previous.get(name, ()))):
+                for value in found[len(line.values.get(name, ())) :]:
+                    self._publish(name, value)
+            line.values[name] = found
+
+    def _found(self, name: str, text: str, *, is_whole: bool) -> list[float | str]:
+        """List the numbers in a line, and in place of a number the text that is none.
+
+        Args:
+            is_whole: whether nothing will follow the text in its line.
+        """
+        found: list[float | str] = []
+        end = 0
+        for match in self._patterns[name].finditer(without_codes(text)):
+            reading = read_number(match)
+            if reading is None or match.start(1) < end:  # a part of the number before it
+                continue
+            if not (is_whole or reading.is_complete):
+                break
+            found.append(reading.text if reading.value is None else reading.value)
+            end = reading.end
+        return found
+
+    def _publish(self, name: str, value: float | str) -> None:
+        step, source = self._counts[name], PointSource.PRINTED
+        if isinstance(value, str):
+            self._on_point(Point(step=step, metrics={}, source=source, unread={name: value}))
+        else:
+            self._on_point(Point(step=step, metrics={name: value}, source=source))
+        self._counts[name] += 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -222,12 +275,5 @@ class _Line:
     """
 
     text: str = ""
-    previous: Mapping[str, list[float]] = field(default_factory=dict)
-    values: dict[str, list[float]] = field(default_factory=dict)
-
-
-def _number(match: re.Match[str]) -> float | None:
-    try:
-        return float(match[1])
-    except (TypeError, ValueError):  # the group has matched something else
-        return None
+    previous: Mapping[str, list[float | str]] = field(default_factory=dict)
+    values: dict[str, list[float | str]] = field(default_factory=dict)

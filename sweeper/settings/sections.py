@@ -144,8 +144,9 @@ class ScoreSource(SettingsModel):
     variable: str | None = None
     """The top-level variable of the notebook that holds the score at the end."""
     pattern: str | None = None
-    """A regular expression whose first group is the number, as in 'val_loss=([0-9.eE+-]+)'; each
-    match in the printed lines is one point of the score's series."""
+    """A regular expression whose first group begins at the number, as in 'val_loss=([0-9.eE+-]+)';
+    each match in the printed lines is one point of the score's series. The number is read as a
+    person reads it: `8,453.` is 8453, `1.2e+05` is 120000, `93.4%` is 93.4."""
     expression: str | None = None
     """Python that is evaluated after the last cell, as in 'clf.score(X_test, y_test)'."""
 

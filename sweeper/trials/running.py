@@ -177,7 +177,7 @@ class RunningTrial:
             self._reported |= point.metrics.keys() if point.step is not None else set()
         elif self._reported and point.source is not PointSource.DISPLAYED:
             own = {name: it for name, it in point.metrics.items() if name not in self._reported}
-            if not own:
+            if not own and not point.unread:
                 return
             point = replace(point, metrics=own)
         if point.step is not None and point.step != self.step:

@@ -189,8 +189,8 @@ class Heard:
 
     def __init__(self, pattern: str = r"loss=([0-9.a-z+-]+)") -> None:
         self.points: list[Point] = []
-        sources = {"loss": ScoreSource(pattern=pattern)}
-        self.reader = PrintedScores(sources, self.points.append)
+        self.sources = {"loss": ScoreSource(pattern=pattern)}
+        self.reader = PrintedScores(self.sources, self.points.append)
 
     def read(self, *pieces: str, stream: str = "stdout") -> list[float]:
         for piece in pieces:
@@ -199,13 +199,30 @@ class Heard:
 
     @property
     def values(self) -> list[float]:
-        return [point.metrics["loss"] for point in self.points]
+        return [it.metrics["loss"] for it in self.points if it.metrics]
+
+    def scraped(self, make_file: Callable[[], ExecutedNotebook], **objective: Any) -> Scraped:
+        """What the notebook of a trial with these points says of the score."""
+        file = make_file()
+        for point in self.points:
+            file.record(point)
+        file.node.metadata["sweeper"] = file.metadata
+        goal = Objective.model_validate({"direction": "minimize", **objective})
+        return scrape(file.node, sources=self.sources, objectives={"loss": goal})
 
 
-def test_every_match_in_a_line_is_a_point_but_for_what_is_no_number() -> None:
+@pytest.fixture
+def make_file(tmp_path: Any, make_spec: Callable[..., TrialSpec]) -> Any:
+    """A new executed notebook whenever it is called."""
+    research = ResearchNotebook(write_notebook(tmp_path / "n.ipynb"))
+    return lambda: ExecutedNotebook(research.fresh_copy(), make_spec())
+
+
+def test_every_match_in_a_line_is_a_point_but_for_a_group_without_a_part_in_it() -> None:
     observed = Heard(r"^(?:final )?loss=(\S+)?|loss=(?=$)")
     assert observed.read("final loss=3\nno loss=2\nloss=nan\nloss= loss=\nloss=n/a\n")[0] == 3.0
     assert [str(value) for value in observed.values] == ["3.0", "nan"]
+    assert observed.points[-1].unread == {"loss": "n/a"}
     assert Heard().read("loss=3 then loss=2.5\nnothing\nloss=1e-3\n") == [3.0, 2.5, 0.001]
 
 
@@ -240,6 +257,53 @@ def test_a_redrawn_line_counts_when_its_values_change() -> None:
     observed.reader.settle()
     observed.read("\r60% loss=nan", "\r70% loss=0.25\n", "\r10% loss=0.25\r\n")
     assert [repr(value) for value in observed.values] == ["0.5", "nan", "0.25", "0.25"]
+
+
+@pytest.mark.parametrize("text", ["n/a", "0,31", "1.2.3", "3/10", "12h30", ""])
+def test_no_older_number_stands_for_a_printed_text_that_is_none(text: str, make_file: Any) -> None:
+    observed = Heard(r"loss=(\S*)")
+    observed.read("loss=0.5\n", f"loss={text}\n")
+    found = observed.scraped(make_file)
+    assert (found.scores, found.unread) == ({}, {"loss": text})
+    assert found.series == {"loss": [(0, 0.5)]}
+    assert observed.scraped(make_file, take="best").scores == {"loss": 0.5}
+    assert observed.scraped(make_file, take="mean").scores == {}
+    observed.read("loss=0.25\n")
+    assert observed.scraped(make_file).scores == {"loss": 0.25}
+    assert observed.points[-1].step == 2
+
+
+def test_a_pattern_that_finds_no_number_at_all_leaves_no_score_to_a_variable() -> None:
+    unread = {"loss": {"steps": [], "values": [], "unread": {"step": 0, "text": "n/a"}}}
+    found = scraped(
+        scores={"acc": {"pattern": "acc=(.*)"}},
+        printed={"acc": unread["loss"]},
+        variables={"acc": 0.5},
+    )
+    assert (found.scores, found.series, found.unread) == ({}, {}, {"acc": "n/a"})
+
+
+def test_numbers_are_found_in_a_line_that_never_ends(make_file: Any) -> None:
+    """Each as soon as the line is long enough to be cut, and none twice."""
+    observed = Heard()
+    numbers = [n / 8 for n in range(30_000)]
+    observed.read(*(f" loss={number}" for number in numbers))
+    assert len(observed.values) > len(numbers) / 2
+    observed.reader.end_cell()
+    assert observed.values == numbers
+    assert observed.scraped(make_file).scores == {"loss": numbers[-1]}
+
+
+def test_a_printed_number_is_whole_however_little_of_it_a_group_takes(make_file: Any) -> None:
+    observed = Heard(r"loss=([0-9.]+)")
+    observed.read("loss=1.2e+0")
+    observed.reader.settle()
+    assert observed.values == []  # more digits may follow
+    observed.read("5\nloss=8")
+    observed.read(",453\n")
+    assert observed.read("\x1b[1mloss=\x1b[32m0.25\x1b[0m.\n") == [1.2e5, 8453.0, 0.25]
+    one = Heard(r"([0-9.]+)")  # which matches twice in 8,453
+    assert one.read("8,453\n") == [8453.0]
 
 
 def test_equal_lines_are_points_of_their_own() -> None:

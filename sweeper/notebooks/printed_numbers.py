@@ -1,0 +1,190 @@
+"""Read the number that a pattern has found in a printed line, as a person reads it.
+
+A pattern selects a place. The number that begins there counts as a whole, however little of it the
+pattern's group has matched: `loss=([0-9.]+)` finds 120000 in `loss=1.2e+05`. What can be read in
+two ways is no number.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+#: Codes that colour and move text in a terminal, and the backspaces of old progress bars.
+_CODES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x08")
+_SPACES = "\u00a0\u2009\u202f"
+_MINUS = "\u2212"
+#: What may stand before a number: the type of a scalar, a bracket, a quote, a currency.
+_WRAPPER = re.compile(
+    r"\s*(?:(?:\w{1,20}\.){0,3}(?:[Tt]ensor|[Aa]rray|DeviceArray|EagerTensor|Variable|Parameter"
+    r"|Decimal|longdouble|(?:u?int|b?float)\d*)(?=\())?"
+    r"""(?P<bracket>[(\[]{0,3})["'`*$€£¥]{0,3}"""
+)
+_NUMBER = re.compile(
+    rf"(?P<sign>[-+{_MINUS}]?)(?:(?P<word>nan|inf(?:inity)?)(?!\w)|"
+    rf"(?P<digits>(?P<whole>\d{{1,3}}(?:(?P<by>[,_{_SPACES}])\d{{3}}(?:(?P=by)\d{{3}})*)(?!\d)|\d+)"
+    rf"(?P<fraction>\.\d*)?|\.\d+)(?P<exponent>e[-+{_MINUS}]?\d+)?)",
+    re.IGNORECASE,
+)
+#: Thousands that spaces separate: columns look the same, so that a group must have them all.
+_SPACED = re.compile(r"\s*\d{1,3}(?: \d{3})+(?:\.\d+)?\s*")
+#: The letters behind a number that multiply it; any other is a unit, which is left out.
+_MULTIPLIERS = {"k": 1e3, "K": 1e3, "M": 1e6}
+#: What behind a number makes another one of it, or one that can be read in two ways: a version, a
+#: power of ten, an exponent that was cut off, a billion or a byte, `12h30`, `0x1f`, `1j`.
+_OTHER = re.compile(
+    rf"\.\d|_\w|\s?[x×*·]\s?10(?:\^|\*\*|[⁰¹²³⁴-⁹⁻])|[eEBGTj](?!\w)|[^\W\d_]+(?:[\d_]|[-+{_MINUS}]\d)"
+)
+_UNIT = re.compile(r"[^\W\d_]{0,20}")
+#: Behind a number that a group has matched together with what follows: a date, a time, a share.
+_COMPOSITE = re.compile(r"[-+/:*^]\.?\d")
+#: What may follow a number in a bracket: its end, or what else the type of a scalar prints.
+_CLOSED = re.compile(
+    r"""["'`*]{0,3}\s?(?:[)\]]|,\s{0,80}(?:device|dtype|grad_fn|requires_grad|shape|weak_type)=)"""
+)
+#: Before a place that is inside of a number.
+_INSIDE = re.compile(rf"(?:\d|(?<!\.)\.|\d_|\d\.?[eE][-+{_MINUS}]?)\Z")
+_INSIDE_GROUPS = re.compile(r"(?<![\d.])\d{1,3},\Z")
+_GROUP = re.compile(r"\d{3}(?!\d)")
+_LONE_SIGN = re.compile(rf"(?:\A|[^\w)\]-])[-{_MINUS}]\Z")
+_COMMA_AND_DIGIT = re.compile(r",\d")
+_POINTS_AS_GROUPS = re.compile(r"[1-9]\d{0,2}\.\d{3},\d+(?![\d.])")
+#: What may still become a part of a whole number, or of any, where a text is not complete yet.
+_UNFINISHED_WHOLE = re.compile(rf"[,_{_SPACES}]\d{{0,3}}\Z")
+_UNFINISHED = re.compile(rf"(?:\.|\w{{0,20}}[-+{_MINUS}]?)\Z")
+#: So much of the text around a match is kept where the match is tried again without its sign.
+_CONTEXT_CHARACTERS = 20
+#: So much of what cannot be read is quoted.
+_QUOTED_CHARACTERS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The number at a place of a text.
+
+    Attributes:
+        value: the number; None where there is none, or none that can be read in one way only.
+        text: what stands there.
+        end: where the number or the group ends in the line, whichever is later.
+        is_complete: whether more text behind the line so far would not change the number.
+    """
+
+    value: float | None
+    text: str
+    end: int
+    is_complete: bool
+
+
+def without_codes(text: str) -> str:
+    """Leave out what a terminal does not show."""
+    return _CODES.sub("", text) if "\x1b" in text or "\x08" in text else text
+
+
+def read_number(match: re.Match[str]) -> Reading | None:
+    """Read the number at the first group of a match.
+
+    Returns:
+        None where the group has no part in the match.
+    """
+    if match[1] is None:
+        return None
+    text, start, end = match.string, match.start(1), match.end(1)
+    if _SPACED.fullmatch(match[1]):
+        spaced = float(match[1].replace(" ", ""))
+        return Reading(value=spaced, text=match[1], end=end, is_complete=end < len(text))
+    begin, is_opened = _skip_wrapper(text, start, end)
+    if is_cut_out := _is_inside(text, begin):
+        text, start, end = match[1], 0, end - start
+        begin, is_opened = _skip_wrapper(text, start, end)
+    found = _NUMBER.match(text, begin) if begin < end else None
+    behind = found.end() if found else end
+    is_left_open = is_opened and not _CLOSED.match(text, behind)
+    is_in_list = is_opened or text[max(0, begin - 1) : begin] in ("(", "[")
+    goes_on = not is_cut_out and match.end() > match.end(1)
+    is_number = found is not None and not (
+        is_left_open or _is_ambiguous(found, end, is_in_list=is_in_list, goes_on=goes_on)
+    )
+    value = _value(found) if found is not None and is_number else None
+    quoted = text[start : max(end, behind)][:_QUOTED_CHARACTERS].strip()
+    if value is not None and not is_cut_out and _has_lost_its_sign(match):
+        value, quoted = -value, f"-{quoted}"
+    is_complete = not is_left_open and match.end() < len(match.string)
+    return Reading(
+        value=value,
+        text=quoted,
+        end=match.end(1) if is_cut_out else max(end, behind),
+        is_complete=is_complete and _is_complete(text, found),
+    )
+
+
+def _skip_wrapper(text: str, start: int, end: int) -> tuple[int, bool]:
+    """Find where the number of a group begins, and whether a bracket is open there."""
+    wrapper = _WRAPPER.match(text, start, end)
+    return (wrapper.end(), bool(wrapper["bracket"])) if wrapper else (start, False)
+
+
+def _is_complete(text: str, found: re.Match[str] | None) -> bool:
+    """Whether a longer text would have the same number at this place."""
+    if found is None:
+        return True
+    behind = found.end()
+    is_whole = found["fraction"] is None and found["exponent"] is None
+    may_go_on = _UNFINISHED.match(text, behind) or (
+        is_whole and _UNFINISHED_WHOLE.match(text, behind)
+    )
+    return behind < len(text) and not may_go_on
+
+
+def _is_inside(text: str, begin: int) -> bool:
+    """Whether a place is within a number, not at its begin."""
+    before = text[max(0, begin - 6) : begin]
+    if _INSIDE_GROUPS.search(before):
+        return _GROUP.match(text, begin) is not None
+    return _INSIDE.search(before) is not None
+
+
+def _is_ambiguous(found: re.Match[str], end: int, *, is_in_list: bool, goes_on: bool) -> bool:
+    """Whether what stands around a number leaves open which number is meant.
+
+    Args:
+        end: where the pattern's group ends.
+        is_in_list: whether a bracket is open, so that a comma may separate numbers.
+        goes_on: whether the pattern has matched something behind its group.
+    """
+    text, behind = found.string, found.end()
+    if _OTHER.match(text, behind) or (end > behind and _COMPOSITE.match(text, behind)):
+        return True
+    has_commas = found["by"] == ","
+    if has_commas and is_in_list and end < behind:
+        return True
+    is_separator = goes_on and end == behind
+    if is_separator or not _COMMA_AND_DIGIT.match(text, behind):
+        return False
+    is_whole = found["whole"] and found["fraction"] is None and found["exponent"] is None
+    return bool(is_whole or _POINTS_AS_GROUPS.match(text, found.start("digits")))
+
+
+def _value(found: re.Match[str]) -> float:
+    sign = -1.0 if found["sign"] in ("-", _MINUS) else 1.0
+    if found["word"]:
+        return sign * float(found["word"])
+    digits = found["digits"].replace(found["by"] or ",", "")
+    unit = _UNIT.match(found.string, found.end())
+    factor = _MULTIPLIERS.get(unit[0] if unit else "", 1.0)
+    exponent = (found["exponent"] or "").replace(_MINUS, "-")
+    return sign * float(digits + exponent) * factor
+
+
+def _has_lost_its_sign(match: re.Match[str]) -> bool:
+    """Whether a part of the pattern that would match anything has swallowed the minus sign.
+
+    A pattern that asks for the sign, as `loss=-([0-9.]+)` does, no longer matches without it.
+    """
+    text, start = match.string, match.start(1)
+    sign = start - 1
+    if sign < match.start() or not _LONE_SIGN.search(text[max(0, sign - 1) : start]):
+        return False
+    first = max(0, match.start() - _CONTEXT_CHARACTERS)
+    without = text[first:sign] + text[start : match.end() + _CONTEXT_CHARACTERS]
+    again = match.re.match(without, match.start() - first)
+    return again is not None and again.start(1) == sign - first
