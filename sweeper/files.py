@@ -18,14 +18,20 @@ PRIVATE = 0o600
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder that only this user can enter, where there is none.
+    """Make a folder that only this user can enter, with its parents, where there is none.
+
+    A folder of this user into which others could look, but not write, becomes private.
 
     Raises:
-        PermissionError: the one that is there is not such.
+        PermissionError: the one that is there belongs to another user, or others could write to it.
         OSError: it cannot be made.
     """
     with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
+        folder.mkdir(mode=0o700, parents=True)
+    found = folder.lstat()  # a link is not followed
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    if is_ours and not stat.S_IMODE(found.st_mode) & 0o022:
+        folder.chmod(0o700)
     if not is_private_folder(folder):
         raise PermissionError(f"{folder} is no folder that is yours alone")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,11 @@ _MEMORY_PER_TRIAL_BYTES = 2 * 1024**3
 #: One machine runs at most so many trials at once; a larger number is a slip of the hand.
 _MOST_JOBS = 1000
 _ROOT = Path("/")
+#: A frozen trial holds 22 descriptors of the sweep's process (counted on Linux). A quarter of the
+#: limit is left for trials that begin, which need as many at once in each slot.
+_DESCRIPTORS_IN_USE = 0.75
+#: More descriptors than a sweep of a thousand trials needs; some hard limits are no limit at all.
+_MOST_DESCRIPTORS = 65_536
 
 
 def read_jobs(jobs: int | str, threads: int, root: Path = _ROOT) -> tuple[int, str]:
@@ -75,6 +82,24 @@ def available_bytes(root: Path = _ROOT) -> int | None:
             files = _number(folder / "memory.stat", "inactive_file") or 0
             found.append(max(0, int(limit) - int(used) + files))
     return min(found, default=None)
+
+
+def raise_descriptor_limit() -> None:
+    """Raise this process's soft limit of open files as far as its hard limit lets it.
+
+    The usual soft limit of 1,024 is for programs that call `select`.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def has_descriptors() -> bool:
+    """Whether this process may open the files of more trials than it has now."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    in_use = len(os.listdir("/dev/fd"))
+    return limit == resource.RLIM_INFINITY or in_use < _DESCRIPTORS_IN_USE * limit
 
 
 def oom_kills(root: Path = _ROOT) -> int:

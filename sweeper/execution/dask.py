@@ -28,7 +28,7 @@ from ..errors import BrokenError, SettingsError, first_line
 from ..kernels import check_kernel
 from ..notebook_api.messages import Point
 from ..settings.machines import Cluster
-from ..study_folder.patience import Patience, is_about_disk
+from ..study_folder.patience import Patience, is_of_the_machine
 from ..study_folder.snapshots import keep_environment
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState, display_path
 from .capacity import read_jobs
@@ -83,7 +83,7 @@ class DaskExecutor:
         self._settings = settings
         self._most = most
         outputs = f"the outputs in {display_path(workload.paths.root)}"
-        self._patience = Patience(outputs, may_pass=is_about_disk)
+        self._patience = Patience(outputs, may_pass=is_of_the_machine)
         self._python = kernel_python(workload.kernel_name)
         #: Guards what follows; notified whenever a worker or a slot changes.
         self._change = threading.Condition(threading.RLock())

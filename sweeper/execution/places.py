@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ..settings.machines import Resources
 from ..trials import AloneOn, GpuUse, Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
-from .capacity import available_bytes, memory_of, oom_kills
+from .capacity import available_bytes, has_descriptors, memory_of, oom_kills
 from .claims import Claim, Claims
 from .faults import Fault, fault_in
 from .gpus import chosen_gpus, usable_bytes
@@ -319,7 +319,7 @@ class Places:
     def has_room_beside(self, place: Place) -> bool:
         """Whether another trial like this one would begin at once, were this one frozen."""
         with self._lock:
-            if self._queue or place.spec.alone_on is not None:
+            if self._queue or place.spec.alone_on is not None or not has_descriptors():
                 return False
             free_bytes, own_bytes = available_bytes(self._root), memory_of(place.running.pid or 0)
             if free_bytes is not None and free_bytes < _FREE_MEMORY * (own_bytes or 0):

@@ -99,7 +99,9 @@ def _ended_early(
         return TrialOutcome(state=state, reason=reason, message=message)
     output = f"; it said: {result.stderr_tail}" if result.stderr_tail else ""
     if result.ending is Ending.NOT_STARTED:
-        return failed(Reason.KERNEL_START, f"the kernel did not start: {result.error}{output}")
+        message = f"the kernel did not start: {result.error}{output}"
+        # The notebook has not begun, so this says nothing of its params.
+        return TrialOutcome(state=TrialState.STOPPED, reason=Reason.KERNEL_START, message=message)
     if result.ending is Ending.KERNEL_DIED:
         if was_short and result.exit_code == -signal.SIGKILL and not result.is_orphan:
             return failed(

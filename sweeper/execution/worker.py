@@ -35,7 +35,7 @@ from ..notebooks.compare import Execution
 from ..notebooks.executed import ExecutedNotebook
 from ..notebooks.metadata import read_metadata
 from ..notebooks.scores import variables_to_read
-from ..study_folder.patience import Patience, is_about_disk
+from ..study_folder.patience import Patience, is_of_the_machine
 from ..study_folder.saved import saved_in
 from ..study_folder.snapshots import keep_environment
 from ..trials import (
@@ -50,6 +50,7 @@ from ..trials import (
     attempt_path,
     display_path,
 )
+from .capacity import raise_descriptor_limit
 from .environment import environment_of
 from .executor import TimeLeft
 from .places import NoGpuLeftError, Places, StoppedWaiting
@@ -62,6 +63,9 @@ _log = logging.getLogger(__name__)
 #: A trial that fails sooner in a forked kernel is run in a started one as well: what a fork cannot
 #: do, such as to use CUDA that was initialised before, fails early.
 _EARLY_S = 120.0
+#: How long to try again where no kernel of the sweep has answered yet: most likely the kernel's
+#: environment is broken, which does not pass.
+_FIRST_KERNEL_S = 5.0
 #: A slot that waits for a forked kernel looks this often.
 _POLL_S = 0.02
 #: A repetition may take three times as long as the reference trial, and a minute.
@@ -84,6 +88,7 @@ def opened_worker(
         places: of the machine that it runs on.
         time_left: of the sweep whose trials it runs.
     """
+    raise_descriptor_limit()
     with (
         guarded(workload.paths.folder) as (token, folder),
         places.opened(folder=folder, token=token),
@@ -106,13 +111,18 @@ def opened_worker(
             shared_cells=workload.shared_cells,
         )
         outputs = f"the outputs in {display_path(workload.paths.root)}"
-        patience = Patience(outputs, may_pass=is_about_disk)
+        patience = Patience(outputs, may_pass=is_of_the_machine)
         patience.limit_s = time_left.patience_s
+        kernel_patience = Patience("the kernels", may_pass=is_no_kernel)
+        kernel_patience.limit_s = lambda: (
+            time_left.patience_s() if kernel_patience.has_succeeded else _FIRST_KERNEL_S
+        )
         yield Worker(
             workload=workload,
             places=places,
             pool=pool,
             patience=patience,
+            kernel_patience=kernel_patience,
             folder=folder,
             environment=_kept_environment(workload, places, token=token),
         )
@@ -125,7 +135,8 @@ class Worker:
     """Runs the trials of a sweep on this machine. Safe to use from several threads.
 
     Attributes:
-        patience: waits for the disk with the executed notebooks, when it is full.
+        patience: waits for the disk with the executed notebooks, when it cannot be written.
+        kernel_patience: waits for the machine, when it starts no kernels.
         folder: a private one, which is removed at the end.
         environment: the name under which is kept where its trials run; empty where it is not known.
         libraries: those that have reported by themselves.
@@ -135,6 +146,7 @@ class Worker:
     places: Places
     pool: KernelPool
     patience: Patience
+    kernel_patience: Patience
     folder: Path
     environment: str = ""
     libraries: set[str] = field(default_factory=set)
@@ -156,8 +168,8 @@ class Worker:
             outcome = self._run(spec, running)
         except OSError as error:
             message = f"{spec.notebook}: {error.strerror or error}"
-            # Where the disk is at fault, the next trial would fare no better.
-            state = TrialState.STOPPED if is_about_disk(error) else TrialState.FAILED
+            # Where the machine is at fault, the next trial would fare no better.
+            state = TrialState.STOPPED if is_of_the_machine(error) else TrialState.FAILED
             outcome = TrialOutcome(state=state, reason=Reason.FILE, message=message)
         except Exception as error:  # noqa: BLE001  a defect of ours must cost one trial, not the sweep
             outcome = _internal_failure(spec, error)
@@ -177,7 +189,8 @@ class Worker:
 
     def _run(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         """Run the trial and write its executed notebook."""
-        if message := keep_earlier_attempt(spec, self.patience):
+        keep_earlier = partial(keep_earlier_attempt, spec, self.patience)
+        if message := self.patience.insist(keep_earlier):
             return failed(Reason.FILE, message)
         started_s = _own_time_s(running)
         file = self._new_file(spec)
@@ -203,7 +216,7 @@ class Worker:
         """Execute the notebook; a second time where the kernel may be to blame for a failure."""
         policy = self.pool.policy
         started_s = _own_time_s(running)
-        result, outcome = self._execute(file, spec, running)
+        file, result, outcome = self._execute_in_a_kernel(file, spec, running)
         took_s = _own_time_s(running) - started_s
         is_forked = result.origin.is_forked and not result.is_orphan
         if outcome.state is TrialState.FAILED:
@@ -230,6 +243,27 @@ class Worker:
             took_s = _own_time_s(running) - started_s
             policy.offer_reference(Reference(spec=spec, run=run, duration_s=took_s))
         return file, outcome
+
+    def _execute_in_a_kernel(
+        self, file: ExecutedNotebook, spec: TrialSpec, running: RunningTrial
+    ) -> tuple[ExecutedNotebook, KernelResult, TrialOutcome]:
+        """Execute the notebook; where no kernel starts, wait for the machine and try again."""
+        origin: KernelOrigin | None = None
+
+        def attempt() -> tuple[ExecutedNotebook, KernelResult, TrialOutcome]:
+            nonlocal file, origin
+            if origin is not None:
+                file = self._new_file(spec)
+            result, outcome = self._execute(file, spec, running, origin)
+            if outcome.reason is Reason.KERNEL_START and running.stop_reason is None:
+                origin = KernelOrigin(reason="the kernel before it did not start")
+                raise _NoKernelError(result, outcome)
+            return file, result, outcome
+
+        try:
+            return self.kernel_patience.insist(attempt)
+        except _NoKernelError as error:
+            return file, error.result, error.outcome
 
     def _run_in_started_kernel(
         self, spec: TrialSpec, running: RunningTrial
@@ -352,6 +386,7 @@ class Worker:
             running=running,
             write=write,
             on_kernel_gone=give_back,
+            on_kernel_ready=self.kernel_patience.note_success,
             env={**_environment(spec), **self._observed(spec, is_own=limit_s is None), **place.env},
             own_params=self._own_params(spec),
             origin=origin,
@@ -492,9 +527,25 @@ def keep_earlier_attempt(spec: TrialSpec, patience: Patience) -> str:
     return ""
 
 
+class _NoKernelError(Exception):
+    """No kernel has started, so that the notebook has not begun."""
+
+    def __init__(self, result: KernelResult, outcome: TrialOutcome) -> None:
+        super().__init__(outcome.message)
+        self.result, self.outcome = result, outcome
+
+
+def is_no_kernel(error: Exception) -> bool:
+    """Whether a worker has found that no kernel starts, which may pass."""
+    return isinstance(error, _NoKernelError)
+
+
 def _internal_failure(spec: TrialSpec, error: Exception) -> TrialOutcome:
     _log.exception("trial %s", spec.run_id)
-    return failed(Reason.INTERNAL, f"{type(error).__name__}: {error}")
+    message = f"{type(error).__name__}: {error}"
+    if is_of_the_machine(error):  # such as our own want of memory: the trial is not over
+        return TrialOutcome(state=TrialState.STOPPED, reason=Reason.INTERNAL, message=message)
+    return failed(Reason.INTERNAL, message)
 
 
 def _study_of(path: Path) -> str | None:

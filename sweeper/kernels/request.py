@@ -31,6 +31,7 @@ class ExecutionRequest:
         variables: top-level variables to read after the last cell.
         gpu_fraction: of its GPU's memory, that torch may take at most; None for all.
         cell_output_bytes: how much of one cell's output is kept.
+        on_kernel_ready: called when the kernel has answered for the first time.
         grace_s: from a stop to the kernel's end, for a notebook that asks whether to stop.
     """
 
@@ -47,6 +48,7 @@ class ExecutionRequest:
     gpu_fraction: float | None = None
     cell_output_bytes: int
     grace_s: float
+    on_kernel_ready: Callable[[], None] = lambda: None
 
 
 class Ending(StrEnum):

@@ -19,8 +19,28 @@ T = TypeVar("T")
 
 #: The first pause between two attempts; each pause is twice the one before, up to the longest.
 _FIRST_S, _LONGEST_S = 0.1, 2.0
-#: The errors of a disk that is full or has become read-only.
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+#: A disk that is full, read-only, unmounted or failing; a folder that is gone, or of which the mode
+#: was changed; and a machine that has no descriptors, processes or memory left.
+_OF_THE_MACHINE = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EROFS,
+        errno.EIO,
+        errno.ESTALE,
+        errno.ENODEV,
+        errno.ENXIO,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EEXIST,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.EAGAIN,
+        errno.ENOMEM,
+    }
+)
 
 
 class Patience:
@@ -32,6 +52,7 @@ class Patience:
 
     Attributes:
         limit_s: for how many seconds calls are repeated, as of now; at first for none.
+        has_succeeded: whether any call has succeeded so far.
     """
 
     def __init__(self, what: str, *, may_pass: Callable[[Exception], bool]) -> None:
@@ -40,6 +61,7 @@ class Patience:
         self.limit_s: Callable[[], float] = lambda: 0.0
         self._since_s: float | None = None
         self._is_away = False
+        self.has_succeeded = False
 
     def insist(self, call: Callable[[], T], again: Callable[[], T] | None = None) -> T:
         """Call until the call succeeds, and return its result.
@@ -59,7 +81,7 @@ class Patience:
                 if not self._may_pass(error) or not self._is_worth_waiting(error):
                     raise
             else:
-                self._is_back()
+                self.note_success()
                 return result
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_S)
@@ -78,7 +100,7 @@ class Patience:
                 raise
             self._is_gone(error, "it is tried again")
         else:
-            self._is_back()
+            self.note_success()
 
     def _is_worth_waiting(self, error: Exception) -> bool:
         limit_s = self.limit_s()
@@ -95,12 +117,15 @@ class Patience:
             place = "" if message.startswith(self._what) else f"{self._what}: "
             _log.warning("%s%s; trials go on, and %s", place, message, what_next)
 
-    def _is_back(self) -> None:
+    def note_success(self) -> None:
+        """Note that what may be away is there; for a call that goes on for long after that."""
+        self.has_succeeded = True
         if self._is_away:
             self._is_away, self._since_s = False, None
             _log.warning("%s can be used again", self._what)
 
 
-def is_about_disk(error: Exception) -> bool:
-    """Whether an error says that the disk is full or read-only, whichever file it names."""
-    return isinstance(error, OSError) and error.errno in _DISK_ERRORS
+def is_of_the_machine(error: Exception) -> bool:
+    """Whether an error is a fault of this machine, which may pass, whichever file it names."""
+    # By its number: ZMQError is no OSError.
+    return isinstance(error, MemoryError) or getattr(error, "errno", None) in _OF_THE_MACHINE

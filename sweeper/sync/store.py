@@ -5,6 +5,7 @@ What is stored there, and when, does not belong here.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -16,7 +17,6 @@ from urllib.parse import urlsplit
 import fsspec
 
 from ..errors import SettingsError, first_line
-from ..study_folder.patience import is_about_disk
 
 #: Schemes with real folders, which must be made; on an object storage that would make a bucket.
 _WITH_FOLDERS = {"file", "local", "sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs"}
@@ -27,6 +27,8 @@ _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 #: Shorter values are placeholders, and may be part of ordinary words.
 _SECRET_CHARACTERS = 6
 _CLOCK = "clock"
+#: Of the disk to which an object is downloaded: it is full or read-only.
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class StoreError(Exception):
@@ -143,7 +145,7 @@ class Store:
             reason = error.__cause__
             if isinstance(reason, FileNotFoundError):
                 return False
-            if isinstance(reason, Exception) and is_about_disk(reason):
+            if isinstance(reason, OSError) and reason.errno in _DISK_ERRORS:
                 raise reason from None
             raise
 

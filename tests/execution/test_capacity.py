@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,8 +13,10 @@ import pytest
 from sweeper.errors import SettingsError
 from sweeper.execution.capacity import (
     available_bytes,
+    has_descriptors,
     memory_of,
     oom_kills,
+    raise_descriptor_limit,
     read_jobs,
     usable_cores,
 )
@@ -104,3 +109,31 @@ def test_kills_for_want_of_memory_are_those_of_the_innermost_group_that_counts(
     counts = any("oom_kill" in text for text in files.values())
     (root / "proc" / "vmstat").write_text(f"pgfault 3\noom_kill {99 if counts else 4}\n")
     assert oom_kills(root) == 4
+
+
+@pytest.fixture
+def usual_limit() -> Iterator[int]:
+    """A process with the usual soft limit of descriptors."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+    yield 1024
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_the_soft_limit_of_descriptors_is_raised_to_the_hard_one(usual_limit: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    raise_descriptor_limit()
+    soft, after = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert after == hard
+    assert soft == min(hard, 65_536) > usual_limit
+
+
+def test_no_more_trials_are_frozen_when_a_quarter_of_the_descriptors_is_left(
+    usual_limit: int,
+) -> None:
+    assert has_descriptors()
+    with ExitStack() as opened:
+        for _ in range(usual_limit * 3 // 4):
+            opened.enter_context(open(os.devnull))
+        assert not has_descriptors()
+    assert has_descriptors()

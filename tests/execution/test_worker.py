@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -24,13 +25,13 @@ from studies import PATIENCE_S, small_settings, until, workload_of
 
 from sweeper.execution.claims import Claims
 from sweeper.execution.places import Place, Places
-from sweeper.execution.worker import Worker
+from sweeper.execution.worker import Worker, is_no_kernel
 from sweeper.guard import Guard, marked_processes
 from sweeper.kernels import KernelPool, KernelSetup
 from sweeper.notebook_api.messages import REPORTS_VARIABLE, Point, StopReason
 from sweeper.notebooks.reading import read_notebook
 from sweeper.notebooks.scores import scrape
-from sweeper.study_folder.patience import Patience, is_about_disk
+from sweeper.study_folder.patience import Patience, is_of_the_machine
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialState
 
@@ -75,12 +76,15 @@ class Bench:
             token=self.token,
         )
         pool = KernelPool(setup, kernels="cold")
+        kernel_patience = Patience("the kernels", may_pass=is_no_kernel)
+        kernel_patience.limit_s = lambda: 0.5
         worker = Worker(
             workload=workload,
             places=places,
             pool=pool,
             folder=self.runtime_folder,
-            patience=Patience("the outputs", may_pass=is_about_disk),
+            patience=Patience("the outputs", may_pass=is_of_the_machine),
+            kernel_patience=kernel_patience,
         )
         spec = trial_spec(
             number,
@@ -129,7 +133,7 @@ def test_no_kernel_starts_in_a_private_folder_that_somebody_else_may_have_made(
 ) -> None:
     bench.runtime_folder.chmod(0o777)
     outcome, _ = bench.run("val = x")
-    assert outcome.state is TrialState.FAILED
+    assert (outcome.state, outcome.reason) == (TrialState.STOPPED, Reason.KERNEL_START)
     assert f"{bench.runtime_folder} is no folder that is yours alone" in outcome.message
     assert list(bench.runtime_folder.iterdir()) == []
 
@@ -431,13 +435,30 @@ def test_a_cell_that_puts_out_too_much_is_cut_with_a_notice_unless_it_has_cleare
     assert text.endswith("end\n")
 
 
-def test_a_kernel_that_does_not_start_is_an_outcome_with_its_last_words(
+@pytest.mark.parametrize("damage", ["removed", "a file for a while", "open to others"])
+def test_a_trial_whose_kernel_finds_no_private_folder_is_not_over(
+    bench: Bench, damage: str
+) -> None:
+    folder = bench.runtime_folder
+    if damage == "open to others":
+        folder.chmod(0o755)
+    else:
+        shutil.rmtree(folder)
+    if damage == "a file for a while":
+        folder.write_text("in the way")
+        threading.Timer(0.3, folder.unlink).start()
+    outcome, _ = bench.run("val = x")
+    assert outcome.state is TrialState.COMPLETED, outcome.message
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_trial_is_stopped_and_not_failed_where_no_kernel_starts_with_its_last_words(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     argv = [sys.executable, "-c", "import sys; sys.exit('no such library')"]
     install_kernel(bench.folder, monkeypatch, "broken", argv)
     outcome, node = bench.run(REPORT, kernel="broken")
-    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.KERNEL_START)
+    assert (outcome.state, outcome.reason) == (TrialState.STOPPED, Reason.KERNEL_START)
     assert "no such library" in outcome.message
     assert set(statuses(node)) == {"pending"}
 
@@ -515,7 +536,7 @@ def test_a_trial_whose_file_cannot_be_written_gives_its_gpu_back(bench: Bench) -
     bench.places = places = one_gpu(bench.folder)
     (bench.folder / "out").write_text("a file where the folder should be")
     outcome, _ = bench.run(REPORT)
-    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.FILE)
+    assert (outcome.state, outcome.reason) == (TrialState.STOPPED, Reason.FILE)
     leased = threading.Event()
 
     def lease() -> None:

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
+import zmq
 
-from sweeper.study_folder.patience import Patience, is_about_disk
+from sweeper.study_folder.patience import Patience, is_of_the_machine
+
+NUMBERS = "ENOSPC EDQUOT EROFS EIO ESTALE EACCES EPERM ENOENT ENOTDIR EMFILE ENFILE EAGAIN ENOMEM"
 
 
-def test_a_full_disk_is_waited_for_and_a_forbidden_one_is_not() -> None:
-    patience = Patience("the outputs in out", may_pass=is_about_disk)
+@pytest.mark.parametrize("number", NUMBERS.split())
+def test_a_fault_of_the_machine_is_waited_for(number: str) -> None:
+    assert is_of_the_machine(OSError(getattr(errno, number), "…"))
+    assert is_of_the_machine(zmq.ZMQError(getattr(errno, number)))
+
+
+def test_want_of_memory_is_a_fault_of_the_machine_and_a_defect_is_not() -> None:
+    assert is_of_the_machine(MemoryError())
+    assert not is_of_the_machine(KeyError("x"))
+    assert not is_of_the_machine(OSError(errno.ENAMETOOLONG, "File name too long"))
+
+
+def test_a_full_disk_is_waited_for_and_a_name_that_is_too_long_is_not() -> None:
+    patience = Patience("the outputs in out", may_pass=is_of_the_machine)
     failures = [OSError(28, "No space left on device")] * 3
 
     def write() -> str:
@@ -21,8 +38,8 @@ def test_a_full_disk_is_waited_for_and_a_forbidden_one_is_not() -> None:
     patience.limit_s = lambda: 30.0
     patience.attempt(write)
     assert patience.insist(write) == "written"
-    failures.append(PermissionError(13, "Permission denied"))
-    with pytest.raises(PermissionError):
+    failures.append(OSError(errno.ENAMETOOLONG, "File name too long"))
+    with pytest.raises(OSError, match="too long"):
         patience.insist(write)
 
 

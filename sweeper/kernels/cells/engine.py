@@ -11,6 +11,7 @@ from typing import Any
 
 from nbformat import NotebookNode
 from papermill.engines import NotebookExecutionManager
+from zmq import ZMQError
 
 from ...errors import first_line, shortened
 from ...trials import RunningTrial
@@ -106,6 +107,7 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
     try:
         env = request.env if pool.can_prepare else {}
         client.connect(env)
+        request.on_kernel_ready()
         if request.prepares_next:
             pool.prepare()
         if kernel.origin.shared is not None:
@@ -114,7 +116,7 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
         # A zygote for no further trial would import everything for nothing.
         if client.import_profile is not None and request.running.trials_left > 0:
             pool.fork_server.record_imports(client.import_profile)
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, OSError, ZMQError) as error:
         if client.is_ready:  # what fails later is the notebook's file, or a defect
             raise
         client.error = first_line(error)

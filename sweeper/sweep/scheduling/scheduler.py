@@ -51,6 +51,8 @@ _log = logging.getLogger(__name__)
 _MOST_LOSSES = 3
 #: A study whose first trials fail in such a row has a cause that its params do not change.
 _FIRST_FAILURES = 10
+#: Why a trial did not come to its end through no fault of its own, when no other would.
+_OF_THE_MACHINE = (Reason.NO_GPU, Reason.KERNEL_START, Reason.INTERNAL)
 #: A slot that waits for the end of a trial looks so often whether the sweep is being stopped.
 _LOOK_S = 0.5
 
@@ -300,7 +302,7 @@ class TrialScheduler:
         self._failures_in_a_row = self._failures_in_a_row + 1 if has_failed else 0
         if record.state is TrialState.STOPPED and record.reason is Reason.FILE:
             self._stop_switch.close(f"a file that cannot be written: {record.message}")
-        if record.state is TrialState.STOPPED and record.reason is Reason.NO_GPU:
+        if record.state is TrialState.STOPPED and record.reason in _OF_THE_MACHINE:
             self._stop_switch.close(record.message)
         limit = self._settings.study.stop_after_failures
         if limit is None and has_failed and not self._has_trained():

@@ -30,6 +30,20 @@ def fork() -> int:
         return os.fork()
 
 
+def _readable(sources: list[Any]) -> list[Any]:
+    """Wait until some sockets or descriptors can be read; return these.
+
+    `select.select` takes no descriptor from 1,024 on.
+    """
+    poller = select.poll()
+    by_descriptor = {
+        source if isinstance(source, int) else source.fileno(): source for source in sources
+    }
+    for descriptor in by_descriptor:
+        poller.register(descriptor, select.POLLIN)
+    return [by_descriptor[descriptor] for descriptor, _ in poller.poll()]
+
+
 class _Child:
     """A forked process, until its lease ends."""
 
@@ -60,8 +74,7 @@ class Server:
             if self._owner is not None:
                 watched.append(self._owner)
             pidfds = {c.pidfd: s for s, c in self._children.items() if c and not c.has_ended}
-            ready, _, _ = select.select([*watched, *pidfds], [], [])
-            for source in ready:
+            for source in _readable([*watched, *pidfds]):
                 if source is self._owner:
                     self._end()
                 elif source is self._listener:
