@@ -7,6 +7,7 @@ the processes that write to MLflow, of commands and of sweeps in the tests' own 
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib
 import os
@@ -16,6 +17,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import traceback
 from collections.abc import Mapping
@@ -40,6 +42,7 @@ class Command(Forked):
         stdout: where the output goes; None for a pipe.
         stderr: likewise; `subprocess.STDOUT` for where the output goes.
         script: a Python file that runs in place of the command line.
+        terminal: the terminal in which it runs, in a session of its own; None for none.
     """
 
     def __init__(
@@ -50,19 +53,25 @@ class Command(Forked):
         stdout: IO[str] | None = None,
         stderr: IO[str] | int | None = None,
         script: str | Path | None = None,
+        terminal: int | None = None,
     ) -> None:
         self.stdout: IO[str] | None = None  # type: ignore[assignment]
         self.stderr: IO[str] | None = None  # type: ignore[assignment]
-        if stdout is None:
+        if terminal is not None:
+            for_stdout = terminal
+        elif stdout is None:
             self.stdout, for_stdout = _pipe()
         else:
             for_stdout = os.dup(stdout.fileno())
-        if stderr is None:
+        if terminal is not None or isinstance(stderr, int):
+            for_stderr = os.dup(for_stdout)
+        elif stderr is None:
             self.stderr, for_stderr = _pipe()
         else:
-            for_stderr = os.dup(for_stdout if isinstance(stderr, int) else stderr.fileno())
+            for_stderr = os.dup(stderr.fileno())
         request = {
             "arguments": arguments,
+            "has_terminal": terminal is not None,
             "script": None if script is None else str(script),
             "cwd": str(cwd or Path.cwd()),
             "env": dict(os.environ if env is None else env),
@@ -163,6 +172,11 @@ def _begin(request: Mapping[str, Any], files: list[int], server: Server) -> None
     """Begin a command in a fork; that of a writer never returns."""
     if "arguments" not in request:
         _write(files[0])
+    if request["has_terminal"]:
+        os.setsid()
+        fcntl.ioctl(files[0], termios.TIOCSCTTY, 0)
+        os.dup2(files[0], 0)
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
     for name, descriptor, number in zip(("stdout", "stderr"), files, (1, 2), strict=True):
         os.dup2(descriptor, number)
         os.close(descriptor)

@@ -16,7 +16,7 @@ from jupyter_client.launcher import launch_kernel
 from jupyter_client.provisioning import local_provisioner
 from kernel_boots import STARTS, boot_forked
 
-from sweeper.display import screen
+from sweeper.display import frames
 from sweeper.notebook_api.messages import TRIAL_VARIABLE
 from sweeper.testing import trial_spec
 from sweeper.tracking import writer
@@ -93,7 +93,7 @@ def each_table_is_drawn(request: pytest.FixtureRequest) -> Iterator[None]:
     failures: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: failures.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger(screen.__name__)
+    logger = logging.getLogger(frames.__name__)
     logger.addHandler(handler)
     yield
     logger.removeHandler(handler)

@@ -10,12 +10,13 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..display import screen
+from ..display import frames, screen
 from ..settings.units import duration
 from ..trials import Snapshot, SweepResult, TrialRecord, TrialState
+from .live_table import live_table
 
 if TYPE_CHECKING:
     from ..sweep import Sweep
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _MOST_ENDED = 20
 #: Params stand below each other, except beside a longer reason of a failure.
 _WIDEST = 60
+#: A chore is said where there is no table once it has taken so long; so often it is looked for.
+_LONG_S, _LOOK_S = 4.0, 1.0
 
 
 class ConsoleOutput:
@@ -38,22 +41,54 @@ class ConsoleOutput:
         self._started = time.monotonic()
         self._sweep: Sweep | None = None
         self._has_table = False
-
-    @contextmanager
-    def live(self, sweep: Sweep) -> Iterator[None]:
-        """Print the progress of a sweep while the block runs: on a terminal as a live table."""
-        self._sweep = sweep
-        if self._quiet or not screen.is_live(sys.stderr):
-            yield
-            return
-        self._has_table = True
-        with screen.live_table(sweep.snapshot, sys.stderr):
-            yield
+        self._watching = ExitStack()
 
     def begin(self, line: str) -> None:
-        """Print that the command begins, from which its clock counts."""
+        """Print that a sweep is prepared, from which its clock counts.
+
+        From now on until `close`, a terminal has a live table.
+        """
         self._started = time.monotonic()
         self.progress(line)
+        if self._quiet:
+            return
+        self._has_table = frames.can_redraw(sys.stderr)
+        self._watching.enter_context(
+            live_table(self._snapshot, sys.stderr) if self._has_table else self._said_chores()
+        )
+
+    def watch(self, sweep: Sweep) -> None:
+        """Print the progress of a sweep from now on."""
+        self._sweep = sweep
+
+    def close(self) -> None:
+        """Print no more progress, and erase the table."""
+        self._watching.close()
+
+    def _snapshot(self) -> Snapshot | None:
+        return None if self._sweep is None else self._sweep.snapshot()
+
+    @contextmanager
+    def _said_chores(self) -> Iterator[None]:
+        """Print each chore of the sweep that takes long, once, while the block runs."""
+        has_ended = threading.Event()
+
+        def say() -> None:
+            said: set[tuple[str, float]] = set()
+            while not has_ended.wait(_LOOK_S):
+                for chore in () if self._sweep is None else self._sweep.doing():
+                    is_new = (chore.kind, chore.since_s) not in said
+                    if is_new and time.monotonic() - chore.since_s > _LONG_S:
+                        said.add((chore.kind, chore.since_s))
+                        self.progress(screen.chore_line(chore))
+
+        thread = threading.Thread(target=say, name="chores", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            has_ended.set()
+            thread.join()
 
     def observe(self, event: Event, record: TrialRecord | None) -> None:
         """Print one event of the sweep."""

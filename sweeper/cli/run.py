@@ -28,8 +28,7 @@ _Handler = Callable[[int, FrameType | None], None]
 
 def run(options: argparse.Namespace) -> int:
     """Sweep a notebook."""
-    with _handled(_end):
-        console = ConsoleOutput(options)
+    with _handled(_end), closing(ConsoleOutput(options)) as console:
         if options.events is None:
             return _swept(prepared(options, console), console)
         with closing(EventLog(options.events)) as events:
@@ -38,8 +37,7 @@ def run(options: argparse.Namespace) -> int:
 
 def ablate(options: argparse.Namespace) -> int:
     """Run the best trial of a study again, with one param at a time at the notebook's own value."""
-    with _handled(_end):
-        console = ConsoleOutput(options)
+    with _handled(_end), closing(ConsoleOutput(options)) as console:
         console.begin("preparing the ablation: the study and the MLflow store")
         from ..control.ablating import ablation
         from ..control.lookup import find_study
@@ -117,8 +115,9 @@ def sweep_of(
 def _swept(sweep: Sweep, console: ConsoleOutput, events: EventLog | None = None) -> int:
     """Run a sweep, print its result, and return the exit code."""
     with closing(sweep.plan), _signals(sweep) as received:
-        with console.live(sweep):
-            result = sweep.run()
+        console.watch(sweep)
+        result = sweep.run()
+        console.close()
         if events is not None:
             events.write("sweep_ended", result=result.to_json())
         console.summary(result)

@@ -1,19 +1,18 @@
-"""Lines about trials and studies, and the live table."""
+"""Lines about trials and studies, and the table of those that run."""
 
 from __future__ import annotations
 
-import logging
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TextIO
 from urllib.parse import urlsplit
 
-from ..errors import first_line
 from ..settings.units import duration, size
 from ..trials import (
+    Chore,
+    ChoreKind,
     Confirmation,
     ConfirmedTrial,
     Params,
@@ -30,10 +29,6 @@ from ..trials import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_log = logging.getLogger(__name__)
-
-#: How often the live table is drawn.
-_DRAWS_PER_S = 2
 #: How many different errors a summary names, and params that mattered.
 _MOST_FAILURES, _MOST_PARAMS = 5, 3
 #: How many names a line has, and how many lines a live table has for frozen and waiting trials.
@@ -316,6 +311,25 @@ def cost_lines(result: SweepResult) -> list[str]:
     return [line]
 
 
+def chore_line(chore: Chore) -> str:
+    """What a sweep does beside its trials, with its predicted duration or how much is done."""
+    match chore.kind:
+        case ChoreKind.PROVING:
+            line = "proving that kernels can be forked"
+        case ChoreKind.TRACKING:
+            line = "writing trials to MLflow"
+        case ChoreKind.IMPORTANCES:
+            line = "working out which params mattered"
+        case ChoreKind.PAGE:
+            line = "writing the comparison page"
+    if chore.expected_s is not None:
+        line += f" (about {duration(chore.expected_s)})"
+    if chore.progress is not None:
+        done, of = chore.progress
+        line += f": {done:,} of {of:,}"
+    return line
+
+
 def table(snapshot: Snapshot, width: int, height: int | None = None) -> RenderableType:
     """The state of the study, one row for each running trial, and the best trial so far.
 
@@ -397,73 +411,6 @@ def print_table(snapshot: Snapshot, stream: TextIO) -> None:
 
     console = Console(file=stream, highlight=False)
     console.print(table(snapshot, console.width))
-
-
-def is_live(stream: TextIO) -> bool:
-    """Whether a stream is a terminal on which a table can be redrawn."""
-    from rich.console import Console
-
-    console = Console(file=stream)
-    return console.is_terminal and not console.is_dumb_terminal
-
-
-@contextmanager
-def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[None]:
-    """Redraw the table while the block runs; lines printed meanwhile appear above it.
-
-    Args:
-        look: returns the state to draw; None while there is none.
-        stream: a terminal for which `is_live` returns True.
-    """
-    from rich.console import Console, Group
-    from rich.constrain import Constrain
-    from rich.live import Live
-    from rich.segment import Segments
-    from rich.spinner import Spinner
-
-    opening = Spinner("dots", "opening the study and the MLflow store")
-    starting = Spinner("dots", "waiting for the first kernel")
-
-    def state() -> RenderableType:
-        snapshot = look()
-        if snapshot is None:
-            return opening
-        is_idle = not (snapshot.running or any(snapshot.counts.values()))
-        # Space for the terminal's own ^C behind the last line: a wrapped line would not be erased.
-        # A third of the lines stays for what the last trials have come to.
-        width, height = console.width - 4, console.height * 2 // 3
-        drawn = Constrain(table(snapshot, width, height), width)
-        return Group(drawn, starting) if is_idle else drawn
-
-    frame = Segments([])
-    has_failed = False
-
-    def draw() -> RenderableType:
-        """The next frame, or the last one again where drawing fails."""
-        nonlocal frame, has_failed
-        try:
-            frame = Segments(list(console.render(state())))
-        except Exception as error:  # noqa: BLE001  a table that fails ends no sweep
-            if not has_failed:
-                has_failed = True
-                _log.warning(
-                    "the table was not drawn: %s: %s; the sweep goes on",
-                    type(error).__name__,
-                    first_line(error),
-                )
-            _log.info("the table was not drawn", exc_info=True)
-        return frame
-
-    console = Console(file=stream, highlight=False)
-    # Transient: the table is erased at the end, and only the lines above it remain.
-    with Live(
-        get_renderable=draw,
-        console=console,
-        refresh_per_second=_DRAWS_PER_S,
-        transient=True,
-        redirect_stdout=False,
-    ):
-        yield
 
 
 def _head(snapshot: Snapshot) -> str:

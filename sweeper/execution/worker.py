@@ -39,6 +39,8 @@ from ..study_folder.patience import Patience, is_of_the_machine
 from ..study_folder.saved import saved_in
 from ..study_folder.snapshots import keep_environment
 from ..trials import (
+    Chore,
+    ChoreKind,
     KernelUse,
     Params,
     Reason,
@@ -70,6 +72,8 @@ _FIRST_KERNEL_S = 5.0
 _POLL_S = 0.02
 #: A repetition may take three times as long as the reference trial, and a minute.
 _LIMIT_FACTOR, _LIMIT_SLACK_S = 3.0, 60.0
+#: A proof runs the reference trial so often, where nothing differs.
+_RUNS_OF_A_PROOF = 2
 
 
 @contextmanager
@@ -181,11 +185,14 @@ class Worker:
             running.waits_for = "the imports and the proof of forked kernels"
             time.sleep(_POLL_S)
         running.waits_for = ""
-        self.pool.policy.prove(
-            self.pool.fork_server.available,
-            partial(self._repeat, running),
-            trials_left=running.trials_left + 1 + self.places.waiting,
-        )
+        try:
+            self.pool.policy.prove(
+                self.pool.fork_server.available,
+                partial(self._repeat, running),
+                trials_left=running.trials_left + 1 + self.places.waiting,
+            )
+        finally:
+            running.chore = None
 
     def _run(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         """Run the trial and write its executed notebook."""
@@ -287,6 +294,12 @@ class Worker:
         self, running: RunningTrial, reference: Reference, origin: KernelOrigin
     ) -> Run | str | None:
         """One more run of the reference trial; why it failed; None where that shows nothing."""
+        if running.chore is None:
+            running.chore = Chore(
+                kind=ChoreKind.PROVING,
+                since_s=time.monotonic(),
+                expected_s=_RUNS_OF_A_PROOF * reference.duration_s,
+            )
         repeated = RunningTrial()
         limit_s = _LIMIT_FACTOR * reference.duration_s + _LIMIT_SLACK_S
         temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # it may be written yet

@@ -6,11 +6,12 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 from ..errors import BrokenError, first_line
 from ..page import Page
 from ..study.study import Study
-from ..trials import Importance
+from ..trials import ChoreKind, Chores, Importance
 from .plan import SweepPlan
 from .scheduling.scheduler import TrialScheduler
 from .spending import Spending
@@ -36,9 +37,10 @@ class Housekeeping:
         *,
         scheduler: TrialScheduler,
         spending: Spending,
+        chores: Chores,
     ) -> None:
         self._plan, self._study = plan, study
-        self._scheduler, self._spending = scheduler, spending
+        self._scheduler, self._spending, self._chores = scheduler, spending, chores
         self._page = Page(plan.paths.page, plan.paths.page_files)
         self._has_failed = False
         self._closing = threading.Event()
@@ -48,7 +50,8 @@ class Housekeeping:
     def close(self) -> None:
         """End the thread, and write the time spent once more."""
         self._closing.set()
-        self._thread.join()
+        with self._chores.during(ChoreKind.PAGE):  # which it may be writing
+            self._thread.join()
         self._write_spending()
 
     def write_page(self, importances: Mapping[str, Mapping[str, Importance]] | None = None) -> None:
@@ -59,8 +62,12 @@ class Housekeeping:
         """
         study, plan = self._study, self._plan
         is_running = importances is None
+        waits = nullcontext() if is_running else self._chores.during(ChoreKind.PAGE)
         try:
-            self._page.write(study, plan.settings, is_running=is_running, importances=importances)
+            with waits:
+                self._page.write(
+                    study, plan.settings, is_running=is_running, importances=importances
+                )
         except Exception as error:  # noqa: BLE001  a full disk, a folder that is gone, a sampler
             if not self._has_failed:
                 page = plan.paths.page

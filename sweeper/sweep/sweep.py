@@ -30,6 +30,9 @@ from ..study_folder.requests import ALL, NO_MORE
 from ..sync.archive import Dataset
 from ..tracking import Tracker
 from ..trials import (
+    Chore,
+    ChoreKind,
+    Chores,
     Event,
     Events,
     Importance,
@@ -77,6 +80,7 @@ class Sweep:
         self._is_preempted = False
         self._events = Events(self._notifier.observe, *([observer] if observer else []))
         self._stop_switch = StopSwitch(self._events)
+        self._chores = Chores()
         self._scheduler: TrialScheduler | None = None
         self.data_lines: deque[str] = deque()
 
@@ -205,7 +209,14 @@ class Sweep:
 
     def snapshot(self) -> Snapshot | None:
         """How the study stands while `run` is at work; None before the study is open."""
-        return None if self._scheduler is None else self._scheduler.snapshot()
+        scheduler = self._scheduler
+        return None if scheduler is None else scheduler.snapshot(self.doing())
+
+    def doing(self) -> tuple[Chore, ...]:
+        """What the sweep does beside its trials."""
+        running = self._stop_switch.running_trials().values()
+        of_trials = (trial.chore for trial in running)
+        return (*self._chores.now(), *(chore for chore in of_trials if chore is not None))
 
     # --- the sweep itself -------------------------------------------------------------------------
 
@@ -290,13 +301,16 @@ class Sweep:
         study.be_patient(stop_switch.patience_s)
         if plan.remote is not None:  # another machine goes on with the study
             plan.remote.when_lost(scheduler.lose)
-        house = Housekeeping(plan, study, scheduler=scheduler, spending=spending)
+        chores = self._chores
+        house = Housekeeping(plan, study, scheduler=scheduler, spending=spending, chores=chores)
         with closing(house), closing(scheduler):
             self._events.announce(Event.SWEEP_STARTED)
             with stopped_after(spending.left_s, self.stop, _BUDGET):
                 findings = plan.executor.run(scheduler)
-            importances = self._importances(study)  # while MLflow gets the last trials
-            undelivered = log.finish(lambda: stop_switch.left_s)
+            with chores.during(ChoreKind.TRACKING, tracker.progress):
+                with chores.during(ChoreKind.IMPORTANCES):
+                    importances = self._importances(study)  # while MLflow gets the last trials
+                undelivered = log.finish(lambda: stop_switch.left_s)
         compare_url = tracker.compare_url()
         if scheduler.broken is None:
             study.note_facts(

@@ -79,6 +79,8 @@ class Tracker:
         self._gathered: deque[Call | threading.Event | None] = deque()
         #: The points of each run that the process has not been sent.
         self._points: dict[str, list[TimedPoint]] = {}
+        #: Ends of trials that the process was to write, and those that it has answered.
+        self._n_ended = self._n_written = 0
         self._adding = threading.Lock()
         self._heard_s = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
@@ -140,6 +142,8 @@ class Tracker:
 
         Its executed notebook is complete.
         """
+        with self._adding:
+            self._n_ended += 1
         self._calls.put(Call("end", record.run_id, (record, described, series, tags, now_ms())))
 
     def drop_others(self, run_ids: Collection[str]) -> None:
@@ -190,6 +194,10 @@ class Tracker:
         self._thread.join(_END_S)
 
     # --- what MLflow has ----------------------------------------------------------------------
+
+    def progress(self) -> tuple[int, int]:
+        """How many ends of trials are written, of how many that were to be written so far."""
+        return self._n_written, self._n_ended
 
     def has_end_of(self, record: TrialRecord) -> bool:
         """Whether MLflow has the end of this attempt at a trial, once the store is open."""
@@ -301,6 +309,7 @@ class Tracker:
 
     def _take(self, call: Call, reply: Reply) -> None:
         self._heard_s = time.monotonic()
+        self._n_written += call.method == "end"
         if reply.error is not None:  # a server that is away fails each call alike
             what = f"{_WHAT[call.method]} {call.about}"
             self._warn_once(reply.error, f"MLflow did not take {what}: {reply.error}")

@@ -3,6 +3,7 @@
 What proposes, runs or stores a trial does not belong here.
 """
 
+from .chores import Chore, ChoreKind, Chores
 from .confirmation import (
     DEFAULT_BEST,
     DEFAULT_SEEDS,
@@ -50,6 +51,9 @@ __all__ = [
     "FOLD",
     "FOLDS",
     "AloneOn",
+    "Chore",
+    "ChoreKind",
+    "Chores",
     "Confirmation",
     "ConfirmedTrial",
     "Event",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..notebook_api.messages import encode_float
+from .chores import Chore
 from .confirmation import Confirmation
 from .paths import display_path, run_id_of
 from .records import GpuUse, KernelUse, Params, TrialRecord, TrialState
@@ -58,6 +59,7 @@ class Snapshot:
         counts: the number of trials in each state.
         best: the best trials, as in `SweepResult`.
         left_s: the estimated remaining time; None before it can be estimated.
+        doing: what is being done beside the trials.
     """
 
     study: str
@@ -67,6 +69,7 @@ class Snapshot:
     running: Sequence[Progress]
     best: Sequence[TrialRecord]
     left_s: float | None = None
+    doing: Sequence[Chore] = ()
 
 
 def count_by_state(records: Iterable[TrialRecord]) -> dict[str, int]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ..notebook_api.messages import Point, PointSource, StopReason
+from .chores import Chore
 
 #: A point of these sources raises in the notebook where the trial is to end.
 _SENT = (PointSource.REPORTED, PointSource.OBSERVED, PointSource.LOGGED)
@@ -24,6 +25,7 @@ class RunningTrial:
 
     Attributes:
         waits_for: what the trial waits for, in one line; empty when it does not.
+        chore: what its slot does for the sweep before the trial begins; None for nothing.
         stop_reason: why the trial was asked to stop; None as long as it was not.
         message: the same for people.
         is_frozen: whether its kernel stands still.
@@ -54,6 +56,7 @@ class RunningTrial:
         self._lock = threading.RLock()
         self.stop_reason: StopReason | None = None
         self.waits_for = self.message = ""
+        self.chore: Chore | None = None
         self.pid: int | None = None
         self.cell = 0
         self.cells = 0

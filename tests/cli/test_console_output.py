@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from studies import sweep_result, trial_record
+from studies import sweep_result, trial_record, until
 
+from sweeper.cli import console_output
 from sweeper.cli.console_output import ConsoleOutput
-from sweeper.trials import Reason, Snapshot, SweepResult, TrialRecord, TrialState, count_by_state
+from sweeper.trials import (
+    Chore,
+    ChoreKind,
+    Reason,
+    Snapshot,
+    SweepResult,
+    TrialRecord,
+    TrialState,
+    count_by_state,
+)
 
 
 def console(**flags: bool) -> ConsoleOutput:
@@ -70,3 +83,21 @@ def test_status_prints_the_last_trials_and_with_v_all(capsys: pytest.CaptureFixt
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "swept by process 1 on here"
     assert lines[2].startswith("  0000  completed")
+
+
+def test_without_a_terminal_a_chore_that_takes_long_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console_output, "_LOOK_S", 0.01)
+    written = itertools.count()
+    now_s = time.monotonic()
+    long = Chore(kind=ChoreKind.TRACKING, since_s=now_s - 10, progress=(3, 8))
+    short = Chore(kind=ChoreKind.PAGE, since_s=now_s + 100)
+    sweep: Any = SimpleNamespace(doing=lambda: (long, short) if next(written) >= 0 else ())
+    printing = console()
+    printing.begin("preparing")
+    printing.watch(sweep)
+    until(lambda: next(written) > 40)
+    printing.close()
+    _, said = capsys.readouterr().err.splitlines()
+    assert said.endswith("MLflow: 3 of 8")

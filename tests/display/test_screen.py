@@ -3,58 +3,24 @@
 from __future__ import annotations
 
 import io
-import itertools
-import logging
-from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
-from studies import sweep_result, trial_record, until
+from snapshots import completed, progress, snapshot
+from studies import sweep_result
 
 from sweeper.display import screen
 from sweeper.trials import (
+    Chore,
+    ChoreKind,
     Importance,
-    Progress,
     Reason,
     Snapshot,
     SweepResult,
     TrialRecord,
     TrialState,
 )
-
-
-def progress(run_id: str = "0007", **stated: Any) -> Progress:
-    usual: dict[str, Any] = {
-        "run_id": run_id,
-        "params": {"lr": 0.0123456, "optimizer": "adam", "width": 128},
-        "attempt": 1,
-        "cell": 4,
-        "cells": 9,
-        "step": 12,
-        "metrics": {"loss": 0.5, "val_acc": 0.87654},
-        "elapsed_s": 75.0,
-        "memory_bytes": 512_000_000,
-    }
-    return Progress(**{**usual, **stated})
-
-
-def snapshot(*running: Progress, **stated: Any) -> Snapshot:
-    usual: dict[str, Any] = {
-        "study": "digits",
-        "trials": 40,
-        "counts": {"completed": 9, "failed": 1, "stopped": 0, "running": len(running)},
-        "objectives": ["val_acc"],
-        "running": running,
-        "best": [],
-        "left_s": 150.0,
-    }
-    return Snapshot(**{**usual, **stated})
-
-
-def completed(number: int, **stated: Any) -> TrialRecord:
-    return trial_record(number, **{"params": {"lr": 0.5}, "scores": {"val_acc": 0.9375}, **stated})
 
 
 def drawn(state: Snapshot, monkeypatch: pytest.MonkeyPatch, *, width: int = 100) -> list[str]:
@@ -104,16 +70,6 @@ def test_long_names_keep_their_ends_and_what_has_no_space_is_counted(
     assert row.split()[1:4] == ["0.5"] * 3
 
 
-def test_many_trials_leave_lines_for_results(terminal: io.StringIO) -> None:
-    rows = [progress(f"{i:04d}", waits_for=f"memory {i}") for i in range(30)]
-    with screen.live_table(lambda: snapshot(*rows, best=[completed(3)]), terminal):
-        pass
-    drawn = terminal.getvalue().split("digits")[-1]
-    assert "best: 0003" in drawn
-    assert "… and 22 more" in drawn
-    assert drawn.count("waits for") == 3
-
-
 def test_what_is_not_known_yet_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = progress(cells=0, step=None, metrics={}, memory_bytes=None, elapsed_s=0.25)
     lines = drawn(snapshot(begun, left_s=None), monkeypatch)
@@ -142,54 +98,6 @@ def test_the_best_so_far_and_its_notebook_stand_below(monkeypatch: pytest.Monkey
 def test_of_several_best_trials_one_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     best = [completed(3), completed(5)]
     assert drawn(snapshot(best=best), monkeypatch)[1].endswith("(1 of 2 Pareto-optimal)")
-
-
-def test_a_stream_that_is_no_terminal_gets_no_live_table() -> None:
-    assert not screen.is_live(io.StringIO())
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    stream = io.StringIO()
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    yield stream
-
-
-def test_a_live_table_is_gone_in_the_end(terminal: io.StringIO) -> None:
-    with screen.live_table(lambda: snapshot(progress()), terminal):
-        pass
-    assert "0007" in terminal.getvalue()
-    assert terminal.getvalue().endswith("\x1b[2K")  # the last of its lines is cleared
-
-
-def test_what_takes_long_before_the_first_trial_is_said_and_moves(terminal: io.StringIO) -> None:
-    for look in (None, snapshot(counts={})):
-        with screen.live_table(partial({"look": look}.get, "look"), terminal):
-            pass
-    shown = terminal.getvalue()
-    assert shown.index("opening the study") < shown.index("waiting for the first kernel")
-
-
-@pytest.mark.tables_may_fail
-def test_a_table_that_cannot_be_drawn_once_costs_a_line_and_no_later_frame(
-    terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(screen, "_DRAWS_PER_S", 100)
-    looks = itertools.count()
-
-    def look() -> Snapshot:
-        if 2 < next(looks) < 6:
-            raise RuntimeError("a defect")
-        return snapshot(progress())
-
-    with screen.live_table(look, terminal):
-        until(lambda: next(looks) > 40)
-    (record,) = [it for it in caplog.records if it.levelno >= logging.WARNING]
-    assert "RuntimeError: a defect" in record.getMessage()
-    assert record.exc_info is None
-    assert "Traceback" not in terminal.getvalue()
-    assert terminal.getvalue().count("0007") > 10
 
 
 def test_trials_with_the_best_score_are_named() -> None:
@@ -287,3 +195,11 @@ def test_a_summary_has_what_a_completed_trial_costs() -> None:
         "cost of the study so far: 0.05, 0.025 per completed trial",
     ]
     assert screen.cost_lines(result(cost=1.0, records=[])) == ["cost of the study so far: 1.00"]
+
+
+def test_a_chore_is_said_with_its_predicted_duration_and_how_much_is_done() -> None:
+    proving = Chore(kind=ChoreKind.PROVING, since_s=0.0, expected_s=40.0)
+    assert screen.chore_line(proving).endswith("forked (about 40.0s)")
+    tracking = Chore(kind=ChoreKind.TRACKING, since_s=0.0, progress=(640, 1000))
+    assert screen.chore_line(tracking) == "writing trials to MLflow: 640 of 1,000"
+    assert len({screen.chore_line(Chore(kind=kind, since_s=0.0)) for kind in ChoreKind}) == 4

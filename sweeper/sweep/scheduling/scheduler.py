@@ -20,6 +20,7 @@ from ...notebooks.metadata import read_metadata
 from ...study.pruners import PredictivePruner, make_pruner
 from ...study.study import Study
 from ...trials import (
+    Chore,
     Event,
     Events,
     KernelUse,
@@ -251,8 +252,12 @@ class TrialScheduler:
         self._log.ended(record, outcome)
         self._events.announce(Event.TRIAL_ENDED, record)
 
-    def snapshot(self) -> Snapshot:
-        """How the study stands now."""
+    def snapshot(self, doing: Sequence[Chore] = ()) -> Snapshot:
+        """How the study stands now.
+
+        Args:
+            doing: what the sweep does beside the trials.
+        """
         records = dict(self._records)
         running_trials = self._stop_switch.running_trials()
         running = [
@@ -271,6 +276,7 @@ class TrialScheduler:
             running=running,
             best=self._best_after(len(ended)),
             left_s=seconds_left(ended, running, to_start=to_start),
+            doing=doing,
         )
 
     def _best_after(self, n_ended: int) -> Sequence[TrialRecord]:

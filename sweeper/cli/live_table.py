@@ -1,0 +1,133 @@
+"""The live table of a sweep: redrawn at the bottom of a terminal, below the lines that stay.
+
+It is written here, and not by rich's `Live`: after the window has become narrower, `Live` leaves
+rows of the old table on the screen, and an exception in a drawing ends it for good.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from ..display.frames import Frames
+from ..trials import Snapshot
+
+#: How often the table is drawn, in seconds.
+_INTERVAL_S = 0.5
+#: How long the end of a sweep waits for a drawing that has begun, in seconds.
+_MAX_DRAW_S = 10.0
+#: How many printed lines are kept, to be printed again in a window that has become narrower: as
+#: many as a high window has.
+_MOST_ABOVE = 200
+_HIDE_CURSOR, _SHOW_CURSOR, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[K", "\x1b[J"
+
+
+@contextmanager
+def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[None]:
+    """Redraw the table while the block runs; lines printed to stderr meanwhile appear above it.
+
+    Args:
+        look: returns the state to draw; None while there is none.
+        stream: a terminal that `can_redraw`.
+    """
+    area = _Area(Frames(look, stream), stream)
+    has_ended = threading.Event()
+
+    def redraw() -> None:
+        while not has_ended.wait(_INTERVAL_S):
+            area.draw()
+
+    thread = threading.Thread(target=redraw, name="table", daemon=True)
+    before, sys.stderr = sys.stderr, area  # it has all that a stream has
+    try:
+        area.draw()
+        thread.start()
+        yield
+    finally:
+        has_ended.set()
+        thread.join(_MAX_DRAW_S)
+        sys.stderr = before
+        area.close()
+
+
+class _Area:
+    """The end of a terminal's text, which is redrawn; as a stream, it prints lines above it.
+
+    Safe to use from any thread, and reentrant, as a signal handler may print.
+    """
+
+    def __init__(self, frames: Frames, stream: TextIO) -> None:
+        self._frames, self._stream = frames, stream
+        self._lock = threading.RLock()
+        self._frame: Sequence[str] = ()
+        self._width = frames.size[0]
+        self._above: deque[str] = deque(maxlen=_MOST_ABOVE)
+        self._begun_line = ""
+
+    def draw(self) -> None:
+        """Draw the next frame in place of the last one."""
+        frame = self._frames.next()  # it may print itself
+        with self._lock:
+            self._put([], frame)
+
+    def write(self, text: str) -> int:
+        """Print the lines that are complete above the frame."""
+        with self._lock:
+            *lines, self._begun_line = (self._begun_line + text).split("\n")
+            if lines:
+                self._put(lines, self._frame)
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing: complete lines are on the screen already."""
+
+    def close(self) -> None:
+        """Erase the frame, so that only the lines above it remain."""
+        with self._lock:
+            rest = [self._begun_line] if self._begun_line else []
+            self._put(rest, [])
+            self._stream.write(_SHOW_CURSOR)
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _put(self, lines: Sequence[str], frame: Sequence[str]) -> None:
+        """Replace the frame, and print lines above it."""
+        width, height = self._frames.size
+        self._above.extend(lines)
+        if width < self._width:
+            # The terminal has wrapped the old frame's rows or cut them off: nobody knows which
+            # rows it has now. So the whole window is written again.
+            begin, lines = "\x1b[H", self._last_lines(width, height - len(frame) - 1)
+        else:
+            begin = "\r" + (f"\x1b[{len(self._frame)}A" if self._frame else "")
+            lines = [part for line in lines for part in wrapped(line, width)]
+        rows = "".join(f"{row}{_CLEAR_LINE}\n" for row in (*lines, *frame))
+        self._stream.write(f"{_HIDE_CURSOR}{begin}{rows}{_CLEAR_BELOW}")
+        self._stream.flush()
+        self._frame, self._width = frame, width
+
+    def _last_lines(self, width: int, room: int) -> list[str]:
+        """The last printed lines that fit into so many rows."""
+        rows = [part for line in self._above for part in wrapped(line, width)]
+        return rows[-room:] if room > 0 else []
+
+
+def wrapped(line: str, width: int) -> list[str]:
+    """A line, wrapped between words where it is longer than the window."""
+    if len(line) <= width:
+        return [line]
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+    )

@@ -1,0 +1,166 @@
+"""Run the command line in a pseudo-terminal, and read its screen as people see it."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import re
+import struct
+import termios
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyte
+from commands import Command
+from studies import PATIENCE_S, until
+
+#: What a terminal that people use says of itself.
+_USUAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+#: These would make the terminal another one than it is.
+_FOREIGN = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CI")
+#: What a command has written before its end is read within this time, in seconds.
+_READ_S = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """The screen at one time, as lines without trailing spaces."""
+
+    at_s: float
+    lines: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """All that can be seen."""
+        return "\n".join(self.lines)
+
+
+class Terminal:
+    """A terminal window in which one command runs.
+
+    A line that is wrapped by the terminal stands in several lines of the screen.
+
+    Args:
+        arguments: of the command line.
+        columns, rows: the size of the window.
+        env: more of the environment; None removes a variable.
+
+    Attributes:
+        looks: the screen after each change.
+        output: all bytes that were written.
+        command: the process.
+    """
+
+    def __init__(
+        self,
+        *arguments: str,
+        cwd: Path,
+        columns: int = 80,
+        rows: int = 24,
+        env: Mapping[str, str | None] | None = None,
+    ) -> None:
+        self._screen = pyte.HistoryScreen(columns, rows, history=100_000)
+        self._stream = pyte.ByteStream(self._screen)
+        self._lock = threading.Lock()
+        self.looks: list[Look] = [Look(at_s=time.monotonic(), lines=())]
+        self.output = b""
+        self._ours, theirs = os.openpty()
+        self._set_size(columns, rows)
+        usual = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
+        chosen = {**usual, **_USUAL, **(env or {})}
+        self.command = Command(
+            *arguments,
+            cwd=cwd,
+            env={name: value for name, value in chosen.items() if value is not None},
+            terminal=theirs,
+        )
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    @property
+    def now(self) -> str:
+        """What can be seen now."""
+        return self.looks[-1].text
+
+    @property
+    def lines(self) -> list[str]:
+        """All lines at the end, with those that the window has scrolled away."""
+        with self._lock:
+            above = [
+                "".join(line[column].data for column in range(self._screen.columns)).rstrip()
+                for line in self._screen.history.top
+            ]
+            return [*above, *self._shown()]
+
+    @property
+    def text(self) -> str:
+        """All text at the end, also what the window has scrolled away."""
+        return "\n".join(self.lines)
+
+    def ever(self, pattern: str) -> list[str]:
+        """The texts that match a pattern and could be seen at any time, in their order."""
+        found = (match[0] for look in self.looks for match in re.finditer(pattern, look.text))
+        return list(dict.fromkeys(found))
+
+    def press(self, keys: str) -> None:
+        """Type keys, such as `\\r` for Enter and `\\x03` for Ctrl-C."""
+        os.write(self._ours, keys.encode())
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Give the window another size. What is in it is cut off, not wrapped anew."""
+        with self._lock:
+            self._screen.resize(rows, columns)
+            self._set_size(columns, rows)
+
+    def until_seen(self, pattern: str) -> str:
+        """Wait until a text can be seen that matches a pattern; return it."""
+        found: list[str] = []
+
+        def is_seen() -> bool:
+            match = re.search(pattern, self.now)
+            if match is not None:
+                found.append(match[0])
+            assert match is not None or self.command.poll() is None, self.text
+            return match is not None
+
+        until(is_seen, f"{pattern} was not seen")
+        return found[0]
+
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
+        """Wait for the command's end; its exit code."""
+        code = self.command.wait(timeout_s)
+        self._thread.join(_READ_S)
+        return code
+
+    def longest_silence_s(self, since: Callable[[Look], bool] = lambda _: True) -> float:
+        """The longest time in which nothing has changed on the screen.
+
+        Args:
+            since: the first look for which it returns True is where the time begins to count.
+        """
+        counted = self.looks[next(n for n, look in enumerate(self.looks) if since(look)) :]
+        pairs = itertools.pairwise(counted)
+        return max((later.at_s - earlier.at_s for earlier, later in pairs), default=0.0)
+
+    def _set_size(self, columns: int, rows: int) -> None:
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def _shown(self) -> list[str]:
+        return [line.rstrip() for line in self._screen.display]
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = os.read(self._ours, 1 << 16)
+            except OSError:  # the last process of the terminal has ended
+                return
+            with self._lock:
+                self.output += data
+                self._stream.feed(data)
+                lines = tuple(self._shown())
+            if lines != self.looks[-1].lines:
+                self.looks.append(Look(at_s=time.monotonic(), lines=lines))

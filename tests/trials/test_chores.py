@@ -1,0 +1,20 @@
+"""What a sweep does beside its trials."""
+
+from __future__ import annotations
+
+import time
+
+from sweeper.trials import ChoreKind, Chores
+
+
+def test_a_chore_is_seen_while_it_is_done_with_how_much_of_it() -> None:
+    chores, written = Chores(), [0]
+    with chores.during(ChoreKind.TRACKING, lambda: (written[0], 8)):
+        written[0] = 5
+        with chores.during(ChoreKind.IMPORTANCES):
+            tracking, importances = chores.now()
+        assert [chore.kind for chore in chores.now()] == [ChoreKind.TRACKING]
+    assert tracking.progress == (5, 8)
+    assert importances.progress is None
+    assert tracking.since_s <= importances.since_s <= time.monotonic()
+    assert chores.now() == ()
