@@ -12,8 +12,10 @@ import hashlib
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +27,10 @@ MARK_VARIABLE = "SWEEPER_MARK"
 LAST = ".last;"
 #: A process that was just being started bears its mark a moment later, so the guard looks twice.
 _SCANS, _SCAN_AGAIN_S = 2, 0.05
+#: The pause before a guard that has died is replaced, so that one which cannot run costs little.
+_RESTART_S = 1.0
+#: How long the end of a sweep waits for its guard.
+_END_S = 10.0
 
 
 def mark_of(study_folder: Path) -> str:
@@ -98,7 +104,7 @@ def _stat(pid: int) -> list[bytes]:
 
 
 class Guard:
-    """The watchdog of one sweep.
+    """The watchdog of one sweep; another process takes the place of one that has died.
 
     Attributes:
         token: the beginning of the marks of this sweep's processes.
@@ -108,23 +114,56 @@ class Guard:
     def __init__(self, *, token: str, folder: Path) -> None:
         self.token = token
         self.folder = folder
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__, token, str(folder)],
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._process = self._started()
+        self._thread = threading.Thread(target=self._watch, name="guard", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the sweep's remaining processes and the guard itself."""
+        with self._lock:
+            self._closing.set()
+            process = self._process
+        assert process.stdin is not None
+        process.stdin.close()
+        self._thread.join(_END_S)
+        if process.poll() is None:
+            process.kill()
+        if process.wait() != 0:  # it was killed before it could do this
+            kill_marked(self.token)
+            remove(self.folder)
+
+    def _watch(self) -> None:
+        """Start another process whenever one has died before the sweep has ended."""
+        while not self._closing.is_set():
+            process = self._process
+            process.wait()
+            with self._lock:
+                if self._closing.is_set():
+                    return
+                assert process.stdin is not None
+                process.stdin.close()
+                with suppress(OSError):  # no processes or descriptors are left for the moment
+                    self._process = self._started()
+            self._closing.wait(_RESTART_S)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", __file__, self.token, str(self.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # a Ctrl-C on the terminal must not end it
         )
 
-    def close(self) -> None:
-        """End the sweep's remaining processes and the guard itself."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+
+def remove(folder: Path) -> None:
+    """Remove a folder of this user with all that is in it; what others have planted is left."""
+    with suppress(OSError, RecursionError):  # of very many folders inside of each other
+        found = folder.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _main(token: str, folder: str) -> None:
@@ -135,7 +174,7 @@ def _main(token: str, folder: str) -> None:
     for _ in range(_SCANS):
         kill_marked(token)
         time.sleep(_SCAN_AGAIN_S)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove(Path(folder))
 
 
 if __name__ == "__main__":

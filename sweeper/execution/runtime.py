@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import secrets
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ..files import make_private_folder
-from ..guard import Guard, kill_marked, mark_of
+from ..guard import Guard, kill_marked, mark_of, remove
 
 #: The folder's path leaves room for the sockets in it, whose paths have at most 107 characters.
 _SHORT_CHARACTERS = 24
@@ -44,7 +43,7 @@ def clear_up(study_folder: Path) -> None:
     mark = mark_of(study_folder)
     kill_marked(mark)
     for folder in _place().glob(f"sweep-{mark}*"):
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
 
 
 def _place() -> Path:

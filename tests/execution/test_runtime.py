@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from studies import until
 
 from sweeper.execution.runtime import clear_up, guarded
-from sweeper.guard import mark_of
+from sweeper.guard import MARK_VARIABLE, mark_of, marked_processes
 
 
 def folders(study_folder: Path) -> list[Path]:
@@ -68,3 +69,36 @@ def test_what_a_guard_could_not_remove_is_removed_by_the_next_command_of_the_stu
         assert other.is_dir()
     finally:
         clear_up(tmp_path / "other")
+
+
+def test_a_guard_that_was_killed_is_replaced_and_clears_up_all_the_same(tmp_path: Path) -> None:
+    with guarded(tmp_path) as (token, folder):
+        (first,) = guards()
+        first.kill()
+        until(lambda: [p for p in guards() if p.pid != first.pid and p.status() != "zombie"])
+        marked = subprocess.Popen(
+            [sys.executable, "-c", "import time; time.sleep(600)"],
+            env={MARK_VARIABLE: f"{token}.x;"},
+        )
+        until(lambda: marked_processes(token))
+    assert marked.wait() == -9
+    assert not folder.exists()
+    assert guards() == []
+
+
+def test_a_folder_of_folders_that_another_user_has_planted_stops_no_sweep(tmp_path: Path) -> None:
+    planted = Path("/tmp") / f"sweep-{mark_of(tmp_path)}planted"
+    try:
+        at = os.open("/tmp", os.O_RDONLY)
+        for name in (planted.name, *["a"] * 1200):
+            os.mkdir(name, dir_fd=at)
+            below = os.open(name, os.O_RDONLY, dir_fd=at)
+            os.close(at)
+            at = below
+        os.close(at)
+        if os.geteuid() == 0:
+            os.chown(planted, 12345, 12345)
+        clear_up(tmp_path)
+        assert planted.exists()
+    finally:
+        subprocess.run(["rm", "-rf", planted], check=True)

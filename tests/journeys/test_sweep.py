@@ -235,6 +235,7 @@ def test_what_outlived_a_sweep_and_its_guard_is_ended_by_the_next_command() -> N
     (guard,) = (
         p for p in psutil.Process(sweeping.pid).children() if "guard.py" in str(p.cmdline())
     )
+    psutil.Process(sweeping.pid).suspend()  # else it starts another guard
     guard.kill()
     sweeping.kill()
     sweeping.communicate()
