@@ -12,7 +12,7 @@ from typing import Any
 
 from ..files import below
 from ..kernels import environment_of, interpreter_of
-from ..trials import StudyPaths, TrialSpec
+from ..trials import TrialSpec
 from .environment import python_of
 from .workload import Workload
 
@@ -98,11 +98,7 @@ class Mirror:
         if workload.snapshot is not None:
             code = self.copy(Path(workload.snapshot.folder)).resolve()
         # Processes bear the mark of this folder, so it is never that of home.
-        paths = StudyPaths(
-            template=str(self.copy(Path(home.template))),
-            study=home.study,
-            root=self.copy(home.root),
-        )
+        paths = home.copied_below(self.root)
         cwd = self.copy(workload.cwd)
         url = workload.tracking or ""
         return replace(

@@ -2,6 +2,9 @@
 
 The text of an `Address` has `***` in place of the password, so that nothing that is written,
 printed or logged with it contains the password.
+
+`Address.of_file` is the only place that makes the URL of an SQLite file, and `Address.file` the
+only one that reads it. SQLAlchemy decodes `%41` in a path and ends the path at `?`.
 """
 
 from __future__ import annotations
@@ -42,6 +45,17 @@ class Address:
         """Make an address from a URL; an address is returned as it is."""
         return url if isinstance(url, Address) else cls(url)
 
+    @classmethod
+    def of_file(cls, file: Path) -> Address:
+        """Make the URL of an SQLite file.
+
+        Only `%` and `?` are escaped, so that people can read the path. Such a URL names the driver,
+        because for `sqlite:///` MLflow also makes the folder that the escaped path would be.
+        """
+        path = str(file)
+        escaped = path.replace("%", "%25").replace("?", "%3F")
+        return cls(f"{'sqlite' if escaped == path else 'sqlite+pysqlite'}:///{escaped}")
+
     def __str__(self) -> str:
         scheme, user, password, rest = self._parts()
         return _joined(scheme, _quoted(user), password and HIDDEN, _hidden(rest))
@@ -59,8 +73,10 @@ class Address:
         scheme, user, password, rest = self._parts()
         if scheme in ("postgres", "postgresql") and importlib.util.find_spec("psycopg2") is None:
             scheme = "postgresql+psycopg"
-        if HIDDEN in (value for _, value in _SECRET_PART.findall(rest)):
-            rest = re.sub(rf"(?<=[?&])[^&]*={re.escape(HIDDEN)}(&|$)", "", rest).rstrip("?&")
+        if HIDDEN in _query_secrets(rest):
+            before, _, query = rest.partition("?")
+            query = re.sub(rf"(?<![^&])[^&]*={re.escape(HIDDEN)}(&|$)", "", query).rstrip("&")
+            rest = f"{before}?{query}" if query else before
         if password != HIDDEN:
             return _joined(scheme, _quoted(user), _quoted(password), rest)
         # MLflow takes user and password from the environment only together.
@@ -75,9 +91,10 @@ class Address:
     @property
     def file(self) -> Path | None:
         """The file of an SQLite database; None for any other address."""
-        if self._parts()[0].partition("+")[0] != "sqlite":
+        scheme, _, _, rest = self._parts()
+        if scheme.partition("+")[0] != "sqlite":
             return None
-        path = self.stated.partition(":///")[2].partition("?")[0]
+        path = unquote(rest.partition("?")[0].removeprefix("/"))
         return Path(path).absolute() if path and path != ":memory:" else None
 
     @property
@@ -112,7 +129,7 @@ class Address:
     def _secrets(self) -> list[str]:
         """The password, and secret parts of the query."""
         _, _, password, rest = self._parts()
-        return [it for it in (password, *(value for _, value in _SECRET_PART.findall(rest))) if it]
+        return [secret for secret in (password, *_query_secrets(rest)) if secret]
 
     def _parts(self) -> tuple[str, str, str, str]:
         """Split the URL into scheme, user, password, and the rest from the host on."""
@@ -165,4 +182,11 @@ def _quoted(text: str) -> str:
 
 def _hidden(rest: str) -> str:
     """A URL from its host on, without secrets in its query."""
-    return _SECRET_PART.sub(rf"\1{HIDDEN}", rest)
+    before, mark, query = rest.partition("?")
+    return before + _SECRET_PART.sub(rf"\1{HIDDEN}", mark + query)
+
+
+def _query_secrets(rest: str) -> list[str]:
+    """The secrets in the query of a URL that begins with its host."""
+    _, mark, query = rest.partition("?")
+    return [value for _, value in _SECRET_PART.findall(mark + query)]

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import warnings
 import weakref
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -79,7 +80,8 @@ def _open(url: str, *, is_known: bool, **options: Any) -> RDBStorage:
         file.touch(mode=PRIVATE)  # SQLite gives its log the same mode
     with warnings.catch_warnings(action="ignore"):
         storage = RDBStorage(
-            url,
+            # Optuna takes the URL as a template, in which a brace of a path has to be doubled.
+            url.replace("{", "{{").replace("}", "}}"),
             engine_kwargs={**_options_for(url), **options},
             skip_compatibility_check=is_known,
             skip_table_creation=is_known,
@@ -112,13 +114,17 @@ def log_ahead(storage: RDBStorage) -> None:
 
 def place_of(url: URL) -> str:
     """A storage for messages: the path of its file, or the server's URL without the password."""
-    address = _address(url)
-    return str(address) if address.file is None else display_path(address.file)
+    file = _file_of(url)
+    if file is not None:
+        return display_path(file)
+    return str(Address.of(url.render_as_string(hide_password=False)))
 
 
-def _address(url: URL) -> Address:
-    """The address of a storage that SQLAlchemy has opened."""
-    return Address.of(url.render_as_string(hide_password=False))
+def _file_of(url: URL) -> Path | None:
+    """The file of an SQLite storage that SQLAlchemy has opened; None for any other."""
+    if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
+        return None
+    return Path(str(url.database)).absolute()
 
 
 def _translate_errors(engine: Engine) -> None:
@@ -157,7 +163,7 @@ def refuse_another_file(engine: Engine) -> None:
     What is written to a removed file is lost, and databases do not notice. The connections raise
     `LostFileError`.
     """
-    file = _address(engine.url).file
+    file = _file_of(engine.url)
     if file is None:
         return
     known: os.stat_result | None = file.stat()

@@ -37,8 +37,8 @@ class LocatedStudy:
             return own
         after, url = self.paths.following("confirm"), self.storage_url
         if is_storage(after.storage):
-            url = Address.of(f"sqlite:///{after.storage}")
-        elif url.full.endswith(str(self.paths.storage)):  # which has no other study
+            url = Address.of_file(after.storage)
+        elif url.file == self.paths.storage:  # which has no other study
             return own
         from .study import Study  # imports Optuna, which most looks at a study do without
 

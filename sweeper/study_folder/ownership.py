@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 
 from ..errors import OutputError, StudyError
 from ..files import PRIVATE, write_atomically
+from ..settings.addresses import Address
 from ..trials import StudyPaths, display_path
 from .heartbeat import ALIVE_S, elsewhere_s, this_machine
 
@@ -75,13 +76,13 @@ def held_elsewhere(paths: StudyPaths, storage: Path | None) -> Iterator[None]:
         StudyError: another sweep holds one of them.
         OutputError: a lock cannot be made.
     """
-    template = display_path(Path(paths.template))
     with ExitStack() as held:
-        if "{study}" not in paths.template:
-            rest = paths.template[len(str(paths.root)) :].strip(os.sep).replace(os.sep, "_")
+        if not paths.has_study_in_names:
+            rest = os.path.relpath(paths.notebook("{run_id}"), paths.root).replace(os.sep, "_")
             refusal = (
-                f"{template} are the outputs of another study, which is being swept; choose other "
-                "names with -o (for example with {study} in them), or wait for it"
+                f"{paths.displayed_template} are the outputs of another study, which is being "
+                "swept; choose other names with -o (for example with {study} in them), or wait "
+                "for it"
             )
             held.enter_context(_held(paths.root / f".{rest}.lock", refusal))
         if storage is not None and storage != paths.storage and storage.parent.is_dir():
@@ -96,7 +97,7 @@ def held_elsewhere(paths: StudyPaths, storage: Path | None) -> Iterator[None]:
                 )  # a lock that cannot be made would look like one that is held
             except OSError as error:
                 why = error.strerror or error
-                raise StudyError(f"--storage sqlite:///{storage}: {why}") from error
+                raise StudyError(f"--storage {Address.of_file(storage)}: {why}") from error
             held.enter_context(_held(lock, refusal))
         yield
 

@@ -63,7 +63,7 @@ def following_plan(
     settings = _settings(search.settings, paths.study, spent=spent, trials=n_trials)
     url = search.storage_url
     if url.file == search.paths.storage:
-        url = Address.of(f"sqlite:///{paths.storage}")
+        url = Address.of_file(paths.storage)
     workload = replace(search.workload, settings=settings, paths=paths)
     return replace(
         search,

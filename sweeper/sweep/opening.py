@@ -6,7 +6,6 @@ import logging
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
 
 from ..study.study import Study
 from ..study_folder.ownership import held_elsewhere, held_folder
@@ -148,7 +147,7 @@ def _description(plan: SweepPlan) -> str:
     """What a study is, and the command that sweeps it: MLflow's UI has it above the runs."""
     goals = ", ".join(f"{goal.direction} {name}" for name, goal in plan.settings.objective.items())
     words = ["notebook_hpo.py", "-i", display_path(plan.notebook.path)]
-    words += ["-o", display_path(Path(plan.paths.template))]
+    words += ["-o", plan.paths.displayed_template]
     if plan.settings.file is not None:
         words += ["-p", display_path(plan.settings.file)]
     command = shlex.join([*words, "-j", str(plan.executor.jobs)])

@@ -135,9 +135,9 @@ class Sweep:
         kernel_name, folder = kernel or research.kernel_name, research.path.parent
         make_pruner(settings)  # refuses wrong options now
         paths = StudyPaths.parse(output, study=settings.name)
-        storage_url = Address.of(storage or f"sqlite:///{paths.storage}")
+        storage_url = Address.of(storage or Address.of_file(paths.storage))
         uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
-        tracking = Address.of(uri or f"sqlite:///{paths.tracking}")
+        tracking = Address.of(uri or Address.of_file(paths.tracking))
         code = local_code(research.code, folder)
         data = None if settings.data is None else Dataset(settings.data, folder=folder)
         workload = Workload(

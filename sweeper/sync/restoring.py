@@ -12,6 +12,7 @@ from pathlib import Path
 from ..errors import OutputError, SyncError
 from ..files import write_atomically
 from ..notebooks.metadata import read_metadata
+from ..settings.addresses import Address
 from ..study.files import move_records
 from ..tracking import move_artifacts, put_in_place, replace_database
 from ..trials import display_path, run_id_of
@@ -126,7 +127,7 @@ def _move_study(study: Path, contents: Contents) -> None:
     paths = contents.paths
     facts = {"template": paths.template}
     if contents.tracking is not None:
-        facts["tracking_uri"] = f"sqlite:///{contents.tracking}"
+        facts["tracking_uri"] = str(Address.of_file(contents.tracking))
     try:
         move_records(
             study, paths.study, notebook_of=lambda n: paths.notebook(run_id_of(n)), **facts

@@ -21,6 +21,7 @@ from filelock import FileLock
 from platformdirs import user_cache_path
 
 from ..files import PRIVATE, copy_atomically
+from ..settings.addresses import Address
 
 _BUSY_TIMEOUT_S = 30
 #: The tables and columns in which MLflow stores URIs of artifacts.
@@ -109,7 +110,7 @@ def _migrate(file: Path) -> None:
     from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH as ARTIFACTS
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    store: Any = SqlAlchemyStore(f"sqlite:///{file}", ARTIFACTS)  # type: ignore[no-untyped-call]
+    store: Any = SqlAlchemyStore(Address.of_file(file).full, ARTIFACTS)  # type: ignore[no-untyped-call]
     store.engine.dispose()
     with closing(sqlite3.connect(file)) as connection, connection:
         # MLflow makes its default experiment again on opening, in the folder it is opened in.

@@ -16,7 +16,7 @@ from .confirmation import (
 )
 from .durations import seconds_left
 from .events import Event, Events, Observer, each_of
-from .paths import StudyPaths, attempt_path, display_path, run_id_of
+from .paths import StudyPaths, attempt_path, display_path, is_utf8, run_id_of
 from .records import (
     AloneOn,
     GpuUse,
@@ -83,6 +83,7 @@ __all__ = [
     "each_of",
     "has_score",
     "interval_of",
+    "is_utf8",
     "left_to_begin",
     "plan_of",
     "run_id_of",

@@ -17,6 +17,8 @@ _SHARED_NAMES = (_TRACKING_NAME, f"{_TRACKING_NAME}.lock", _ARTIFACTS_NAME)
 #: File systems take names of 255 bytes; while a notebook is written it is `.NAME.1234567.part`, and
 #: `confirm-` is added to the names of what confirms it.
 _NAME_BYTES = 231
+#: Stands for a placeholder where a template is taken apart: no path contains this character.
+_MARK = "\0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +26,8 @@ class StudyPaths:
     """All paths of one study; no other module joins them.
 
     Attributes:
-        template: the absolute output template.
+        template: the absolute output template. A brace that belongs to a folder's name is doubled
+            in it, as `str.format` wants it.
         study: the study's name.
         root: the template's folder before its first placeholder, with the embedded MLflow store,
             which all studies below it share. What belongs to one study lies in `root/<study>`.
@@ -38,14 +41,15 @@ class StudyPaths:
     def parse(cls, template: str, *, study: str) -> StudyPaths:
         """Read an output template such as `./out/digits.{run_id}.ipynb`.
 
-        A relative template is resolved against the working folder, `~` to the home folder.
+        A relative template is resolved against the working folder, `~` to the home folder; braces
+        in their names are no placeholders.
 
         Raises:
             OutputError: `{run_id}` is missing, another placeholder is used, the name does not
-                end in `.ipynb`, or is longer than file systems take.
+                end in `.ipynb`, is longer than file systems take, or is no UTF-8.
         """
         right = "expected something like './out/digits.{run_id}.ipynb'"
-        absolute = os.path.abspath(os.path.expanduser(template))
+        absolute = _absolute(template)
         try:
             pieces = list(string.Formatter().parse(absolute))
         except ValueError as error:
@@ -59,8 +63,6 @@ class StudyPaths:
                     f"output template {template!r}: {wrong} is not known; only {{run_id}} and "
                     f"{{study}} can be used; {right}"
                 )
-        if "{{" in absolute or "}}" in absolute:
-            raise OutputError(f"output template {template!r}: braces cannot be doubled; {right}")
         if study in _SHARED_NAMES:
             raise OutputError(
                 f"the study's name {study!r} is taken by the MLflow store beside the outputs; "
@@ -74,12 +76,18 @@ class StudyPaths:
         if not template.endswith(".ipynb"):
             raise OutputError(f"output template {template!r} does not end in .ipynb; {right}")
         for name in Path(absolute.format(run_id="0000", study=study)).parts:
+            if not is_utf8(name):
+                raise OutputError(
+                    f"the outputs' folder {name!r} has a name that is no UTF-8, which no notebook "
+                    "can contain; choose another folder with -o"
+                )
             if len(os.fsencode(name)) > _NAME_BYTES:
                 raise OutputError(
                     f"output template: the name {name[:20]}…{name[-20:]} has more than "
                     f"{_NAME_BYTES} bytes; choose a shorter one with -o"
                 )
-        root = Path(pieces[0][0] + "x").parent  # the folder before the first placeholder
+        before, _, _ = absolute.format(run_id=_MARK, study=_MARK).partition(_MARK)
+        root = Path(before + "x").parent  # the folder before the first placeholder
         return cls(template=absolute, study=study, root=root)
 
     def following(self, kind: str) -> StudyPaths:
@@ -89,9 +97,32 @@ class StudyPaths:
             kind: `confirm` or `ablate`.
         """
         template = self.template
-        if "{study}" not in template:
-            template = template.replace("{run_id}", f"{kind}-{{run_id}}")
+        if not self.has_study_in_names:
+            pieces = string.Formatter().parse(template)
+            template = "".join(
+                _doubled(literal) + ("" if name is None else f"{kind}-{{run_id}}")
+                for literal, name, _, _ in pieces
+            )
         return replace(self, template=template, study=f"{self.study}-{kind}")
+
+    def copied_below(self, folder: Path) -> StudyPaths:
+        """The paths of copies of this study's files on another machine, all below one folder."""
+        return StudyPaths(
+            template=_doubled(str(folder)) + self.template,
+            study=self.study,
+            root=folder / self.root.relative_to(self.root.anchor),
+        )
+
+    @property
+    def has_study_in_names(self) -> bool:
+        """Whether the template has `{study}`, so that two studies never share a notebook's path."""
+        return any(name == "study" for _, name, _, _ in string.Formatter().parse(self.template))
+
+    @property
+    def displayed_template(self) -> str:
+        """The template for people: relative when it lies below the working folder."""
+        relative = os.path.relpath(self.template, _doubled(str(Path.cwd())))
+        return self.template if relative.startswith("..") else relative
 
     @property
     def folder(self) -> Path:
@@ -199,8 +230,8 @@ class StudyPaths:
 
     def written_run_ids(self) -> dict[str, Path]:
         """The run ids for which a file lies at the template's path."""
-        head, _, tail = self.template.replace("{study}", self.study).partition("{run_id}")
-        before, after = os.path.basename(head), tail.partition(os.sep)[0].split("{run_id}")
+        head, _, tail = self.template.format(run_id=_MARK, study=self.study).partition(_MARK)
+        before, after = os.path.basename(head), tail.partition(os.sep)[0].split(_MARK)
         folder = Path(os.path.dirname(head + "x"))
         pattern = re.compile(
             re.escape(before) + r"(\d{4,})" + r"\1".join(re.escape(part) for part in after)
@@ -215,6 +246,23 @@ class StudyPaths:
 def run_id_of(number: int) -> str:
     """The run id of a trial number: four digits, more only when there are more."""
     return f"{number:04d}"
+
+
+def is_utf8(name: str) -> bool:
+    """Whether a path's bytes are UTF-8, so that notebooks, databases and URLs can contain it."""
+    return not any("\ud800" <= character <= "\udfff" for character in name)
+
+
+def _absolute(template: str) -> str:
+    """A template from the root on, with the braces of the folders before it doubled."""
+    head, separator, rest = template.partition(os.sep)
+    if head.startswith("~"):
+        head = _doubled(os.path.expanduser(head))
+    return os.path.normpath(os.path.join(_doubled(str(Path.cwd())), head + separator + rest))
+
+
+def _doubled(name: str) -> str:
+    return name.replace("{", "{{").replace("}", "}}")
 
 
 def attempt_path(notebook: Path, attempt: int) -> Path:

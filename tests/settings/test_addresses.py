@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sweeper.settings.addresses import Address, driver_missing
 
@@ -102,3 +106,32 @@ def test_the_message_for_a_missing_driver_has_its_package() -> None:
     )
     assert missing("pg8001") == ("the database driver pg8001 is not installed: pip install pg8001")
     assert driver_missing(ValueError("else")) is None
+
+
+#: A path of any names that a file system takes, bytes that are no UTF-8 among them.
+paths = st.lists(
+    st.text(st.characters(exclude_characters="/\0", codec="utf-8"), min_size=1)
+    | st.binary(min_size=1)
+    .filter(lambda name: not {0, ord("/")} & set(name))
+    .map(lambda name: name.decode(errors="surrogateescape")),
+    min_size=1,
+).map(lambda names: Path("/", *names))
+
+
+@given(file=paths)
+def test_the_url_of_a_file_gives_the_file_back(file: Path) -> None:
+    address = Address.of_file(file)
+    assert address.file == file
+    assert Address.of(address.full).file == file
+    assert Address.of(str(address)).file == file, "studies store this text"
+    assert not address.is_incomplete
+
+
+def test_the_url_of_a_file_is_as_people_write_it_where_no_character_has_to_be_escaped() -> None:
+    for path in ("/home/josé/run (2)/study.db", "/2026-11-26T13:10/a&b=#'@{c}/study.db"):
+        assert str(Address.of_file(Path(path))) == f"sqlite:///{path}"
+
+
+def test_a_path_with_the_name_of_a_secret_is_no_secret() -> None:
+    file = Path("/a?token=b&password=***/study.db")
+    assert Address.of(str(Address.of_file(file))).file == file

@@ -19,6 +19,7 @@ from studies import small_settings, until
 
 from sweeper.errors import StorageAwayError, StudyError
 from sweeper.notebooks.metadata import read_metadata
+from sweeper.settings.addresses import Address
 from sweeper.study.access import LostFileError, open_storage
 from sweeper.study.study import Study
 from sweeper.trials import Reason, TrialRecord, TrialState
@@ -56,6 +57,20 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
         return Opened(storage, SETTINGS)
 
     return begin
+
+
+#: Names of folders that a URL, a template or a shell would read as something else.
+NASTY = ["a?b", "%41 100%", "{SCHEMA_VERSION}", "josé@corp #1 (2)&'s", "2026-11-26T13:10", "日本\n"]
+
+
+def test_a_storage_is_the_file_of_its_path_and_leaves_no_other(tmp_path: Path) -> None:
+    for name in NASTY:
+        file = tmp_path / name / "study.db"
+        file.parent.mkdir()
+        study = Study.open(Address.of_file(file), SETTINGS)
+        assert [known.name for known in Study.all_in(Address.of_file(file))] == [study.name]
+    found = {path for path in tmp_path.rglob("*") if path.is_file()}
+    assert {path.parent for path in found} == {tmp_path / name for name in NASTY}
 
 
 # --- it goes away and comes back --------------------------------------------------------------

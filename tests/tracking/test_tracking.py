@@ -42,7 +42,7 @@ PARAMS = {"x": "0.5"}
 
 def store_in(folder: Path, study: str) -> Store:
     paths = StudyPaths.parse(f"{folder}/{{run_id}}.ipynb", study=study)
-    address = Address.of(f"sqlite:///{paths.tracking}")
+    address = Address.of_file(paths.tracking)
     return Store(address=address, study=study, study_id="one", paths=paths)
 
 
@@ -107,6 +107,22 @@ def test_messages_to_a_store_that_does_not_answer_in_time_are_written_by_the_nex
     last = opened(tmp_path)
     assert last.has_end_of(record)
     assert not last.has_end_of(replace(record, attempt=2)), "the end of another attempt"
+
+
+def test_the_store_and_the_artifacts_of_any_folder_lie_in_it(tmp_path: Path) -> None:
+    folder = tmp_path / "a?b" / "%41 josé@corp:#1 (2)&'s 日本"
+    folder.mkdir(parents=True)
+    store = store_in(folder, "digits")
+    writer = RunWriter.open(store)
+    record = trial_record(notebook=folder / "0000.ipynb")
+    nbformat.write(nbformat.v4.new_notebook(), record.notebook)
+    assert written(writer, store, start_of(record), end_of(record)) == [None, None]
+    artifacts_there = {path.name for path in store.paths.study_artifacts.rglob("*")}
+    assert record.notebook.name in artifacts_there
+    assert store.paths.tracking.is_file()
+    assert [path.name for path in tmp_path.iterdir()] == ["a?b"], "no folder of an escaped name"
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    assert mlflow_client(store.address.full).get_experiment_by_name("digits") is not None
 
 
 def test_a_kill_while_the_store_is_made_leaves_none_or_a_whole_one(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_tilde_in_a_template_is_the_home_folder(
     [
         ("out/digits.ipynb", "has no {run_id}, so all trials would write the same file"),
         ("out/{run_id}/../x.ipynb", "has no {run_id}"),
-        ("out/{{run_id}}.ipynb", "braces cannot be doubled"),
+        ("out/{{run_id}}.ipynb", "has no {run_id}"),
         ("out/{run_id}.{lr}.ipynb", "{lr} is not known; only {run_id} and {study} can be used"),
         ("out/{}.ipynb", "{} is not known"),
         ("out/{run_id:06d}.ipynb", "{run_id:06d} is not known"),
@@ -141,3 +141,35 @@ def test_a_display_path_is_relative_below_the_working_folder_only(tmp_path: Path
 def test_a_study_cannot_have_the_name_of_the_mlflow_store(study: str) -> None:
     with pytest.raises(OutputError, match="--study"):
         StudyPaths.parse("out/{run_id}.ipynb", study=study)
+
+
+NASTY = "{x} {{y}} {run_id} {study} {{run_id}} }{ { {} 100% a?b"
+
+
+def test_braces_in_the_names_of_folders_are_no_placeholders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / NASTY
+    (folder / "out").mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(folder))
+    for template in ("out/x.{run_id}.ipynb", "~/out/x.{run_id}.ipynb"):
+        paths = StudyPaths.parse(template, study="d")
+        assert paths.root == folder / "out"
+        assert paths.notebook("0007") == folder / "out" / "x.0007.ipynb"
+        assert paths.displayed_template == "out/x.{run_id}.ipynb"
+        assert paths.following("confirm").notebook("0007") == folder / "out/x.confirm-0007.ipynb"
+        write_atomically(paths.notebook("0007"), "{}")
+        assert paths.written_run_ids() == {"0007": paths.notebook("0007")}
+        assert paths.copied_below(folder).notebook("0007") == Path(
+            f"{folder}{paths.notebook('0007')}"
+        )
+        monkeypatch.chdir("/")
+        assert StudyPaths.parse(paths.template, study="d") == paths, "studies store the template"
+        assert StudyPaths.parse(paths.displayed_template, study="d") == paths
+        monkeypatch.chdir(folder)
+
+
+def test_a_folder_whose_name_is_no_utf8_is_refused_with_its_name() -> None:
+    with pytest.raises(OutputError, match=r"'a\\udcff' has a name that is no UTF-8.*with -o"):
+        StudyPaths.parse("/out/a\udcff/{run_id}.ipynb", study="d")

@@ -119,7 +119,7 @@ def find_upstream(wanted: str, *, paths: StudyPaths, storage_url: Address) -> Up
             "trials have ended before"
         )
     file = (folder / paths.storage.name).absolute()
-    url = Address.of(f"sqlite:///{file}") if is_storage(file) else storage_url
+    url = Address.of_file(file) if is_storage(file) else storage_url
     studies = Study.all_in(url) if url.file is None or is_storage(url.file) else []
     for study in studies:
         if study.name == folder.name and study.facts.get("settings") is not None:
