@@ -11,12 +11,14 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..display import frames, screen
+from ..display import screen
 from ..settings.units import duration
 from ..trials import Snapshot, SweepResult, TrialRecord, TrialState
 from .live_table import live_table
+from .streams import can_redraw, folded
 
 if TYPE_CHECKING:
     from ..sweep import Sweep
@@ -49,13 +51,13 @@ class ConsoleOutput:
         From now on until `close`, a terminal has a live table.
         """
         self._started = time.monotonic()
-        self.progress(line)
         if self._quiet:
             return
-        self._has_table = frames.can_redraw(sys.stderr)
+        self._has_table = can_redraw(sys.stderr)
         self._watching.enter_context(
             live_table(self._snapshot, sys.stderr) if self._has_table else self._said_chores()
         )
+        self.progress(line)
 
     def watch(self, sweep: Sweep) -> None:
         """Print the progress of a sweep from now on."""
@@ -125,7 +127,10 @@ class ConsoleOutput:
     def summary(self, result: SweepResult) -> None:
         """Print the summary of a sweep."""
         if not (self._quiet and result.counts[TrialState.COMPLETED]):
-            self._print(screen.summary(result))
+            stream = self._stream
+            width = shutil.get_terminal_size().columns
+            fold = partial(folded, width=width) if stream.isatty() else tuple
+            self._print(screen.summary(result, fold))
 
     def status(
         self,

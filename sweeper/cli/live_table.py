@@ -7,7 +7,6 @@ rows of the old table on the screen, and an exception in a drawing ends it for g
 from __future__ import annotations
 
 import sys
-import textwrap
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -16,9 +15,10 @@ from typing import Any, TextIO
 
 from ..display.frames import Frames
 from ..trials import Snapshot
+from .streams import folded
 
-#: How often the table is drawn, in seconds.
-_INTERVAL_S = 0.5
+#: The table is drawn so often, and soon after a line was printed, whose trial it may still have.
+_INTERVAL_S, _SOON_S = 0.5, 0.05
 #: How long the end of a sweep waits for a drawing that has begun, in seconds.
 _MAX_DRAW_S = 10.0
 #: How many printed lines are kept, to be printed again in a window that has become narrower: as
@@ -39,7 +39,9 @@ def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[
     has_ended = threading.Event()
 
     def redraw() -> None:
-        while not has_ended.wait(_INTERVAL_S):
+        while not has_ended.wait(_SOON_S):
+            area.has_printed.wait(_INTERVAL_S)
+            area.has_printed.clear()
             area.draw()
 
     thread = threading.Thread(target=redraw, name="table", daemon=True)
@@ -50,6 +52,7 @@ def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[
         yield
     finally:
         has_ended.set()
+        area.has_printed.set()
         thread.join(_MAX_DRAW_S)
         sys.stderr = before
         area.close()
@@ -59,6 +62,9 @@ class _Area:
     """The end of a terminal's text, which is redrawn; as a stream, it prints lines above it.
 
     Safe to use from any thread, and reentrant, as a signal handler may print.
+
+    Attributes:
+        has_printed: is set by each line that was printed.
     """
 
     def __init__(self, frames: Frames, stream: TextIO) -> None:
@@ -68,6 +74,7 @@ class _Area:
         self._width = frames.size[0]
         self._above: deque[str] = deque(maxlen=_MOST_ABOVE)
         self._begun_line = ""
+        self.has_printed = threading.Event()
 
     def draw(self) -> None:
         """Draw the next frame in place of the last one."""
@@ -81,6 +88,7 @@ class _Area:
             *lines, self._begun_line = (self._begun_line + text).split("\n")
             if lines:
                 self._put(lines, self._frame)
+                self.has_printed.set()
         return len(text)
 
     def flush(self) -> None:
@@ -107,7 +115,7 @@ class _Area:
             begin, lines = "\x1b[H", self._last_lines(width, height - len(frame) - 1)
         else:
             begin = "\r" + (f"\x1b[{len(self._frame)}A" if self._frame else "")
-            lines = [part for line in lines for part in wrapped(line, width)]
+            lines = folded(lines, width)
         rows = "".join(f"{row}{_CLEAR_LINE}\n" for row in (*lines, *frame))
         self._stream.write(f"{_HIDE_CURSOR}{begin}{rows}{_CLEAR_BELOW}")
         self._stream.flush()
@@ -115,19 +123,5 @@ class _Area:
 
     def _last_lines(self, width: int, room: int) -> list[str]:
         """The last printed lines that fit into so many rows."""
-        rows = [part for line in self._above for part in wrapped(line, width)]
+        rows = folded(self._above, width)
         return rows[-room:] if room > 0 else []
-
-
-def wrapped(line: str, width: int) -> list[str]:
-    """A line, wrapped between words where it is longer than the window."""
-    if len(line) <= width:
-        return [line]
-    return textwrap.wrap(
-        line,
-        width,
-        subsequent_indent="  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-        replace_whitespace=False,
-    )

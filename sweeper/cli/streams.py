@@ -1,12 +1,17 @@
-"""Standard output and error that raise nothing when their reader goes away or the disk is full."""
+"""Standard output and error that raise nothing when their reader goes away or the disk is full.
+
+And lines that fit the window of a terminal.
+"""
 
 from __future__ import annotations
 
 import errno
 import io
 import os
+import re
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -70,3 +75,28 @@ def unbreakable() -> Iterator[Output]:
         for output in outputs:
             output.flush()
         sys.stdout, sys.stderr = before
+
+
+def can_redraw(stream: TextIO) -> bool:
+    """Whether a stream is a terminal in which lines can be replaced."""
+    return stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb", "unknown")
+
+
+def folded(lines: Iterable[str], width: int) -> list[str]:
+    """Lines, each wrapped between words where it is longer than the window."""
+    return [part for text in lines for line in text.split("\n") for part in wrapped(line, width)]
+
+
+def wrapped(line: str, width: int) -> list[str]:
+    """A line, wrapped between words where it is longer than the window; a clock stands apart."""
+    if len(line) <= width:
+        return [line]
+    clock = re.match(r"\[.{6}\] |", line)
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=" " * (clock.end() if clock else 0) or "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+    )

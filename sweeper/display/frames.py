@@ -21,13 +21,6 @@ _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _TURNS_PER_S = 2
 
 
-def can_redraw(stream: TextIO) -> bool:
-    """Whether a stream is a terminal on which a table can be redrawn."""
-    from rich.console import Console
-
-    return stream.isatty() and not Console(file=stream).is_dumb_terminal
-
-
 class Frames:
     """Draws the state of a sweep, in lines that fit the terminal.
 
@@ -76,7 +69,7 @@ class Frames:
 
         now_s = time.monotonic()
         if snapshot is None:
-            doing = [("opening the study and the MLflow store", self._began_s)]
+            doing = [("preparing the study and the MLflow store", self._began_s)]
         elif not (snapshot.running or any(snapshot.counts.values())):
             doing = [("waiting for the first kernel", self._began_s)]
         else:

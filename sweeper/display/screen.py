@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TextIO
 from urllib.parse import urlsplit
@@ -33,6 +33,15 @@ if TYPE_CHECKING:
 _MOST_FAILURES, _MOST_PARAMS = 5, 3
 #: How many names a line has, and how many lines a live table has for frozen and waiting trials.
 _MOST_NAMES, _MOST_NOTES = 5, 3
+_CHORES = {
+    ChoreKind.PROVING: "proving that kernels can be forked",
+    ChoreKind.TRACKING: "writing trials to MLflow",
+    ChoreKind.IMPORTANCES: "working out which params mattered",
+    ChoreKind.PAGE: "writing the comparison page",
+}
+#: The space that columns always have, so that the others do not move with each value.
+_AT_LEAST = {"step": 4, "cell": 5, "time": 6, "memory": 7}
+_FLOAT = 8
 #: Characters in the table: between columns, of a value, and of a name where there is little space.
 _GAP, _WIDEST, _SHORT_NAME = 2, 14, 8
 
@@ -231,8 +240,12 @@ def infeasible_lines(records: Iterable[TrialRecord]) -> list[str]:
     ]
 
 
-def summary(result: SweepResult) -> str:
-    """The summary of a sweep that has ended."""
+def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] = tuple) -> str:
+    """The summary of a sweep that has ended.
+
+    Args:
+        fold: wraps sentences, but not commands and addresses, which people copy.
+    """
     lines = [f"\n{counts_line(result.counts)} in {duration(result.duration_s)}"]
     lines += cost_lines(result)
     if result.stopped_by is not None:
@@ -243,6 +256,7 @@ def summary(result: SweepResult) -> str:
     lines += importance_lines(result)
     lines += failure_lines(result.records)
     lines += infeasible_lines(result.records)
+    lines = [*fold(lines)]
     if result.page is not None:
         lines.append(f"compare: {display_path(result.page)}")
     if result.confirmation_page is not None:
@@ -265,8 +279,8 @@ def summary(result: SweepResult) -> str:
         lines.append(
             f"  {result.undelivered} trials did not reach MLflow; the same command sends them again"
         )
-    lines += replicability_lines(result.records)
-    return "\n".join([*lines, *(f"note: {finding}" for finding in result.findings)])
+    notes = [*replicability_lines(result.records), *(f"note: {it}" for it in result.findings)]
+    return "\n".join([*lines, *fold(notes)])
 
 
 def replicability_lines(records: Iterable[TrialRecord]) -> list[str]:
@@ -313,15 +327,7 @@ def cost_lines(result: SweepResult) -> list[str]:
 
 def chore_line(chore: Chore) -> str:
     """What a sweep does beside its trials, with its predicted duration or how much is done."""
-    match chore.kind:
-        case ChoreKind.PROVING:
-            line = "proving that kernels can be forked"
-        case ChoreKind.TRACKING:
-            line = "writing trials to MLflow"
-        case ChoreKind.IMPORTANCES:
-            line = "working out which params mattered"
-        case ChoreKind.PAGE:
-            line = "writing the comparison page"
+    line = _CHORES[chore.kind]
     if chore.expected_s is not None:
         line += f" (about {duration(chore.expected_s)})"
     if chore.progress is not None:
@@ -381,14 +387,19 @@ def _columns(
 ) -> list[tuple[str, list[str]]]:
     """The columns of the table: the trials, the params for which it has space, and the rest."""
     facts = [_facts(trial, snapshot) for trial in shown]
-    trial, *others = [(name, [it[name] for it in facts]) for name in facts[0]]
+    columns = [(name, [it[name] for it in facts]) for name in facts[0]]
+    trial, score, *others = [(name.rjust(_AT_LEAST.get(name, 0)), its) for name, its in columns]
+    others = [(score[0].rjust(_FLOAT), score[1]), *others]
     names = [*dict.fromkeys(name for it in shown for name in it.params)]
     room = width - sum(max(map(len, (name, *its))) + _GAP for name, its in (trial, *others))
     share = max(_SHORT_NAME, room // max(1, len(names)) - _GAP)
     params = []
     for n, name in enumerate(names):
-        its = [_cut(short_text(one.params.get(name, "")), _WIDEST) for one in shown]
+        values = [one.params.get(name, "") for one in shown]
+        its = [_cut(short_text(value), _WIDEST) for value in values]
         header = _cut(name, max(share, *map(len, its)))
+        if any(isinstance(value, float) for value in values):
+            header = header.rjust(_FLOAT)
         room -= max(len(header), *map(len, its)) + _GAP
         if room < (len("+10") if name != names[-1] else 0):
             params.append((f"+{len(names) - n}", [""] * len(shown)))
@@ -417,7 +428,8 @@ def _head(snapshot: Snapshot) -> str:
     ended = sum(n for state, n in snapshot.counts.items() if TrialState(state).has_ended)
     left = f" · about {duration(snapshot.left_s)} left" if snapshot.left_s else ""  # 0 at the end
     of = f"{ended} of {snapshot.trials} trials"
-    return f"{snapshot.study} · {of}{left} · {counts_line(snapshot.counts)}"
+    counts = f" · {counts_line(snapshot.counts)}" if any(snapshot.counts.values()) else ""
+    return f"{snapshot.study} · {of}{left}{counts}"
 
 
 def _facts(trial: Progress, snapshot: Snapshot) -> dict[str, str]:

@@ -181,9 +181,10 @@ class Worker:
 
     def _prove_forking(self, running: RunningTrial) -> None:
         """Prove that kernels may be forked, where that is due, or wait for whoever proves it."""
-        while running.stop_reason is None and self.pool.waits:
-            running.waits_for = "the imports and the proof of forked kernels"
-            time.sleep(_POLL_S)
+        with running.waiting():
+            while running.stop_reason is None and self.pool.waits:
+                running.waits_for = "the imports and the proof of forked kernels"
+                time.sleep(_POLL_S)
         running.waits_for = ""
         try:
             self.pool.policy.prove(

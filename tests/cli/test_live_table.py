@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import logging
 from collections.abc import Iterator
 from functools import partial
@@ -14,12 +13,12 @@ from studies import until
 
 from sweeper.cli import live_table as live_module
 from sweeper.cli.live_table import live_table
-from sweeper.display import frames
+from sweeper.cli.streams import can_redraw
 from sweeper.trials import Snapshot
 
 
 def test_a_stream_that_is_no_terminal_gets_no_live_table() -> None:
-    assert not frames.can_redraw(io.StringIO())
+    assert not can_redraw(io.StringIO())
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def test_what_takes_long_before_the_first_trial_is_said_and_moves(terminal: io.S
         with live_table(partial({"look": look}.get, "look"), terminal):
             pass
     shown = terminal.getvalue()
-    assert shown.index("opening the study") < shown.index("waiting for the first kernel")
+    assert shown.index("preparing the study") < shown.index("waiting for the first kernel")
 
 
 @pytest.mark.tables_may_fail
@@ -50,15 +49,17 @@ def test_a_table_that_cannot_be_drawn_once_costs_a_line_and_no_later_frame(
     terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(live_module, "_INTERVAL_S", 0.01)
-    looks = itertools.count()
+    looks = 0
 
     def look() -> Snapshot:
-        if 2 < next(looks) < 6:
+        nonlocal looks
+        looks += 1
+        if 2 < looks < 6:
             raise RuntimeError("a defect")
         return snapshot(progress())
 
     with live_table(look, terminal):
-        until(lambda: next(looks) > 40)
+        until(lambda: looks > 40)
     (record,) = [it for it in caplog.records if it.levelno >= logging.WARNING]
     assert "RuntimeError: a defect" in record.getMessage()
     assert record.exc_info is None

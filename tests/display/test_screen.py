@@ -70,6 +70,13 @@ def test_long_names_keep_their_ends_and_what_has_no_space_is_counted(
     assert row.split()[1:4] == ["0.5"] * 3
 
 
+def test_columns_stay_where_they_are_while_values_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = progress(cells=0, step=None, metrics={}, memory_bytes=None, elapsed_s=0.25)
+    later = progress(params={"lr": 0.5, "optimizer": "adam", "width": 64}, memory_bytes=10**10)
+    headers = {drawn(snapshot(it), monkeypatch)[1] for it in (begun, progress(), later)}
+    assert len(headers) == 1, headers
+
+
 def test_what_is_not_known_yet_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = progress(cells=0, step=None, metrics={}, memory_bytes=None, elapsed_s=0.25)
     lines = drawn(snapshot(begun, left_s=None), monkeypatch)
