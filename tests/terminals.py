@@ -10,7 +10,7 @@ import struct
 import termios
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,20 +130,20 @@ class Terminal:
         until(is_seen, f"{pattern} was not seen")
         return found[0]
 
+    def until_new_frame(self) -> None:
+        """Wait until the screen has changed twice, so that nothing of an earlier size is on it."""
+        number = len(self.looks)
+        until(lambda: len(self.looks) >= number + 2, "the screen does not change")
+
     def wait(self, timeout_s: float = PATIENCE_S) -> int:
         """Wait for the command's end; its exit code."""
         code = self.command.wait(timeout_s)
         self._thread.join(_READ_S)
         return code
 
-    def longest_silence_s(self, since: Callable[[Look], bool] = lambda _: True) -> float:
-        """The longest time in which nothing has changed on the screen.
-
-        Args:
-            since: the first look for which it returns True is where the time begins to count.
-        """
-        counted = self.looks[next(n for n, look in enumerate(self.looks) if since(look)) :]
-        pairs = itertools.pairwise(counted)
+    def longest_silence_s(self) -> float:
+        """The longest time, from the first text on, in which nothing has changed on the screen."""
+        pairs = itertools.pairwise(look for look in self.looks if look.text.strip())
         return max((later.at_s - earlier.at_s for earlier, later in pairs), default=0.0)
 
     def _set_size(self, columns: int, rows: int) -> None:

@@ -39,9 +39,10 @@ _CHORES = {
     ChoreKind.IMPORTANCES: "working out which params mattered",
     ChoreKind.PAGE: "writing the comparison page",
 }
-#: The space that columns always have, so that the others do not move with each value.
-_AT_LEAST = {"step": 4, "cell": 5, "time": 6, "memory": 7}
-_FLOAT = 8
+#: The space that columns have, so that the others do not move with each value, where the window
+#: is not narrow; that of scores and of floats.
+_AT_LEAST, _OF_A_FLOAT = {"trial": 4, "step": 4, "cell": 5, "time": 6, "memory": 7}, 8
+_NARROW = 60
 #: Characters in the table: between columns, of a value, and of a name where there is little space.
 _GAP, _WIDEST, _SHORT_NAME = 2, 14, 8
 
@@ -388,8 +389,9 @@ def _columns(
     """The columns of the table: the trials, the params for which it has space, and the rest."""
     facts = [_facts(trial, snapshot) for trial in shown]
     columns = [(name, [it[name] for it in facts]) for name in facts[0]]
-    trial, score, *others = [(name.rjust(_AT_LEAST.get(name, 0)), its) for name, its in columns]
-    others = [(score[0].rjust(_FLOAT), score[1]), *others]
+    if width > _NARROW:
+        columns = [(name.rjust(_AT_LEAST.get(name, _OF_A_FLOAT)), its) for name, its in columns]
+    trial, *others = columns
     names = [*dict.fromkeys(name for it in shown for name in it.params)]
     room = width - sum(max(map(len, (name, *its))) + _GAP for name, its in (trial, *others))
     share = max(_SHORT_NAME, room // max(1, len(names)) - _GAP)
@@ -399,7 +401,7 @@ def _columns(
         its = [_cut(short_text(value), _WIDEST) for value in values]
         header = _cut(name, max(share, *map(len, its)))
         if any(isinstance(value, float) for value in values):
-            header = header.rjust(_FLOAT)
+            header = header.rjust(_OF_A_FLOAT)
         room -= max(len(header), *map(len, its)) + _GAP
         if room < (len("+10") if name != names[-1] else 0):
             params.append((f"+{len(names) - n}", [""] * len(shown)))
