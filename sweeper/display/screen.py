@@ -19,6 +19,7 @@ from ..trials import (
     Progress,
     Reason,
     Snapshot,
+    StopCause,
     SweepResult,
     TrialRecord,
     TrialState,
@@ -250,7 +251,10 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
     lines = [f"\n{counts_line(result.counts)} in {duration(result.duration_s)}"]
     lines += cost_lines(result)
     if result.stopped_by is not None:
-        lines.append(f"stopped by {result.stopped_by}; the same command goes on from here")
+        if result.stop_cause is StopCause.WORTHLESS:
+            lines.append(f"ended early: {result.stopped_by}")
+        else:
+            lines.append(f"stopped by {result.stopped_by}; the same command goes on from here")
     lines += best_lines(result.best, result.objectives, result.confirmation)
     lines += tie_lines(result)
     lines += confirmation_lines(result.confirmation)

@@ -86,6 +86,7 @@ def with_confirmation(found: SweepResult, runs: SweepResult) -> SweepResult:
         confirmation=confirmation,
         confirmation_page=runs.page,
         stopped_by=runs.stopped_by,
+        stop_cause=runs.stop_cause,
         undelivered=found.undelivered + runs.undelivered,
         cost=None if found.cost is None else found.cost + (runs.cost or 0.0),
         sync_lag_s=runs.sync_lag_s,

@@ -6,7 +6,7 @@ import threading
 import time
 
 from ..notebook_api.messages import StopReason
-from ..trials import Event, Events, RunningTrial
+from ..trials import Event, Events, RunningTrial, StopCause
 
 #: How long a storage or a disk that is away is waited for, in seconds; and when all is stopped.
 _PATIENCE_S, _LAST_PATIENCE_S = 300.0, 10.0
@@ -22,6 +22,7 @@ class StopSwitch:
 
     Attributes:
         closed_by: who let no more trials start, and why; None while they may.
+        cause: what kind of thing that was.
         is_stopping_all: whether the running trials are being stopped as well.
     """
 
@@ -35,6 +36,7 @@ class StopSwitch:
         self.is_stopping_all = False
         self._end_by_s: float | None = None
         self.closed_by: str | None = None
+        self.cause: StopCause | None = None
 
     @property
     def left_s(self) -> float | None:
@@ -75,10 +77,12 @@ class StopSwitch:
         with self._lock:
             return dict(self._running)
 
-    def close(self, by: str) -> None:
+    def close(self, by: str, cause: StopCause = StopCause.ASKED) -> None:
         """Let no more trials start; the first reason is kept."""
         with self._lock:
-            is_new, self.closed_by = self.closed_by is None, self.closed_by or by
+            is_new = self.closed_by is None
+            if is_new:
+                self.closed_by, self.cause = by, cause
         if is_new:  # or an observer that stops the sweep at each event would be called for ever
             self._events.announce(Event.STOPPING)
 
@@ -86,7 +90,8 @@ class StopSwitch:
         """Let no more trials start, and stop those that run."""
         with self._lock:
             is_new, self.is_stopping_all = not self.is_stopping_all, True
-            self.closed_by = self.closed_by or by
+            if self.closed_by is None:
+                self.closed_by, self.cause = by, StopCause.ASKED
             running = list(self._running.values())
         for trial in running:
             trial.stop(StopReason.INTERRUPTED)

@@ -342,6 +342,7 @@ class Sweep:
             page=plan.paths.page if plan.paths.page.exists() else None,
             compare_url=compare_url,
             stopped_by=scheduler.stopped_by,
+            stop_cause=None if scheduler.stopped_by is None else stop_switch.cause,
             undelivered=undelivered,
             cost=spending.cost,
             sync_lag_s=lag_s,

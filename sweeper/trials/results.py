@@ -6,6 +6,7 @@ import html
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,6 +106,19 @@ class Importance(NamedTuple):
     high: float
 
 
+class StopCause(StrEnum):
+    """What kind of thing ended a sweep before the study had all its trials."""
+
+    ASKED = "asked"  # somebody asked for it, or a limit of time, money or failures was reached
+    FAULT = "fault"  # of this machine, which no trial is to blame for
+    WORTHLESS = "worthless"  # more trials would show nothing
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the command fails by it, whatever trials have completed."""
+        return self is not StopCause.ASKED
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SweepResult:
     """The result of a sweep. In Jupyter it shows the best trial, a link to its page, and a table.
@@ -117,6 +131,8 @@ class SweepResult:
         importances: what matters for each objective, by param, the greatest share first; empty
             where there are too few trials.
         page: the comparison page; None where it has not been written.
+        stopped_by: who or what ended the sweep, and why; None where the study has all its trials.
+        stop_cause: what kind of thing that was.
         undelivered: the number of trials whose end MLflow did not take; the next sweep of the study
             sends them again.
         cost: the cost of all sweeps of the study so far; None when no price is known.
@@ -137,6 +153,7 @@ class SweepResult:
     compare_url: str | None
     page: Path | None = None
     stopped_by: str | None = None
+    stop_cause: StopCause | None = None
     undelivered: int = 0
     duration_s: float = 0.0
     cost: float | None = None
@@ -185,6 +202,8 @@ class SweepResult:
             "tracking_uri": self.tracking_uri,
             "experiment_id": self.experiment_id,
             "counts": dict(self.counts),
+            "stopped_by": self.stopped_by,
+            "stop_cause": self.stop_cause,
             "best": best if several else (best[0] if best else None),
             "confirmation": self._confirmation(),
             "trials": [

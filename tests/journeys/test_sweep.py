@@ -175,6 +175,19 @@ def start_endless(name: str) -> Command:
     return sweeping
 
 
+def test_a_sweep_whose_params_change_nothing_ends_after_three_trials(tmp_path: Path) -> None:
+    words = project(
+        "import math\nval = math.log(7)\nprint(val)", settings="study: {trials: 9}", folder=tmp_path
+    )
+    ended = call(*words, "--json", cwd=tmp_path)
+    result = json.loads(ended.stdout.splitlines()[-1])
+    assert (ended.returncode, result["stop_cause"]) == (1, "worthless"), ended.stderr
+    assert result["counts"]["completed"] == 3
+    allowed = call(*words, "--json", "--trials", "5", "--allow-changes", cwd=tmp_path)
+    assert allowed.returncode == 0, allowed.stderr
+    assert json.loads(allowed.stdout.splitlines()[-1])["counts"]["completed"] == 5
+
+
 def test_ctrl_c_twice_stops_cleanly_and_says_so() -> None:
     sweeping = start_endless("interrupted")
     sweeping.send_signal(signal.SIGINT)

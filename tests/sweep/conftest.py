@@ -55,6 +55,8 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
             samplers=SamplerFactory(settings),
             paths=paths,
             executor=SimpleNamespace(jobs=jobs, can_freeze=False),
+            confirming=None,
+            allow_changes=False,
         )
         return TrialScheduler(
             plan,

@@ -28,6 +28,7 @@ from ...trials import (
     Reason,
     RunningTrial,
     Snapshot,
+    StopCause,
     TrialOutcome,
     TrialRecord,
     TrialSpec,
@@ -45,6 +46,7 @@ from .freezing import Freezer
 from .shortages import Shortages
 from .stop_rules import StopRules
 from .trial_log import TrialLog
+from .worthless import Tied, Worthless, WorthlessRule
 
 _log = logging.getLogger(__name__)
 
@@ -115,6 +117,8 @@ class TrialScheduler:
                 to_begin=self._to_begin,
             )
         self._rules = StopRules(study, settings, self._freezer)
+        may_be_worthless = plan.confirming is None and not plan.allow_changes
+        self._worthless_rule = WorthlessRule() if may_be_worthless else None
         self._given: dict[int, TrialSpec] = {}
         self._has_begun_all = False
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="proposals")
@@ -240,6 +244,7 @@ class TrialScheduler:
                 self.lose(error)
                 record = self._study.ended(spec.number, outcome)
             self._stop_for_failures(record)
+        self._stop_if_worthless(record)
         is_lost = record.state is TrialState.STOPPED and record.reason is Reason.WORKER_LOST
         if is_lost or again is not None:
             self._study.queue_again(record)
@@ -307,14 +312,30 @@ class TrialScheduler:
         has_failed = record.state is TrialState.FAILED
         self._failures_in_a_row = self._failures_in_a_row + 1 if has_failed else 0
         if record.state is TrialState.STOPPED and record.reason is Reason.FILE:
-            self._stop_switch.close(f"a file that cannot be written: {record.message}")
+            why = f"a file that cannot be written: {record.message}"
+            self._stop_switch.close(why, StopCause.FAULT)
         if record.state is TrialState.STOPPED and record.reason in _OF_THE_MACHINE:
-            self._stop_switch.close(record.message)
+            self._stop_switch.close(record.message, StopCause.FAULT)
         limit = self._settings.study.stop_after_failures
         if limit is None and has_failed and not self._has_trained():
             limit = _FIRST_FAILURES
         if limit is not None and self._failures_in_a_row >= limit:
             self._stop_switch.close(f"{limit} failed trials in a row (study.stop_after_failures)")
+
+    def _stop_if_worthless(self, ended: TrialRecord) -> None:
+        """Stop the sweep where params change nothing; only in a search, where they should."""
+        if self._worthless_rule is None or ended.state is not TrialState.COMPLETED:
+            return
+        records = [*dict(self._records).values(), ended]  # a copy: other slots add to it
+        try:
+            found = self._worthless_rule.judge(records)
+        except Exception as error:  # noqa: BLE001  a check that fails ends no sweep
+            _log.info("the first trials were not compared: %s", first_line(error))
+            return
+        if isinstance(found, Worthless):
+            self._stop_switch.close(str(found), StopCause.WORTHLESS)
+        elif isinstance(found, Tied):
+            _log.warning("%s", found)
 
     def _has_trained(self) -> bool:
         trained = (TrialState.COMPLETED, TrialState.PRUNED)

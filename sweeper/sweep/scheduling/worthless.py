@@ -1,0 +1,128 @@
+"""Notice that params change nothing that a trial comes to: more trials would be wasted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+
+from ...notebooks.compare import Execution, compare
+from ...notebooks.reading import read_notebook
+from ...notebooks.scores import series_of
+from ...trials import TrialRecord, TrialState
+
+#: So many completed trials with different params are compared (chosen).
+_MOST_COMPARED = 3
+#: A score is coarse if it is a share of at most so many (chosen): an accuracy over 10,000 examples.
+#: Different models often have the same accuracy, but never the same log loss to the last bit.
+_MOST_EXAMPLES = 10_000
+#: How far a float may be from such a share, relatively.
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tied:
+    """The first trials have equal scores, which may be a coincidence.
+
+    Attributes:
+        run_ids: the trials.
+    """
+
+    run_ids: Sequence[str]
+
+    def __str__(self) -> str:
+        return (
+            f"{', '.join(self.run_ids)} have the same scores over different params: the score may "
+            "be too coarse, or nothing reads the swept names"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worthless:
+    """The first trials came to the same in all that they have put out.
+
+    Attributes:
+        run_ids: the trials.
+        names: the params that differ between them.
+    """
+
+    run_ids: Sequence[str]
+    names: Sequence[str]
+
+    def __str__(self) -> str:
+        return (
+            f"equal trials: {', '.join(self.run_ids)} have the same scores, series and outputs to "
+            f"the last bit over different params, so nothing of what they show depends on "
+            f"{', '.join(self.names)}; correct where the notebook uses these names, or continue "
+            "with --allow-changes"
+        )
+
+
+class WorthlessRule:
+    """Compares the first completed trials of a search, once.
+
+    Args:
+        read: reads what a trial came to out of its executed notebook.
+    """
+
+    def __init__(self, read: Callable[[TrialRecord], Execution] | None = None) -> None:
+        self._read = read or _execution_of
+        self._lock = threading.Lock()
+        self._is_decided = False
+
+    def judge(self, records: Iterable[TrialRecord]) -> Tied | Worthless | None:
+        """Return what the first completed trials with different params show; None for nothing.
+
+        Args:
+            records: of all trials.
+
+        Raises:
+            OSError: an executed notebook cannot be read.
+            NotebookError: an executed notebook is damaged.
+        """
+        with self._lock:
+            if self._is_decided:
+                return None
+            compared = _with_different_params(records)
+            scores = {repr(sorted(record.scores.items())) for record in compared}
+            self._is_decided = len(scores) > 1 or len(compared) == _MOST_COMPARED
+            if len(scores) > 1 or len(compared) < _MOST_COMPARED:
+                return None
+        run_ids = [record.run_id for record in compared]
+        are_coarse = all(map(_is_coarse, compared[0].scores.values()))
+        if are_coarse or not _are_equal([self._read(record) for record in compared]):
+            return Tied(run_ids=run_ids)
+        return Worthless(run_ids=run_ids, names=_changed_names(compared))
+
+
+def _with_different_params(records: Iterable[TrialRecord]) -> list[TrialRecord]:
+    found: dict[str, TrialRecord] = {}
+    for record in sorted(records, key=lambda record: record.number):
+        if record.state is TrialState.COMPLETED and len(found) < _MOST_COMPARED:
+            found.setdefault(repr(sorted(record.params.items())), record)
+    return list(found.values())
+
+
+def _changed_names(records: Sequence[TrialRecord]) -> list[str]:
+    values: Mapping[str, set[str]] = {
+        name: {repr(record.params.get(name)) for record in records} for name in records[0].params
+    }
+    return [name for name, found in values.items() if len(found) > 1]
+
+
+def _is_coarse(value: float) -> bool:
+    share = Fraction(value).limit_denominator(_MOST_EXAMPLES)
+    return abs(value - share) <= _ROUNDING * max(1.0, abs(value))
+
+
+def _are_equal(executions: Sequence[Execution]) -> bool:
+    all_differences = [compare(first, second) for first, second in pairwise(executions)]
+    return all(found.has_equal_numbers and not found.outputs for found in all_differences)
+
+
+def _execution_of(record: TrialRecord) -> Execution:
+    node = read_notebook(record.notebook)
+    series = series_of(node.metadata.get("sweeper", {}))
+    return Execution(cells=node.cells, scores=record.scores, series=series)

@@ -1,0 +1,87 @@
+"""When a sweep ends because its params change nothing, and when it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeper.notebooks.compare import Execution
+from sweeper.sweep.scheduling.worthless import Tied, Worthless, WorthlessRule
+from sweeper.trials import TrialRecord, TrialState
+
+LOSS, ACCURACY = 0.4971313231, 29 / 30
+
+
+def trial(
+    number: int,
+    params: Mapping[str, Any],
+    score: float,
+    *,
+    state: TrialState = TrialState.COMPLETED,
+) -> TrialRecord:
+    return TrialRecord(
+        number=number,
+        params=params,
+        seed=number,
+        attempt=1,
+        notebook=Path(f"{number:04d}.ipynb"),
+        state=state,
+        scores={"loss": score},
+    )
+
+
+def rule(*outputs: str) -> WorthlessRule:
+    """A rule that finds these texts in the notebooks of the trials, in their order."""
+
+    def read(record: TrialRecord) -> Execution:
+        text = outputs[record.number] if record.number < len(outputs) else "the same"
+        cell = {
+            "cell_type": "code",
+            "outputs": [{"output_type": "stream", "name": "stdout", "text": text}],
+        }
+        return Execution(cells=[cell], scores=record.scores, series={})
+
+    return WorthlessRule(read)
+
+
+def test_three_equal_trials_over_different_params_are_worthless() -> None:
+    trials = [trial(n, {"lr": n / 10, "width": 8}, LOSS) for n in range(3)]
+    assert rule().judge(trials[:2]) is None
+    found = rule().judge(trials)
+    assert isinstance(found, Worthless)
+    assert (found.run_ids, found.names) == (["0000", "0001", "0002"], ["lr"])
+
+
+@pytest.mark.parametrize(
+    "trials",
+    [
+        [trial(0, {"lr": 0.1}, LOSS), trial(1, {"lr": 0.2}, LOSS), trial(2, {"lr": 0.3}, 0.51312)],
+        [trial(n, {"lr": 0.1}, LOSS) for n in range(5)],
+        [trial(n, {"lr": n / 10}, LOSS, state=TrialState.PRUNED) for n in range(5)],
+    ],
+    ids=["one differs", "of the same params", "none completed"],
+)
+def test_a_sweep_goes_on(trials: list[TrialRecord]) -> None:
+    assert rule().judge(trials) is None
+
+
+def test_a_coarse_score_alone_is_no_proof() -> None:
+    trials = [trial(n, {"lr": n / 10}, ACCURACY) for n in range(3)]
+    found = rule().judge(trials)
+    assert isinstance(found, Tied)
+    assert found.run_ids == ["0000", "0001", "0002"]
+
+
+def test_trials_that_show_something_else_are_no_proof() -> None:
+    trials = [trial(n, {"lr": n / 10}, LOSS) for n in range(3)]
+    assert isinstance(rule("a tree of depth 3", "a tree of depth 4").judge(trials), Tied)
+
+
+def test_the_first_trials_are_compared_once() -> None:
+    tied = rule("a", "b")
+    trials = [trial(n, {"lr": n / 10}, LOSS) for n in range(4)]
+    assert isinstance(tied.judge(trials[:3]), Tied)
+    assert tied.judge(trials) is None
