@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -37,7 +36,7 @@ def test_a_kernel_is_kept_ready_where_all_are_started(tmp_path: Path) -> None:
 
 def test_none_is_started_while_the_libraries_of_forked_ones_are_imported(tmp_path: Path) -> None:
     with kernel_pool(tmp_path, imports=None, kernels="fork") as pool:
-        pool.fork_server.record_imports(json.dumps({"modules": ["pandas"], "environment": {}}))
+        pool.fork_server.record_imports({"modules": ["pandas"], "environment": {}})
         pool.prepare()
         wait_until_warm(pool)
         assert started_kernels() == 0

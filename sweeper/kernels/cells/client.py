@@ -29,17 +29,7 @@ from ..forking.origins import RanCell, SharedRun
 from ..forking.zygote.messages import RECORDED
 from ..kernel import Kernel
 from ..request import ExecutionRequest
-from .expressions import (
-    GPU_BYTES,
-    IMPORT_PROFILE,
-    NOT_REPLICABLE,
-    OBSERVE_LIBRARIES_IN_FORK,
-    ORDERLY_EXIT,
-    cap_memory,
-    find_modules,
-    set_environment,
-    value_in,
-)
+from .expressions import Answer, Question, prepare_forked, prepare_started
 from .outputs import joined, moved, notice, size
 from .report_socket import ReportSocket
 from .stopping import NotebookStopper
@@ -76,10 +66,7 @@ class SweepClient(PapermillNotebookClient):
         has_finished: whether the notebook came to its end, or ended itself with `sys.exit()`.
         error: the cell that failed, with its exception; None when none did.
         exit_code: the code of a kernel that ended by itself; negative for a signal.
-        variables: floats of the requested top-level variables, once all cells have run.
-        import_profile: the answer to `IMPORT_PROFILE`, if that was requested.
-        gpu_bytes: what torch has held of its GPU at most; None if it has used none.
-        not_replicable: the operations that need not repeat bit for bit, as torch has warned.
+        answer: what was read in the kernel after the last cell.
     """
 
     def __init__(
@@ -101,19 +88,16 @@ class SweepClient(PapermillNotebookClient):
         self.has_finished = False
         self.died = False
         self.exit_code: int | None = None
-        self.variables: dict[str, float] = {}
-        self.import_profile: str | None = None
-        self.gpu_bytes: int | None = None
-        self.not_replicable: tuple[str, ...] = ()
+        self.answer = Answer()
         self._first_index = 0
         self._output_bytes = 0
         self._messages = 0
 
-    def connect(self, env: Mapping[str, str]) -> None:
-        """Wait until the kernel answers, and set the environment of its trial in it.
+    def connect(self, env: Mapping[str, str] | None) -> None:
+        """Wait until the kernel answers, and prepare it for its trial.
 
         Args:
-            env: variables to set; empty for a kernel that was started with them.
+            env: variables to set; None for a kernel that cannot be prepared, and has them.
 
         Raises:
             RuntimeError: the kernel died, or did not answer in time.
@@ -124,7 +108,7 @@ class SweepClient(PapermillNotebookClient):
         self.kc.start_channels()
         run_sync(self.kc.wait_for_ready)(timeout=_START_LIMIT_S)
         self.nb.metadata["language_info"] = self.kc.language_info
-        if env:
+        if env is not None:
             self.reports.bind(self.kernel.reports_socket)
             self.loop.add_reader(self.reports, self._take_reports)
             environment = {
@@ -133,13 +117,11 @@ class SweepClient(PapermillNotebookClient):
                 REPORTS_VARIABLE: str(self.kernel.reports_socket),
                 KERNEL_VARIABLE: str(self.kernel.pid),
             }
-            if self.kernel.origin.is_forked:
-                libraries = OBSERVE_LIBRARIES_IN_FORK
-            else:
-                libraries = find_modules(self.kernel.setup.frozen)
             fraction = self.request.gpu_fraction
-            cap = "" if fraction is None else cap_memory(fraction)
-            code = set_environment(environment) + cap + libraries
+            if self.kernel.origin.is_forked:
+                code = prepare_forked(environment, fraction)
+            else:
+                code = prepare_started(environment, fraction, self.kernel.setup.frozen)
             self._run_silently(code)
         self.running.pid = self.kernel.pid
         self.running.cells = len(self.nb.cells)
@@ -372,17 +354,17 @@ class SweepClient(PapermillNotebookClient):
         """Have the kernel run code that leaves no trace, before any later request."""
         self.kc.execute(code, silent=True, store_history=False)
 
-    async def _async_evaluate(self, expressions: Mapping[str, str]) -> dict[str, Any]:
-        """Evaluate expressions in the kernel; return the answers by name, none if it died."""
+    async def _async_ask(self, question: Question) -> Answer:
+        """Ask the kernel next to the cells; a kernel that has died answers nothing."""
         request = self.kc.execute(
-            "", silent=True, store_history=False, user_expressions=dict(expressions)
+            "", silent=True, store_history=False, user_expressions=question.as_expressions()
         )
         reply = asyncio.ensure_future(self._reply_to(request))
         waker = asyncio.ensure_future(self._wake(reply.done))
         end = asyncio.ensure_future(self.kernel.ended())
         try:
             await asyncio.wait({reply, end}, return_when=asyncio.FIRST_COMPLETED)
-            return reply.result() if reply.done() else {}
+            return Answer.of(reply.result()) if reply.done() else Answer()
         finally:
             for task in (reply, waker, end):
                 task.cancel()
@@ -393,23 +375,15 @@ class SweepClient(PapermillNotebookClient):
             if message["parent_header"].get("msg_id") == request:
                 return dict(message["content"].get("user_expressions", {}))
 
-    _evaluate = run_sync(_async_evaluate)
+    _ask = run_sync(_async_ask)
 
     # --- the last request ---------------------------------------------------------------------
 
     def _read_values(self, *, reads_imports: bool) -> None:
         """Read the requested values out of the kernel, and prepare it to end in order."""
-        variables = () if self.error else self.request.variables
-        # In hexadecimal: no display setting of the notebook can round them.
-        expressions = {name: f"float({name}).hex()" for name in variables}
-        if self.has_finished and reads_imports:
-            expressions["its imports"] = IMPORT_PROFILE
-        # No variable of a notebook can have these names.
-        own = {"its GPU": GPU_BYTES, "its warnings": NOT_REPLICABLE, "its end": ORDERLY_EXIT}
-        answers = self._evaluate({**expressions, **own})
-        self.import_profile = value_in(answers, "its imports")
-        self.gpu_bytes = value_in(answers, "its GPU")
-        self.not_replicable = tuple(value_in(answers, "its warnings") or ())
-        for name in variables:
-            if (value := value_in(answers, name)) is not None:
-                self.variables[name] = float.fromhex(value)
+        self.answer = self._ask(
+            Question(
+                floats=() if self.error else self.request.variables,
+                reads_imports=self.has_finished and reads_imports,
+            )
+        )

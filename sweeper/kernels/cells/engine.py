@@ -105,8 +105,7 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
         live, kernel=kernel, request=request, iopub_timeout=_IOPUB_TIMEOUT_S, timeout=None, log=_log
     )
     try:
-        env = request.env if pool.can_prepare else {}
-        client.connect(env)
+        client.connect(request.env if pool.can_prepare else None)
         request.on_kernel_ready()
         if request.prepares_next:
             pool.prepare()
@@ -114,8 +113,9 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
             client.take_over(kernel.origin.shared, assignments(request.own_params, request.node))
         client.run(reads_imports=pool.fork_server.wants_import_profile)
         # A zygote for no further trial would import everything for nothing.
-        if client.import_profile is not None and request.running.trials_left > 0:
-            pool.fork_server.record_imports(client.import_profile)
+        imports = client.answer.imports
+        if imports is not None and request.running.trials_left > 0:
+            pool.fork_server.record_imports(imports)
     except (RuntimeError, OSError, ZMQError) as error:
         if client.is_ready:  # what fails later is the notebook's file, or a defect
             raise
@@ -132,11 +132,11 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
         error=shortened(client.error or ""),
         exit_code=client.exit_code,
         stderr_tail=tail,
-        variables=client.variables,
+        variables=client.answer.floats,
         origin=kernel.origin,
         is_orphan=kernel.is_orphan,
-        gpu_bytes=client.gpu_bytes,
-        not_replicable=client.not_replicable,
+        gpu_bytes=client.answer.gpu_bytes,
+        not_replicable=client.answer.not_replicable,
         libraries=frozenset(client.reports.libraries),
     )
 

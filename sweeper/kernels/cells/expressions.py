@@ -1,109 +1,112 @@
-"""Expressions that a kernel evaluates beside the cells; they leave no name in the notebook."""
+"""What a kernel is asked next to the cells, and what it answers.
+
+The module `in_kernel` answers, in the kernel. Names of expressions are the notebook's; builtins,
+`repr` and the encoding of answers are not, whatever the notebook has done to them.
+"""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...notebook_api import replicability
-from ..forking.zygote import finders
+from ..forking.zygote import finders, in_kernel
 
 _PACKAGE_FOLDER = Path(__file__).parents[2]
-
-#: Two things that keep an ipykernel from ending in order. It closes the thread that sends its
-#: messages while the one that took the request to shut down may still have one to send, and then
-#: waits for ever; so that thread is waited for first, before the notebook's own exit handlers. And
-#: it waits up to 14 s for children that have ended, but whose exit code was not read.
-ORDERLY_EXIT = (
-    "(lambda kernel: (__import__('atexit').register(kernel.parent.control_thread.join, 2), "
-    "setattr(kernel, '_process_children', lambda all=kernel._process_children: "
-    "[child for child in all() if child.status() != 'zombie'])))(get_ipython().kernel)"
-)
 _FINDERS = Path(finders.__file__).read_text(encoding="utf-8")
+_IN_KERNEL = Path(in_kernel.__file__).read_text(encoding="utf-8")
 
 
-def set_environment(env: Mapping[str, str]) -> str:
-    """Code that sets the variables of a trial in a kernel that was started before."""
-    return f"__import__('os').environ.update({dict(env)!r})\n"
-
-
-def find_modules(frozen: Mapping[str, str]) -> str:
-    """Code for a started kernel: it finds this package and frozen modules, and libraries report.
+def prepare_started(
+    environment: Mapping[str, str], gpu_fraction: float | None, frozen: Mapping[str, str]
+) -> str:
+    """Return code that prepares a started kernel for its trial, before its first cell.
 
     Args:
-        frozen: the sources of those modules, by their absolute paths without links.
+        environment: variables of the trial.
+        gpu_fraction: of a GPU's memory, that torch may take at most; None for all.
+        frozen: the sources of frozen modules, by their absolute paths without links.
     """
+    trial = {"environment": dict(environment), "gpu_fraction": gpu_fraction}
     return (
-        "(lambda names, text: (exec(text, names), "
-        f"names['make_importable']({str(_PACKAGE_FOLDER)!r}), "
-        f"names['install_snapshot_finder'](text, {dict(frozen)!r}), "
-        "names['observe_libraries']()))"
-        f"({{'__name__': 'sweeper_finders'}}, {_FINDERS!r})\n"
+        f"(lambda names: (__import__('builtins').exec({_IN_KERNEL!r}, names), "
+        f"names['prepare_started']({_FINDERS!r}, {str(_PACKAGE_FOLDER)!r}, {dict(frozen)!r}, "
+        f"**{trial!r})))({{'__name__': 'sweeper_in_kernel'}})\n"
     )
 
 
-#: Code for a forked kernel, which has the finders, under the name that they have in its zygote.
-OBSERVE_LIBRARIES_IN_FORK = (
-    "__import__('sys').modules['_sweeper_zygote.finders'].observe_libraries()\n"
-)
-
-#: torch before 2.13 refuses to use CUDA at all where it does not know a key.
-_CAP = """
-import contextlib, os
-from importlib import metadata
-with contextlib.suppress(ImportError, ValueError):
-    version = [int(part) for part in metadata.version("torch").split(".")[:2]]
-    if version >= [2, 13] and not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & {*os.environ}:
-        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "per_process_memory_fraction:%.4f"
-"""
+def prepare_forked(environment: Mapping[str, str], gpu_fraction: float | None) -> str:
+    """Return the same for a forked kernel, which has these modules of its zygote."""
+    trial = {"environment": dict(environment), "gpu_fraction": gpu_fraction}
+    modules = "__import__('sys').modules"
+    return f"{modules}['_sweeper_zygote.in_kernel'].prepare_forked(**{trial!r})\n"
 
 
-def cap_memory(fraction: float) -> str:
-    """Code that has torch take no more than a fraction of its GPU, unless users have set it up.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What to read in a kernel after its last cell.
 
-    It is to run before the cells: torch reads the setting when it first uses CUDA, so it acts in a
-    forked kernel, too.
+    Attributes:
+        floats: variables, and expressions of them, to read as numbers.
+        values: variables to read as plain values.
+        reads_imports: whether to list what the kernel has imported.
     """
-    return f"exec({_CAP % fraction!r}, {{}})\n"
+
+    floats: Sequence[str] = ()
+    values: Sequence[str] = ()
+    reads_imports: bool = False
+
+    def as_expressions(self) -> dict[str, str]:
+        """Return the question as the expressions of a request."""
+        return {in_kernel.QUESTION: json.dumps(asdict(self))}
 
 
-#: Variables that libraries read when they are imported; later it is too late to set them. CUDA
-#: reads those of its devices and of MPS when it is initialised, torch that of its allocator when it
-#: first uses CUDA; each trial has its own.
-_READ_AT_IMPORT = (
-    r"(PYTHON(?!HASHSEED)|LD_|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|BLIS_|NUMEXPR_|NUMBA_|NPY_|TF_|XLA_|"
-    r"JAX_|KERAS_|HF_|TRANSFORMERS_|TORCH|PYTORCH_(?!(CUDA_)?ALLOC_CONF)|"
-    r"CUDA_(?!VISIBLE_DEVICES|MPS_)|MPL(?!BACKEND)|TZ$)"
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A value that JSON does not have, by a short `repr`."""
 
-#: An expression for a kernel: what it has imported, in order, from where it is installed. An
-#: environment on top of another one, as `uv run --with` or `--system-site-packages` make it, has
-#: libraries outside of its own folders.
-IMPORT_PROFILE = (
-    "(lambda s, o, p: __import__('json').dumps({'modules': [n for n, m in list(s.modules.items()) "
-    "if getattr(getattr(m, '__spec__', None), 'name', None) == n and "
-    "(lambda f: f in ('built-in', 'frozen') or f.startswith(p) or "
-    "not {'site-packages', 'dist-packages'}.isdisjoint(f.split(o.sep)))(str(m.__spec__.origin))], "
-    "'environment': {k: v for k, v in o.environ.items() if __import__('re').match("
-    f"{_READ_AT_IMPORT!r}, k)}}}}))("
-    "__import__('sys'), __import__('os'), tuple("
-    "v for k, v in __import__('sysconfig').get_paths().items() "
-    "if k in ('stdlib', 'platstdlib', 'purelib', 'platlib')))"
-)
-
-#: The most memory that torch has held on the GPUs of its process.
-GPU_BYTES = (
-    "(lambda cuda: sum(cuda.max_memory_reserved(n) for n in range(cuda.device_count())) "
-    "if cuda.is_initialized() else None)(__import__('sys').modules['torch'].cuda)"
-)
-
-#: The operations that torch has warned about as not replicable.
-NOT_REPLICABLE = f"__import__('sys').modules[{replicability.__name__!r}].not_replicable()"
+    text: str
 
 
-def value_in(answers: Mapping[str, Any], name: str) -> Any:
-    """The value of an expression among a kernel's answers; None where it raised."""
-    answer = answers.get(name, {})
-    return ast.literal_eval(answer["data"]["text/plain"]) if answer.get("status") == "ok" else None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a kernel has answered; what could not be read is missing.
+
+    Attributes:
+        floats: the numbers, by expression.
+        values: the plain values by name: scalars of JSON, floats with NaN and infinities.
+        imports: what the kernel has imported, and the variables that libraries read then.
+        gpu_bytes: what torch has held of its GPU at most; None if it has used none.
+        not_replicable: the operations that need not repeat bit for bit, as torch has warned.
+    """
+
+    floats: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, bool | int | float | str | Shown | None] = field(default_factory=dict)
+    imports: Mapping[str, Any] | None = None
+    gpu_bytes: int | None = None
+    not_replicable: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, expressions: Mapping[str, Any]) -> Answer:
+        """Read the answer among a reply's expressions; a kernel that is no IPython gives none."""
+        text = expressions.get(in_kernel.QUESTION, {}).get("answer")
+        if text is None:
+            return cls()
+        read = json.loads(text)
+        return cls(
+            floats={
+                name: float.fromhex(digits)
+                for name, digits in read["floats"].items()
+                if digits is not None
+            },
+            values={
+                name: Shown(text=value["shown"]) if "shown" in value else value["value"]
+                for name, value in read["values"].items()
+                if value is not None
+            },
+            imports=read.get("imports"),
+            gpu_bytes=read["gpu_bytes"],
+            not_replicable=tuple(read["not_replicable"] or ()),
+        )

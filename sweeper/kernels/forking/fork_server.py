@@ -6,7 +6,6 @@ doubt, or any trouble, kernels are started.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -81,7 +80,7 @@ class ForkServer:
         self._shared_cells = shared_cells
         self.finding = ""
         self._lock = threading.Lock()
-        #: What a kernel has answered to `IMPORT_PROFILE`.
+        #: What a kernel has imported.
         self._import_profile: Mapping[str, Any] | None = None
         self._thread = threading.Thread(target=self._keep_zygote, name="fork server", daemon=True)
         self._is_closed = False
@@ -93,16 +92,16 @@ class ForkServer:
         """Whether `record_imports` should be called."""
         return self._import_profile is None and not self.available.is_lasting
 
-    def record_imports(self, profile: str) -> None:
+    def record_imports(self, profile: Mapping[str, Any]) -> None:
         """Raise a zygote that imports what a kernel has imported; only the first call counts.
 
         Args:
-            profile: the kernel's answer to `IMPORT_PROFILE`.
+            profile: as `in_kernel.import_profile` returns it.
         """
         with self._lock:
             if self._import_profile is not None:
                 return
-            self._import_profile = json.loads(profile)
+            self._import_profile = profile
             self.available = _PREPARING
         self._thread.start()
 

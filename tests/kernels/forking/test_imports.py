@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import json
 import random
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeper.kernels.cells.expressions import IMPORT_PROFILE
+from sweeper.kernels.forking.zygote import in_kernel
 from sweeper.kernels.forking.zygote.imports import ImportWatch
 
 
@@ -39,11 +38,12 @@ def imported(folder: Path, module: str) -> bool:
     folder.mkdir(parents=True)
     (folder / f"{module}.py").write_text("")
     code = (
-        f"import sys; sys.path.append({str(folder)!r}); import {module}; "
-        f"print(repr({IMPORT_PROFILE}))"
+        f"import json, runpy, sys; sys.path.append({str(folder)!r}); import {module}; "
+        f"names = runpy.run_path({in_kernel.__file__!r}); "
+        "print(json.dumps(names['import_profile']()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    answer = json.loads(ast.literal_eval(done.stdout))
+    answer = json.loads(done.stdout)
     modules = answer["modules"]
     assert "json" in modules
     return module in modules

@@ -13,7 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import generators
+from . import (
+    generators,
+    in_kernel,  # noqa: F401  forked kernels find it among the modules
+)
 from .cells import SharedCells, reopen_files
 from .exit import FastExit
 from .finders import install_snapshot_finder, make_importable

@@ -1,0 +1,224 @@
+"""What the sweep does inside a kernel next to the cells; it leaves no name in the notebook.
+
+A forked kernel has this module from its zygote. A started kernel runs it as a text, so it imports
+the standard library only, and IPython inside functions. A kernel's Python may be 3.9.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from json import JSONDecoder, JSONEncoder
+from pathlib import Path
+from reprlib import Repr
+from typing import Any
+
+# A notebook may replace a builtin (`builtins.print = rich.print`). The functions below look their
+# builtins up in this copy.
+globals()["__builtins__"] = dict(vars(builtins))
+
+#: The name under which a question of the sweep arrives among a request's expressions.
+QUESTION = "the sweep's question"
+
+#: Variables that libraries read when they are imported; later it is too late to set them. CUDA
+#: reads those of its devices and of MPS when it is initialised, torch that of its allocator when it
+#: first uses CUDA; each trial has its own.
+_READ_AT_IMPORT = re.compile(
+    r"(PYTHON(?!HASHSEED)|LD_|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|BLIS_|NUMEXPR_|NUMBA_|NPY_|TF_|XLA_|"
+    r"JAX_|KERAS_|HF_|TRANSFORMERS_|TORCH|PYTORCH_(?!(CUDA_)?ALLOC_CONF)|"
+    r"CUDA_(?!VISIBLE_DEVICES|MPS_)|MPL(?!BACKEND)|TZ$)"
+)
+#: The most characters of a value that is described.
+_DESCRIPTION_CHARACTERS = 200
+
+
+# --- before the first cell ---------------------------------------------------------------------
+
+
+def prepare_started(finders: str, folder: str, frozen: Mapping[str, str], **trial: Any) -> None:
+    """Prepare a started kernel for its trial: it finds this package and frozen modules.
+
+    Args:
+        finders: the source of the module `finders`.
+        folder: of this package.
+        frozen: the sources of those modules, by their absolute paths without links.
+        trial: see `prepare`.
+    """
+    prepare(**trial)
+    names: dict[str, Any] = {"__name__": "sweeper_finders"}
+    exec(finders, names)
+    names["make_importable"](folder)
+    names["install_snapshot_finder"](finders, frozen)
+    names["observe_libraries"]()
+
+
+def prepare_forked(**trial: Any) -> None:
+    """Prepare a forked kernel, which has the finders of its zygote; see `prepare`."""
+    prepare(**trial)
+    sys.modules["_sweeper_zygote.finders"].observe_libraries()
+
+
+def prepare(*, environment: Mapping[str, str], gpu_fraction: float | None) -> None:
+    """Give a kernel what it has to know of its trial, and let it answer the sweep.
+
+    Args:
+        environment: variables of the trial.
+        gpu_fraction: of a GPU's memory, that torch may take at most; None for all. torch reads it
+            when it first uses CUDA.
+    """
+    os.environ.update(environment)
+    if gpu_fraction is not None:
+        _cap_memory(gpu_fraction)
+    from IPython import get_ipython
+
+    _answer_questions(get_ipython())
+
+
+def _cap_memory(fraction: float) -> None:
+    """Let torch take no more than a fraction of its GPU, unless users have set it up."""
+    try:
+        version = [int(part) for part in metadata.version("torch").split(".")[:2]]
+    except (ImportError, ValueError):
+        return
+    # torch before 2.13 refuses to use CUDA at all where it does not know a key.
+    if version >= [2, 13] and not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & {*os.environ}:
+        capped = f"per_process_memory_fraction:{fraction:.4f}"
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = capped
+
+
+def _answer_questions(shell: Any) -> None:
+    """Answer the sweep's question among a request's expressions.
+
+    IPython gives the values of expressions to the notebook's display formatters, which may round
+    them, colour them or raise. The answer to a question passes none of them.
+    """
+    evaluate = shell.user_expressions
+
+    def user_expressions(expressions: Mapping[str, str]) -> Any:
+        if QUESTION not in expressions:
+            return evaluate(expressions)
+        question = JSONDecoder().decode(expressions[QUESTION])
+        answer = _answer(shell, **question)
+        return {QUESTION: {"status": "ok", "answer": JSONEncoder().encode(answer)}}
+
+    shell.user_expressions = user_expressions
+
+
+# --- after the last cell -----------------------------------------------------------------------
+
+
+def _answer(
+    shell: Any, *, floats: Sequence[str], values: Sequence[str], reads_imports: bool
+) -> dict[str, Any]:
+    """Read what the sweep wants to know of a kernel, and prepare the kernel to end in order.
+
+    Args:
+        floats: expressions of the notebook's names, to read as numbers.
+        values: the same, to read as plain values.
+        reads_imports: whether to list what the kernel has imported.
+
+    Returns:
+        an answer for each question that could be answered.
+    """
+    answer: dict[str, Any] = {
+        "floats": {name: _tried(_float, shell, name) for name in floats},
+        "values": {name: _tried(_plain, shell, name) for name in values},
+        "gpu_bytes": _tried(_gpu_bytes),
+        "not_replicable": _tried(_not_replicable),
+    }
+    if reads_imports:
+        answer["imports"] = _tried(import_profile)
+    _tried(_end_in_order, shell.kernel)
+    return answer
+
+
+def _tried(read: Any, *arguments: Any) -> Any:
+    """Call a function; None where it raises."""
+    try:
+        return read(*arguments)
+    except BaseException:  # noqa: BLE001  without a reply the sweep would wait for ever
+        return None
+
+
+def _value(shell: Any, expression: str) -> Any:
+    return eval(expression, shell.user_global_ns, shell.user_ns)
+
+
+def _float(shell: Any, expression: str) -> str:
+    """A number in hexadecimal, which has all of its bits."""
+    return float(_value(shell, expression)).hex()
+
+
+def _plain(shell: Any, expression: str) -> dict[str, Any]:
+    """A scalar of JSON as `value`, or the short description of another object as `shown`."""
+    value = _value(shell, expression)
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):  # of numpy, torch and JAX
+        value = value.item()
+    if value is None or isinstance(value, bool):
+        return {"value": value}
+    if isinstance(value, int) and abs(value) < 1 << 63:
+        return {"value": int(value)}
+    if isinstance(value, float):
+        return {"value": float(value)}
+    if isinstance(value, str) and len(value) <= _DESCRIPTION_CHARACTERS:
+        return {"value": str.__str__(value)}
+    short = Repr()
+    short.maxstring = short.maxother = short.maxlong = _DESCRIPTION_CHARACTERS
+    shown = _tried(short.repr, value) or f"<{type(value).__name__}>"
+    return {"shown": shown[: 2 * _DESCRIPTION_CHARACTERS]}
+
+
+def import_profile() -> dict[str, Any]:
+    """What this process has imported, in order, from where it is installed.
+
+    An environment on top of another one, as `uv run --with` or `--system-site-packages` make it,
+    has libraries outside of its own folders.
+    """
+    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
+    paths = sysconfig.get_paths()
+    folders = tuple(paths[kind] for kind in kinds if kind in paths)
+
+    def is_installed(origin: str) -> bool:
+        is_of_python = origin in ("built-in", "frozen") or origin.startswith(folders)
+        return is_of_python or not {"site-packages", "dist-packages"}.isdisjoint(Path(origin).parts)
+
+    modules: list[str] = []
+    for name, module in list(sys.modules.items()):
+        spec: Any = getattr(module, "__spec__", None)
+        if getattr(spec, "name", None) == name and is_installed(str(spec.origin)):
+            modules.append(name)
+    environment = {name: value for name, value in os.environ.items() if _READ_AT_IMPORT.match(name)}
+    return {"modules": modules, "environment": environment}
+
+
+def _gpu_bytes() -> int | None:
+    """The most memory that torch has held on the GPUs of this process; None if it has none."""
+    cuda = sys.modules["torch"].cuda
+    if not cuda.is_initialized():
+        return None
+    return int(sum(cuda.max_memory_reserved(number) for number in range(cuda.device_count())))
+
+
+def _not_replicable() -> list[str]:
+    """The operations that torch has warned about as not replicable."""
+    names: list[str] = sys.modules["sweeper.notebook_api.replicability"].not_replicable()
+    return names
+
+
+def _end_in_order(kernel: Any) -> None:
+    """Remove two things that keep an ipykernel from ending in order.
+
+    It closes the thread that sends its messages while the one that took the request to shut down
+    may still have one to send, and then waits for ever; so that thread is waited for first, before
+    the notebook's own exit handlers. And it waits up to 14 s for children that have ended, but
+    whose exit code was not read.
+    """
+    atexit.register(kernel.parent.control_thread.join, 2)
+    children = kernel._process_children
+    kernel._process_children = lambda: [child for child in children() if child.status() != "zombie"]

@@ -1,0 +1,162 @@
+"""What is read in a kernel after the last cell, whatever the notebook has done to names."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Iterator
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from kernels_alone import kernel_pool, run_alone, share_cells
+
+from sweeper.kernels.cells.expressions import Answer, Question, Shown
+from sweeper.kernels.forking.zygote import in_kernel
+from sweeper.testing import write_notebook
+
+
+def ask(question: Question, **variables: Any) -> Answer:
+    """Ask a shell that stands for IPython's, with these variables of a notebook."""
+    shell: Any = SimpleNamespace(
+        user_ns=variables,
+        user_global_ns=variables,
+        user_expressions=lambda expressions: dict.fromkeys(expressions, "IPython's"),
+        kernel=None,
+    )
+    in_kernel._answer_questions(shell)
+    assert shell.user_expressions({"x": "x"}) == {"x": "IPython's"}
+    return Answer.of(shell.user_expressions(question.as_expressions()))
+
+
+@pytest.fixture
+def replaced_builtins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Replace builtins in a way that Python itself gets along with."""
+    with monkeypatch.context() as patch:
+        patch.setattr(builtins, "float", np.float16)
+        patch.setattr(builtins, "repr", lambda value: f"<{value}>")
+        yield
+
+
+NUMBERS = {
+    "a Python float": 0.1,
+    "a numpy scalar": np.float32(0.25),
+    "a numpy array without a dimension": np.array(0.1),
+    "a decimal": Decimal("0.5"),
+    "a fraction": Fraction(1, 4),
+    "a truth": True,
+    "infinity": math.inf,
+}
+
+
+@pytest.mark.parametrize("value", NUMBERS.values(), ids=NUMBERS)
+def test_a_number_is_read_to_the_last_bit(value: Any) -> None:
+    answer = ask(Question(floats=["score"]), score=value)
+    assert answer.floats == {"score": float(value)}
+
+
+def test_an_expression_is_evaluated_among_the_names_of_the_notebook() -> None:
+    names = {"float": "no type", "repr": len, "score": 0.5}
+    question = Question(floats=["score", "score * repr('ab')", "missing", "float(1)"])
+    assert ask(question, **names).floats == {"score": 0.5, "score * repr('ab')": 1.0}
+
+
+def test_a_notebook_that_replaces_builtins_does_not_change_what_is_read(
+    replaced_builtins: None,
+) -> None:
+    question = Question(floats=["score"]).as_expressions()
+    names = {"score": 0.1}
+    shell: Any = SimpleNamespace(
+        user_ns=names, user_global_ns=names, user_expressions=None, kernel=None
+    )
+    in_kernel._answer_questions(shell)
+    answer = shell.user_expressions(question)[in_kernel.QUESTION]["answer"]
+    assert (0.1).hex() in answer
+
+
+class Unshown:
+    """An object that cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise ValueError
+
+
+def test_values_are_read_as_they_are_or_described() -> None:
+    values = {
+        "lr": 0.1,
+        "name": "adam",
+        "steps": 3,
+        "bias": False,
+        "none": None,
+        "scalar": np.float32(0.25),
+        "nan": math.nan,
+        "layers": [64] * 1000,
+        "model": Unshown(),
+    }
+    read = dict(ask(Question(values=[*values, "missing"]), **values).values)
+    layers, model, nan = read.pop("layers"), read.pop("model"), read.pop("nan")
+    assert read == {
+        **{k: values[k] for k in ("lr", "name", "steps", "bias", "none")},
+        "scalar": 0.25,
+    }
+    assert isinstance(read["bias"], bool)
+    assert isinstance(nan, float)
+    assert math.isnan(nan)
+    assert (
+        isinstance(layers, Shown) and layers.text.startswith("[64, 64") and len(layers.text) < 400
+    )
+    assert isinstance(model, Shown)
+    assert "Unshown" in model.text
+
+
+def test_a_kernel_that_is_no_ipython_answers_nothing() -> None:
+    assert Answer.of({}) == Answer()
+    assert Answer.of({in_kernel.QUESTION: {"status": "error", "ename": "R"}}) == Answer()
+
+
+#: Replaces everything that an answer could pass; none of it is wrong in a notebook.
+REPLACED = """
+import builtins, functools, json, numpy as np
+from IPython.core.formatters import PlainTextFormatter
+import rich.pretty
+%precision 2
+rich.pretty.install()
+
+def fail(*_, **__):
+    raise ValueError
+
+shell = get_ipython()
+class Formatter(PlainTextFormatter):
+    __call__ = fail
+shell.display_formatter.formatters["text/plain"] = Formatter(parent=shell.display_formatter)
+shell.display_formatter.format = fail
+float = np.float32
+repr = len = print = get_ipython = exec = type = 3
+"""
+#: The same; a kernel does not boot with such builtins.
+REPLACED_BUILTINS = """
+builtins.float = np.float16
+builtins.repr = lambda value: "<" + str(value) + ">"
+builtins.print = fail
+json.dumps = functools.partial(json.dumps, sort_keys=True, separators=(" , ", " : "))
+score = 0.1
+"""
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("way", ["started", "forked", "forked after it"])
+def test_scores_are_read_where_a_notebook_has_replaced_names_builtins_and_formatters(
+    way: str, tmp_path: Path
+) -> None:
+    shared = int(way == "forked after it")
+    notebook = write_notebook(tmp_path / "nb.ipynb", REPLACED, REPLACED_BUILTINS, shared=shared)
+    with kernel_pool(tmp_path, imports=None if way == "started" else "import numpy") as pool:
+        if shared:
+            share_cells(notebook, pool)
+        _, result = run_alone(notebook, pool, variables=["score", "score + 1"])
+    assert result.error == ""
+    assert result.variables == {"score": 0.1, "score + 1": 1.1}
