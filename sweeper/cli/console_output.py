@@ -6,7 +6,6 @@ import argparse
 import json
 import shutil
 import sys
-import textwrap
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -107,7 +106,7 @@ class ConsoleOutput:
                 ending = f"{record.run_id} {screen.ending_line(record, objectives)}"
                 if self._has_table:  # whose lines end where the terminal does
                     room = shutil.get_terminal_size().columns - len("[10h00m] ")
-                    ending = textwrap.shorten(ending, room, placeholder=" …")
+                    ending = ending if len(ending) <= room else f"{ending[: room - 1]}…"
                 self.progress(ending)
             case "bringing_back" if self._sweep.plan.remote is not None:
                 self.progress(f"bringing the study back from {self._sweep.plan.remote.display_url}")

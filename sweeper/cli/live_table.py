@@ -11,9 +11,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TextIO
 
-from ..display.frames import Frames
+from ..display.frames import Frame, Frames
 from ..trials import Snapshot
 from .streams import folded
 
@@ -24,6 +25,8 @@ _MAX_DRAW_S = 10.0
 #: How many printed lines are kept, to be printed again in a window that has become narrower: as
 #: many as a high window has.
 _MOST_ABOVE = 200
+#: All up to the last character: tmux keeps what is cleared in another way among earlier lines.
+_CLEAR_WINDOW = "\x1b[999;999H\x1b[1J\x1b[H"
 _HIDE_CURSOR, _SHOW_CURSOR, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[K", "\x1b[J"
 
 
@@ -70,8 +73,7 @@ class _Area:
     def __init__(self, frames: Frames, stream: TextIO) -> None:
         self._frames, self._stream = frames, stream
         self._lock = threading.RLock()
-        self._frame: Sequence[str] = ()
-        self._width = frames.size[0]
+        self._frame = Frame(columns=frames.size[0])
         self._above: deque[str] = deque(maxlen=_MOST_ABOVE)
         self._begun_line = ""
         self.has_printed = threading.Event()
@@ -98,28 +100,30 @@ class _Area:
         """Erase the frame, so that only the lines above it remain."""
         with self._lock:
             rest = [self._begun_line] if self._begun_line else []
-            self._put(rest, [])
+            self._put(rest, Frame(columns=self._frame.columns))
             self._stream.write(_SHOW_CURSOR)
             self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def _put(self, lines: Sequence[str], frame: Sequence[str]) -> None:
+    def _put(self, lines: Sequence[str], frame: Frame) -> None:
         """Replace the frame, and print lines above it."""
-        width, height = self._frames.size
+        columns, height = self._frames.size
+        if frame.columns > columns:  # drawn before the window became narrower
+            frame = Frame(columns=columns)
         self._above.extend(lines)
-        if width < self._width:
+        if columns < self._frame.columns:
             # The terminal has wrapped the old frame's rows or cut them off: nobody knows which
             # rows it has now. So the whole window is written again.
-            begin, lines = "\x1b[H", self._last_lines(width, height - len(frame) - 1)
+            begin, lines = _CLEAR_WINDOW, self._last_lines(columns, height - len(frame.lines) - 1)
         else:
-            begin = "\r" + (f"\x1b[{len(self._frame)}A" if self._frame else "")
-            lines = folded(lines, width)
-        rows = "".join(f"{row}{_CLEAR_LINE}\n" for row in (*lines, *frame))
+            begin = "\r" + (f"\x1b[{len(self._frame.lines)}A" if self._frame.lines else "")
+            lines = folded(lines, columns)
+        rows = "".join(f"{row}{_CLEAR_LINE}\n" for row in (*lines, *frame.lines))
         self._stream.write(f"{_HIDE_CURSOR}{begin}{rows}{_CLEAR_BELOW}")
         self._stream.flush()
-        self._frame, self._width = frame, width
+        self._frame = replace(frame, columns=columns)
 
     def _last_lines(self, width: int, room: int) -> list[str]:
         """The last printed lines that fit into so many rows."""

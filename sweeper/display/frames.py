@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from ..errors import first_line
 from ..trials import Snapshot
-from .screen import chore_line, table
+from .screen import table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _log = logging.getLogger(__name__)
 
-_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-#: The spinner turns so often in a second.
-_TURNS_PER_S = 2
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """Lines for a window that has so many columns."""
+
+    columns: int
+    lines: Sequence[str] = ()
 
 
 class Frames:
@@ -33,7 +38,7 @@ class Frames:
         from rich.console import Console
 
         self._look, self._console = look, Console(file=stream, highlight=False)
-        self._last: list[str] = []
+        self._last = Frame(columns=self._console.width)
         self._has_failed = False
         self._began_s = time.monotonic()
 
@@ -42,16 +47,17 @@ class Frames:
         """Columns and lines of the terminal."""
         return self._console.size
 
-    def next(self) -> list[str]:
-        """The lines of the state now; the last ones again where drawing fails."""
+    def next(self) -> Frame:
+        """The state now; the last frame again where drawing fails."""
         console = self._console
         try:
             snapshot = self._look()
-            # Space for the terminal's own ^C; a line as long as the window may be wrapped.
-            width, height = console.width - 4, console.height
+            columns, height = console.size
+            width = columns - 1  # some terminals wrap a line of full length
             with console.capture() as capture:
                 console.print(self._drawn(snapshot, width, height), width=width)
-            self._last = capture.get().splitlines()[: height - 1]
+            lines = capture.get().splitlines()[: height - 1]
+            self._last = Frame(columns=columns, lines=lines)
         except Exception as error:  # noqa: BLE001  a table that fails ends no sweep
             if not self._has_failed:
                 self._has_failed = True
@@ -65,20 +71,14 @@ class Frames:
 
     def _drawn(self, snapshot: Snapshot | None, width: int, height: int) -> RenderableType:
         from rich.console import Group
-        from rich.text import Text
 
-        now_s = time.monotonic()
-        if snapshot is None:
-            doing = [("preparing the study and the MLflow store", self._began_s)]
-        elif not (snapshot.running or any(snapshot.counts.values())):
-            doing = [("waiting for the first kernel", self._began_s)]
-        else:
-            doing = [(chore_line(chore), chore.since_s) for chore in snapshot.doing]
-        mark = _SPINNER[int(now_s * _TURNS_PER_S) % len(_SPINNER)]
-        lines = [
-            Text(f"{mark} {text} · {now_s - since_s:.0f}s", no_wrap=True, overflow="ellipsis")
-            for text, since_s in doing
-        ]
-        # A third of the lines stays for what the last trials have come to.
-        room = height * 2 // 3 - len(lines)
-        return Group(*([] if snapshot is None else [table(snapshot, width, room)]), *lines)
+        parts: list[RenderableType] = []
+        if snapshot is not None:
+            # A third of the lines stays for what the last trials have come to.
+            parts.append(table(snapshot, width, height * 2 // 3))
+        if snapshot is None or not (snapshot.running or any(snapshot.counts.values())):
+            waited_s = time.monotonic() - self._began_s
+            parts.append(
+                f"preparing the study, the MLflow store and the first kernel · {waited_s:.0f}s"
+            )
+        return Group(*parts)

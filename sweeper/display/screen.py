@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -361,7 +362,8 @@ def table(snapshot: Snapshot, width: int, height: int | None = None) -> Renderab
     shown = [trial for trial in snapshot.running if not trial.is_frozen]
     if height is not None:
         notes = notes[:_MOST_NOTES]
-        room = max(1, height - len(notes) - len(best) - 3)  # the head, the header, how many more
+        taken = 3  # the head, the header, how many more
+        room = max(1, height - len(notes) - len(best) - len(snapshot.doing) - taken)
         if left := shown[room:]:
             shown, notes = shown[:room], [f"… and {len(left)} more", *notes]
     grid = Table(box=None, pad_edge=False, header_style="dim")
@@ -372,7 +374,9 @@ def table(snapshot: Snapshot, width: int, height: int | None = None) -> Renderab
         grid.add_row(*row)
     above = [line(_head(snapshot), "bold")]
     below = [*map(line, notes), *(line(text, "green") for text in best)]
-    return Group(*above, *([grid] if shown else []), *below)
+    now_s = time.monotonic()
+    doing = [line(f"{chore_line(it)} · {now_s - it.since_s:.0f}s") for it in snapshot.doing]
+    return Group(*above, *([grid] if shown else []), *below, *doing)
 
 
 def _notes(running: Sequence[Progress]) -> Iterator[str]:

@@ -70,7 +70,7 @@ def test_a_sweep_shows_its_trials_while_they_run_and_then_lines_alone(
     )
     assert "too large" in terminal.text
     full = [line for look in terminal.looks for line in look.lines if len(line) == columns]
-    assert not [line for line in full if not any(word in line for word in MLFLOW)]
+    assert not [it for it in full if it[-1] != "…" and not any(word in it for word in MLFLOW)]
 
 
 def test_a_notebook_by_one_word_begins_with_enter(tmp_path: Path) -> None:
