@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
+from .batches import Batches
 from .messages import Series, TimedPoint
-from .values import legal, metric
+from .values import is_step, legal, metric
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+
+_log = logging.getLogger(__name__)
 
 
 class LoggedPoints:
@@ -19,8 +23,10 @@ class LoggedPoints:
     scraped from an executed notebook mostly repeat those reported while it ran.
     """
 
-    def __init__(self, client: MlflowClient) -> None:
-        self._client = client
+    def __init__(self, client: MlflowClient, batches: Batches) -> None:
+        self._client, self._batches = client, batches
+        self._renamed: set[str] = set()
+        self._left_out: set[str] = set()
         #: Of each run: name, step and text of the value of each point, the newest last.
         self._logged: dict[str, dict[tuple[str, int, str], None]] = {}
 
@@ -36,8 +42,23 @@ class LoggedPoints:
         new = [p for p in points if (legal(p[0]), p[1], repr(p[2])) not in logged]
         metrics = [metric(name, value, step, at_ms) for name, step, value, at_ms in new]
         if metrics:
-            self._client.log_batch(mlflow_id, metrics=[m for m in metrics if m])
+            self._batches.log(mlflow_id, metrics=[m for m in metrics if m])
+        self._note_renamed({name for name, _, _, _ in new})
+        self._note_left_out({name for name, step, _, _ in new if not is_step(step)})
         logged.update(((legal(name), step, repr(value)), None) for name, step, value, _ in new)
+
+    def _note_renamed(self, names: Set[str]) -> None:
+        """Say once of each series what it is called in MLflow, where that is another name."""
+        for name in sorted(names - self._renamed):
+            if legal(name) != name:
+                self._renamed.add(name)
+                _log.warning("MLflow does not take the name %r: it is %r there", name, legal(name))
+
+    def _note_left_out(self, names: Set[str]) -> None:
+        """Say once of each series that MLflow goes without some of its points."""
+        for name in sorted(names - self._left_out):
+            self._left_out.add(name)
+            _log.warning("MLflow holds no step beyond 64 bits: points of %r are left out", name)
 
     def has_all_names(self, mlflow_id: str, series: Series) -> bool:
         """Whether points of each of these series were logged here; a notebook logs some itself."""

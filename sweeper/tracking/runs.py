@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING
 
 from ..trials import GpuUse, TrialRecord, TrialState
 from .artifacts import Artifacts, stage_tags
+from .batches import Batches
 from .files import log_ahead
 from .messages import Series, Store, TimedPoint
 from .opening import NOTE_TAG, open_experiment, usable, without_repetition
 from .points import LoggedPoints
-from .values import as_tags, legal, metric
+from .values import as_params, as_tags, legal, metric
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Param, Run
+    from mlflow.entities import Run
 
 _STATUS = {
     TrialState.COMPLETED: "FINISHED",
@@ -46,7 +47,8 @@ class RunWriter:
     def __init__(self, client: MlflowClient, experiment_id: str, store: Store) -> None:
         self.experiment_id = experiment_id
         self._client, self._store = client, store
-        self._points = LoggedPoints(client)
+        self._batches = Batches(client)
+        self._points = LoggedPoints(client, self._batches)
         self._artifacts = Artifacts(client, experiment_id, store.paths)
         found = self._search()
         self.runs = {str(run.info.run_name): str(run.info.run_id) for run in found}
@@ -87,7 +89,7 @@ class RunWriter:
         if not is_new:
             self._client.update_run(mlflow_id, status="RUNNING")
             self._client.set_tag(mlflow_id, "sweeper.state", str(record.state))
-        self._client.log_batch(mlflow_id, params=_as_params(described))
+        self._batches.log(mlflow_id, params=as_params(described))
         self._points.begin(mlflow_id, is_new=is_new)
         return mlflow_id
 
@@ -147,10 +149,10 @@ class RunWriter:
             failure = error
         else:
             all_tags[_ATTEMPT] = str(record.attempt)
-        self._client.log_batch(
+        self._batches.log(
             mlflow_id,
             metrics=[it for it in metrics if it],
-            params=_as_params(described),
+            params=as_params(described),
             tags=as_tags(all_tags),
         )
         self._client.set_terminated(mlflow_id, status=_STATUS[record.state], end_time=at_ms)
@@ -232,12 +234,6 @@ class RunWriter:
         mlflow_id = self.runs.pop(run_id)
         self._client.delete_run(mlflow_id)
         self._points.end(mlflow_id)
-
-
-def _as_params(described: Mapping[str, str]) -> list[Param]:
-    from mlflow.entities import Param
-
-    return [Param(name, value) for name, value in described.items()]
 
 
 def _tags_of(record: TrialRecord) -> dict[str, str]:

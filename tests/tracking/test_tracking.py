@@ -19,7 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pytest
-from studies import mlflow_client, note_in, trial_record
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from studies import mlflow_client, mlflow_runs, note_in, trial_record
 
 from sweeper import Settings
 from sweeper.errors import TrackingError
@@ -28,6 +31,7 @@ from sweeper.settings.addresses import Address
 from sweeper.study_folder.saved import saved_in
 from sweeper.tracking import RunWriter, Tracker, artifacts, free_port, view_of, view_url
 from sweeper.tracking.messages import Call, Store
+from sweeper.tracking.values import legal
 from sweeper.tracking.writer import carried_out
 from sweeper.trials import GpuUse, StudyPaths, TrialRecord, TrialState
 
@@ -438,3 +442,69 @@ def test_the_port_of_a_link_is_one_on_which_nothing_listens() -> None:
         number = taken.getsockname()[1]
         assert free_port(number) != number
     assert free_port(number) == number
+
+
+NAMES = st.one_of(
+    st.text(max_size=12),
+    st.text(alphabet="ab./ :-_@<>%", max_size=8),
+    st.text(alphabet="a/", min_size=240, max_size=260),
+    st.sampled_from(
+        ["iou>0.5", "iou<0.5", "acc@1", "acc_1", "acc.", "acc", "train//loss", "..", ""]
+    ),
+)
+
+
+@given(names=st.lists(NAMES, unique=True, max_size=6))
+@hypothesis_settings(max_examples=300, deadline=None)
+def test_any_name_gets_one_of_its_own_that_mlflow_takes(names: list[str]) -> None:
+    from mlflow.utils.validation import _validate_metric_name
+
+    found = [legal(name) for name in names]
+    for name in found:
+        _validate_metric_name(name)  # type: ignore[no-untyped-call]
+        assert len(name) <= 250
+        assert legal(name) == name
+    assert len({*found}) == len(names)
+
+
+@pytest.mark.parametrize("name", ["val_acc", "train/loss", "acc_1", "Präzision", "a.b-c d", "acc."])
+def test_a_name_that_mlflow_takes_is_kept(name: str) -> None:
+    assert legal(name) == name
+
+
+def test_series_of_similar_names_stay_apart_and_one_that_is_renamed_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer, store = writer_of(tmp_path, "names")
+    record = replace(stopped(tmp_path), state=TrialState.COMPLETED, scores={"acc.": 0.5})
+    series = {"iou>0.5": [(0, 0.1)], "iou<0.5": [(0, 0.2)], "acc": [(0, 0.3)]}
+    end = Call("end", record.run_id, (record, PARAMS, series, {}, 9))
+    assert written(writer, store, start_of(record), end) == [None, None]
+    (run,) = runs_in(tmp_path, "names")
+    assert run.info.status == "FINISHED"
+    assert sorted(run.data.metrics.values()) == [0.1, 0.2, 0.3, 0.5]
+    assert (run.data.metrics["acc"], run.data.metrics["acc."]) == (0.3, 0.5)
+    assert "'iou>0.5'" in caplog.text
+    assert legal("iou>0.5") in caplog.text
+
+
+def test_what_mlflow_refuses_costs_only_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer, store = writer_of(tmp_path, "refused")
+    record = replace(stopped(tmp_path), state=TrialState.COMPLETED, scores={"val": 0.5})
+    series = {"train//loss": [(0, 0.1)], "val": [(0, 0.5)], "late": [(2**70, 1.0), (1, 2.0)]}
+    tags = {"long": "x" * 10_000, "odd//key": "1"}
+    end = Call("end", record.run_id, (record, {"x": "another"}, series, tags, 9))
+    assert written(writer, store, start_of(record), end) == [None, None]
+    (run,) = runs_in(tmp_path, "refused")
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics == {legal("train//loss"): 0.1, "val": 0.5, "late": 2.0}
+    assert run.data.params == {"x": "0.5"}, "MLflow does not change a param"
+    assert run.data.tags["sweeper.state"] == "completed"
+    assert "'x'" in caplog.text
+    assert "'late'" in caplog.text
+
+
+def runs_in(folder: Path, study: str) -> list[Any]:
+    return mlflow_runs(f"sqlite:///{folder}/mlflow.db", study)
