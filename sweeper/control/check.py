@@ -31,6 +31,7 @@ from ..settings.space import AnyDimension, ChoiceDimension, IntDimension
 from ..settings.units import duration, size
 from ..sweep.inputs.resolving import with_inputs
 from ..sweep.plan import SweepPlan
+from ..sweep.scheduling.overwritten import EndedTrial, overwritten
 from ..trials import Params, RunningTrial, StudyPaths, TrialOutcome, TrialSpec, run_id_of
 from .side_trials import SideTrials
 
@@ -99,6 +100,7 @@ def check(plan: SweepPlan, *, dry_run: bool, on_run: Callable[[str], None]) -> I
     with tempfile.TemporaryDirectory(prefix="check-") as folder:
         measured = _run_all(plan, Path(folder), on_run)
     yield from _of_runs(measured, plan.settings)
+    yield from _overwritten(measured, plan.notebook)
     if measured[-1].is_completed:
         free_bytes = _free_bytes(plan.paths.root)
         yield forecast(plan.settings, measured, jobs=plan.executor.jobs, free_disk_bytes=free_bytes)
@@ -348,6 +350,18 @@ def _of_runs(measured: Sequence[Measured], settings: Settings) -> Iterator[Findi
     free = f" of {size(memory)} that are free" if (memory := available_bytes()) else ""
     peak = size(max(it.memory_bytes for it in measured))
     yield Finding(name="memory", holds=True, text=f"a trial takes {peak} of memory{free}{gpu}")
+
+
+def _overwritten(measured: Sequence[Measured], notebook: ResearchNotebook) -> Iterator[Finding]:
+    """A swept name that ended alike in runs which were given different values."""
+    ended = [
+        EndedTrial(run_id=run_id_of(number), given=run.params, ended=run.outcome.values_at_end)
+        for number, run in enumerate(measured)
+        if run.is_completed
+    ]
+    if (found := overwritten(ended, lambda: notebook.code)) is not None:
+        remedy = "remove what assigns it, or leave it out of the space"
+        yield Finding(name="values", holds=False, text=str(found), remedy=remedy)
 
 
 def _failure(it: Measured) -> Finding:

@@ -33,7 +33,7 @@ from ..notebook_api.checkpoints import checkpoint_files
 from ..notebook_api.messages import OBSERVED_VARIABLE, TRIAL_VARIABLE, Point, encode_float
 from ..notebooks.compare import Execution
 from ..notebooks.executed import ExecutedNotebook
-from ..notebooks.metadata import read_metadata
+from ..notebooks.metadata import as_json, read_metadata
 from ..notebooks.scores import variables_to_read
 from ..study_folder.patience import Patience, is_of_the_machine
 from ..study_folder.saved import saved_in
@@ -407,6 +407,7 @@ class Worker:
             prepares_next=origin is None and running.trials_left > 0,
             score_sources=settings.scores,
             variables=variables_to_read(settings.scores, settings.objective),
+            values=self._variables(spec),
             gpu_fraction=place.memory_fraction,
             cell_output_bytes=settings.limits.cell_output,
             grace_s=settings.limits.grace,
@@ -429,6 +430,7 @@ class Worker:
             ),
             environment=self.environment,
             not_replicable=result.not_replicable,
+            values_at_end=result.values,
         )
         outcome = self.places.settle(place, outcome, result.gpu_bytes)
         if outcome.gpu is not None:
@@ -440,6 +442,8 @@ class Worker:
         file.metadata.pop("pid", None)
         file.keep_earlier_series()
         file.metadata["variables"] = {k: encode_float(v) for k, v in result.variables.items()}
+        if result.values:
+            file.metadata["values_at_end"] = as_json(result.values)
         file.metadata["kernel"] = "warm" if result.origin.is_forked else "cold"
         file.metadata.update(self.pool.policy.coverage(result.origin))
         if result.shared_cells:
@@ -465,6 +469,11 @@ class Worker:
         }
         known = {"reports": self.workload.settings.reports == "auto", "mlflow": mlflow}
         return {OBSERVED_VARIABLE: json.dumps(known)}
+
+    def _variables(self, spec: TrialSpec) -> list[str]:
+        """The swept and fixed names that are variables of the notebook."""
+        notebook = self.workload.notebook
+        return [name for name in {**spec.params, **spec.fixed} if notebook.assigns(name)]
 
     def _fixed_since(self, spec: TrialSpec) -> list[str]:
         """The params of a trial of an earlier call that this call fixes, to whatever value."""

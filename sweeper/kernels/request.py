@@ -29,6 +29,7 @@ class ExecutionRequest:
         prepares_next: whether to start the kernel of a later trial meanwhile.
         score_sources: by score; those with a pattern are looked for in what is printed.
         variables: top-level variables to read after the last cell.
+        values: Top-level variables to read back after the last cell, of any type.
         gpu_fraction: of its GPU's memory, that torch may take at most; None for all.
         cell_output_bytes: how much of one cell's output is kept.
         on_kernel_ready: called when the kernel has answered for the first time.
@@ -45,6 +46,7 @@ class ExecutionRequest:
     prepares_next: bool = False
     score_sources: Mapping[str, ScoreSource] = field(default_factory=dict)
     variables: Sequence[str] = ()
+    values: Sequence[str] = ()
     gpu_fraction: float | None = None
     cell_output_bytes: int
     grace_s: float
@@ -71,6 +73,8 @@ class KernelResult:
         exit_code: of a kernel that ended by itself; negative for a signal.
         stderr_tail: the last text that the kernel's process wrote outside of any cell.
         variables: floats of the requested top-level variables, once all cells have run.
+        values: What the requested variables ended with: scalars of JSON, and a short `repr` of all
+            else. Empty where the kernel could not be asked.
         origin: how the kernel came to be; if it was started, also why.
         is_orphan: whether the kernel ended because the process that it was forked from did.
         gpu_bytes: what torch has held of its GPU at most, CUDA's own share not included; None if it
@@ -84,6 +88,7 @@ class KernelResult:
     exit_code: int | None = None
     stderr_tail: str = ""
     variables: Mapping[str, float] = field(default_factory=dict)
+    values: Params = field(default_factory=dict)
     origin: KernelOrigin = field(default_factory=KernelOrigin)
     is_orphan: bool = False
     gpu_bytes: int | None = None

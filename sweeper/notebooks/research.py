@@ -160,10 +160,13 @@ class ResearchNotebook:
         its = plain_values(self.code[self.parameters_cell - 1])
         return [name for name in names if name in its and name not in self.injected]
 
+    def assigns(self, name: str) -> bool:
+        """Whether a name is a variable of a notebook in Python."""
+        return self.language == "python" and bool(self.assignments.at_top(name))
+
     def takes(self, name: str) -> bool:
         """Whether a trial's value of a name that cells assign reaches them."""
-        assigns = self.language == "python" and self.assignments.at_top(name)
-        return bool(assigns) and not self.why_not(name)
+        return self.assigns(name) and not self.why_not(name)
 
     def why_no_seed(self) -> str:
         """Why trials get no seed though the notebook assigns one; empty where neither holds."""

@@ -207,11 +207,14 @@ class TrialOutcome(TrialEnd):
         series: the (step, value) pairs of each score, in the order of the reports.
         kernel: how its kernel came to be; None where it had none.
         environment: the name of the record of where it ran; empty where there is none.
+        values_at_end: Values that swept and fixed variables had after the last cell: scalars of
+            JSON, and a short `repr` of all else. Empty where they could not be read.
     """
 
     series: Mapping[str, list[tuple[int, float]]] = field(default_factory=dict)
     kernel: KernelUse | None = None
     environment: str = ""
+    values_at_end: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

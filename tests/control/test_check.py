@@ -112,6 +112,16 @@ def test_a_planted_fault_is_found_with_its_remedy(
     assert "✗" in found.printed
 
 
+@pytest.mark.kernel
+def test_a_swept_name_that_the_notebook_overwrites_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = checked(tmp_path, capsys, "exec('size = 2')\nval = x + size + seed")
+    assert found.code == 1
+    assert found.finding("values")["holds"] is False
+    assert all(part in found.finding("values")["text"] for part in ("size", "code cell 2, line 1"))
+
+
 @pytest.mark.parametrize(
     ("cell", "more", "name", "words"),
     [

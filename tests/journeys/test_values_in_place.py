@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import nbformat
@@ -52,3 +53,28 @@ def test_values_are_replaced_where_they_stand_and_replay_to_the_last_bit(tmp_pat
     # Both trials ran the same code, so one workload replays them: the momentum of the first must
     # not become the second one's.
     assert main(["replay", str(tmp_path / "out" / "messy"), "--all"]) == 0
+
+
+def test_a_name_that_ends_alike_in_two_trials_ends_the_sweep_with_exit_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = (
+        "lr = 0.1\nscale = 1.0\nsteps = [1]\nfloat = 3",
+        "exec('lr = 0.5')\nval = lr + scale\nscale *= 2",
+    )
+    notebook = write_notebook(tmp_path / "messy.ipynb", *cells, parameters="")
+    file = tmp_path / "p.yml"
+    file.write_text(
+        "study: {trials: 5, sampler: random}\nobjective: {val: maximize}\nkernels: cold\n"
+        "space: {lr: {low: 0.0, high: 1.0}, scale: {low: 1.0, high: 2.0}}\nfixed: {steps: [7]}\n"
+    )
+    words = ["-i", str(notebook), "-p", str(file), "-o", f"{tmp_path}/out/{{run_id}}.ipynb"]
+    assert main([*words, "--json"]) == 1
+    printed = capsys.readouterr()
+    result = json.loads(printed.out)
+    assert (result["counts"]["completed"], result["stop_cause"]) == (2, "worthless")
+    assert all(part in printed.err for part in ("lr", "0.5", "code cell 2, line 1 (exec)"))
+    for trial in result["trials"]:
+        metadata = nbformat.read(trial["notebook"], as_version=4).metadata["sweeper"]
+        scale = trial["params"]["scale"] * 2
+        assert metadata["values_at_end"] == {"lr": 0.5, "scale": scale, "steps": "[7]"}

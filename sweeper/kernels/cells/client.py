@@ -384,6 +384,7 @@ class SweepClient(PapermillNotebookClient):
         self.answer = self._ask(
             Question(
                 floats=() if self.error else self.request.variables,
+                values=() if self.error else self.request.values,
                 reads_imports=self.has_finished and reads_imports,
             )
         )

@@ -19,6 +19,7 @@ from ..event_loop import thread_event_loop
 from ..pool import KernelPool
 from ..request import Ending, ExecutionRequest, KernelResult
 from .client import CATCH_UP_S, SweepClient
+from .expressions import Shown
 from .inject import assignments
 
 #: How long after a cell's reply its last outputs may still arrive.
@@ -133,6 +134,10 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
         exit_code=client.exit_code,
         stderr_tail=tail,
         variables=client.answer.floats,
+        values={
+            name: value.text if isinstance(value, Shown) else value
+            for name, value in client.answer.values.items()
+        },
         origin=kernel.origin,
         is_orphan=kernel.is_orphan,
         gpu_bytes=client.answer.gpu_bytes,

@@ -43,6 +43,7 @@ from ..plan import SweepPlan
 from ..stop_switch import StopSwitch
 from .checkpoint_cleaner import CheckpointCleaner
 from .freezing import Freezer
+from .overwritten import OverwrittenRule
 from .shortages import Shortages
 from .stop_rules import StopRules
 from .trial_log import TrialLog
@@ -79,6 +80,7 @@ class TrialScheduler:
     Attributes:
         broken: what ended the sweep, where its storage or its sampler failed.
         kernels: how the kernels of the trials that have ended came to be.
+        overwritten: Rule that watches for names which the notebook overwrites.
         stopped_by: why there were no more trials before the study had enough; None if it has.
     """
 
@@ -98,6 +100,9 @@ class TrialScheduler:
         self._log = log
         self._stop_switch = stop_switch
         self._events = events
+        self.overwritten = OverwrittenRule(
+            lambda: plan.notebook.code, is_allowed=plan.allow_changes
+        )
         self._failures_in_a_row = 0
         self._losses: Counter[int] = Counter()
         self._asking, self._lock = threading.Lock(), threading.Lock()
@@ -244,6 +249,8 @@ class TrialScheduler:
                 self.lose(error)
                 record = self._study.ended(spec.number, outcome)
             self._stop_for_failures(record)
+            if (why := self.overwritten.consider(spec, outcome)) is not None:
+                self._stop_switch.close(why, StopCause.WORTHLESS)
         self._stop_if_worthless(record)
         is_lost = record.state is TrialState.STOPPED and record.reason is Reason.WORKER_LOST
         if is_lost or again is not None:
