@@ -1,8 +1,9 @@
 """What can be known of a sweep before it is paid for: the command `check`.
 
 First what needs no kernel, then three runs as trials that no study has, in started kernels: at the
-largest sizes, the same again, and at typical params. Nothing is written to a study, to MLflow or
-beside the notebook.
+largest sizes, the same again, and at typical params, which differ in every param at once from the
+largest. Where `smoke` changes more than params, a fourth run has both its values and the typical
+params. Nothing is written to a study, to MLflow or beside the notebook.
 What refuses a wrong call belongs to `sweep/plan.py`, which is asked first.
 """
 
@@ -15,8 +16,9 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +27,17 @@ from ..errors import NotebookError
 from ..execution.capacity import available_bytes, memory_of, usable_cores
 from ..execution.local import LocalExecutor
 from ..kernels import interpreter_of
+from ..notebooks.compare import Execution, compare
+from ..notebooks.reading import read_notebook
 from ..notebooks.research import ResearchNotebook
 from ..settings import Settings
-from ..settings.space import AnyDimension, ChoiceDimension, IntDimension
 from ..settings.units import duration, size
 from ..sweep.inputs.resolving import with_inputs
 from ..sweep.plan import SweepPlan
 from ..sweep.scheduling.overwritten import EndedTrial, overwritten
+from ..sweep.scheduling.worthless import is_coarse
 from ..trials import Params, RunningTrial, StudyPaths, TrialOutcome, TrialSpec, run_id_of
+from .contrasts import contrast_of
 from .side_trials import SideTrials
 
 _MARKS = {True: "✓", False: "✗", None: "–"}
@@ -48,6 +53,8 @@ _COPIES_OF_NOTEBOOK = 4
 _BYTES_PER_TRIAL = 100_000
 #: A tenth of the memory that is free is left to others.
 _MEMORY_SHARE = 0.9
+#: Params change a score if they do so by this many times what the same params do (chosen).
+_MORE_THAN_LUCK = 10
 #: The memory of a run is read ten times a second.
 _POLL_INTERVAL_S = 0.1
 
@@ -176,7 +183,16 @@ def _free_bytes(folder: Path) -> int:
     return shutil.disk_usage(next(it for it in (folder, *folder.parents) if it.exists())).free
 
 
-# --- the three runs --------------------------------------------------------------------------
+# --- the runs --------------------------------------------------------------------------------
+
+
+class Role(StrEnum):
+    """What a run is for, in words."""
+
+    LARGEST = "the largest sizes"
+    AGAIN = "the same again"
+    QUICK = "typical params with the values of smoke"
+    TYPICAL = "typical params"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,18 +203,25 @@ class Measured:
         role: what it was for.
         memory_bytes: the most that its processes had at once; 0 where that is not known.
         disk_bytes: what a trial like it leaves, its checkpoints included.
+        cells: of its executed notebook.
     """
 
-    role: str
+    role: Role
     params: Params
     outcome: TrialOutcome
     memory_bytes: int
     disk_bytes: int
+    cells: Sequence[Mapping[str, Any]] = ()
 
     @property
     def is_completed(self) -> bool:
         """Whether it ran to its end and gave every objective a finite score."""
         return self.outcome.state == "completed"
+
+    @property
+    def execution(self) -> Execution:
+        """The run, to be compared with another."""
+        return Execution(cells=self.cells, scores=self.outcome.scores, series=self.outcome.series)
 
 
 def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> list[Measured]:
@@ -207,18 +230,20 @@ def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> li
     Returns:
         what each run came to; one that has failed is the last.
     """
-    quick = plan.settings.with_overrides(fixed=plan.settings.smoke or {})
-    typical = typical_params(plan.settings, plan.notebook)
-    largest = largest_params(quick, typical)
-    runs = [
-        ("the largest sizes", largest, quick.fixed),
-        ("the same again", largest, quick.fixed),
-        ("typical params", typical, plan.settings.fixed),
+    settings = plan.settings
+    contrast = contrast_of(settings, plan.notebook)
+    quick_fixed = settings.with_overrides(fixed=settings.smoke or {}).fixed
+    runs: list[tuple[Role, Params, Params]] = [
+        (Role.LARGEST, contrast.largest, quick_fixed),
+        (Role.AGAIN, contrast.largest, quick_fixed),
     ]
+    if any(name not in settings.search_space for name in settings.smoke):
+        runs.append((Role.QUICK, contrast.quick, quick_fixed))
+    runs.append((Role.TYPICAL, contrast.typical, settings.fixed))
     paths = StudyPaths.parse(f"{folder}/{{run_id}}.ipynb", study="check")
     paths.folder.mkdir(parents=True)
-    settings = plan.settings.model_copy(update={"kernels": "cold"})
-    workload = replace(plan.workload, settings=settings, paths=paths)
+    cold = settings.model_copy(update={"kernels": "cold"})
+    workload = replace(plan.workload, settings=cold, paths=paths)
     watches: list[_MemoryWatch] = []
     measured: list[Measured] = []
 
@@ -250,6 +275,7 @@ def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> li
                 outcome=outcome,
                 memory_bytes=watches.pop().close(),
                 disk_bytes=_disk_bytes_of(spec),
+                cells=read_notebook(spec.notebook).cells if spec.notebook.exists() else (),
             )
         )
         return measured[-1].is_completed
@@ -289,43 +315,6 @@ class _MemoryWatch:
                 self._most_bytes = max(self._most_bytes, memory_of(pid) or 0)
 
 
-def typical_params(settings: Settings, notebook: ResearchNotebook) -> dict[str, Any]:
-    """The params of the first `start` trial, else the notebook's own, else the smallest."""
-    own = {name: notebook.assignments.plain_value(name) for name in settings.search_space}
-    stated = settings.start_params[0] if settings.start_params else {}
-
-    def pick(name: str, dimension: AnyDimension) -> Any:
-        known = [values[name] for values in (stated, own) if name in values]
-        return next(filter(dimension.allows, known), _least(dimension))
-
-    return settings.search_space.sample(pick)
-
-
-def largest_params(settings: Settings, typical: Params) -> dict[str, Any]:
-    """Those with the largest sizes: whole numbers and numeric choices at their greatest.
-
-    Numbers with fractions are learning rates and the like; they stay as they are.
-    """
-
-    def pick(name: str, dimension: AnyDimension) -> Any:
-        if isinstance(dimension, IntDimension):
-            step = dimension.step or 1
-            return dimension.low + (dimension.high - dimension.low) // step * step
-        if isinstance(dimension, ChoiceDimension) and all(map(_is_number, dimension.choices)):
-            return max(dimension.choices, key=float)
-        return typical.get(name, _least(dimension))
-
-    return settings.search_space.sample(pick)
-
-
-def _least(dimension: AnyDimension) -> Any:
-    return dimension.choices[0] if isinstance(dimension, ChoiceDimension) else dimension.low
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 # --- what the runs show ----------------------------------------------------------------------
 
 
@@ -334,16 +323,13 @@ def _of_runs(measured: Sequence[Measured], settings: Settings) -> Iterator[Findi
     if not measured[-1].is_completed:
         yield _failure(measured[-1])
         return
-    largest, again, typical = measured
-    yield _score(typical, settings)
-    yield _repeats(largest, again)
-    if typical.params != largest.params:
-        differ = typical.outcome.scores != largest.outcome.scores
-        yield Finding(
-            name="params",
-            holds=differ,
-            text=f"other params give {'other scores' if differ else 'the same score'}",
-            remedy="" if differ else "does what the score depends on use the swept names?",
+    run = {it.role: it for it in measured}
+    yield _score(run[Role.TYPICAL], settings)
+    yield _repeats(run[Role.LARGEST], run[Role.AGAIN])
+    other = run.get(Role.QUICK, run[Role.TYPICAL])
+    if other.params != run[Role.LARGEST].params:
+        yield what_params_change(
+            run[Role.LARGEST], run[Role.AGAIN], other, objective=settings.objective
         )
     on_gpu = max((it.outcome.gpu.peak_bytes or 0 for it in measured if it.outcome.gpu), default=0)
     gpu = f", and {size(on_gpu)} of a GPU" if on_gpu else ""
@@ -393,6 +379,46 @@ def _repeats(first: Measured, second: Measured) -> Finding:
             )
     text = "the same seed gives the same score, to the last bit"
     return Finding(name="repeats", holds=True, text=text)
+
+
+def what_params_change(
+    largest: Measured, again: Measured, other: Measured, *, objective: Iterable[str]
+) -> Finding:
+    """Whether other values of all params at once change what a run comes to.
+
+    It fails only where nothing differs, to the last bit, and the scores are none that often tie.
+
+    Args:
+        objective: the names of the scores that are optimised.
+    """
+    both = {**largest.params, **other.params}
+    names = [name for name in both if largest.params.get(name) != other.params.get(name)]
+    changed = f"other values of {', '.join(names)}"
+    first, same, second = (
+        Execution(scores={name: run.outcome.scores[name] for name in objective}, series={})
+        for run in (largest, again, other)
+    )
+    found, luck = compare(first, second), compare(first, same)
+    if found.scores and found.distance <= _MORE_THAN_LUCK * luck.distance:
+        text = f"{changed} change the score hardly more than the same values again"
+        return Finding(name="params", holds=None, text=text)
+    if found.scores:
+        return Finding(name="params", holds=True, text=f"{changed} give other scores")
+    scores = ", ".join(f"{name} {value:.6g}" for name, value in first.scores.items())
+    tie = f"{changed} give the same score ({scores})"
+    everything = compare(largest.execution, other.execution)
+    if everything.outputs or not everything.has_equal_numbers:
+        text = f"{tie}, though not the same outputs or steps, so the score may just be coarse"
+        return Finding(name="params", holds=None, text=text)
+    if all(map(is_coarse, first.scores.values())):
+        text = f"{tie} and outputs: the score is coarse, or nothing reads these names"
+        return Finding(name="params", holds=None, text=text)
+    return Finding(
+        name="params",
+        holds=False,
+        text=f"{tie} and the same outputs, to the last bit",
+        remedy="does what the score depends on use the swept names?",
+    )
 
 
 def forecast(

@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 from studies import small_settings
 
 from sweeper.cli import main
-from sweeper.control.check import Measured, forecast, largest_params, typical_params
+from sweeper.control.check import Measured, Role, forecast, what_params_change
+from sweeper.control.contrasts import contrast_of
 from sweeper.notebooks.research import ResearchNotebook
+from sweeper.settings.space import IntDimension
 from sweeper.testing import write_notebook
 from sweeper.trials import TrialOutcome, TrialState
 
@@ -81,6 +87,24 @@ def test_a_sound_notebook_holds_in_every_respect_and_leaves_nothing(
 
 
 @pytest.mark.kernel
+def test_a_score_that_does_not_depend_on_the_sizes_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = "import random; random.seed(seed)\nval = (x - 0.3) ** 2 + random.random() / 1000"
+    found = checked(tmp_path, capsys, cell)
+    assert (found.code, found.faults) == (0, [])
+    assert found.finding("params")["holds"] is True
+
+
+@pytest.mark.kernel
+def test_what_only_the_values_of_smoke_change_is_no_effect_of_params(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = checked(tmp_path, capsys, "val = epochs / 7e5 + seed", more="smoke: {epochs: 1}\n")
+    assert found.faults == ["params"]
+
+
+@pytest.mark.kernel
 def test_with_smoke_only_the_typical_run_has_full_length(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,7 +121,7 @@ def test_with_smoke_only_the_typical_run_has_full_length(
     ("cell", "name", "words"),
     [
         ("import random; random.seed(seed); val = random.random()", "params", "the same score"),
-        ("val = float('nan') if size == 4 else x + seed", "runs", "sizes (x=0.5, size=4)"),
+        ("val = float('nan') if size == 4 else x + seed", "runs", "sizes (x=0.191, size=4)"),
         ("import random\nval = x + seed + random.random()", "repeats", "another score: val"),
     ],
 )
@@ -173,7 +197,7 @@ def test_a_wrong_call_is_refused_with_one_message(
     assert len(found.printed.strip().splitlines()) == 1
 
 
-# --- which runs, and what they let expect ----------------------------------------------------
+# --- which runs --------------------------------------------------------------------------
 
 SPACE = {
     "lr": {"low": 1e-4, "high": 1e-2, "log": True},
@@ -191,16 +215,119 @@ def test_a_typical_trial_has_the_values_of_start_then_of_the_notebook_then_the_s
     settings = small_settings("corners", space=SPACE, start=start)
     source = "lr = 1e-3\nwidth = 48\nbatch = 7  # outside\ndeep = depth()"
     path = write_notebook(tmp_path / "n.ipynb", parameters=source)
-    typical = typical_params(settings, ResearchNotebook(path))
-    assert typical == {"lr": 3e-3, "width": 48, "batch": 32, "kind": "b", "deep": 1}
-    largest = largest_params(settings, typical)
-    assert largest == {**typical, "width": 80, "batch": 256, "deep": 9}
+    contrast = contrast_of(settings, ResearchNotebook(path))
+    assert contrast.typical == {"lr": 3e-3, "width": 48, "batch": 32, "kind": "a"}
+    assert contrast.quick == contrast.typical
+    largest = contrast.largest
+    assert largest == {**largest, "width": 80, "batch": 256, "kind": "b", "deep": 9}
+    assert isinstance(largest["lr"], float)
+    assert 1e-4 < largest["lr"] < 3e-3
 
 
-def measured(duration_s: float, **changes: int) -> Measured:
+SPACES = st.dictionaries(
+    st.sampled_from(["a", "b", "c", "d"]),
+    st.sampled_from(
+        [
+            {"low": 0.0, "high": 1.0},
+            {"low": 1e-5, "high": 1.0, "log": True},
+            {"low": 1, "high": 8},
+            {"low": 1, "high": 1000, "log": True},
+            {"low": 16, "high": 100, "step": 32},
+            {"low": 0.0, "high": 0.3, "step": 0.1},
+            {"low": -5, "high": -4},
+            [1, 2],
+            [True, False],
+            ["x", "y", None],
+            [[32], [64, 64]],
+        ]
+    ),
+    min_size=1,
+)
+OWN = st.lists(st.sampled_from([0.0, 1.0, 8, 80, 0.3, -4, True, "'y'", None, 1e-5, "[32]"]))
+
+
+@given(SPACES, OWN)
+@hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_each_param_has_another_value_in_the_other_run_whatever_the_notebook_has(
+    tmp_path: Path, space: dict[str, Any], own: list[Any]
+) -> None:
+    settings = small_settings("contrast", space=space)
+    source = "\n".join(f"{name} = {value}" for name, value in zip(space, own, strict=False))
+    path = write_notebook(tmp_path / "n.ipynb", parameters=source or "pass")
+    contrast = contrast_of(settings, ResearchNotebook(path))
+    settings.check_params(contrast.typical)
+    settings.check_params(contrast.largest)
+    for name, dimension in settings.search_space.items():
+        assert contrast.typical[name] != contrast.largest[name]
+        largest = contrast.largest[name]
+        if isinstance(dimension, IntDimension) and isinstance(largest, int):
+            assert not dimension.allows(largest + (dimension.step or 1))
+
+
+def test_values_of_smoke_stay_in_the_largest_run_and_folds_are_no_params(tmp_path: Path) -> None:
+    path = write_notebook(tmp_path / "n.ipynb", parameters="x = 0.5\nepochs = 2\nfold = 3")
+    space = {"x": {"low": 0.0, "high": 1.0}, "epochs": {"low": 1, "high": 9}}
+    settings = small_settings("folds", space=space, repeat={"fold": 5}, smoke={"epochs": 2})
+    contrast = contrast_of(settings, ResearchNotebook(path))
+    assert contrast.largest.keys() == {"x", "fold"}
+    assert contrast.largest["fold"] == contrast.typical["fold"] == 3
+    assert contrast.typical["epochs"] != 2
+
+
+def test_a_single_value_cannot_differ(tmp_path: Path) -> None:
+    space = {"a": [1], "b": {"low": 2, "high": 2}, "c": {"low": 2.0, "high": 2.0}}
+    contrast = contrast_of(
+        small_settings("single", space=space),
+        ResearchNotebook(write_notebook(tmp_path / "n.ipynb")),
+    )
+    assert contrast.typical == contrast.largest == {"a": 1, "b": 2, "c": 2.0}
+
+
+# --- what a tie shows ------------------------------------------------------------------------
+
+
+def compared(first: float, again: float, other: float, *, printed: tuple[str, str]) -> bool | None:
+    """Whether params matter to runs with these scores and printed texts."""
+
+    def run(role: Role, score: float, text: str) -> Measured:
+        cell = nbformat.v4.new_code_cell(outputs=[nbformat.v4.new_output("stream", text=text)])
+        return Measured(
+            role=role,
+            params={"x": role.value},
+            outcome=TrialOutcome(state=TrialState.COMPLETED, scores={"val": score}),
+            memory_bytes=0,
+            disk_bytes=0,
+            cells=[cell],
+        )
+
+    runs = (run(Role.LARGEST, first, printed[0]), run(Role.AGAIN, again, printed[0]))
+    return what_params_change(*runs, run(Role.TYPICAL, other, printed[1]), objective=["val"]).holds
+
+
+@pytest.mark.parametrize(
+    ("scores", "printed", "holds"),
+    [
+        ((0.123456789, 0.123456789, 0.5), ("", ""), True),
+        ((0.123456789, 0.123456789, 0.123456789), ("same", "same"), False),
+        ((0.123456789, 0.123456789, 0.123456789), ("loss 0.3", "loss 0.4"), None),
+        ((0.95, 0.95, 0.95), ("same", "same"), None),  # an accuracy
+        ((0.95, 0.95 + 1e-12, 0.9), ("", ""), True),  # the last bits of a GPU
+        ((0.95, 0.91, 0.9), ("", ""), None),
+    ],
+)
+def test_params_change_nothing_only_if_scores_that_do_not_tie_and_outputs_are_equal(
+    scores: tuple[float, float, float], printed: tuple[str, str], holds: bool | None
+) -> None:
+    assert compared(*scores, printed=printed) is holds
+
+
+# --- what the runs let expect ----------------------------------------------------------------
+
+
+def measured(duration_s: float, **changes: Any) -> Measured:
     outcome = TrialOutcome(state=TrialState.COMPLETED, duration_s=duration_s)
-    sizes = {"memory_bytes": 10**6, "disk_bytes": 2 * 10**7, **changes}
-    return Measured(role="", params={}, outcome=outcome, **sizes)
+    sizes: dict[str, Any] = {"memory_bytes": 10**6, "disk_bytes": 2 * 10**7, **changes}
+    return Measured(role=Role.TYPICAL, params={}, outcome=outcome, **sizes)
 
 
 def test_trials_take_as_long_as_the_typical_one_and_so_do_those_that_confirm_the_best() -> None:

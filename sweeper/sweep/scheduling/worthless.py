@@ -91,7 +91,7 @@ class WorthlessRule:
             if len(scores) > 1 or len(compared) < _MOST_COMPARED:
                 return None
         run_ids = [record.run_id for record in compared]
-        are_coarse = all(map(_is_coarse, compared[0].scores.values()))
+        are_coarse = all(map(is_coarse, compared[0].scores.values()))
         if are_coarse or not _are_equal([self._read(record) for record in compared]):
             return Tied(run_ids=run_ids)
         return Worthless(run_ids=run_ids, names=_changed_names(compared))
@@ -112,7 +112,8 @@ def _changed_names(records: Sequence[TrialRecord]) -> list[str]:
     return [name for name, found in values.items() if len(found) > 1]
 
 
-def _is_coarse(value: float) -> bool:
+def is_coarse(value: float) -> bool:
+    """Whether a score is such a number that other models may well have the same."""
     share = Fraction(value).limit_denominator(_MOST_EXAMPLES)
     return abs(value - share) <= _ROUNDING * max(1.0, abs(value))
 
