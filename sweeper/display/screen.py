@@ -283,7 +283,9 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
         )
     if result.undelivered:
         lines.append(
-            f"  {result.undelivered} trials did not reach MLflow; the same command sends them again"
+            f"  {result.undelivered} trials did not reach MLflow"
+            + (f": {result.undelivered_because}" if result.undelivered_because else "")
+            + "; once it takes them, the same command sends them again"
         )
     notes = [*replicability_lines(result.records), *(f"note: {it}" for it in result.findings)]
     return "\n".join([*lines, *fold(notes)])

@@ -88,6 +88,7 @@ def with_confirmation(found: SweepResult, runs: SweepResult) -> SweepResult:
         stopped_by=runs.stopped_by,
         stop_cause=runs.stop_cause,
         undelivered=found.undelivered + runs.undelivered,
+        undelivered_because=runs.undelivered_because or found.undelivered_because,
         cost=None if found.cost is None else found.cost + (runs.cost or 0.0),
         sync_lag_s=runs.sync_lag_s,
         kernels=[*found.kernels, *runs.kernels],

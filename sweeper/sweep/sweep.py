@@ -344,6 +344,7 @@ class Sweep:
             stopped_by=scheduler.stopped_by,
             stop_cause=None if scheduler.stopped_by is None else stop_switch.cause,
             undelivered=undelivered,
+            undelivered_because=tracker.problem if undelivered else None,
             cost=spending.cost,
             sync_lag_s=lag_s,
             kernels=list(scheduler.kernels),

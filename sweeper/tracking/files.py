@@ -10,10 +10,14 @@ result with what MLflow reads afterwards.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 from contextlib import closing, suppress
+from dataclasses import dataclass
+from enum import StrEnum
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +28,9 @@ from ..files import PRIVATE, copy_atomically
 from ..settings.addresses import Address
 
 _BUSY_TIMEOUT_S = 30
+#: The folder of MLflow's migrations in its package, and what names a revision in one of its files.
+_MIGRATIONS = ("store", "db_migrations", "versions")
+_REVISION = re.compile(r"^(revision|down_revision) = [\"'](\w+)[\"']", re.MULTILINE)
 #: The tables and columns in which MLflow stores URIs of artifacts.
 _URI_COLUMNS = (
     ("experiments", "artifact_location"),
@@ -45,6 +52,61 @@ def log_ahead(file: Path) -> None:
     """Set SQLite's write-ahead log: a commit waits once for the disk, and readers do not block."""
     with closing(sqlite3.connect(file, timeout=_BUSY_TIMEOUT_S)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
+
+
+class Schema(StrEnum):
+    """How the tables of a store fit the installed MLflow."""
+
+    FITS = "fits"
+    OLDER = "older"
+    NEWER = "newer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a store in a file has, as far as it says without MLflow.
+
+    Attributes:
+        deleted_id: the id of the study's experiment, where that was deleted in MLflow.
+    """
+
+    schema: Schema = Schema.FITS
+    deleted_id: str | None = None
+
+
+def look_into(file: Path, experiment: str) -> Found:
+    """Look into a store without importing MLflow, which takes seconds.
+
+    A file that is missing, locked or no store has nothing to object to: opening it shows more.
+    """
+    try:
+        with closing(
+            sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
+        ) as connection:
+            (revision,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+            row = connection.execute(
+                "SELECT experiment_id, lifecycle_stage FROM experiments WHERE name = ?",
+                (experiment,),
+            ).fetchone()
+    except (sqlite3.Error, TypeError):
+        return Found()
+    is_deleted = row is not None and row[1] == "deleted"
+    return Found(schema=_schema(revision), deleted_id=str(row[0]) if is_deleted else None)
+
+
+def _schema(revision: str) -> Schema:
+    """How a revision compares with those that the installed MLflow migrates through."""
+    spec = find_spec("mlflow")
+    folders = [] if spec is None else [*(spec.submodule_search_locations or ())]
+    files = [file for folder in folders for file in Path(folder, *_MIGRATIONS).glob("*.py")]
+    known = [match for file in files for match in _REVISION.findall(file.read_text("utf-8"))]
+    earlier = {name for kind, name in known if kind == "down_revision"}
+    revisions = {name for kind, name in known if kind == "revision"}
+    if not revisions:
+        return Schema.FITS
+    if revision not in revisions:
+        return Schema.NEWER
+    return Schema.OLDER if revision in earlier else Schema.FITS
 
 
 def move_artifacts(file: Path, *, before: str, now: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shlex
 import socket
 import urllib.error
 import urllib.parse
@@ -12,12 +13,14 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import TrackingError, first_line
 from ..settings.addresses import Address, driver_missing
 from ..trials import display_path
-from .files import make_store
+from .files import Schema, look_into, make_store
 from .messages import Store
 from .views import VIEW_TAG
 
@@ -38,12 +41,18 @@ _DENIED = re.compile(r"\b(401|403)\b|PERMISSION_DENIED|UNAUTHENTICATED")
 def reachable(store: Store) -> Store:
     """A store whose server answers, with the password of `MLFLOW_TRACKING_URI` where it lacks one.
 
+    What will not pass by itself is refused here, before any trial: a store in a file is opened
+    while trials run already.
+
     Raises:
-        TrackingError: the server does not answer.
+        TrackingError: the server does not answer, the experiment was deleted, or the store in a
+            file has tables of another version of MLflow.
     """
     address = store.address.completed_by(os.environ.get("MLFLOW_TRACKING_URI"))
     if address.is_http:
         _probe(address)
+    if address.file is not None:
+        _refuse_unusable(store, address.file)
     return replace(store, address=address)
 
 
@@ -135,10 +144,7 @@ def open_experiment(store: Store) -> tuple[MlflowClient, str]:
         place = None if file is None else store.paths.study_artifacts.as_uri()
         experiment_id = str(client.create_experiment(study, artifact_location=place))
     elif experiment.lifecycle_stage != "active":
-        raise TrackingError(
-            f"{address}: the experiment {study!r} was deleted in MLflow; restore it there, or "
-            "choose another name with --study"
-        )
+        raise TrackingError(_deleted(store, str(experiment.experiment_id)))
     else:
         experiment_id = str(experiment.experiment_id)
     if store.note is not None:
@@ -146,6 +152,34 @@ def open_experiment(store: Store) -> tuple[MlflowClient, str]:
     if store.view is not None:
         client.set_experiment_tag(experiment_id, VIEW_TAG, store.view)
     return client, experiment_id
+
+
+def _refuse_unusable(store: Store, file: Path) -> None:
+    found = look_into(file, store.study)
+    installed = f"MLflow {version('mlflow')}"
+    other = "or choose another store with --tracking-uri"
+    if found.schema is Schema.NEWER:
+        raise TrackingError(
+            f"--tracking-uri {store.address}: written by a newer MLflow than {installed}, which "
+            f"cannot read it: pip install --upgrade mlflow, {other}"
+        )
+    if found.schema is Schema.OLDER:
+        upgrade = f"mlflow db upgrade {shlex.quote(str(store.address))}"
+        raise TrackingError(
+            f"--tracking-uri {store.address}: written by an older MLflow than {installed}: copy "
+            f"{display_path(file)}, then run `{upgrade}`, {other}"
+        )
+    if found.deleted_id is not None:
+        raise TrackingError(_deleted(store, found.deleted_id))
+
+
+def _deleted(store: Store, experiment_id: str) -> str:
+    uri = shlex.quote(str(store.address))
+    return (
+        f"--tracking-uri {store.address}: the experiment {store.study!r} was deleted in MLflow; "
+        f"`MLFLOW_TRACKING_URI={uri} mlflow experiments restore -x {experiment_id}` restores it, "
+        "or choose another name with --study"
+    )
 
 
 def _probe(address: Address) -> None:

@@ -61,12 +61,14 @@ class Tracker:
         uri: the MLflow store or server, without its password.
         mlflow_run_ids: MLflow's ids of the runs, by the trials' run ids.
         experiment_id: MLflow's id of the study's experiment; empty before the store is open.
+        problem: why the last call that failed was not carried out; None where none failed.
     """
 
     def __init__(self, store: Store) -> None:
         self.uri = str(store.address)
         self.mlflow_run_ids: dict[str, str] = {}
         self.experiment_id = ""
+        self.problem: str | None = None
         self._store = store
         self._ui_port: int | None = None
         #: Of each run that has ended, which attempt at its trial that was.
@@ -217,7 +219,7 @@ class Tracker:
     def _work(self) -> None:
         """Have one process after another carry out all calls."""
         while (problem := self._use_process()) is not None:
-            self._problem = problem
+            self._problem = self.problem = problem
             self._has_tried.set()
             if self._ending.is_set() and not self._is_open:
                 break  # it cannot be opened, and nobody waits until it can
@@ -311,6 +313,7 @@ class Tracker:
         self._heard_s = time.monotonic()
         self._n_written += call.method == "end"
         if reply.error is not None:  # a server that is away fails each call alike
+            self.problem = reply.error
             what = f"{_WHAT[call.method]} {call.about}"
             self._warn_once(reply.error, f"MLflow did not take {what}: {reply.error}")
         elif call.method in ("start", "end"):

@@ -135,6 +135,7 @@ class SweepResult:
         stop_cause: what kind of thing that was.
         undelivered: the number of trials whose end MLflow did not take; the next sweep of the study
             sends them again.
+        undelivered_because: why MLflow did not take the last of them.
         cost: the cost of all sweeps of the study so far; None when no price is known.
         sync_lag_s: how far the remote copy is behind: 0 when it is complete; None without one.
         kernels: how the kernels of this sweep's trials came to be, in the order of their ends.
@@ -155,6 +156,7 @@ class SweepResult:
     stopped_by: str | None = None
     stop_cause: StopCause | None = None
     undelivered: int = 0
+    undelivered_because: str | None = None
     duration_s: float = 0.0
     cost: float | None = None
     sync_lag_s: float | None = None

@@ -29,7 +29,15 @@ from sweeper.errors import TrackingError
 from sweeper.notebook_api.messages import Point
 from sweeper.settings.addresses import Address
 from sweeper.study_folder.saved import saved_in
-from sweeper.tracking import RunWriter, Tracker, artifacts, free_port, view_of, view_url
+from sweeper.tracking import (
+    RunWriter,
+    Tracker,
+    artifacts,
+    free_port,
+    reachable,
+    view_of,
+    view_url,
+)
 from sweeper.tracking.messages import Call, Store
 from sweeper.tracking.values import legal
 from sweeper.tracking.writer import carried_out
@@ -176,6 +184,27 @@ def test_a_store_that_mlflow_cannot_open_is_refused_in_one_line(tmp_path: Path) 
     assert "\n" not in message
     assert f"--tracking-uri sqlite:///{tmp_path}/mlflow.db: cannot be used: " in message
     assert "mlflow.db away: a new one is created, and the study's trials are written" in message
+
+
+@pytest.mark.parametrize(
+    ("change", "remedy"),
+    [
+        ("UPDATE experiments SET lifecycle_stage = 'deleted'", "mlflow experiments restore -x 1"),
+        ("UPDATE alembic_version SET version_num = 'ffffffffffff'", "pip install --upgrade mlflow"),
+        ("UPDATE alembic_version SET version_num = '451aebb31d03'", "mlflow db upgrade sqlite:"),
+    ],
+    ids=["a deleted experiment", "a newer MLflow", "an older MLflow"],
+)
+def test_what_does_not_pass_by_itself_is_refused_before_a_store_is_opened(
+    tmp_path: Path, change: str, remedy: str
+) -> None:
+    opened(tmp_path).close()
+    assert reachable(store_in(tmp_path, "digits")).study == "digits"
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as stored, stored:
+        stored.execute(change)
+    with pytest.raises(TrackingError) as refused:
+        reachable(store_in(tmp_path, "digits"))
+    assert remedy in str(refused.value)
 
 
 # --- one store for the tests below, each with a study of its own ---------------------------------
