@@ -15,7 +15,7 @@ from .codes import OK
 from .score_guesses import Code, scores_of, words_of
 
 if TYPE_CHECKING:
-    from ..notebooks.assignments import Assignment
+    from ..notebooks.plain import Assignment
     from ..notebooks.research import ResearchNotebook
 
 #: A sweep over a seed, a budget, the data or the machine finds nothing about the model; and the

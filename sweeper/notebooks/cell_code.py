@@ -1,4 +1,4 @@
-"""Turn a cell into Python that can be parsed, and read its comments.
+"""Turn a cell into Python that can be parsed, compare syntax trees, and read comments and scopes.
 
 Only this module knows IPython's syntax: magics, shell commands and help.
 """
@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import ast
 import io
+import operator
+import re
+import symtable
 import threading
 import tokenize
 import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 #: Cell magics whose text is not Python, or runs in another process or namespace.
 _FOREIGN = frozenset(
     "bash cmd file HTML html javascript js latex markdown perl pypy python python2 python3 ruby "
     "script sh svg SVG system sx timeit writefile R cython sql".split()
 )
-
+#: IPython's own limit on the magics of one cell.
+_MOST_MAGICS = 500
 
 #: In CPython 3.11 two threads that parse at once can fail with a SystemError (gh-106905), and
 #: filters of warnings belong to the process.
@@ -26,22 +33,65 @@ _PARSING = threading.Lock()
 def plain_python(source: str) -> str:
     """Convert a cell to plain Python without moving its lines.
 
-    Magics, shell commands and help become the calls that IPython would make. Of `%%time` and the
-    like the code below remains; of `%%bash` and the like nothing.
+    Magics, shell commands and help become the calls that IPython would make, and blank lines fill
+    what IPython would join or drop. Of `%%time` and the like the code below remains; of `%%bash`
+    and the like nothing. A line may lack its first characters, where IPython strips a prompt.
     """
     if parse_or_none(source) is not None:
         return source
+    return _converted(source, keeps_lines=True)
+
+
+def executed_tree(source: str) -> ast.Module | None:
+    """Parse what IPython makes of a cell; None where that is no valid Python.
+
+    The tree has the nodes of `parse(plain_python(source))`, unless IPython understands the cell
+    in another way.
+    """
+    if (tree := parse_or_none(source)) is not None:
+        return tree
+    return parse_or_none(_converted(source, keeps_lines=False))
+
+
+def _converted(source: str, *, keeps_lines: bool) -> str:
     from IPython.core.inputtransformer2 import (
         TransformerManager,
     )  # takes 0.2 s, so it is imported only for magics
 
-    code = TransformerManager().transform_cell(source)  # type: ignore[no-untyped-call]
-    tree = parse_or_none(code)
-    below = None if tree is None else _cell_magic(tree)
-    if below is None:
-        return str(code)
-    name, text = below
-    return "" if name in _FOREIGN else "\n" + plain_python(text)
+    manager: Any = TransformerManager()  # type: ignore[no-untyped-call]
+    whole = (source if source.endswith("\n") else f"{source}\n").splitlines(keepends=True)
+    lines = whole
+    for transform in manager.cleanup_transforms:
+        lines = transform(lines)
+    above = ["\n"] * (_ends(whole) - _ends(lines)) if keeps_lines else []
+    if lines[0].startswith("%%") and "?" not in lines[0]:
+        if lines[0][2:].split()[0] in _FOREIGN:
+            return ""
+        text = "".join(lines[1:])
+        if parse_or_none(text) is None:
+            text = _converted(text, keeps_lines=keeps_lines)
+        return "".join([*above, "\n", text])
+    for _ in range(_MOST_MAGICS):
+        has_changed, after = manager.do_one_token_transform(lines)
+        if not has_changed:
+            break
+        if keeps_lines:  # blank lines below the line that IPython has made of several
+            changed = [*map(operator.ne, lines, after)].index(True) + 1
+            after[changed:changed] = ["\n"] * (_ends(lines) - _ends(after))
+        lines = after
+    return "".join([*above, *lines])
+
+
+def _ends(lines: Sequence[str]) -> int:
+    return len(python_lines("".join(lines)))
+
+
+def python_lines(source: str) -> list[bytes]:
+    """Split code into the lines that Python counts, with their ends; columns count bytes.
+
+    Other separators, such as a form feed, end no line of Python.
+    """
+    return re.findall(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z", source.encode())
 
 
 def parse_or_none(source: str) -> ast.Module | None:
@@ -65,25 +115,47 @@ def parse(source: str) -> ast.Module:
         raise SyntaxError(str(error) or "too deeply nested") from error
 
 
+def scope_of(source: str) -> symtable.SymbolTable | None:
+    """Read which names Python binds and reads in some code; None where it cannot be compiled."""
+    try:
+        with _PARSING, warnings.catch_warnings(action="ignore"):
+            return symtable.symtable(source, "cell", "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def is_same_but(
+    before: ast.AST | None, after: ast.AST | None, replaced: Mapping[ast.AST, ast.AST]
+) -> bool:
+    """Whether two syntax trees are the same, but for nodes that others have replaced.
+
+    Args:
+        replaced: what has to stand in `after` in place of nodes of `before`.
+    """
+    pairs: list[tuple[object, object]] = [(before, after)]
+    while pairs:  # not a recursion: trees may be deep
+        old, new = pairs.pop()
+        if isinstance(old, ast.AST):
+            old = replaced.get(old, old)
+        if type(old) is not type(new):
+            return False
+        if isinstance(old, ast.AST):
+            pairs += [(getattr(old, it, None), getattr(new, it, None)) for it in old._fields]
+        elif isinstance(old, list) and isinstance(new, list):
+            if len(old) != len(new):
+                return False
+            pairs += zip(old, new, strict=True)
+        elif repr(old) != repr(new):  # tells 0.0 from -0.0, and nan is nan
+            return False
+    return True
+
+
 def comments(source: str) -> dict[int, str]:
-    """The comments of plain Python, by line."""
-    return {
-        token.start[0]: token.string.strip("# ")
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
-
-
-def _cell_magic(tree: ast.Module) -> tuple[str, str] | None:
-    """Name and text of the cell magic that the whole cell consists of; None where it is none."""
-    match tree.body:
-        case [
-            ast.Expr(
-                ast.Call(
-                    func=ast.Attribute(attr="run_cell_magic"),
-                    args=[ast.Constant(str(name)), _, ast.Constant(str(text))],
-                )
-            )
-        ]:
-            return name, text
-    return None
+    """Read the comments of plain Python, by line."""
+    readline = io.StringIO(re.sub(r"\r\n?", "\n", source)).readline
+    found: dict[int, str] = {}
+    with suppress(tokenize.TokenError, SyntaxError):
+        for token in tokenize.generate_tokens(readline):
+            if token.type == tokenize.COMMENT:
+                found[token.start[0]] = token.string.strip("# ")
+    return found

@@ -127,22 +127,30 @@ class ResearchNotebook:
             return
         wrong = []
         for name, source in sources.items():
-            why = self.why_not(name)
-            if why == "not assigned":
-                known = dict.fromkeys([*injected_names(self.node), *self.assignments.replaceable()])
-                if owner := name.rpartition(".")[0]:
-                    its = (it for it in self.assignments.arguments() if it.startswith(owner))
-                    known = dict.fromkeys(its) or known
-                hint = nearest(name, known) if known else f"give it a value: `{name} = 1`"
-                remedy = self.syntax_error() or hint
-                why = f"{why} in {self.display_name}; {remedy}"
-            elif why:
-                why = f"{why} ({self.display_name})"
-            wrong += [f"{source}: {name!r} is {why}"] * bool(why)
+            is_known = name in self.injected or self.assignments.knows(name)
+            if why := self.why_not(name):
+                where = f" ({self.display_name})"
+                if not is_known:
+                    where = f" in {self.display_name}; {self._remedy_for_unknown(name)}"
+                wrong.append(f"{source}: {name!r} is {why}{where}")
         for inner, outer in self.assignments.overlaps(sources):
             wrong.append(f"{sources[inner]}: {inner!r} is a part of {outer!r}; keep one of them")
         if wrong:
             raise NotebookError("\n".join(wrong))
+
+    def _remedy_for_unknown(self, name: str) -> str:
+        if remedy := self.syntax_error() or self.assignments.remedy_for_unknown(name):
+            return remedy
+        known = [*injected_names(self.node), *self.assignments.replaceable()]
+        if owner := name.rpartition(".")[0]:
+            arguments = [it for it in self.assignments.arguments() if it.startswith(owner)]
+            known = arguments or known
+        if known:
+            return nearest(name, dict.fromkeys(known))
+        return (
+            "nothing in it reads such a variable: assign one at the top level, and use it in place "
+            "of the value that should vary"
+        )
 
     def syntax_error(self) -> str:
         """What is wrong with the first cell that is not valid Python, and where; empty for none."""

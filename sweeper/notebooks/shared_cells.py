@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import symtable
 from collections.abc import Set
 
 from nbformat import NotebookNode
 
 from ..errors import NotebookError
-from .cell_code import plain_python
+from .cell_code import plain_python, scope_of
 from .reading import cell_tags, code_cells
 from .research import (
     INJECTED_TAG,
@@ -99,10 +98,8 @@ def _own_in(source: str, own_names: Set[str]) -> str:
 
 def _global_names(source: str) -> set[str]:
     """The global names that Python reads or assigns, in its functions too."""
-    try:
-        tables = [symtable.symtable(plain_python(source), "cell", "exec")]
-    except (SyntaxError, ValueError, RecursionError):  # the cell will fail
-        return set()
+    top = scope_of(plain_python(source))
+    tables = [] if top is None else [top]  # the cell will fail
     found = set()
     for table in tables:
         tables += table.get_children()

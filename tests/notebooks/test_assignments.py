@@ -94,7 +94,7 @@ def test_a_name_that_is_not_assigned_is_a_keyword_or_by_its_function_a_first_arg
             "0.1 in code cell 1, line 1, and 0.2 in code cell 2, line 2: write 'Adam.lr', or "
             "assign it to a name and use that",
         ),
-        (["lr = 0.1", "lr = lr / 2\nif x:\n  lr = 1"], ""),
+        (["lr = 0.1", "lr = lr / 2\nif x:\n  lr *= 2"], ""),
         (["lr = f()", "lr = 0.1"], ""),
         (["k = 1"], "not assigned"),
         (
@@ -118,15 +118,15 @@ def test_a_name_that_is_not_assigned_is_a_keyword_or_by_its_function_a_first_arg
         (["lr = k = 0.1"], "worked out in code cell 1, line 1: give it a value"),
         (
             ["def f():\n  lr = 1"],
-            "assigned only in a function, code cell 1, line 2: assign it at the top level",
+            "assigned only in a function, code cell 1, line 2: move that to the top level",
         ),
         (
             ["for i in it:\n  lr = 1"],
-            "assigned only in a loop, code cell 1, line 2: assign it at the top level",
+            "assigned only in a loop, code cell 1, line 2: move that to the top level",
         ),
         (
             ["with f() as g:\n  lr = 1"],
-            "assigned only in a branch, code cell 1, line 2: assign it at the top level",
+            "assigned only in a branch, code cell 1, line 2: move that to the top level",
         ),
     ],
 )
@@ -134,6 +134,94 @@ def test_a_name_without_one_plain_value_is_refused_with_the_place_and_a_remedy(
     cells: list[str], why: str
 ) -> None:
     assert Assignments(cells).why_not("lr") == why
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("\n%ls\na1 = 0.5\na2 = 0.5", "\n%ls\na1 = 0.5\na2 = 9  # was 0.5"),
+        ("!ls \\\n -l\na1 = 0.5\na2 = 0.5", "!ls \\\n -l\na1 = 0.5\na2 = 9  # was 0.5"),
+        ("\n \n%%time\n\n%ls\na2 = 0.5", "\n \n%%time\n\n%ls\na2 = 9  # was 0.5"),
+        (">>> %ls\n>>> a1 = 0.5; a2 = 0.5", ">>> %ls\n>>> a1 = 0.5; a2 = 9  # was 0.5"),
+        ("a1 = 1\ra2 = 0.5\r", "a1 = 1\ra2 = 9  # was 0.5\r"),
+        ("%ls\r\na1 = 1\r\na2 = (\r\n.5)", "%ls\r\na1 = 1\r\na2 = (\r\n9)  # was .5"),
+        ("\x0ca1 = 1\n\x0ca2 = 0.5", "\x0ca1 = 1\n\x0ca2 = 9  # was 0.5"),
+        ("a1 = '\u2028'; a2 = 0.5", "a1 = '\u2028'; a2 = 9  # was 0.5"),
+        (
+            "x?\n@f\ndef g(): pass\na2: float = 0.5",
+            "x?\n@f\ndef g(): pass\na2: float = 9  # was 0.5",
+        ),
+    ],
+)
+def test_the_value_of_no_other_variable_is_replaced(source: str, expected: str) -> None:
+    assert Assignments([source]).why_not("a2") == ""
+    assert with_values([source], {"a2": 9}, repr) == [expected]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "if x:\n  lr = 128",
+        "import lr",
+        "import a.b as lr",
+        "from a import lr",
+        "with f() as lr: pass",
+        "print(lr := 3)",
+        "[(lr := i) for i in x]",
+        "for i, (lr, k) in x: pass",
+        "try: pass\nexcept E as lr: pass",
+        "def f():\n  global lr\n  lr = 1",
+        "def lr(): pass",
+        "class lr: pass",
+        "match x:\n  case [*lr]: pass",
+        "lr = f(x)",
+        "lr = [lr for lr in x]",
+        "lr, k = f(x)",
+        "k = lr = 1",
+    ],
+)
+def test_a_name_that_anything_gives_another_value_is_refused_with_the_place(other: str) -> None:
+    why = Assignments(["lr = 0.1", "# more\n" + other]).why_not("lr")
+    assert "in code cell 1, line 1" in why
+    assert "in code cell 2, line " in why
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "lr *= 0.95",
+        "lr = lr * gamma",
+        "for i in x:\n  lr = max(lr * 0.5, 1e-6)",
+        "def f():\n  global lr\n  lr -= 1",
+        "lr, k = lr / 2, 3",
+        "print(lr := lr / 2)",
+        "del lr",
+        "lr: float",
+        "x = [lr for lr in y]",
+        "def f(lr=3):\n  lr = 1",
+        "class A:\n  lr = 3",
+        "lambda: [(lr := 1) for _ in x]",
+        "from x import *\nexec(y)\n%run z.py",
+    ],
+)
+def test_a_schedule_and_a_name_of_another_scope_refuse_nothing(other: str) -> None:
+    assert Assignments(["lr = 0.1", other]).why_not("lr") == ""
+
+
+def test_another_value_before_counts_where_something_reads_it() -> None:
+    assert Assignments(["lr = f()\nlr = 0.1", "g(lr)"]).why_not("lr") == ""
+    assert "in code cell 1, line 1" in Assignments(["lr = f()\ng(lr)\nlr = 0.1"]).why_not("lr")
+
+
+def test_defaults_of_any_position_are_found() -> None:
+    assert Assignments(["def f(a=1, /, b=2, *, c=3): g(a)"]).arguments()[::2] == ["a", "b", "c"]
+
+
+def test_values_that_lead_to_each_other_are_proposed_once() -> None:
+    cells = ["lr = 0.1", "a = f(b)\nb = g(a)\nseed = max(seed for seed in range(3))"]
+    for name in ("a", "b", "seed"):
+        assert "worked out" in Assignments(cells).why_not(name)
+        assert "or sweep" not in Assignments(cells).why_not(name)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,116 @@
+"""Find what gives a variable of a notebook another value, by the compiler's own symbol table.
+
+A *schedule* works the new value out from the old one, as in `lr *= 0.95`; it gives no other value.
+"""
+
+from __future__ import annotations
+
+import ast
+import symtable
+import unicodedata
+from collections.abc import Iterable, Iterator, Set
+
+from .cell_code import scope_of
+from .replacing import Cell, text_in
+
+_ASSIGNING = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr | ast.Delete
+
+
+def rebinding(
+    cells: Iterable[Cell], name: str, *, at: tuple[int, int], own: ast.expr | None = None
+) -> str | None:
+    """Find the place where a name gets another value than at a position; None for nowhere.
+
+    A value that it has before counts where something reads it before the position.
+
+    Args:
+        at: Code cell, from 1, and number of its top-level statement, from 0.
+        own: Target in the statement there whose value counts.
+    """
+    earlier = None
+    for cell in cells:
+        if name not in unicodedata.normalize("NFKC", cell.code):  # as Python reads names
+            continue
+        for index, statement in enumerate(cell.tree.body):
+            here = (cell.number, index)
+            allowed: set[ast.expr] = {*_harmless(cell, statement, name)}
+            if own is not None and here == at:
+                allowed.add(own)
+            scope = scope_of(_without(cell, statement, allowed))
+            if scope is None:  # the cell will fail
+                continue
+            top, inner = _symbol(scope, name), [*_inner(scope, name)]
+            place = f"code cell {cell.number}, line {statement.lineno}"
+            binds = top is not None and _is_bound(top)
+            if any(map(_is_bound, inner)) or (binds and here >= at):
+                return place
+            reads = any(it is not None and it.is_referenced() for it in (top, *inner))
+            earlier = earlier or (place if binds else None)
+            if earlier is not None and reads and here < at:
+                return earlier
+    return None
+
+
+def unpacked(
+    target: ast.expr, value: ast.expr | None
+) -> Iterator[tuple[ast.expr, ast.expr | None, bool]]:
+    """Yield the targets of an assignment with their values, and whether these are theirs alone."""
+    if not isinstance(target, ast.Tuple | ast.List):
+        yield target, value, True
+        return
+    parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+    is_starred = any(isinstance(part, ast.Starred) for part in (*target.elts, *parts))
+    if len(parts) == len(target.elts) and not is_starred:
+        for inner, part in zip(target.elts, parts, strict=True):
+            yield from unpacked(inner, part)
+    else:
+        yield from ((inner, value, False) for inner in target.elts)
+
+
+def _harmless(cell: Cell, statement: ast.stmt, name: str) -> Iterator[ast.expr]:
+    """The targets that give a name no value, or one that is worked out from its own."""
+    for node in ast.walk(statement):
+        if not isinstance(node, _ASSIGNING):
+            continue
+        value = getattr(node, "value", None)
+        is_single = not isinstance(node, ast.Assign | ast.Delete)
+        for whole in [node.target] if is_single else node.targets:  # type: ignore[union-attr]
+            for target, part, _ in unpacked(whole, value):
+                is_own = isinstance(node, ast.AugAssign) or part is None or _reads(cell, part, name)
+                if is_own:
+                    inside = (it for it in ast.walk(target) if isinstance(it, ast.Name))
+                    yield from (it for it in inside if it.id == name)
+
+
+def _reads(cell: Cell, value: ast.expr, name: str) -> bool:
+    """Whether an expression reads a variable of the notebook."""
+    scope = scope_of(f"({cell.text_of(value)}\n)")
+    symbols = [] if scope is None else [_symbol(scope, name), *_inner(scope, name)]
+    return any(it is not None and it.is_referenced() for it in symbols)
+
+
+def _without(cell: Cell, statement: ast.stmt, targets: Set[ast.expr]) -> str:
+    """The code of a statement with other names in place of targets."""
+    lines = [*cell.lines]
+    for target in targets:
+        line = lines[target.lineno - 1]
+        begin, end = target.col_offset, target.end_col_offset or 0
+        lines[target.lineno - 1] = line[:begin] + b"_" * (end - begin) + line[end:]
+    return text_in(lines, statement)
+
+
+def _is_bound(symbol: symtable.Symbol) -> bool:
+    return symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
+
+
+def _symbol(scope: symtable.SymbolTable, name: str) -> symtable.Symbol | None:
+    return scope.lookup(name) if name in scope.get_identifiers() else None
+
+
+def _inner(scope: symtable.SymbolTable, name: str) -> Iterator[symtable.Symbol]:
+    """What the scopes inside do with a variable of the notebook."""
+    for child in scope.get_children():
+        symbol = _symbol(child, name)
+        if symbol is not None and symbol.is_global():
+            yield symbol
+        yield from _inner(child, name)

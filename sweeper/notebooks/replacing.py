@@ -1,0 +1,138 @@
+"""Replace values in a cell's source, and prove that nothing else of the cell has changed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from .cell_code import executed_tree, is_same_but, parse, parse_or_none, plain_python, python_lines
+
+#: The comment that says what a value was is cut after so many characters.
+_COMMENT_WIDTH = 60
+
+
+class Cell:
+    """A code cell in Python.
+
+    Attributes:
+        number: Number among the code cells, from 1.
+        source: Text as the notebook has it.
+    """
+
+    def __init__(self, number: int, source: str) -> None:
+        self.number = number
+        self.source = source
+
+    @cached_property
+    def code(self) -> str:
+        """The cell in plain Python, with the same lines."""
+        return plain_python(self.source)
+
+    @cached_property
+    def lines(self) -> list[bytes]:
+        """The lines of `code`, in which the tree counts columns."""
+        return python_lines(self.code)
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The syntax tree of `code`; an empty one for a cell that is no valid Python."""
+        return parse_or_none(self.code) or ast.Module([], [])
+
+    @cached_property
+    def _is_understood(self) -> bool:
+        """Whether IPython would run the tree that we have of the cell."""
+        return is_same_but(self.tree, executed_tree(self.source), {})
+
+    def text_of(self, node: ast.expr | ast.stmt) -> str:
+        """The code of a node, from its first decorator on."""
+        return text_in(self.lines, node)
+
+    def with_values(self, news: Mapping[ast.expr, str]) -> str | None:
+        """Replace values in the source; comments behind them say what they were.
+
+        The result is parsed as IPython would have it. Its tree has to be the tree of this cell but
+        for these values.
+
+        Args:
+            news: code of the new values, by the nodes of the old ones.
+
+        Returns:
+            the new source; None where anything else would change.
+        """
+        changed = {node: code for node, code in news.items() if code != self.text_of(node)}
+        if not changed:
+            return self.source
+        wanted: dict[ast.AST, ast.AST] = {it: _expression(code) for it, code in changed.items()}
+        edited = self._edited(changed)
+        if edited is None or not self._is_understood:
+            return None
+        lines, were = edited
+
+        def is_right(lines: Sequence[bytes]) -> bool:
+            return is_same_but(self.tree, executed_tree(b"".join(lines).decode()), wanted)
+
+        if not is_right(lines):
+            return None
+        for at, texts in were.items():
+            commented = [*lines[:at], _commented(lines[at], texts), *lines[at + 1 :]]
+            if is_right(commented):  # a line may end inside a text of several lines
+                lines = commented
+        return b"".join(lines).decode()
+
+    def _edited(
+        self, news: Mapping[ast.expr, str]
+    ) -> tuple[list[bytes], dict[int, list[str]]] | None:
+        """The lines with new values, and what the values were by line; None if they are not there.
+
+        A line of the source may begin with a prompt or white space that `code` lacks.
+        """
+        lines = python_lines(self.source)
+        shifts = [*map(_shift, lines, self.lines)]
+        were: dict[int, list[str]] = {}
+        for node, code in sorted(news.items(), key=lambda item: _begin(item[0]), reverse=True):
+            first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+            begin, end = shifts[first], shifts[last]
+            if begin is None or end is None:
+                return None
+            before = lines[first][: begin + node.col_offset]
+            after = lines[last][end + (node.end_col_offset or 0) :]
+            old = self.text_of(node)
+            lines[first : last + 1] = [before + code.encode() + after]
+            were = {line - (last - first): texts for line, texts in were.items()}
+            were.setdefault(first, []).insert(0, ast.unparse(node) if last > first else old)
+        return lines, were
+
+
+def text_in(lines: Sequence[bytes], node: ast.expr | ast.stmt) -> str:
+    """Cut the code of a node out of lines, from its first decorator on."""
+    first, column = node.lineno, node.col_offset
+    if decorators := getattr(node, "decorator_list", None):
+        first, column = decorators[0].lineno, 0
+    cut = [*lines[first - 1 : node.end_lineno]]
+    cut[-1:] = [line[: node.end_col_offset] for line in cut[-1:]]
+    cut[:1] = [line[column:] for line in cut[:1]]
+    return b"".join(cut).decode(errors="replace")
+
+
+def _shift(source: bytes, code: bytes) -> int | None:
+    """How many bytes of a source's line its code lacks in front; None where it is no such line."""
+    whole, rest = source.rstrip(b"\r\n"), code.rstrip(b"\r\n")
+    return len(whole) - len(rest) if whole.endswith(rest) else None
+
+
+def _begin(node: ast.expr) -> tuple[int, int]:
+    return node.lineno, node.col_offset
+
+
+def _expression(code: str) -> ast.AST:
+    tree = parse(f"({code}\n)")
+    return tree.body[0].value  # type: ignore[attr-defined,no-any-return]
+
+
+def _commented(line: bytes, texts: Sequence[str]) -> bytes:
+    comment = f"  # was {', '.join(texts)}"
+    if len(comment) > _COMMENT_WIDTH:
+        comment = f"{comment[:_COMMENT_WIDTH]}…"
+    text = line.rstrip(b"\r\n")
+    return text + comment.encode() + line[len(text) :]
