@@ -14,6 +14,7 @@ from ..notebooks.scores import Scraped, scrape
 from ..settings import Settings
 from ..settings.sections import ScoreSource
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialState
+from .disagreements import disagreements
 from .faults import Fault, fault_in
 
 #: What a trial has run out of, and is run once more for, alone.
@@ -45,7 +46,14 @@ def judge(
     else:
         was_short = was_short or _lacked_shared_memory(file)
         outcome = _ended_early(result, running, settings.limits.trial, was_short=was_short)
-    return replace(outcome, scores=scraped.scores, series=scraped.series)
+    file.note_ranks(scraped.ranks)
+    found = [it for name, given in scraped.given.items() for it in disagreements(name, given)]
+    return replace(
+        outcome,
+        scores=scraped.scores,
+        series=scraped.series,
+        disagreements=tuple(found),
+    )
 
 
 def failed(reason: Reason, message: str) -> TrialOutcome:

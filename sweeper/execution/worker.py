@@ -30,7 +30,13 @@ from ..kernels import (
     Run,
 )
 from ..notebook_api.checkpoints import checkpoint_files
-from ..notebook_api.messages import OBSERVED_VARIABLE, TRIAL_VARIABLE, Point, encode_float
+from ..notebook_api.messages import (
+    OBSERVED_VARIABLE,
+    TRIAL_VARIABLE,
+    Point,
+    PointSource,
+    encode_float,
+)
 from ..notebooks.compare import Execution
 from ..notebooks.executed import ExecutedNotebook
 from ..notebooks.metadata import as_json, read_metadata
@@ -45,6 +51,7 @@ from ..trials import (
     Params,
     Reason,
     RunningTrial,
+    ScoreRank,
     TrialOutcome,
     TrialSpec,
     TrialState,
@@ -144,6 +151,8 @@ class Worker:
         folder: a private one, which is removed at the end.
         environment: the name under which is kept where its trials run; empty where it is not known.
         libraries: those that have reported by themselves.
+        ranks: by score, the first source in order that a completed trial had.
+        unjudged: the objective whose series by a library prunes no trial, and the library.
     """
 
     workload: Workload
@@ -154,6 +163,8 @@ class Worker:
     folder: Path
     environment: str = ""
     libraries: set[str] = field(default_factory=set)
+    ranks: dict[str, ScoreRank] = field(default_factory=dict)
+    unjudged: dict[str, str] = field(default_factory=dict)
 
     @property
     def findings(self) -> list[str]:
@@ -161,7 +172,12 @@ class Worker:
         names = ", ".join(sorted(self.libraries))
         hint = "`reports: explicit` takes only what calls of sweeper.report give"
         taken = [f"reports were taken from {names}; {hint}"] if names else []
-        return [*self.pool.findings, *taken]
+        unjudged = [
+            f"no trial was judged while it ran by what {library} logs as {name}: another source "
+            f"gives {name} at the end; sweeper.report(step, {name}=…) gives it while a trial runs"
+            for name, library in self.unjudged.items()
+        ]
+        return [*self.pool.findings, *taken, *unjudged]
 
     def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         """Run one trial to its end, whatever that is. Raises nothing."""
@@ -279,6 +295,7 @@ class Worker:
         """Run a trial again, in a kernel that is started."""
         file = self._new_file(spec)
         published = running.step
+        running.steps_before = {}  # what comes of the second run has its steps already
 
         def go_on(point: Point) -> None:
             # Up to there the points were published the first time.
@@ -391,17 +408,22 @@ class Worker:
         file.begin()
         waited_s = running.waited_s
         running.has_room = partial(self.places.has_room_beside, place)
-        running.subscribe(file.record)
+        ranks = {**dict.fromkeys(settings.scores, ScoreRank.NAMED), **self.ranks}
+        running.ranks.update(ranks)
+        file.note_ranks(ranks)
+        running.steps_before = file.steps_before(PointSource.PRINTED)
+        running.record = file.record
         if origin is None and (own := self._fixed_since(spec)):
             reason = f"it began before {', '.join(own)} was fixed"  # shared cells have that value
             origin = KernelOrigin(reason=reason)
+        observed = self._observed(spec, file, is_own=limit_s is None)
         request = ExecutionRequest(
             node=file.node,
             running=running,
             write=write,
             on_kernel_gone=give_back,
             on_kernel_ready=self.kernel_patience.note_success,
-            env={**_environment(spec), **self._observed(spec, is_own=limit_s is None), **place.env},
+            env={**_environment(spec), **observed, **place.env},
             own_params=self._own_params(spec),
             origin=origin,
             prepares_next=origin is None and running.trials_left > 0,
@@ -433,9 +455,24 @@ class Worker:
             values_at_end=result.values,
         )
         outcome = self.places.settle(place, outcome, result.gpu_bytes)
+        if outcome.state is TrialState.COMPLETED:
+            self._learn_sources(file)
         if outcome.gpu is not None:
             file.metadata["gpu"] = asdict(outcome.gpu)
         return result, outcome
+
+    def _learn_sources(self, file: ExecutedNotebook) -> None:
+        """Learn which source gives each score, so that no later trial is judged by a lesser one."""
+        settings, logged = self.workload.settings, file.metadata["logged"]
+        for name, text in file.metadata["given_by"].items():
+            rank = ScoreRank[text]
+            if rank < self.ranks.get(name, ScoreRank.LOGGED):
+                self.ranks[name] = rank
+        name = next(iter(settings.objective))
+        has_points = name in {**file.metadata["series"], **file.metadata["printed"]}
+        is_unjudged = name in self.ranks and name in logged and not has_points
+        if is_unjudged and settings.study.pruner.name != "none":
+            self.unjudged[name] = logged[name]["library"]
 
     def _describe(self, file: ExecutedNotebook, result: KernelResult) -> None:
         """Put into the file's metadata how it was executed."""
@@ -451,7 +488,9 @@ class Worker:
         if result.exit_code is not None:
             file.metadata["exit_code"] = result.exit_code
 
-    def _observed(self, spec: TrialSpec, *, is_own: bool) -> Mapping[str, str]:
+    def _observed(
+        self, spec: TrialSpec, file: ExecutedNotebook, *, is_own: bool
+    ) -> Mapping[str, str]:
         """What the kernel takes from libraries.
 
         Args:
@@ -467,7 +506,11 @@ class Worker:
             "study_id": spec.study_id,
             "run_id": spec.run_id if is_own else None,
         }
-        known = {"reports": self.workload.settings.reports == "auto", "mlflow": mlflow}
+        known = {
+            "reports": self.workload.settings.reports == "auto",
+            "begun": file.steps_before(PointSource.OBSERVED),
+            "mlflow": mlflow,
+        }
         return {OBSERVED_VARIABLE: json.dumps(known)}
 
     def _variables(self, spec: TrialSpec) -> list[str]:

@@ -109,10 +109,10 @@ def report(step: int, /, **metrics: Any) -> None:
     _end_if_asked()
 
 
-def observed(library: str, point: Point) -> None:
+def observed(point: Point) -> None:
     """Send a point that a library has reported, and end the trial as `report` does."""
     path = os.environ.get(REPORTS_VARIABLE)
-    if path is not None and send(path, {**point.encode(), "library": library}):
+    if path is not None and send(path, point.encode()):
         _end_if_asked()
 
 

@@ -22,7 +22,8 @@ STOP_VARIABLE = "SWEEPER_STOP"
 #: The environment variable with the path of the socket for points.
 REPORTS_VARIABLE = "SWEEPER_REPORTS"
 #: The environment variable with what is taken from libraries, as JSON: whether their `reports` are,
-#: and of `mlflow` the `uri`, its `version` and of the trial `study`, `study_id` and `run_id`.
+#: the `begun` steps of the series that an earlier attempt has, and of `mlflow` the `uri`, its
+#: `version` and of the trial `study`, `study_id` and `run_id`.
 OBSERVED_VARIABLE = "SWEEPER_OBSERVED"
 #: The environment variable with the process id of the kernel.
 KERNEL_VARIABLE = "SWEEPER_KERNEL"
@@ -64,19 +65,22 @@ class Point:
     """Values of some metrics at one step; at no step for `score` and for displayed scores.
 
     Attributes:
+        library: the library that has logged the values; empty for other sources.
         unread: by metric, a printed text in place of a number; the sweep keeps it to itself.
     """
 
     step: int | None
     metrics: Mapping[str, float]
     source: PointSource = PointSource.REPORTED
+    library: str = ""
     unread: Mapping[str, str] = field(default_factory=dict)
 
     def encode(self) -> dict[str, Any]:
         """Encode as JSON data; NaN and infinities, which JSON does not have, become strings."""
         source = {} if self.source is PointSource.REPORTED else {"source": str(self.source)}
+        library = {"library": self.library} if self.library else {}
         metrics = {k: encode_float(v) for k, v in self.metrics.items()}
-        return {"step": self.step, "metrics": metrics, **source}
+        return {"step": self.step, "metrics": metrics, **source, **library}
 
     @classmethod
     def decode(cls, data: Mapping[str, Any]) -> Point:
@@ -85,6 +89,7 @@ class Point:
             step=data["step"],
             metrics={k: float(v) for k, v in data["metrics"].items()},
             source=PointSource(data.get("source", PointSource.REPORTED)),
+            library=str(data.get("library", "")),
         )
 
 

@@ -47,14 +47,23 @@ def _report(
             with suppress(TypeError, ValueError, OverflowError, RuntimeError):  # no number
                 metrics[str(name)] = float(value)
     if metrics:
-        observed(library, Point(step=int(step), metrics=metrics, source=source))
+        observed(Point(step=int(step), metrics=metrics, source=source, library=library))
 
 
-def _step_of(name: str, step: int | None) -> int:
-    """The step of a value; where none is stated, which is 0 to MLflow, values are counted."""
+def _step_of(name: str, step: int | None, *, run: str = "") -> int:
+    """Return the step of a value; where none is stated, which is 0 to MLflow, values are counted.
+
+    The count goes on where an earlier attempt at the trial had come to.
+
+    Args:
+        run: a run of MLflow other than the trial's, which has counts of its own.
+    """
     if not step:
-        step = _counts[name]
-        _counts[name] += 1
+        if (run, name) not in _counts and not run:
+            known = json.loads(os.environ.get(OBSERVED_VARIABLE, "null")) or {}
+            _counts[run, name] = known.get("begun", {}).get(name, 0)
+        step = _counts[run, name]
+        _counts[run, name] += 1
     return step
 
 
@@ -208,6 +217,9 @@ def _join(module: Any, trial: Mapping[str, Any], *, reports: bool) -> None:
             run_id, experiment_id, run_name = own_run(), None, None
         return start_run(run_id, experiment_id, run_name, *rest, **more)
 
+    def other(run_id: str) -> str:
+        return "" if run_id == own_run() else run_id
+
     def report(run_id: str, key: str, value: Any, step: int) -> None:
         if reports and run_id == own_run() and not key.startswith(_OF_MACHINE):
             _report("MLflow", step, {key: value}, PointSource.LOGGED)
@@ -216,7 +228,7 @@ def _join(module: Any, trial: Mapping[str, Any], *, reports: bool) -> None:
         self: Any, run_id: str, key: str, value: Any, timestamp: Any = None, step: Any = None,
         *rest: Any, **more: Any,
     ) -> Any:  # fmt: skip
-        step = _step_of(f"{run_id}/{key}", step)
+        step = _step_of(key, step, run=other(run_id))
         result = log_metric(self, run_id, key, value, timestamp, step, *rest, **more)
         report(run_id, key, value, step)
         return result
@@ -239,7 +251,7 @@ def _join(module: Any, trial: Mapping[str, Any], *, reports: bool) -> None:
                 self.log_param(run_id, param.key, param.value)
             params = ()
         for metric in metrics:
-            metric._step = _step_of(f"{run_id}/{metric.key}", metric.step)
+            metric._step = _step_of(metric.key, metric.step, run=other(run_id))
         result = log_batch(self, run_id, metrics, params, tags, *rest, **more)
         for metric in metrics:
             report(run_id, metric.key, metric.value, metric.step)
@@ -271,5 +283,5 @@ _LIBRARIES: Mapping[str, Callable[[Any], None]] = {
 _acted_on: set[str] = set()
 #: By the name of a series, the library that reports it.
 _owners: dict[str, str] = {}
-#: How many values of a series have come without a step.
-_counts: Counter[str] = Counter()
+#: By run of MLflow and series, how many values have come without a step.
+_counts: Counter[tuple[str, str]] = Counter()

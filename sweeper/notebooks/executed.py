@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import datetime
 import threading
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,17 @@ from nbformat import NotebookNode
 from ..files import write_atomically
 from ..notebook_api.checkpoints import checkpoint_files
 from ..notebook_api.messages import Point, PointSource, encode_float
-from ..trials import TrialOutcome, TrialSpec, TrialState
+from ..trials import ScoreRank, TrialOutcome, TrialSpec, TrialState
 from .metadata import METADATA, as_json, read_metadata
 from .reading import read_notebook
+
+#: By source, the section of the metadata with its series; what is displayed stays in the outputs.
+SECTIONS = {
+    PointSource.REPORTED: "series",
+    PointSource.PRINTED: "printed",
+    PointSource.OBSERVED: "logged",
+    PointSource.LOGGED: "logged",
+}
 
 
 class ExecutedNotebook:
@@ -50,8 +60,7 @@ class ExecutedNotebook:
             "code": spec.code,
             "scores": {},
             "started_at": _stamp(self._began),
-            "series": {},
-            "printed": {},
+            **{section: {} for section in SECTIONS.values()},
             "finals": {},
             "variables": {},
         }
@@ -61,7 +70,9 @@ class ExecutedNotebook:
         if spec.continues is not None and checkpoint_files(spec.checkpoint_dir):
             earlier = read_metadata(spec.continues)
         #: A trial that continues from a checkpoint does not report the steps before it again.
-        self._earlier: dict[str, Any] = dict((earlier or {}).get("series", {}))
+        self._earlier: dict[str, dict[str, Any]] = {
+            section: dict((earlier or {}).get(section, {})) for section in SECTIONS.values()
+        }
         self._is_same_code = (earlier or {}).get("code") == spec.code
 
     def begin(self) -> None:
@@ -84,42 +95,65 @@ class ExecutedNotebook:
     def record(self, point: Point) -> None:
         """Keep a point in the metadata, where no notebook clears it as it may clear outputs.
 
-        A displayed point is left to the outputs: scores that a notebook clears there do not count.
+        Each source has series of its own, so that none stands in for another one. A displayed point
+        is left to the outputs: scores that a notebook clears there do not count.
         """
         if point.source is PointSource.DISPLAYED:
             return
-        printed = point.source is PointSource.PRINTED
-        kept = self.metadata["printed" if printed else "series"]
+        section = SECTIONS[point.source]
         for name, value in point.metrics.items():
             if point.step is None:
                 self.metadata["finals"][name] = encode_float(value)
                 continue
-            if name not in kept:
-                before = [] if printed else self._earlier_points(name, point.step)
-                kept[name] = {"steps": [s for s, _ in before], "values": [v for _, v in before]}
-            series = kept[name]
+            series = self._begun(section, name, point.step)
             series["steps"].append(point.step)
             series["values"].append(encode_float(value))
+            if point.library:
+                series["library"] = point.library
         for name, text in point.unread.items():
-            series = kept.setdefault(name, {"steps": [], "values": []})
+            series = self._begun(section, name, point.step or 0)
             series["unread"] = {"step": point.step, "text": text}
+
+    def note_ranks(self, ranks: Mapping[str, ScoreRank]) -> None:
+        """Note which source gives each score, as far as is known."""
+        known = {name: rank.name for name, rank in ranks.items()}
+        self.metadata["given_by"] = {**self.metadata.get("given_by", {}), **known}
 
     def keep_earlier_series(self) -> None:
         """Copy the series of an earlier attempt that this one, of the same code, did not report."""
         if self._is_same_code:  # other code may give these scores in another way, or not at all
-            self.metadata["series"] = {**self._earlier, **self.metadata["series"]}
+            for section, earlier in self._earlier.items():
+                self.metadata[section] = {**earlier, **self.metadata[section]}
 
-    def _earlier_points(self, name: str, step: int) -> list[tuple[int, float | str]]:
-        """List what an earlier attempt reported of a series before a step."""
-        series = self._earlier.get(name, {"steps": [], "values": []})
-        points = zip(series["steps"], series["values"], strict=True)
-        return [(s, value) for s, value in points if s < step]
+    def steps_before(self, source: PointSource) -> dict[str, int]:
+        """Count the steps of each series that an earlier attempt has, where steps are positions."""
+        earlier = self._earlier[SECTIONS[source]]
+        unread = {name: series.get("unread", {"step": -1}) for name, series in earlier.items()}
+        return {
+            name: 1 + max([*series["steps"], unread[name]["step"]])
+            for name, series in earlier.items()
+        }
+
+    def _begun(self, section: str, name: str, step: int) -> dict[str, Any]:
+        """Find a series; a new one begins with what an earlier attempt has before a step."""
+        kept: dict[str, dict[str, Any]] = self.metadata[section]
+        if name not in kept:
+            earlier = self._earlier[section].get(name, {"steps": [], "values": []})
+            points = zip(earlier["steps"], earlier["values"], strict=True)
+            before = [(s, value) for s, value in points if s < step]
+            kept[name] = {"steps": [s for s, _ in before], "values": [v for _, v in before]}
+            if earlier.get("unread", {"step": step})["step"] < step:
+                kept[name]["unread"] = earlier["unread"]
+        return kept[name]
 
     def finish(self, outcome: TrialOutcome) -> None:
         """Put the trial's outcome into the metadata."""
         self.metadata["state"] = str(outcome.state)
         self.metadata["scores"] = {k: encode_float(v) for k, v in outcome.scores.items()}
         self.metadata["duration_s"] = round(outcome.duration_s, 3)
+        if outcome.disagreements:
+            found = [as_json(asdict(it)) for it in outcome.disagreements]
+            self.metadata["disagreements"] = found
         if outcome.reason is not None:
             self.metadata["reason"] = str(outcome.reason)
             self.metadata["message"] = outcome.message

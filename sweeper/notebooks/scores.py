@@ -1,10 +1,9 @@
 """Find the scores of an executed notebook.
 
-The first of these sources counts: `report` and `score`, scrapbook's `glue`, papermill's old
-`record`, the variable or pattern in the parameters file, a top-level variable with the objective's
-name. Only the file's content is read, so that scraping it again gives the same floats. Printed text
-is read while the notebook prints it, because a progress bar overwrites it; its points are stored in
-the file like reported ones.
+`ScoreRank` has the order of the sources, and the first one that gives a score counts. Only the
+file's content is read, so that scraping it again gives the same floats. Printed text is read while
+the notebook prints it, because a progress bar overwrites it; its points are stored in the file like
+reported ones.
 """
 
 from __future__ import annotations
@@ -13,14 +12,15 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..notebook_api.messages import Point, PointSource
+from ..settings.printed_numbers import read_number, without_codes
 from ..settings.sections import Objective, ScoreSource
-from .printed_numbers import read_number, without_codes
+from ..trials import ScoreRank, lesser_name
 
 #: The (step, value) pairs of each score, in the order of the points.
 Series = dict[str, list[tuple[int, float]]]
@@ -32,18 +32,40 @@ _MAX_LINE_CHARACTERS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What one source gives of a score.
+
+    Attributes:
+        rank: the source's place in the order.
+        source: the source for people, such as `variable test_acc` or `Keras`.
+        value: the final value.
+        points: the (step, value) pairs; empty for a source that has only a final value.
+    """
+
+    rank: ScoreRank
+    source: str
+    value: float
+    points: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scraped:
     """The scores of a notebook.
 
     Attributes:
         scores: the final value of each score.
-        series: the (step, value) pairs of each score that has some.
+        series: the (step, value) pairs of each score that has some. What a library has logged of a
+            score that another source gives has the name of `lesser_name`.
         unread: by score that its pattern does not give: the printed text that is no number.
+        ranks: by score, the source that counts.
+        given: by score, what each source gives of it, the one that counts first.
     """
 
     scores: dict[str, float] = field(default_factory=dict)
     series: Series = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
+    ranks: dict[str, ScoreRank] = field(default_factory=dict)
+    given: dict[str, list[Given]] = field(default_factory=dict)
 
 
 def variables_to_read(sources: Mapping[str, ScoreSource], objectives: Iterable[str]) -> list[str]:
@@ -66,52 +88,149 @@ def scrape(
         objectives: the objectives, which decide which value of a series is the score.
     """
     metadata = node["metadata"].get("sweeper", {})
-    series, printed = _series(metadata.get("series", {})), _series(metadata.get("printed", {}))
-    finals = {name: float(value) for name, value in metadata.get("finals", {}).items()}
-    variables = {name: float(value) for name, value in metadata.get("variables", {}).items()}
-    reported = {*series, *finals}
-    unread = {}
-
-    displayed = _displayed(node["cells"])
-    finals = {**{k: v for k, v in displayed.items() if k not in reported}, **finals}
-    for name, source in sources.items():
-        if name in series or name in finals:
+    given = [
+        *_reported(metadata, objectives),
+        *_named(metadata, sources, objectives),
+        *_displayed(node["cells"]),
+        *_of_own_names(metadata, objectives),
+        *_logged(metadata, objectives),
+    ]
+    by_name: dict[str, list[Given]] = {}
+    for name, giver in given:
+        by_name.setdefault(name, []).append(giver)
+    found = Scraped(unread=_unread(metadata, sources, objectives))
+    for name, of_name in by_name.items():
+        found.series.update(_lesser_series(name, of_name, sources))
+        counting = [it for it in of_name if not _is_out(name, it, sources, found.unread)]
+        if not counting:
+            for source in filter(_is_named_series, of_name):
+                found.series[name] = list(source.points)
             continue
-        if source.pattern is not None:
-            series.update({name: printed[name]} if printed.get(name) else {})
-            text = _unread(metadata.get("printed", {}).get(name), objectives.get(name))
-            unread.update({} if text is None else {name: text})
-        elif (read := source.variable or source.expression) in variables:
-            finals[name] = variables[read]
-    for name in objectives:
-        if name not in {*series, *finals, *unread} and name in variables:
-            finals[name] = variables[name]
-
-    scores = {
-        name: _final_value(points, objectives.get(name))
-        for name, points in series.items()
-        if name not in unread
-    }
-    return Scraped(scores={**scores, **finals}, series=series, unread=unread)
+        first = min(counting, key=lambda source: source.rank)
+        if first.rank is ScoreRank.REPORTED:
+            found.unread.pop(name, None)
+        found.ranks[name], found.scores[name] = first.rank, first.value
+        if first.points:
+            found.series[name] = list(first.points)
+        others = [it for it in of_name if it.rank > first.rank]
+        found.given[name] = [first, *others]
+    return found
 
 
 def series_of(metadata: Mapping[str, Any]) -> Series:
     """The series that a sweep has stored in the metadata of an executed notebook."""
-    return {**_series(metadata.get("printed", {})), **_series(metadata.get("series", {}))}
+    ranks = {name: ScoreRank[rank] for name, rank in metadata.get("given_by", {}).items()}
+    logged = {}
+    for name, (library, points) in _logged_series(metadata).items():
+        counts = ranks.get(name, ScoreRank.LOGGED) is ScoreRank.LOGGED
+        logged[name if counts else lesser_name(name, library)] = points
+    return {**logged, **_series(metadata.get("printed", {})), **_series(metadata.get("series", {}))}
 
 
-def _unread(printed: Mapping[str, Any] | None, objective: Objective | None) -> str | None:
-    """Find the printed text that keeps a series from having a score; None where none does.
+# --- each source -----------------------------------------------------------------------------
+
+
+_Objectives = Mapping[str, Objective]
+
+
+def _reported(metadata: Mapping[str, Any], objectives: _Objectives) -> Iterator[tuple[str, Given]]:
+    series = _series(metadata.get("series", {}))
+    finals = {name: float(value) for name, value in metadata.get("finals", {}).items()}
+    for name in dict.fromkeys([*series, *finals]):
+        points = series.get(name, [])
+        value = finals[name] if name in finals else _final_value(points, objectives.get(name))
+        source = "sweeper.score" if name in finals else "sweeper.report"
+        yield name, _given(ScoreRank.REPORTED, source, value, points)
+
+
+def _named(
+    metadata: Mapping[str, Any], sources: Mapping[str, ScoreSource], objectives: _Objectives
+) -> Iterator[tuple[str, Given]]:
+    printed, variables = _series(metadata.get("printed", {})), _variables(metadata)
+    for name, source in sources.items():
+        if source.pattern is not None and name in printed:
+            value = _final_value(printed[name], objectives.get(name))
+            yield name, _given(ScoreRank.NAMED, "printed", value, printed[name])
+        elif source.variable in variables:
+            text = f"variable {source.variable}"
+            yield name, _given(ScoreRank.NAMED, text, variables[source.variable])
+        elif source.expression is not None and source.expression in variables:
+            yield name, _given(ScoreRank.NAMED, source.expression, variables[source.expression])
+
+
+def _displayed(cells: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Given]]:
+    glued, recorded = _shown(cells)
+    for name, value in glued.items():
+        yield name, _given(ScoreRank.GLUED, "glue", value)
+    for name, value in recorded.items():
+        yield name, _given(ScoreRank.RECORDED, "record", value)
+
+
+def _of_own_names(
+    metadata: Mapping[str, Any], objectives: _Objectives
+) -> Iterator[tuple[str, Given]]:
+    variables = _variables(metadata)
+    for name in objectives:
+        if name in variables:
+            yield name, _given(ScoreRank.VARIABLE, f"variable {name}", variables[name])
+
+
+def _logged(metadata: Mapping[str, Any], objectives: _Objectives) -> Iterator[tuple[str, Given]]:
+    for name, (library, points) in _logged_series(metadata).items():
+        value = _final_value(points, objectives.get(name))
+        yield name, _given(ScoreRank.LOGGED, library, value, points)
+
+
+def _given(
+    rank: ScoreRank, source: str, value: float, points: Iterable[tuple[int, float]] = ()
+) -> Given:
+    return Given(rank=rank, source=source, value=value, points=tuple(points))
+
+
+def _is_named_series(given: Given) -> bool:
+    return given.rank is ScoreRank.NAMED and bool(given.points)
+
+
+def _is_out(
+    name: str, given: Given, sources: Mapping[str, ScoreSource], unread: Mapping[str, str]
+) -> bool:
+    """Whether a source cannot give a score, even where no other one does.
+
+    A library's series stands for nothing that the parameters file names elsewhere, and only what is
+    reported stands for a printed text that is no number.
+    """
+    if given.rank is ScoreRank.LOGGED and name in sources:
+        return True
+    return name in unread and given.rank is not ScoreRank.REPORTED
+
+
+def _lesser_series(name: str, given: Iterable[Given], sources: Mapping[str, ScoreSource]) -> Series:
+    """A library's series of a score that another source gives, or would have to give."""
+    given = list(given)
+    return {
+        lesser_name(name, source.source): list(source.points)
+        for source in given
+        if source.rank is ScoreRank.LOGGED and (len(given) > 1 or name in sources)
+    }
+
+
+def _unread(
+    metadata: Mapping[str, Any], sources: Mapping[str, ScoreSource], objectives: _Objectives
+) -> dict[str, str]:
+    """Find the printed texts that keep scores from being known.
 
     The last value cannot be known where the last text is no number, nor the mean where any is none.
     """
-    if printed is None or "unread" not in printed:
-        return None
-    text, steps = printed["unread"], printed["steps"]
-    is_last = not steps or text["step"] > steps[-1]
-    take = "last" if objective is None else objective.take
-    counts = not steps or take == "mean" or (take == "last" and is_last)
-    return str(text["text"]) if counts else None
+    found = {}
+    for name, printed in metadata.get("printed", {}).items():
+        if name not in sources or "unread" not in printed:
+            continue
+        text, steps = printed["unread"], printed["steps"]
+        take = objectives[name].take if name in objectives else "last"
+        is_last = not steps or text["step"] > steps[-1]
+        if not steps or take == "mean" or (take == "last" and is_last):
+            found[name] = str(text["text"])
+    return found
 
 
 def _final_value(points: Sequence[tuple[int, float]], objective: Objective | None) -> float:
@@ -125,8 +244,8 @@ def _final_value(points: Sequence[tuple[int, float]], objective: Objective | Non
     return max(finite) if objective.direction == "maximize" else min(finite)
 
 
-def _displayed(cells: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Find the numbers of scrapbook's `glue`, and those of papermill's old `record` behind them.
+def _shown(cells: Iterable[Mapping[str, Any]]) -> tuple[dict[str, float], dict[str, float]]:
+    """Find the numbers of scrapbook's `glue`, and those of papermill's old `record`.
 
     It is called with each display while the notebook runs, too: a display that it cannot read has
     no scores, and an exception would fail the trial.
@@ -139,7 +258,7 @@ def _displayed(cells: Iterable[Mapping[str, Any]]) -> dict[str, float]:
                 glued.update(_numbers({str(content.get("name")): content.get("data")}))
             elif mime == _RECORD and isinstance(content, Mapping):
                 recorded.update(_numbers(content))
-    return {**recorded, **glued}
+    return glued, recorded
 
 
 def _numbers(values: Mapping[Any, Any]) -> dict[str, float]:
@@ -156,8 +275,21 @@ def _numbers(values: Mapping[Any, Any]) -> dict[str, float]:
 
 def displayed_point(data: Mapping[str, Any]) -> Point | None:
     """Read the scores in a display's data into a point without a step; None without scores."""
-    metrics = _displayed([{"outputs": [{"data": data}]}])
+    glued, recorded = _shown([{"outputs": [{"data": data}]}])
+    metrics = {**recorded, **glued}
     return Point(step=None, metrics=metrics, source=PointSource.DISPLAYED) if metrics else None
+
+
+def _variables(metadata: Mapping[str, Any]) -> dict[str | None, float]:
+    return {name: float(value) for name, value in metadata.get("variables", {}).items()}
+
+
+def _logged_series(
+    metadata: Mapping[str, Any],
+) -> dict[str, tuple[str, list[tuple[int, float]]]]:
+    """The library and the points of each series that a library has logged."""
+    stored = metadata.get("logged", {})
+    return {name: (stored[name]["library"], points) for name, points in _series(stored).items()}
 
 
 def _series(stored: Mapping[str, Any]) -> Series:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..display.in_jupyter import live_output
 from ..errors import BrokenError, StorageAwayError, StudyError, SweepError, first_line, root_cause
+from ..execution.disagreements import disagreements_in_words
 from ..execution.executor import Executor
 from ..execution.workload import Workload
 from ..notebooks.fingerprint import fingerprint_of, local_code, tags_of
@@ -330,6 +331,7 @@ class Sweep:
         changed: Sequence[str] = ()
         if (snapshot := plan.workload.snapshot) is not None:
             changed = changed_meanwhile(snapshot, plan.notebook)
+        remarks = [*self._remarks(), *disagreements_in_words(scheduler.disagreements)]
         result = SweepResult(
             study=study.name,
             storage=str(plan.storage_url),
@@ -351,7 +353,7 @@ class Sweep:
             findings=[
                 *findings,
                 *changed,
-                *self._remarks(),
+                *remarks,
                 *without_effect(records),
                 *scheduler.overwritten.remarks,
             ],

@@ -45,18 +45,21 @@ from .results import (
     without_effect,
 )
 from .running import RunningTrial
+from .score_ranks import RANKS, Disagreement, ScoreRank, lesser_name
 
 __all__ = [
     "DEFAULT_BEST",
     "DEFAULT_SEEDS",
     "FOLD",
     "FOLDS",
+    "RANKS",
     "AloneOn",
     "Chore",
     "ChoreKind",
     "Chores",
     "Confirmation",
     "ConfirmedTrial",
+    "Disagreement",
     "Event",
     "Events",
     "GpuUse",
@@ -69,6 +72,7 @@ __all__ = [
     "Reason",
     "Repeats",
     "RunningTrial",
+    "ScoreRank",
     "Snapshot",
     "StopCause",
     "StudyPaths",
@@ -87,6 +91,7 @@ __all__ = [
     "interval_of",
     "is_utf8",
     "left_to_begin",
+    "lesser_name",
     "plan_of",
     "run_id_of",
     "seconds_left",

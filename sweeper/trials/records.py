@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .paths import run_id_of
+from .score_ranks import Disagreement
 
 #: A value of a parameter, of a type that YAML, JSON and a parameters cell have in common.
 Value = bool | int | float | str | None | list[Any] | dict[str, Any]
@@ -209,12 +210,14 @@ class TrialOutcome(TrialEnd):
         environment: the name of the record of where it ran; empty where there is none.
         values_at_end: Values that swept and fixed variables had after the last cell: scalars of
             JSON, and a short `repr` of all else. Empty where they could not be read.
+        disagreements: the sources that give other scores than those that count.
     """
 
     series: Mapping[str, list[tuple[int, float]]] = field(default_factory=dict)
     kernel: KernelUse | None = None
     environment: str = ""
     values_at_end: Mapping[str, Value] = field(default_factory=dict)
+    disagreements: tuple[Disagreement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

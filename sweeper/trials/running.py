@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
 from ..notebook_api.messages import Point, PointSource, StopReason
 from .chores import Chore
+from .score_ranks import RANKS, ScoreRank, lesser_name
 
 #: A point of these sources raises in the notebook where the trial is to end.
 _SENT = (PointSource.REPORTED, PointSource.OBSERVED, PointSource.LOGGED)
@@ -42,6 +43,9 @@ class RunningTrial:
         has_room: whether its machine would carry another trial beside it while it is frozen.
         make_room: called again and again while the trial waits for its place.
         at_rest: is set when the trial has been frozen or has ended, so that its slot is free.
+        ranks: by metric, the first source in order that gives it, as far as is known.
+        steps_before: by metric, how many printed numbers earlier attempts at the trial have.
+        record: called with each point before all subscribers, whatever its source is.
     """
 
     def __init__(
@@ -50,7 +54,9 @@ class RunningTrial:
         trials_left: int = 0,
     ) -> None:
         self._subscribers = list(subscribers)
-        self._reported: set[str] = set()
+        self.ranks: dict[str, ScoreRank] = {}
+        self.steps_before: Mapping[str, int] = {}
+        self.record: Callable[[Point], object] = lambda _: None
         self.trials_left = trials_left
         # Reentrant: a signal handler may stop a trial that its own thread is just stopping.
         self._lock = threading.RLock()
@@ -172,17 +178,34 @@ class RunningTrial:
     def publish(self, point: Point) -> None:
         """Hand a point to all subscribers, in the order in which they subscribed.
 
-        What libraries and printed lines give of a metric that the notebook reports is dropped.
+        Where another source of a metric counts, they get a library's value under a name that says
+        so, and no other value.
         """
         if point.source in _SENT:
             self.reports += 1
-        if point.source is PointSource.REPORTED:
-            self._reported |= point.metrics.keys() if point.step is not None else set()
-        elif self._reported and point.source is not PointSource.DISPLAYED:
-            own = {name: it for name, it in point.metrics.items() if name not in self._reported}
-            if not own and not point.unread:
-                return
-            point = replace(point, metrics=own)
+        if point.source is PointSource.PRINTED and point.step is not None:
+            # Its step is a position, which follows those of earlier attempts.
+            names = [*point.metrics, *point.unread]
+            before = max((self.steps_before.get(name, 0) for name in names), default=0)
+            point = replace(point, step=point.step + before)
+        self.record(point)
+        self._hand_on(replace(point, metrics=self._counted(point), unread={}))
+
+    def _counted(self, point: Point) -> dict[str, float]:
+        """Name the values of a point by whether its source counts; leave out what has no name."""
+        rank = RANKS[point.source]
+        counted = {}
+        for name, value in point.metrics.items():
+            if rank <= self.ranks.get(name, rank):
+                self.ranks[name] = rank
+                counted[name] = value
+            elif point.library:
+                counted[lesser_name(name, point.library)] = value
+        return counted
+
+    def _hand_on(self, point: Point) -> None:
+        if not point.metrics:
+            return
         if point.step is not None and point.step != self.step:
             self.step = point.step
             self.steps += 1

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from studies import mlflow_client, mlflow_runs, sweep_of
 
+from sweeper.notebooks.metadata import read_metadata
+from sweeper.notebooks.scores import series_of
 from sweeper.testing import write_notebook
 
 pytestmark = pytest.mark.kernel
@@ -85,3 +88,28 @@ os.kill(os.getpid(), signal.SIGKILL)
     result = sweep_of(notebook, "left-open", start=starts, study={"trials": 2}).run()
     runs = mlflow_runs(result.tracking_uri, "left-open")
     assert [run.info.status for run in runs] == ["FAILED"] * 4
+
+
+@pytest.mark.parametrize("variable", ["test_acc", "acc"])
+def test_what_a_person_names_comes_before_a_librarys_series(tmp_path: Path, variable: str) -> None:
+    """In the study, the notebook and MLflow, and both values are said."""
+    logs = f"""
+import mlflow
+for step in range(1, 4):
+    mlflow.log_metric("acc", 1 - x / step, step=step)
+{variable} = x / 2
+"""
+    path = write_notebook(tmp_path / "nb.ipynb", logs, parameters="x = 0.5")
+    scores: dict[str, Any] = {} if variable == "acc" else {"acc": {"variable": variable}}
+    goal: dict[str, Any] = {"acc": {"direction": "maximize", "take": "best"}}
+    sweep = sweep_of(path, variable, study={"trials": 2}, scores=scores, objective=goal)
+    result = sweep.run()
+    for record in result.records:
+        x = float(str(record.params["x"]))
+        assert record.scores == {"acc": x / 2}
+        metadata = read_metadata(record.notebook) or {}
+        assert series_of(metadata).keys() == {"MLflow/acc"}
+        assert [it["other"] for it in metadata["disagreements"]] == ["MLflow"]
+        run = mlflow_client(result.tracking_uri).get_run(result.mlflow_run_ids[record.run_id])
+        assert run.data.metrics["acc"] == x / 2
+    assert any("2 trials" in it and "MLflow" in it for it in result.findings)

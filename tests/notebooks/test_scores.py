@@ -21,11 +21,12 @@ from sweeper.notebooks.scores import (
     Scraped,
     displayed_point,
     scrape,
+    series_of,
     variables_to_read,
 )
 from sweeper.settings.sections import Objective, ScoreSource
 from sweeper.testing import write_notebook
-from sweeper.trials import TrialSpec
+from sweeper.trials import RunningTrial, TrialSpec
 
 NAN = math.nan
 
@@ -72,17 +73,19 @@ def scraped(
 SOURCES: dict[str, tuple[float, dict[str, Any], list[dict[str, Any]]]] = {
     "score": (1.0, {"finals": {"acc": 1.0}}, []),
     "report": (2.0, {"series": {"acc": reported(0.0, 2.0)}}, []),
-    "glue": (3.0, {}, [glued("acc", 3.0)]),
-    "record": (4.0, {}, [recorded(acc=4.0)]),
-    "pattern": (5.0, {"printed": {"acc": reported(0.0, 5.0)}}, []),
+    "pattern": (3.0, {"printed": {"acc": reported(0.0, 3.0)}}, []),
+    "glue": (4.0, {}, [glued("acc", 4.0)]),
+    "record": (5.0, {}, [recorded(acc=5.0)]),
     "variable": (6.0, {"variables": {"acc": 6.0}}, []),
+    "library": (7.0, {"logged": {"acc": {**reported(0.0, 7.0), "library": "Keras"}}}, []),
 }
 
 
 def left_by(*names: str) -> Scraped:
     metadata = {key: value for name in names for key, value in SOURCES[name][1].items()}
     outputs = [output for name in names for output in SOURCES[name][2]]
-    return scraped(*outputs, scores={"acc": {"pattern": r"acc=(\S+)"}}, **metadata)
+    scores = {"acc": {"pattern": r"acc=(\S+)"}} if "pattern" in names else {}
+    return scraped(*outputs, scores=scores, **metadata)
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -94,6 +97,26 @@ def test_a_score_is_found_in_any_source(name: str) -> None:
 def test_the_stronger_of_two_sources_wins(stronger: str, weaker: str) -> None:
     assert left_by(stronger, weaker).scores == {"acc": SOURCES[stronger][0]}
     assert left_by(weaker, stronger).scores == {"acc": SOURCES[stronger][0]}
+
+
+@pytest.mark.parametrize("stronger", [name for name in SOURCES if name != "library"])
+def test_a_librarys_series_that_does_not_count_has_another_name(stronger: str) -> None:
+    found = left_by("library", stronger)
+    assert found.series.pop("Keras/acc") == [(0, 0.0), (1, 7.0)]
+    assert found.series == left_by(stronger).series
+    assert left_by("library").series == {"acc": [(0, 0.0), (1, 7.0)]}
+
+
+@pytest.mark.parametrize("take", ["last", "best", "mean"])
+def test_a_librarys_series_stands_for_nothing_that_the_file_names(take: str) -> None:
+    logged = {"acc": {**reported(0.5, 1.0), "library": "Keras"}}
+    named = {"acc": {"variable": "test_acc"}}
+    found = scraped(scores=named, take=take, logged=logged, variables={"test_acc": 0.47})
+    assert found.scores == {"acc": 0.47}
+    assert [it.source for it in found.given["acc"]] == ["variable test_acc", "Keras"]
+    assert scraped(scores=named, take=take, logged=logged).scores == {}
+    assert series_of({"logged": logged, "given_by": {"acc": "NAMED"}}).keys() == {"Keras/acc"}
+    assert series_of({"logged": logged}).keys() == {"acc"}
 
 
 def test_a_named_variable_is_a_source_of_any_score_and_the_objectives_own_follows() -> None:
@@ -330,6 +353,46 @@ def test_a_display_of_scores_is_a_point_without_a_step() -> None:
         point = displayed_point(data["data"])
         assert point == Point(step=None, metrics={"acc": value}, source=PointSource.DISPLAYED)
     assert displayed_point({"text/plain": "0.5"}) is None
+
+
+def test_attempts_of_one_trial_make_one_printed_and_one_logged_series(
+    tmp_path: Any, make_spec: Callable[..., TrialSpec]
+) -> None:
+    research = ResearchNotebook(write_notebook(tmp_path / "n.ipynb"))
+
+    def points(step: int, value: float, logged_step: int) -> list[Point]:
+        metrics = {"acc": value}
+        return [
+            Point(step=step, metrics=metrics, source=PointSource.PRINTED),
+            Point(step=logged_step, metrics=metrics, source=PointSource.LOGGED, library="MLflow"),
+        ]
+
+    first = ExecutedNotebook(research.fresh_copy(), make_spec())
+    for point in [*points(0, 0.5, 0), *points(1, 0.9, 1)]:
+        first.record(point)
+    first.record(Point(step=2, metrics={}, source=PointSource.PRINTED, unread={"acc": "n/a"}))
+    first.write()
+    earlier = first.path.rename(tmp_path / "earlier.ipynb")
+    spec = make_spec(continues=earlier)
+    spec.checkpoint_dir.mkdir(parents=True)
+    (spec.checkpoint_dir / "000001.ckpt").touch()
+    second = ExecutedNotebook(research.fresh_copy(), spec)
+    assert second.steps_before(PointSource.PRINTED) == {"acc": 3}
+    assert second.steps_before(PointSource.LOGGED) == {"acc": 2}
+    running = RunningTrial()
+    running.steps_before = second.steps_before(PointSource.PRINTED)
+    running.record = second.record
+    for point in points(0, 0.7, 2):
+        running.publish(point)
+    second.node.metadata["sweeper"] = second.metadata
+    found = scrape(
+        second.node,
+        sources={"acc": ScoreSource(pattern="acc=(.*)")},
+        objectives={"acc": Objective.model_validate({"direction": "maximize", "take": "best"})},
+    )
+    assert found.scores == {"acc": 0.9}
+    assert found.series["acc"] == [(0, 0.5), (1, 0.9), (3, 0.7)]
+    assert found.series["MLflow/acc"] == [(0, 0.5), (1, 0.9), (2, 0.7)]
 
 
 # --- through a file ------------------------------------------------------------------------------

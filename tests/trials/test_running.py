@@ -6,7 +6,7 @@ import threading
 import time
 
 from sweeper.notebook_api.messages import Point, PointSource, StopReason
-from sweeper.trials import RunningTrial
+from sweeper.trials import RunningTrial, ScoreRank
 
 
 def test_each_subscriber_receives_each_point_in_order() -> None:
@@ -30,6 +30,35 @@ def test_a_printed_value_counts_until_the_notebook_reports_the_metric() -> None:
     running.publish(printed)
     assert [point.source for point in points] == [PointSource.PRINTED, PointSource.REPORTED]
     assert running.metrics == {"loss": 1.0}
+
+
+def test_a_librarys_values_are_not_those_of_a_score_that_another_source_gives() -> None:
+    points: list[Point] = []
+    kept: list[Point] = []
+    running = RunningTrial(points.append)
+    running.record = kept.append
+    running.ranks["acc"] = ScoreRank.NAMED
+    logged = Point(
+        step=0, metrics={"acc": 0.9, "loss": 1.0}, source=PointSource.OBSERVED, library="Keras"
+    )
+    running.publish(logged)
+    running.publish(Point(step=0, metrics={"loss": 2.0}))
+    running.publish(logged)
+    assert [dict(point.metrics) for point in points] == [
+        {"Keras/acc": 0.9, "loss": 1.0},
+        {"loss": 2.0},
+        {"Keras/acc": 0.9, "Keras/loss": 1.0},
+    ]
+    assert [point.metrics for point in kept[::2]] == [logged.metrics] * 2
+
+
+def test_a_printed_text_without_a_number_reaches_no_subscriber() -> None:
+    points: list[Point] = []
+    kept: list[Point] = []
+    running = RunningTrial(points.append)
+    running.record = kept.append
+    running.publish(Point(step=0, metrics={}, source=PointSource.PRINTED, unread={"loss": "n/a"}))
+    assert (len(points), len(kept), running.step) == (0, 1, None)
 
 
 def test_the_first_reason_to_stop_counts_and_is_delivered_once() -> None:

@@ -53,8 +53,7 @@ class ReportSocket:
                 self.raised += RAISING in message
                 if not {HANDLES_STOP, STOPPING, RAISING} & message.keys():
                     points.append(Point.decode(message))
-                    if "library" in message:
-                        self.libraries.add(str(message["library"]))
+                    self.libraries |= {points[-1].library} - {""}
             except BlockingIOError:
                 return points
             except (ValueError, KeyError, TypeError, AttributeError):

@@ -21,6 +21,7 @@ from ...study.pruners import PredictivePruner, make_pruner
 from ...study.study import Study
 from ...trials import (
     Chore,
+    Disagreement,
     Event,
     Events,
     KernelUse,
@@ -130,6 +131,7 @@ class TrialScheduler:
         self._has_trial_ended = threading.Event()
         self.broken: Exception | None = None
         self.kernels: list[KernelUse] = []
+        self.disagreements: dict[str, Sequence[Disagreement]] = {}
         self.stopped_by: str | None = None
 
     def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
@@ -261,6 +263,8 @@ class TrialScheduler:
             self._cleaner.clean(self._records)
         if outcome.kernel is not None:
             self.kernels.append(outcome.kernel)
+        if outcome.disagreements:
+            self.disagreements[record.run_id] = outcome.disagreements
         self._log.ended(record, outcome)
         self._events.announce(Event.TRIAL_ENDED, record)
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from sweeper.notebook_api.messages import encode_float
-from sweeper.notebooks.printed_numbers import read_number, without_codes
+from sweeper.settings.printed_numbers import read_number, without_codes
 
 #: What stands in the text behind `loss=`, and the number that a person reads there.
 READ = {
@@ -76,7 +76,7 @@ def test_a_number_is_read_as_a_person_reads_it(text: str) -> None:
     assert encode_float(value) == encode_float(READ[text])
 
 
-@pytest.mark.parametrize("text", NO_NUMBERS)
+@pytest.mark.parametrize("text", [*NO_NUMBERS, "0m 7s", "1min 54s", "00h 12m 17s"])
 def test_what_is_no_number_or_can_be_read_in_two_ways_is_none(text: str) -> None:
     assert numbers(r"loss=(\S+)", f"epoch 3, loss={text} acc=0.9") == [None]
 

@@ -31,9 +31,11 @@ _SPACED = re.compile(r"\s*\d{1,3}(?: \d{3})+(?:\.\d+)?\s*")
 #: The letters behind a number that multiply it; any other is a unit, which is left out.
 _MULTIPLIERS = {"k": 1e3, "K": 1e3, "M": 1e6}
 #: What behind a number makes another one of it, or one that can be read in two ways: a version, a
-#: power of ten, an exponent that was cut off, a billion or a byte, `12h30`, `0x1f`, `1j`.
+#: power of ten, an exponent that was cut off, a billion or a byte, `12h30`, `0m 7s`, `0x1f`,
+#: `1j`.
 _OTHER = re.compile(
     rf"\.\d|_\w|\s?[x×*·]\s?10(?:\^|\*\*|[⁰¹²³⁴-⁹⁻])|[eEBGTj](?!\w)|[^\W\d_]+(?:[\d_]|[-+{_MINUS}]\d)"
+    r"|(?:d|days?|hr?s?|m|min)\s\d{1,6}(?:\.\d{1,9})?\s?(?:h|hr|m|min|s|sec|ms)\b"
 )
 _UNIT = re.compile(r"[^\W\d_]{0,20}")
 #: Behind a number that a group has matched together with what follows: a date, a time, a share.

@@ -1,0 +1,98 @@
+"""Find the sources that give different values of one score, and say so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+
+from ..notebooks.scores import Given
+from ..trials import Disagreement, ScoreRank
+
+#: Values that differ by less, relative to the larger one, are the same score: float32 and a sum in
+#: another order differ by 1e-6, a printed `.4g` by 5e-4. Chosen.
+_ROUNDING = 1e-3
+#: A value is any one of a series where it differs by no more than a float32 does. Chosen.
+_SAME_POINT = 1e-5
+
+
+def disagreements(name: str, given: Sequence[Given]) -> list[Disagreement]:
+    """List the sources that give another score than the first one, by more than rounding.
+
+    A final value agrees with a series that it may have been taken from: it is the last, the best
+    or any other value of it, or its mean.
+
+    Args:
+        given: what each source gives, the one that counts first.
+    """
+    first, *others = given
+    return [
+        Disagreement(
+            name=name,
+            source=first.source,
+            value=first.value,
+            other=other.source,
+            other_value=other.value,
+        )
+        for other in others
+        if not _agree(first, other)
+    ]
+
+
+def disagreements_in_words(found: Mapping[str, Sequence[Disagreement]]) -> list[str]:
+    """Say for each score in how many trials sources disagree, with the first of them.
+
+    Args:
+        found: by run id, the disagreements of trials.
+    """
+    by_pair: dict[tuple[str, str, str], list[tuple[str, Disagreement]]] = {}
+    for run_id, of_trial in sorted(found.items()):
+        for disagreement in of_trial:
+            key = (disagreement.name, disagreement.source, disagreement.other)
+            by_pair.setdefault(key, []).append((run_id, disagreement))
+    return [
+        f"{name} has two values in {len(trials)} trial{'s' * (len(trials) > 1)}, such as "
+        f"{trials[0][0]}: {trials[0][1]}; the first counts"
+        for (name, _, _), trials in by_pair.items()
+    ]
+
+
+def _agree(first: Given, other: Given) -> bool:
+    is_printed = any(it.rank is ScoreRank.NAMED and it.points for it in (first, other))
+    pairs = [(mine, theirs) for mine in _summaries(first) for theirs in _summaries(other)]
+    if any(_is_same(*pair, is_printed=is_printed) for pair in pairs):
+        return True
+    return _is_point_of(first.value, other) or _is_point_of(other.value, first)
+
+
+def _summaries(given: Given) -> set[float]:
+    """List the values that a person may call the score of a source."""
+    values = [value for _, value in given.points if not math.isnan(value)]
+    if not values:
+        return {given.value}
+    mean = math.fsum(values) / len(values) if all(map(math.isfinite, values)) else given.value
+    return {given.value, values[-1], min(values), max(values), mean}
+
+
+def _is_point_of(value: float, given: Given) -> bool:
+    return any(math.isclose(value, it, rel_tol=_SAME_POINT) for _, it in given.points)
+
+
+def _is_same(first: float, second: float, *, is_printed: bool) -> bool:
+    """Whether two values are one score, up to rounding.
+
+    Args:
+        is_printed: whether one of them was printed, perhaps with few digits or in percent.
+    """
+    if math.isclose(first, second, rel_tol=_ROUNDING) or (math.isnan(first) and math.isnan(second)):
+        return True
+    if not is_printed or not (math.isfinite(first) and math.isfinite(second)):
+        return False
+    pairs = ((first, second), (100 * first, second), (first, 100 * second))
+    return any(abs(a - b) <= max(_last_digit(a), _last_digit(b)) for a, b in pairs)
+
+
+def _last_digit(value: float) -> float:
+    """What one more in the last digit of a number adds, as it is shortest written."""
+    exponent = Decimal(repr(value)).as_tuple().exponent
+    return 10.0**exponent if isinstance(exponent, int) else 0.0

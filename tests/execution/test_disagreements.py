@@ -1,0 +1,50 @@
+"""Two sources of a score disagree where a person would say so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from sweeper.execution.disagreements import disagreements, disagreements_in_words
+from sweeper.notebooks.scores import Given
+from sweeper.trials import ScoreRank
+
+REPORTED, NAMED, LOGGED = ScoreRank.REPORTED, ScoreRank.NAMED, ScoreRank.LOGGED
+
+
+def given(rank: ScoreRank, value: float, points: Sequence[float] = ()) -> Given:
+    return Given(rank=rank, source=rank.name, value=value, points=tuple(enumerate(points)))
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "is_one"),
+    [
+        (given(NAMED, 0.47), given(LOGGED, 1.0, [0.2, 1.0]), False),
+        (given(NAMED, 0.8), given(LOGGED, 0.8004, [0.8004]), True),
+        (given(NAMED, 0.8), given(LOGGED, 0.81, [0.81]), False),
+        (given(NAMED, 0.9), given(LOGGED, 0.8, [0.7, 0.9, 0.8]), True),  # the best
+        (given(NAMED, 0.75), given(LOGGED, 0.8, [0.75, 0.9, 0.5, 0.8]), True),  # restored weights
+        (given(NAMED, 0.7), given(LOGGED, 0.9, [0.2, 0.7003, 0.9]), False),  # merely passed by
+        (given(REPORTED, 0.9, [0.9, 0.8]), given(ScoreRank.VARIABLE, 0.8), True),  # the last
+        (given(NAMED, 0.31, [0.31]), given(ScoreRank.VARIABLE, 0.3127), True),  # printed so
+        (given(NAMED, 93.4, [93.4]), given(ScoreRank.VARIABLE, 0.934), True),  # in percent
+        (given(NAMED, 0.47), given(ScoreRank.VARIABLE, 47.0), False),
+        (given(NAMED, math.nan), given(ScoreRank.VARIABLE, math.nan), True),
+        (given(NAMED, math.nan), given(LOGGED, 0.5, [0.5]), False),
+        (given(NAMED, math.inf), given(LOGGED, math.inf, [1.0, math.inf]), True),
+        (given(NAMED, 0.0), given(LOGGED, 0.0, [0.5, 0.0]), True),
+    ],
+)
+def test_sources_disagree_beyond_rounding_alone(first: Given, other: Given, is_one: bool) -> None:
+    assert bool(disagreements("acc", [first, other])) is not is_one
+
+
+def test_a_disagreement_is_said_once_with_both_values_and_the_number_of_trials() -> None:
+    pair = [given(NAMED, 0.47), given(LOGGED, 1.0, [1.0])]
+    found = {run_id: disagreements("acc", pair) for run_id in ("0003", "0001")}
+    (sentence,) = disagreements_in_words(found)
+    for fact in ("acc", "2 trials", "0001", "0.47 (NAMED)", "1 (LOGGED)"):
+        assert fact in sentence
+    assert disagreements_in_words({}) == []
