@@ -39,16 +39,18 @@ _OTHER = re.compile(
 )
 _UNIT = re.compile(r"[^\W\d_]{0,20}")
 #: Behind a number that a group has matched together with what follows: a date, a time, a share.
-_COMPOSITE = re.compile(r"[-+/:*^]\.?\d")
+_COMPOSITE = re.compile(r"[-+/:*^][-+]?\.?\d")
 #: What may follow a number in a bracket: its end, or what else the type of a scalar prints.
 _CLOSED = re.compile(
-    r"""["'`*]{0,3}\s?(?:[)\]]|,\s{0,80}(?:device|dtype|grad_fn|requires_grad|shape|weak_type)=)"""
+    r"""[^\W\d_]{0,20}%?["'`*]{0,3}\s?(?:[)\]]|,\s{0,80}(?:device|dtype|grad_fn|requires_grad|shape|weak_type)=)"""
 )
 #: Before a place that is inside of a number.
 _INSIDE = re.compile(rf"(?:\d|(?<!\.)\.|\d_|\d\.?[eE][-+{_MINUS}]?)\Z")
 _INSIDE_GROUPS = re.compile(r"(?<![\d.])\d{1,3},\Z")
 _GROUP = re.compile(r"\d{3}(?!\d)")
 _LONE_SIGN = re.compile(rf"(?:\A|[^\w)\]-])[-{_MINUS}]\Z")
+#: A clock is no number, nor is a whole number with a comma, unless the pattern goes on behind it.
+_CLOCK = re.compile(r":\d\d(?!\d)")
 _COMMA_AND_DIGIT = re.compile(r",\d")
 _POINTS_AS_GROUPS = re.compile(r"[1-9]\d{0,2}\.\d{3},\d+(?![\d.])")
 #: What may still become a part of a whole number, or of any, where a text is not complete yet.
@@ -160,6 +162,8 @@ def _is_ambiguous(found: re.Match[str], end: int, *, is_in_list: bool, goes_on: 
     if has_commas and is_in_list and end < behind:
         return True
     is_separator = goes_on and end == behind
+    if not is_separator and _CLOCK.match(text, behind):
+        return True
     if is_separator or not _COMMA_AND_DIGIT.match(text, behind):
         return False
     is_whole = found["whole"] and found["fraction"] is None and found["exponent"] is None
