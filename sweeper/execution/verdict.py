@@ -69,7 +69,7 @@ def _judge_scores(scraped: Scraped, settings: Settings, *, is_python: bool) -> T
             return failed(
                 Reason.NO_SCORE,
                 f"what the pattern of {name} found in the printed text is no number: {text!r}; "
-                f'print it as in print(f"{name}={{{name}:.6g}}")',
+                "print the plain number there, as {value:.6g} does in an f-string",
             )
         if name not in scores:
             found = ", ".join(scores) or "no score at all"

@@ -8,8 +8,9 @@ from studies import small_settings
 
 from sweeper.execution.verdict import judge
 from sweeper.kernels import Ending, KernelResult
-from sweeper.notebook_api.messages import Point
+from sweeper.notebook_api.messages import Point, PointSource
 from sweeper.notebooks.executed import ExecutedNotebook
+from sweeper.settings.sections import ScoreSource
 from sweeper.testing import trial_spec
 from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialState
 
@@ -20,6 +21,17 @@ LOST_WORKER = "In [4]: RuntimeError: DataLoader worker (pid 7) is killed by sign
 def judged(result: KernelResult, *, was_short: bool = False) -> TrialOutcome:
     file = ExecutedNotebook(new_notebook(), trial_spec())
     return judge(file, result, RunningTrial(), SETTINGS, was_short=was_short)
+
+
+def test_a_printed_text_that_is_no_number_is_quoted_and_leaves_no_score() -> None:
+    (name,) = SETTINGS.objective
+    settings = SETTINGS.model_copy(update={"scores": {name: ScoreSource(pattern="=(.*)")}})
+    file = ExecutedNotebook(new_notebook(), trial_spec())
+    file.record(Point(step=0, metrics={name: 0.5}, source=PointSource.PRINTED))
+    file.record(Point(step=1, metrics={}, source=PointSource.PRINTED, unread={name: "1,5 of 3"}))
+    outcome = judge(file, KernelResult(ending=Ending.FINISHED), RunningTrial(), settings)
+    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.NO_SCORE)
+    assert name in outcome.message and "1,5 of 3" in outcome.message
 
 
 @pytest.mark.parametrize(
