@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from ..errors import SettingsError
 from ..settings.messages import nearest
+from ..trials import as_template
 from .options import COMMANDS, VERSION
 
 
@@ -48,7 +49,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if not words[0].startswith("-"):
         if proposes:  # what is stated besides comes last, and counts
             path = Path(words[0])
-            output, parameters = f"out/{path.stem}.{{run_id}}.ipynb", str(path.with_suffix(".yml"))
+            parameters = str(path.with_suffix(".yml"))
+            output = f"out/{as_template(path.stem)}.{{run_id}}.ipynb"
             words = ["run", "-i", words[0], "-o", output, "-p", parameters, *words[1:]]
         if words[0] not in COMMANDS:
             same = "the command that began a study also goes on with it"

@@ -25,6 +25,8 @@ _SECRET_PART = re.compile(
 )
 #: Host and port without a password before them.
 _HOST = re.compile(r"[^:]*(:\d*)?|\[[^\]]*\](:\d*)?")
+#: How the URL of a folder of this machine begins; the path follows as it is, without escapes.
+LOCAL_SCHEME = re.compile(r"(file|local)://(?=/)")
 #: Secrets with fewer characters are replaced in URLs only, as they also occur in ordinary words.
 _SECRET_CHARACTERS = 4
 _IN_TEXT = re.compile(r"(\w://[^\s/@:'\"]*:|(?<=http)s?://)[^\s/@]*@")

@@ -42,7 +42,7 @@ from .sections import (
     ScoreSource,
     StudySettings,
     Sync,
-    checked_study_name,
+    study_name_of,
 )
 from .space import (
     AnyDimension,
@@ -211,10 +211,10 @@ class Settings(SettingsModel):
 
     @property
     def name(self) -> str:
-        """The study's name: `study.name`, else the stem of the parameters file."""
+        """The study's name: `study.name`, else made of the stem of the parameters file."""
         if self.study.name is not None:
             return self.study.name
-        return self.file.stem if self.file is not None else "study"
+        return study_name_of(self.file.stem if self.file is not None else "study")
 
     @property
     def sources(self) -> dict[str, str]:
@@ -302,11 +302,8 @@ class Settings(SettingsModel):
         try:
             settings = cls.model_validate(data)
             settings._file = file
-            checked_study_name(settings.name)
         except ValidationError as error:
             raise SettingsError(validation_message(error, where=where, data=data)) from error
-        except PydanticCustomError as error:  # of the study's name, which is the file's
-            raise SettingsError(f"{where}: study.name: {error}") from error
         return settings
 
     @classmethod

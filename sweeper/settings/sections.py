@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from ..trials import DEFAULT_BEST, DEFAULT_SEEDS
+from .addresses import LOCAL_SCHEME
 from .base import Duration, PlainValue, SettingsModel, Size, check_name, expected
 from .messages import as_yaml, nearest, problem
 from .schema import choice_of
@@ -30,6 +31,7 @@ PRUNERS = (
 )
 #: All characters beyond ASCII are allowed: the patterns of editors cannot name their letters.
 _STUDY_NAME = r"^([A-Za-z0-9_]|[^\x00-\x7f])([A-Za-z0-9_ .-]|[^\x00-\x7f]){0,99}$"
+_NAME_CHARACTERS = 100
 
 
 class Algorithm(SettingsModel):
@@ -79,6 +81,14 @@ def checked_study_name(name: str) -> str:
     return name
 
 
+def study_name_of(stem: str) -> str:
+    """The name of a study whose file has this stem, without what no name can have."""
+    if re.fullmatch(_STUDY_NAME, stem):
+        return stem
+    legal = "".join(re.findall(r"[A-Za-z0-9_ .-]|[^\x00-\x7f]", stem))
+    return legal.strip(" .-")[:_NAME_CHARACTERS] or "study"
+
+
 class StudySettings(SettingsModel):
     """The study: its name, its seed, its number of trials, its sampler and pruner."""
 
@@ -90,7 +100,8 @@ class StudySettings(SettingsModel):
         ]
         | None
     ) = None
-    """Names the study, its folder and its MLflow experiment. Default: the file's name."""
+    """Names the study, its folder and its MLflow experiment. Default: the file's name,
+    without characters that no study's name can have."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """The seed of the sampler and of the trials' own seeds. The same seed proposes the same first
     trials."""
@@ -262,12 +273,14 @@ class Notify(SettingsModel):
         return url
 
 
-#: A URL of fsspec's, without chains such as `a::b://…`.
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s]+")
+#: A URL of fsspec's, without chains such as `a::b://…`; or a path, in which any character may be.
+_URL = re.compile(rf"{LOCAL_SCHEME.pattern}.+|[A-Za-z][A-Za-z0-9+.-]*://[^\s]+")
 
 
 def _folder_url(url: str) -> str:
     """The URL of a folder, without `/` at its end and without secrets, which messages repeat."""
+    if LOCAL_SCHEME.match(url) and _URL.fullmatch(url):
+        return url.rstrip("/") if LOCAL_SCHEME.sub("", url).strip("/") else url
     place = re.sub(r"://.*@", "://…@", url.partition("?")[0])
     if not _URL.fullmatch(url):
         raise problem(
@@ -288,7 +301,7 @@ def _folder_url(url: str) -> str:
 
 
 _FolderUrl = Annotated[
-    str, Field(json_schema_extra={"pattern": rf"^{_URL.pattern}$"}), AfterValidator(_folder_url)
+    str, Field(json_schema_extra={"pattern": rf"^({_URL.pattern})$"}), AfterValidator(_folder_url)
 ]
 
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import fsspec
 
 from ..errors import SettingsError, first_line
+from ..settings.addresses import LOCAL_SCHEME
 
 #: Schemes with real folders, which must be made; on an object storage that would make a bucket.
 _WITH_FOLDERS = {"file", "local", "sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs"}
@@ -56,7 +56,7 @@ class Store:
     """
 
     def __init__(self, url: str, *, study: str = "", key: str = "sync") -> None:
-        scheme = urlsplit(url).scheme
+        scheme = url.partition("://")[0]
         try:
             fsspec.get_filesystem_class(scheme)
         except ValueError as error:
@@ -81,7 +81,12 @@ class Store:
             # A new instance, because fsspec's shared ones cache listings and connections.
             is_plain_s3 = self._scheme == "s3" and not fsspec.config.conf.get("s3")
             options: dict[str, Any] = {"config_kwargs": _BRIEF} if is_plain_s3 else {}
-            self._opened = fsspec.core.url_to_fs(self._stated, skip_instance_cache=True, **options)
+            options["skip_instance_cache"] = True
+            if LOCAL_SCHEME.match(self._stated):  # fsspec would divide the path at `::`
+                path = LOCAL_SCHEME.sub("", self._stated)
+                self._opened = fsspec.filesystem(self._scheme, **options), path
+            else:
+                self._opened = fsspec.core.url_to_fs(self._stated, **options)
             if hasattr(self._opened[0], "retries"):
                 self._opened[0].retries = 1
         fs, root = self._opened

@@ -16,7 +16,7 @@ from .confirmation import (
 )
 from .durations import seconds_left
 from .events import Event, Events, Observer, each_of
-from .paths import StudyPaths, attempt_path, display_path, is_utf8, run_id_of
+from .paths import StudyPaths, as_template, attempt_path, display_path, is_utf8, run_id_of
 from .records import (
     AloneOn,
     GpuUse,
@@ -82,6 +82,7 @@ __all__ = [
     "TrialSpec",
     "TrialState",
     "Value",
+    "as_template",
     "attempt_path",
     "best_trials",
     "count_by_state",

@@ -100,7 +100,7 @@ class StudyPaths:
         if not self.has_study_in_names:
             pieces = string.Formatter().parse(template)
             template = "".join(
-                _doubled(literal) + ("" if name is None else f"{kind}-{{run_id}}")
+                as_template(literal) + ("" if name is None else f"{kind}-{{run_id}}")
                 for literal, name, _, _ in pieces
             )
         return replace(self, template=template, study=f"{self.study}-{kind}")
@@ -108,7 +108,7 @@ class StudyPaths:
     def copied_below(self, folder: Path) -> StudyPaths:
         """The paths of copies of this study's files on another machine, all below one folder."""
         return StudyPaths(
-            template=_doubled(str(folder)) + self.template,
+            template=as_template(str(folder)) + self.template,
             study=self.study,
             root=folder / self.root.relative_to(self.root.anchor),
         )
@@ -121,7 +121,7 @@ class StudyPaths:
     @property
     def displayed_template(self) -> str:
         """The template for people: relative when it lies below the working folder."""
-        relative = os.path.relpath(self.template, _doubled(str(Path.cwd())))
+        relative = os.path.relpath(self.template, as_template(str(Path.cwd())))
         return self.template if relative.startswith("..") else relative
 
     @property
@@ -257,11 +257,12 @@ def _absolute(template: str) -> str:
     """A template from the root on, with the braces of the folders before it doubled."""
     head, separator, rest = template.partition(os.sep)
     if head.startswith("~"):
-        head = _doubled(os.path.expanduser(head))
-    return os.path.normpath(os.path.join(_doubled(str(Path.cwd())), head + separator + rest))
+        head = as_template(os.path.expanduser(head))
+    return os.path.normpath(os.path.join(as_template(str(Path.cwd())), head + separator + rest))
 
 
-def _doubled(name: str) -> str:
+def as_template(name: str) -> str:
+    """A path as a part of an output template, in which its braces are doubled."""
     return name.replace("{", "{{").replace("}", "}}")
 
 

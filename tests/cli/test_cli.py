@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from sweeper.cli import main
-from sweeper.cli.parser import make_parsers
+from sweeper.cli.parser import make_parsers, parse
 from sweeper.cli.streams import Output
 from sweeper.settings import Settings
 from sweeper.testing import write_notebook
+from sweeper.trials import StudyPaths
 
 ROOT = Path(__file__).parents[2]
 PARAMETERS = "objective: {val: maximize}\nspace: {lr: {low: 0.0, high: 1.0}}\n"
@@ -64,6 +65,13 @@ def test_a_wrong_command_line_is_refused_with_the_nearest_right_one(
     arguments: Sequence[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert message in refused(arguments, capsys)
+
+
+def test_a_notebook_alone_has_outputs_and_a_file_of_its_own_name() -> None:
+    parsed = parse(["a/n{b} (1).ipynb"])
+    assert parsed.parameters == "a/n{b} (1).yml"
+    outputs = StudyPaths.parse(parsed.output, study="n")
+    assert outputs.notebook("0000") == Path("out/n{b} (1).0000.ipynb").absolute()
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["run", "--version"]])

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from parameters_files import EVERYTHING, SMALLEST, Load
 
 from sweeper.errors import SettingsError
@@ -23,6 +25,8 @@ from sweeper.settings.sections import (
     ScoreSource,
     StudySettings,
     Sync,
+    checked_study_name,
+    study_name_of,
 )
 from sweeper.settings.space import ChoiceDimension, FloatDimension, IntDimension
 
@@ -165,13 +169,31 @@ def test_the_message_for_a_missing_or_unreadable_file_names_it(tmp_path: Path) -
         Settings.load(tmp_path / "latin.yml")
 
 
-def test_a_file_whose_name_is_no_study_name_needs_study_name(tmp_path: Path) -> None:
-    file = tmp_path / "what?.yml"
+@pytest.mark.parametrize(
+    ("stem", "name"),
+    [
+        ("notebook (1)", "notebook 1"),
+        ("what?", "what"),
+        ("étude-2.1", "étude-2.1"),
+        ("-x{lr}", "xlr"),
+        ("(?)", "study"),
+        ("n" * 150, "n" * 100),
+    ],
+)
+def test_the_name_of_a_study_is_its_files_without_what_no_name_can_have(
+    stem: str, name: str, tmp_path: Path
+) -> None:
+    file = tmp_path / f"{stem}.yml"
     file.write_text(SMALLEST)
-    with pytest.raises(SettingsError, match=r"what\?\.yml: study\.name: 'what\?'"):
-        Settings.load(file)
-    file.write_text(SMALLEST + "study: {name: what}")
-    assert Settings.load(file).name == "what"
+    assert Settings.load(file).name == name
+    file.write_text(SMALLEST + "study: {name: stated}")
+    assert Settings.load(file).name == "stated"
+
+
+@given(stem=st.text(min_size=1))
+def test_a_name_that_is_made_of_a_files_name_is_legal(stem: str) -> None:
+    name = study_name_of(stem)
+    assert checked_study_name(name) == name
 
 
 def test_the_flags_for_confirming_are_laid_over_the_file() -> None:
