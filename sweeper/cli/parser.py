@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 from ..errors import SettingsError
 from ..settings.messages import nearest
-from ..trials import as_template
+from ..trials import as_template, is_utf8
 from .options import COMMANDS, VERSION
 
 
@@ -27,6 +28,15 @@ class _Parser(argparse.ArgumentParser):
         raise SettingsError(f"{problem}; as in: {example}" if example else problem)
 
 
+def _refuse_other_encodings(words: Sequence[str]) -> None:
+    for word in words:
+        if not is_utf8(word):
+            raise SettingsError(
+                f"{word!r} is no UTF-8, and neither notebooks nor databases can contain such a "
+                "name; rename the file or folder"
+            )
+
+
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read a command line; `command` of the result is the function to call.
 
@@ -38,6 +48,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         SystemExit: it asks for the help or the version, which are printed.
     """
     words = list(arguments) or ["--help"]
+    with suppress(FileNotFoundError):  # the working folder was removed
+        _refuse_other_encodings([*words, str(Path.cwd())])
     if "--version" in words:
         from importlib.metadata import version
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -180,7 +181,7 @@ def _storages(wanted: str | None) -> list[Path]:
     folder = Path(wanted)
     found = [folder / STORAGE_NAME, *sorted(folder.glob(f"*/{STORAGE_NAME}"))]
     if folder.name == wanted and not any(file.is_file() for file in found):
-        return sorted(Path().glob(f"*/{wanted}/{STORAGE_NAME}"))
+        return sorted(Path().glob(f"*/{glob.escape(wanted)}/{STORAGE_NAME}"))
     return found
 
 

@@ -133,7 +133,7 @@ def _joined(settings: Settings, before: Params, stated: Params) -> dict[str, Any
         if name in settings.fixed:
             raise SettingsError(
                 f"{name}={stated[name]}: {name} is fixed to {settings.fixed[name]!r} in this "
-                "study; give another --study and --set for a study of its own"
+                "study; give --set, another --study and -o for a study of its own"
             )
     both: Mapping[str, Any] = {**before, **stated}
     params: dict[str, Any] = {}

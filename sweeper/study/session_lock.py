@@ -150,7 +150,7 @@ class _SessionLock:
             )
         raise StudyError(
             f"the study {self._study!r} in {self._place} is being swept by {holder.process}; wait "
-            "for it or stop it, or choose another name with --study"
+            "for it or stop it, or choose another name with --study and other outputs with -o"
         )
 
 

@@ -88,7 +88,7 @@ def held_elsewhere(paths: StudyPaths, storage: Path | None) -> Iterator[None]:
         if storage is not None and storage != paths.storage and storage.parent.is_dir():
             refusal = (
                 f"the study {paths.study!r} in {display_path(storage)} is being swept from another "
-                "folder; wait for it or stop it, or choose another name with --study"
+                f"folder; wait for it or stop it, or begin another with {paths.options_of_another}"
             )
             lock = storage.with_name(f".{storage.name}.{paths.study}.lock")
             try:
@@ -195,7 +195,8 @@ def _take_lock(paths: StudyPaths) -> FileLock:
 def _held_by_another(paths: StudyPaths, sign: str = "") -> StudyError:
     return StudyError(
         f"the study {paths.study!r} in {display_path(paths.folder)} is being swept by "
-        f"{owner_of(paths)}{sign}; wait for it or stop it, or choose another name with --study"
+        f"{owner_of(paths)}{sign}; wait for it or stop it, or begin another study with "
+        f"{paths.options_of_another}"
     )
 
 

@@ -76,7 +76,7 @@ def opened(
 def _check_resumed(plan: SweepPlan, study: Study) -> None:
     if not plan.allow_changes:
         sources = f"{plan.notebook.display_name} and {plan.settings.file or 'the settings'}"
-        refuse_changes(study, plan.fingerprint, sources=sources)
+        refuse_changes(study, plan.fingerprint, sources=sources, paths=plan.paths)
     refuse_files_in_the_way(study, plan.paths, trials=plan.settings.study.trials)
 
 

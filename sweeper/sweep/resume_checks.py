@@ -9,7 +9,7 @@ from ..study.study import Study
 from ..trials import StudyPaths, display_path
 
 
-def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str) -> None:
+def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: StudyPaths) -> None:
     """Refuse a fingerprint that differs from the one of the study's trials.
 
     Args:
@@ -27,8 +27,9 @@ def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str) -> None:
             f"the study {study.name!r} has {n_trials} trial(s) that were made of something else "
             f"than {sources} now:\n"
             + "".join(f"  {line}\n" for line in lines)
-            + "undo the change, begin another study with --study NAME, or add --allow-changes to "
-            "go on in this one: the MLflow tag sweeper.code tells new trials from earlier ones"
+            + f"undo the change, begin another study with {paths.options_of_another}, or add "
+            "--allow-changes to go on in this one: the MLflow tag sweeper.code tells new trials "
+            "from earlier ones"
         )
 
 

@@ -210,15 +210,15 @@ class RemoteCopy:
         if here and manifest.study_id != here:
             raise SyncError(
                 f"sync: {self.display_url} is a copy of another study of this name; choose another "
-                "url, or another name with --study"
+                f"url, or begin another study with {self._paths.options_of_another}"
             )
         is_this_folders = mark is not None and mark.copy_id == manifest.copy_id
         if mark is None or not is_this_folders or manifest.generation > mark.generation:
             folder = display_path(self._paths.folder)
             raise SyncError(
                 f"sync: {self.display_url} has what the study in {folder} has not: another machine "
-                f"or folder has continued it; move {folder} away to go on from the copy, or choose "
-                "another name with --study"
+                f"or folder has continued it; move {folder} away to go on from the copy, or begin "
+                f"another study with {self._paths.options_of_another}"
             )
 
     # --- the thread ---------------------------------------------------------------------------

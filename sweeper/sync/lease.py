@@ -57,7 +57,8 @@ class RemoteLease:
             raise SyncError(
                 f"sync: {self._store.url}: {owner.words} sweeps this study and gave a sign of "
                 f"life {age_s:.0f} s ago; if it is dead, wait {math.ceil(left_s)} s and try again, "
-                "else stop it there, or choose another name with --study"
+                "else stop it there, or choose another name with --study and "
+                "other outputs with -o"
             )
 
     def take(self, copy_id: str) -> None:

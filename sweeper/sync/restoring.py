@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 _NO_STUDY = (
     "sync: the study's database in the remote copy is missing or damaged; choose another name with "
-    "--study to start anew"
+    "--study, and other outputs with -o, to start anew"
 )
 #: How many files a warning names.
 _MOST_NAMES = 5

@@ -178,7 +178,7 @@ def _deleted(store: Store, experiment_id: str) -> str:
     return (
         f"--tracking-uri {store.address}: the experiment {store.study!r} was deleted in MLflow; "
         f"`MLFLOW_TRACKING_URI={uri} mlflow experiments restore -x {experiment_id}` restores it, "
-        "or choose another name with --study"
+        f"or begin another study with {store.paths.options_of_another}"
     )
 
 

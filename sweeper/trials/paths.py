@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import string
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,11 +99,7 @@ class StudyPaths:
         """
         template = self.template
         if not self.has_study_in_names:
-            pieces = string.Formatter().parse(template)
-            template = "".join(
-                as_template(literal) + ("" if name is None else f"{kind}-{{run_id}}")
-                for literal, name, _, _ in pieces
-            )
+            template = _with_prefix(template, f"{kind}-")
         return replace(self, template=template, study=f"{self.study}-{kind}")
 
     def copied_below(self, folder: Path) -> StudyPaths:
@@ -117,6 +114,17 @@ class StudyPaths:
     def has_study_in_names(self) -> bool:
         """Whether the template has `{study}`, so that two studies never share a notebook's path."""
         return any(name == "study" for _, name, _, _ in string.Formatter().parse(self.template))
+
+    @property
+    def options_of_another(self) -> str:
+        """The options with which the same command begins another study beside this one.
+
+        Without `{study}` in the template its trials would have the notebooks of this one's.
+        """
+        if self.has_study_in_names:
+            return "--study NAME"
+        template = _with_prefix(self.displayed_template, "{study}.")
+        return f"--study NAME -o {shlex.quote(template)}"
 
     @property
     def displayed_template(self) -> str:
@@ -251,6 +259,14 @@ def run_id_of(number: int) -> str:
 def is_utf8(name: str) -> bool:
     """Whether a path's bytes are UTF-8, so that notebooks, databases and URLs can contain it."""
     return not any("\ud800" <= character <= "\udfff" for character in name)
+
+
+def _with_prefix(template: str, prefix: str) -> str:
+    """A template without `{study}`, with a prefix before each run id."""
+    return "".join(
+        as_template(literal) + ("" if name is None else f"{prefix}{{run_id}}")
+        for literal, name, _, _ in string.Formatter().parse(template)
+    )
 
 
 def _absolute(template: str) -> str:

@@ -67,6 +67,24 @@ def test_a_wrong_command_line_is_refused_with_the_nearest_right_one(
     assert message in refused(arguments, capsys)
 
 
+@pytest.mark.parametrize(
+    "arguments", [["-i", "a\udcff.ipynb"], ["--study", "\udcff"], ["status", "\udcff"]]
+)
+def test_a_word_that_is_no_utf8_is_refused_in_one_line(
+    arguments: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert r"\udcff" in refused([*RIGHT, *arguments], capsys)
+
+
+def test_a_working_folder_that_is_no_utf8_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "a\udcff"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert "rename the file or folder" in refused(["status"], capsys)
+
+
 def test_a_notebook_alone_has_outputs_and_a_file_of_its_own_name() -> None:
     parsed = parse(["a/n{b} (1).ipynb"])
     assert parsed.parameters == "a/n{b} (1).yml"

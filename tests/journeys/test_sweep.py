@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import signal
 import threading
@@ -368,6 +369,22 @@ def test_a_study_does_not_go_on_with_something_else_unless_changes_are_allowed()
     read = [json.loads(Path(f"out/made.000{n}.ipynb").read_text("utf-8")) for n in range(2)]
     first, second = (node["metadata"]["sweeper"]["code"] for node in read)
     assert first != second
+
+
+def test_the_options_for_another_study_after_a_corrected_notebook_begin_another_study() -> None:
+    study = "study: {name: mistaken, trials: 1}"
+    words = project("val = x + nothing", settings=study)
+    words[words.index("-o") + 1] = "out/mis taken.{run_id}.ipynb"
+    assert call(*words).returncode == 1
+    project("val = x", settings=study)
+    refused = call(*words)
+    assert refused.returncode == 2
+    printed = re.search(r"begin another study with (--study NAME -o '.*?'), or", refused.stderr)
+    assert printed is not None, refused.stderr
+    obeyed = call(*words, *shlex.split(printed[1]), "--json")
+    assert obeyed.returncode == 0, obeyed.stderr
+    result = json.loads(obeyed.stdout.splitlines()[-1])
+    assert (result["study"], result["counts"]["completed"]) == ("NAME", 1)
 
 
 def test_set_fixes_a_parameter_and_takes_it_out_of_the_space() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,23 @@ def test_braces_in_the_names_of_folders_are_no_placeholders(
         assert StudyPaths.parse(paths.template, study="d") == paths, "studies store the template"
         assert StudyPaths.parse(paths.displayed_template, study="d") == paths
         monkeypatch.chdir(folder)
+
+
+@pytest.mark.parametrize(
+    ("template", "options"),
+    [
+        ("out/{study}.{run_id}.ipynb", "--study NAME"),
+        ("out/x.{run_id}.ipynb", "--study NAME -o 'out/x.{study}.{run_id}.ipynb'"),
+        ("out/{run_id}/{{x}}.ipynb", "--study NAME -o 'out/{study}.{run_id}/{{x}}.ipynb'"),
+    ],
+)
+def test_the_options_for_another_study_name_other_notebooks(template: str, options: str) -> None:
+    paths = StudyPaths.parse(template, study="d")
+    assert paths.options_of_another == options
+    template = shlex.split(options)[-1] if "-o" in options else template
+    other = StudyPaths.parse(template, study="NAME")
+    assert other.root == paths.root
+    assert other.notebook("0000") != paths.notebook("0000")
 
 
 def test_a_folder_whose_name_is_no_utf8_is_refused_with_its_name() -> None:

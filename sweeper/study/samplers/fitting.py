@@ -20,7 +20,7 @@ def check_fits(study: optuna.Study, objectives: list[str], settings: Settings, p
     Raises:
         StudyError: the settings do not fit the study.
     """
-    remedy = "choose another name with --study, or another folder with -o"
+    remedy = "choose another name with --study, and other outputs with -o"
     stored = [d.name.lower() for d in study.directions]
     wanted = {n: o.direction for n, o in settings.objective.items()}
     if dict(zip(objectives, stored, strict=False)) != wanted:

@@ -130,6 +130,6 @@ def _kept(name: str, stored: Mapping[str, Any], plan: SweepPlan) -> InputFile:
         raise StudyError(
             f"inputs.{name}: {display_path(own.path)} is gone or was changed: the study "
             f"{plan.paths.study!r} began with it as {file}; put it back, or begin another study "
-            "with --study NAME"
+            f"with {plan.paths.options_of_another}"
         )
     return own
