@@ -41,11 +41,40 @@ _URI_COLUMNS = (
 
 def forget_connections(uri: str) -> None:
     """Close MLflow's connections to a store, which it keeps for the life of the process."""
+    engine = _engine_of(uri)
+    if engine is not None:
+        engine.dispose()
+
+
+def wait_for_disk_once(uri: str) -> None:
+    """Let this process's commits to a store not wait for the disk, until `settle` does.
+
+    A trial has six commits or more. SQLite stays whole when the machine dies. The file may lack
+    the last trials then, which the study's next sweep writes again.
+    """
+    from sqlalchemy import event
+
+    engine = _engine_of(uri)
+    if engine is not None:
+        event.listen(engine, "connect", _do_not_wait)
+        engine.dispose()  # of connections that wait
+
+
+def settle(file: Path) -> None:
+    """Wait until the disk has all that was committed to a store."""
+    with closing(sqlite3.connect(file, timeout=_BUSY_TIMEOUT_S)) as connection:
+        connection.execute("PRAGMA wal_checkpoint")
+
+
+def _engine_of(uri: str) -> Any:
+    """What MLflow connects to a store with; None where its version keeps it elsewhere."""
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    cached = getattr(SqlAlchemyStore, "_engine_map", {}).get(uri)
-    if cached is not None:
-        cached.dispose()
+    return getattr(SqlAlchemyStore, "_engine_map", {}).get(uri)
+
+
+def _do_not_wait(connection: Any, _: object) -> None:
+    connection.execute("PRAGMA synchronous=NORMAL")
 
 
 def log_ahead(file: Path) -> None:

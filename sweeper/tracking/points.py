@@ -35,11 +35,15 @@ class LoggedPoints:
         self._logged[mlflow_id] = {} if is_new else self._stored(mlflow_id)
 
     def log(self, mlflow_id: str, points: Sequence[TimedPoint]) -> None:
-        """Log those points of a run that MLflow does not have yet."""
+        """Log those points of a run that MLflow does not have yet.
+
+        Of several equal points the first one counts.
+        """
         if mlflow_id not in self._logged:
             self.begin(mlflow_id, is_new=False)
         logged = self._logged[mlflow_id]
-        new = [p for p in points if (legal(p[0]), p[1], repr(p[2])) not in logged]
+        distinct = {(legal(p[0]), p[1], repr(p[2])): p for p in reversed(points)}
+        new = [point for key, point in reversed(distinct.items()) if key not in logged]
         metrics = [metric(name, value, step, at_ms) for name, step, value, at_ms in new]
         if metrics:
             self._batches.log(mlflow_id, metrics=[m for m in metrics if m])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..trials import GpuUse, TrialRecord, TrialState
 from .artifacts import Artifacts, stage_tags
 from .batches import Batches
-from .files import log_ahead
+from .files import log_ahead, wait_for_disk_once
 from .messages import Series, Store, TimedPoint
 from .opening import NOTE_TAG, open_experiment, usable, without_repetition
 from .points import LoggedPoints
@@ -49,7 +49,7 @@ class RunWriter:
         self._client, self._store = client, store
         self._batches = Batches(client)
         self._points = LoggedPoints(client, self._batches)
-        self._artifacts = Artifacts(client, experiment_id, store.paths)
+        self._artifacts = Artifacts(client, experiment_id, store)
         found = self._search()
         self.runs = {str(run.info.run_name): str(run.info.run_id) for run in found}
         self.attempts = {
@@ -69,6 +69,7 @@ class RunWriter:
             client, experiment_id = open_experiment(store)
             if store.is_embedded:
                 log_ahead(store.paths.tracking)
+                wait_for_disk_once(store.address.full)
             return cls(client, experiment_id, store)
 
     # --- one trial -----------------------------------------------------------------------------
@@ -84,13 +85,12 @@ class RunWriter:
         Returns:
             MLflow's id of its run.
         """
-        is_new = record.run_id not in self.runs
-        mlflow_id = self._run_of(record)
+        mlflow_id, is_new = self._run_of(record)
         if not is_new:
             self._client.update_run(mlflow_id, status="RUNNING")
             self._client.set_tag(mlflow_id, "sweeper.state", str(record.state))
+            self._points.begin(mlflow_id, is_new=False)
         self._batches.log(mlflow_id, params=as_params(described))
-        self._points.begin(mlflow_id, is_new=is_new)
         return mlflow_id
 
     def log(self, run_id: str, points: Sequence[TimedPoint]) -> None:
@@ -108,32 +108,36 @@ class RunWriter:
         series: Series,
         tags: Mapping[str, str],
         at_ms: int,
+        reported: Sequence[TimedPoint] = (),
     ) -> str:
         """Write that a trial has ended, and what its run lacks of all else.
+
+        The trial may be one of which MLflow has nothing, as short trials are written with one call.
 
         Args:
             described: as of `start`.
             series: all points of the trial; those that its run does not have yet are written.
             tags: tags of the run beside those made of the record.
             at_ms: when it ended, since 1970.
+            reported: points that the trial has reported since the last call of `log`.
 
         Returns:
             MLflow's id of its run.
         """
-        mlflow_id = self._run_of(record)
-        if self._points.has_others(mlflow_id, series, final=record.scores):
+        mlflow_id, is_new = self._run_of(record)
+        if not is_new and self._points.has_others(mlflow_id, series, final=record.scores):
             # Of an earlier attempt with other numbers; MLflow cannot take points back.
             self._client.set_terminated(mlflow_id, status="KILLED")
             self._delete_run(record.run_id)
-            mlflow_id = self._run_of(record)
-        if not self._points.has_all_names(mlflow_id, series):
+            mlflow_id, is_new = self._run_of(record)
+        if not is_new and not self._points.has_all_names(mlflow_id, series):
             self._points.begin(mlflow_id, is_new=False)
         points = [  # of two at one step MLflow takes the later one
             (name, step, value, at_ms - len(its) + i)
             for name, its in series.items()
             for i, (step, value) in enumerate(its)
         ]
-        self._points.log(mlflow_id, points)  # those that were scraped, not reported
+        self._points.log(mlflow_id, [*reported, *points])  # those that were scraped, not reported
         metrics = []
         for name, value in record.scores.items() if record.is_final else ():
             step, newest = self._points.newest(mlflow_id, name)
@@ -202,8 +206,8 @@ class RunWriter:
             if not token:
                 return runs
 
-    def _run_of(self, record: TrialRecord) -> str:
-        """MLflow's id of a trial's run, which is created if there is none.
+    def _run_of(self, record: TrialRecord) -> tuple[str, bool]:
+        """MLflow's id of a trial's run, and whether the run is created by this call.
 
         A server may have created it for an earlier call, and died before it answered. So it is
         looked for, which waits for a server that is away for a while, and then created once.
@@ -227,8 +231,11 @@ class RunWriter:
                         "mlflow.source.name": record.notebook.name,
                     },
                 )
-            self.runs[run_id] = str(created.info.run_id)
-        return self.runs[run_id]
+            mlflow_id = self.runs[run_id] = str(created.info.run_id)
+            self._points.begin(mlflow_id, is_new=True)
+            self._artifacts.begin(mlflow_id, str(created.info.artifact_uri))
+            return mlflow_id, True
+        return self.runs[run_id], False
 
     def _delete_run(self, run_id: str) -> None:
         mlflow_id = self.runs.pop(run_id)

@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
@@ -34,6 +34,9 @@ _PATIENCE_S = 60
 #: of MLflow's calls takes as long for many points as for one: 5 ms of CPU with a file (7 ms for ten
 #: points), a request with a server.
 _GATHER_S = 0.5
+#: So many calls are sent ahead of their answers: the thread that reads these waits for the sweep's
+#: interpreter, and the process would wait with it.
+_AHEAD = 8
 #: While nothing is written, it is noticed so often whether the process has ended.
 _LOOK_S = 2.0
 #: A process that has ended is followed by another one after so long, one that has never opened the
@@ -129,7 +132,7 @@ class Tracker:
         at_ms, step = now_ms(), point.step
         with self._adding:
             if run_id not in self._points:
-                self._calls.put(Call("log", run_id, ()))
+                self._calls.put(Call("log", run_id, (run_id,)))
             points = self._points.setdefault(run_id, [])
             points += [(name, step, value, at_ms) for name, value in point.metrics.items()]
 
@@ -248,8 +251,7 @@ class Tracker:
                 if opened.error is not None:
                     return opened.error
                 self._take_opened(*opened.value)
-                while (call := self._next_call(self._process)) is not None:
-                    self._take(call, self._ask(connection, call))
+                self._carry_out_all(connection, self._process)
                 connection.send(None)
                 self._process.wait(_END_S)
             except (EOFError, OSError):
@@ -261,38 +263,72 @@ class Tracker:
         return None
 
     def _ask(self, connection: Connection, message: Store | Call) -> Reply:
-        """Send a message; log what the process logs until its answer comes."""
+        """Send a message and wait for its answer."""
         connection.send(message)
+        return self._answer(connection)
+
+    def _answer(self, connection: Connection) -> Reply:
+        """The next answer; what the process logs until it comes is logged here."""
         while isinstance(received := connection.recv(), logging.LogRecord):
             if _log.isEnabledFor(received.levelno):
                 _log.handle(received)
         reply: Reply = received
         return reply
 
-    def _next_call(self, process: subprocess.Popen[bytes]) -> Call | None:
-        """The next call, once there is one; None where there will be none any more.
+    def _carry_out_all(self, connection: Connection, process: subprocess.Popen[bytes]) -> None:
+        """Have the process carry out calls until there will be none any more.
+
+        Raises:
+            EOFError: the process has ended before that.
+            OSError: likewise.
+        """
+        sent: deque[Call | threading.Event] = deque()
+        is_over = False
+        try:
+            while sent or not is_over:
+                if not sent and not self._gathered:
+                    self._gather(process)
+                while self._gathered and len(sent) < _AHEAD and not is_over:
+                    match self._gathered.popleft():
+                        case None:
+                            is_over = True
+                        case Call() as call:
+                            sent.append(call)
+                            connection.send(call)
+                        case reached:
+                            sent.append(reached)
+                match sent.popleft() if sent else None:
+                    case Call() as call:
+                        self._take(call, self._answer(connection))
+                    case threading.Event() as reached:
+                        reached.set()
+        finally:
+            # The process has died over the call that is no longer among them.
+            self._gathered.extendleft(reversed(sent))
+
+    def _gather(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait for a call, and for those that come soon after.
 
         Raises:
             EOFError: the process has ended before there was one.
         """
-        while True:
+        while not self._gathered:
             if process.poll() is not None:
                 raise EOFError
-            if not self._gathered:
-                with suppress(queue.Empty):
-                    self._gathered.append(self._calls.get(timeout=_LOOK_S))
-                    self._ending.wait(_GATHER_S)
-                    while True:
-                        self._gathered.append(self._calls.get_nowait())
-                continue
-            match self._gathered.popleft():
-                case threading.Event() as reached:
-                    reached.set()
-                case Call("log", run_id, _):
-                    with self._adding:
-                        return Call("log", run_id, (run_id, self._points.pop(run_id)))
-                case call:
-                    return call
+            with suppress(queue.Empty):
+                self._gathered.append(self._calls.get(timeout=_LOOK_S))
+                self._ending.wait(_GATHER_S)
+                while True:
+                    self._gathered.append(self._calls.get_nowait())
+        self._gathered = deque(map(self._with_points, _merged(self._gathered)))
+
+    def _with_points(self, call: Call | threading.Event | None) -> Call | threading.Event | None:
+        """A call with the points of its trial that no call before it has."""
+        if not isinstance(call, Call) or call.method not in ("log", "end"):
+            return call
+        with self._adding:
+            points = self._points.pop(call.about, [])
+        return Call(call.method, call.about, (*call.arguments, points))
 
     def _take_opened(
         self, experiment_id: str, runs: Mapping[str, str], attempts: Mapping[str, str]
@@ -325,3 +361,17 @@ class Tracker:
         """Log a message, as a warning where its reason is new."""
         _log.log(logging.INFO if reason in self._warned else logging.WARNING, "%s", message)
         self._warned.add(reason)
+
+
+def _merged(calls: Iterable[Call | threading.Event | None]) -> deque[Call | threading.Event | None]:
+    """Leave out the start and the reports of a trial whose end follows them, which has them all."""
+    kept: deque[Call | threading.Event | None] = deque()
+    ended: set[str] = set()
+    for call in reversed([*calls]):
+        match call:
+            case Call("start" | "log", run_id, _) if run_id in ended:
+                continue
+            case Call("end", run_id, _):
+                ended.add(run_id)
+        kept.appendleft(call)
+    return kept

@@ -10,16 +10,18 @@ import logging
 import os
 import queue
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from logging.handlers import QueueHandler
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
 from ..errors import TrackingError, first_line
-from .files import forget_connections
+from .files import forget_connections, settle
 from .messages import Call, Reply, Store
 from .runs import RunWriter
 
@@ -75,6 +77,9 @@ def main(descriptor: int) -> None:
         while (call := calls.get()) is not None:
             connection.send(carried_out(call, writer, store))
         carried_out(Call("end_nested", "", ()), writer, store)
+        if store.is_embedded:
+            with suppress(OSError, sqlite3.Error):  # the next sweep writes what is missing
+                settle(store.paths.tracking)
         forget_connections(store.address.full)  # the last one writes SQLite's log into its file
     os._exit(0)  # libraries have threads, and nothing is left to be done
 

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from studies import mlflow_client, mlflow_runs, note_in, trial_record
+from studies import mlflow_client, mlflow_runs, note_in, trial_record, until
 
 from sweeper import Settings
 from sweeper.errors import TrackingError
@@ -380,6 +380,49 @@ def test_all_of_many_points_arrive_and_not_one_by_one(store: Path, tmp_path: Pat
         run = (tracker.mlflow_run_ids["0000"],)
         found = made.execute("SELECT count(*) FROM metrics WHERE run_uuid = ?", run).fetchone()
     assert found == (20_000,)
+
+
+def test_a_short_trial_has_all_in_mlflow_that_a_long_one_has(tmp_path: Path) -> None:
+    tracker = opened(tmp_path)
+    record = completed(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as storage:
+        storage.execute("BEGIN IMMEDIATE")  # so nothing is written before the trial has ended
+        tracker.started(replace(record, state=TrialState.RUNNING), PARAMS)
+        began_ms = time.time_ns() // 1_000_000
+        tracker.reported("0000", Point(step=0, metrics={"val": 0.25}))
+        tracker.reported("0000", Point(step=1, metrics={"val": 0.5}))
+        reported_ms = time.time_ns() // 1_000_000
+        time.sleep(0.2)
+        tracker.ended(record, PARAMS, {"val": [(0, 0.25), (1, 0.5)], "late": [(0, 3.0)]}, {})
+        storage.rollback()
+    tracker.close()
+    (run,) = runs_in(tmp_path, "digits")
+    assert (run.info.status, run.info.run_name, run.data.params) == ("FINISHED", "0000", PARAMS)
+    assert run.data.metrics == {"val": 0.5, "late": 3.0}
+    client = mlflow_client(f"sqlite:///{tmp_path}/mlflow.db")
+    points = client.get_metric_history(run.info.run_id, "val")
+    assert [(point.step, point.value) for point in points] == [(0, 0.25), (1, 0.5)]
+    assert all(began_ms <= point.timestamp <= reported_ms for point in points)
+    files = {file.path for file in client.list_artifacts(run.info.run_id)}
+    assert files == {"0000.ipynb", "0000.html"}
+
+
+def test_a_process_that_dies_takes_one_call_with_it_and_not_those_sent_ahead(
+    tmp_path: Path,
+) -> None:
+    tracker = opened(tmp_path)
+    ended = [trial_record(n, notebook=tmp_path / f"{n}.ipynb") for n in range(5)]
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as storage:
+        storage.execute("BEGIN IMMEDIATE")
+        for record in ended:
+            tracker.ended(record, PARAMS, {}, {})
+        time.sleep(1.5)  # until they have been sent
+        assert tracker._process is not None
+        tracker._process.kill()
+        storage.rollback()
+    until(lambda: tracker.progress() == (4, 5), "the process that follows has written nothing")
+    tracker.close()
+    assert [tracker.has_end_of(record) for record in ended] == [False, True, True, True, True]
 
 
 def test_the_run_of_a_later_attempt_has_one_series(store: Path, tmp_path: Path) -> None:
