@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import codecs
+import contextlib
+import fcntl
 import os
 import re
+import select
+import signal
+import struct
+import subprocess
 import sys
 import sysconfig
+import termios
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from json import JSONDecoder, JSONEncoder
@@ -34,6 +42,11 @@ _READ_AT_IMPORT = re.compile(
     r"JAX_|KERAS_|HF_|TRANSFORMERS_|TORCH|PYTORCH_(?!(CUDA_)?ALLOC_CONF)|"
     r"CUDA_(?!VISIBLE_DEVICES|MPS_)|MPL(?!BACKEND)|TZ$)"
 )
+#: How often to see whether a shell command has ended that has put nothing out, and how long one may
+#: take to end that was interrupted. IPython has 0.05 s and 0.5 s (chosen there).
+_POLL_MS, _INTERRUPTED_S = 50, 0.5
+#: The size of a command's terminal, which is IPython's: lines and columns.
+_TERMINAL_SIZE = (24, 80)
 #: The most characters of a value that is described.
 _DESCRIPTION_CHARACTERS = 200
 
@@ -77,7 +90,9 @@ def prepare(*, environment: Mapping[str, str], gpu_fraction: float | None) -> No
         _cap_memory(gpu_fraction)
     from IPython import get_ipython
 
-    _answer_questions(get_ipython())
+    shell = get_ipython()
+    _answer_questions(shell)
+    _run_commands_without_input(shell)
 
 
 def _cap_memory(fraction: float) -> None:
@@ -108,6 +123,102 @@ def _answer_questions(shell: Any) -> None:
         return {QUESTION: {"status": "ok", "answer": JSONEncoder().encode(answer)}}
 
     shell.user_expressions = user_expressions
+
+
+# --- shell commands -----------------------------------------------------------------------------
+
+
+def _run_commands_without_input(shell: Any) -> None:
+    """Give `!command` the end of input at once.
+
+    IPython gives a command a terminal of its own, where `unzip`, `cp -i`, git and ssh would wait
+    for an answer for ever. All other ways to start one give it no terminal.
+    """
+
+    def system(command: str) -> None:
+        if command.rstrip().endswith("&"):
+            raise OSError("Background processes not supported.")
+        # The depth is that of the cell: `{name}` may be a variable of a function.
+        code = _run_command(shell.var_expand(command, depth=1))
+        shell.user_ns["_exit_code"] = code
+        if getattr(shell, "system_raise_on_error", False) and code != 0:
+            raise subprocess.CalledProcessError(code, command)
+
+    shell.system = system
+
+
+def _run_command(command: str) -> int:
+    """Run a command and print what it puts out, as it does; return its exit code.
+
+    It prints to a terminal, so that it shows progress as for a person. That is not the controlling
+    one, so there is no `/dev/tty`, and to read from it is to read the end of input.
+    """
+    output, terminal = os.openpty()
+    try:
+        size = struct.pack("HHHH", *_TERMINAL_SIZE, 0, 0)
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
+        attributes = termios.tcgetattr(terminal)
+        attributes[3] &= ~(termios.ICANON | termios.ECHO)
+        attributes[6][termios.VMIN] = attributes[6][termios.VTIME] = 0
+        termios.tcsetattr(terminal, termios.TCSANOW, attributes)
+        process = subprocess.Popen(
+            [os.environ.get("SHELL", "sh"), "-c", command],
+            stdin=subprocess.DEVNULL,
+            stdout=terminal,
+            stderr=terminal,
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(output)
+        raise
+    finally:
+        os.close(terminal)
+    try:
+        _print_output(process, output)
+    except KeyboardInterrupt:
+        _signal_group(process, signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_INTERRUPTED_S)
+        raise
+    finally:
+        os.close(output)
+        if process.poll() is None:
+            _signal_group(process, signal.SIGKILL)
+            process.wait()
+    code = process.returncode
+    # A shell has 128 and the signal by which its command has ended; in IPython it is negative.
+    return 128 - code if code > 128 else code
+
+
+def _print_output(process: Any, output: int) -> None:
+    """Print what a process puts out, until it has ended."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    poll = select.poll()
+    poll.register(output, select.POLLIN)
+    is_open, has_ended = True, False
+    while is_open:
+        is_ready = bool(poll.poll(0 if has_ended else _POLL_MS))
+        if is_ready:
+            try:
+                data = os.read(output, 1 << 16)
+            except OSError:  # nobody can write to it any more
+                data = b""
+            sys.stdout.write(decoder.decode(data))
+            sys.stdout.flush()
+            is_open = bool(data)
+        elif has_ended:  # others that it has started may still have it open
+            break
+        elif process.poll() is not None:
+            has_ended = True
+            # As when a terminal is closed: what the command leaves behind ends, but for `nohup`.
+            _signal_group(process, signal.SIGHUP)
+    sys.stdout.write(decoder.decode(b"", True))
+    process.wait()
+
+
+def _signal_group(process: Any, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 # --- after the last cell -----------------------------------------------------------------------
