@@ -93,12 +93,14 @@ class _Trials:
         """Run trials in one slot, each until it has ended or is frozen; then ask for the next."""
         while (trial := self._source.next_trial()) is not None:
             running = trial[1]
-            if running not in self._begun:
-                self._begun[running] = self._threads.submit(self._run, *trial)
-                self._begun[running].add_done_callback(partial(_note_rest, running))
+            begun = self._begun.get(running)
+            if begun is None:
+                begun = self._begun[running] = self._threads.submit(self._run, *trial)
+                begun.add_done_callback(partial(_note_rest, running))
             running.at_rest.wait()
-            if self._begun[running].done():
-                self._begun.pop(running).result()
+            if begun.done():  # perhaps seen by two slots: the one that froze it and the next
+                self._begun.pop(running, None)
+                begun.result()
 
     def _run(self, spec: TrialSpec, running: RunningTrial) -> None:
         self._source.finish_trial(spec, self._worker.run_trial(spec, running))

@@ -6,6 +6,7 @@ Only this module knows IPython's syntax: magics, shell commands and help.
 from __future__ import annotations
 
 import ast
+import contextlib
 import io
 import operator
 import re
@@ -25,9 +26,12 @@ _FOREIGN = frozenset(
 #: IPython's own limit on the magics of one cell.
 _MOST_MAGICS = 500
 
-#: In CPython 3.11 two threads that parse at once can fail with a SystemError (gh-106905), and
-#: filters of warnings belong to the process.
+#: Before CPython 3.11.8 and 3.12.2, two threads that make a syntax tree at once can fail with a
+#: SystemError (gh-106905). Filters of warnings belong to the process. So all of the package parses
+#: here, one thread after the other.
 _PARSING = threading.Lock()
+#: A library, such as a traceback's lines in the log, may still parse meanwhile: tries (chosen).
+_PARSE_TRIES = 10
 
 
 def plain_python(source: str) -> str:
@@ -110,9 +114,16 @@ def parse(source: str) -> ast.Module:
     """
     try:
         with _PARSING, warnings.catch_warnings(action="ignore"):  # the kernel prints them
-            return ast.parse(source)
+            return _tree(source)
     except (ValueError, RecursionError, MemoryError) as error:
         raise SyntaxError(str(error) or "too deeply nested") from error
+
+
+def _tree(source: str) -> ast.Module:
+    for _ in range(_PARSE_TRIES - 1):
+        with contextlib.suppress(SystemError):
+            return ast.parse(source)
+    return ast.parse(source)
 
 
 def scope_of(source: str) -> symtable.SymbolTable | None:

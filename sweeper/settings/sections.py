@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import urllib.parse
 from collections.abc import Mapping, Sequence
@@ -170,7 +169,7 @@ class ScoreSource(SettingsModel):
             check_name(self.variable)
         if self.expression is not None:
             try:
-                ast.parse(self.expression, mode="eval")
+                compile(self.expression, "<expression>", "eval")
             except SyntaxError as error:
                 raise problem(f"{self.expression!r} is no expression of Python") from error
         if self.pattern is not None:

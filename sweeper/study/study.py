@@ -337,10 +337,12 @@ class Study:
             return why_pruned(pruner, self._study, self._trial(number))
 
     def note_state(self, number: int, state: TrialState) -> TrialRecord:
-        """Store that a trial is frozen, or runs again."""
+        """Store that a trial is frozen, or runs again; one that has ended meanwhile stays so."""
         with self._lock:
             record = record_of(self._trial(number))
             assert record is not None
+            if record.state.has_ended:
+                return record
             record = replace(record, state=state)
             self._write(record)
             return record

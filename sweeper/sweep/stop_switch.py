@@ -82,7 +82,8 @@ class StopSwitch:
         with self._lock:
             is_new = self.closed_by is None
             if is_new:
-                self.closed_by, self.cause = by, cause
+                self.cause = cause
+                self.closed_by = by  # last: who reads it reads the cause next
         if is_new:  # or an observer that stops the sweep at each event would be called for ever
             self._events.announce(Event.STOPPING)
 
@@ -91,7 +92,8 @@ class StopSwitch:
         with self._lock:
             is_new, self.is_stopping_all = not self.is_stopping_all, True
             if self.closed_by is None:
-                self.closed_by, self.cause = by, StopCause.ASKED
+                self.cause = StopCause.ASKED
+                self.closed_by = by
             running = list(self._running.values())
         for trial in running:
             trial.stop(StopReason.INTERRUPTED)
@@ -100,5 +102,6 @@ class StopSwitch:
 
     def end_within(self, limit_s: float) -> None:
         """Give the sweep so many seconds from now on; the first call counts."""
-        if self._end_by_s is None:
-            self._end_by_s = time.monotonic() + limit_s
+        with self._lock:
+            if self._end_by_s is None:
+                self._end_by_s = time.monotonic() + limit_s

@@ -212,9 +212,10 @@ class Tracker:
         """The page of MLflow's UI that draws parallel coordinates over all runs; None if none."""
         if not self.mlflow_run_ids:
             return None
-        if self._ui_port is None:
-            self._ui_port = free_port(USUAL_PORT)
-        ui = f"http://127.0.0.1:{self._ui_port}"
+        with self._adding:  # or two threads that ask first get two ports
+            if self._ui_port is None:
+                self._ui_port = free_port(USUAL_PORT)
+            ui = f"http://127.0.0.1:{self._ui_port}"
         return view_url(self._store.address, self.experiment_id, ui=ui)
 
     # --- the thread that speaks with the process -------------------------------------------------

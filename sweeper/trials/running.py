@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..notebook_api.messages import Point, PointSource, StopReason
 from .chores import Chore
@@ -14,6 +14,27 @@ from .score_ranks import RANKS, ScoreRank, lesser_name
 
 #: A point of these sources raises in the notebook where the trial is to end.
 _SENT = (PointSource.REPORTED, PointSource.OBSERVED, PointSource.LOGGED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Waits:
+    """How long a trial has waited: replaced as a whole, as other threads read it.
+
+    Attributes:
+        past_s: the time of the waits that are over.
+        since_s: when the present wait began; None while there is none.
+        other: the trial that stands for this one, whose waits count.
+    """
+
+    past_s: float = 0.0
+    since_s: float | None = None
+    other: RunningTrial | None = None
+
+    @property
+    def all_s(self) -> float:
+        """The time of all waits until now."""
+        present_s = 0.0 if self.since_s is None else time.monotonic() - self.since_s
+        return self.past_s + present_s + (0.0 if self.other is None else self.other.waited_s)
 
 
 class RunningTrial:
@@ -77,25 +98,21 @@ class RunningTrial:
         self._on_stop: Callable[[], object] | None = None
         self._stand_still: Callable[[bool], bool] | None = None
         self.is_frozen = False
-        self._waited_s = 0.0
-        self._waits_since_s: float | None = None
-        self._other: RunningTrial | None = None
+        self._waits = _Waits()
 
     @property
     def waited_s(self) -> float:
         """How long it has waited for a device or been frozen, which is not its running time."""
-        now_s = time.monotonic()
-        waits_s = now_s - (self._waits_since_s or now_s)
-        return self._waited_s + waits_s + (self._other.waited_s if self._other else 0.0)
+        return self._waits.all_s
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Count the time of the block as waiting for a device."""
-        self._waits_since_s = time.monotonic()
+        self._waits = replace(self._waits, since_s=time.monotonic())
         try:
             yield
         finally:
-            self._waited_s, self._waits_since_s = self.waited_s, None
+            self._waits = _Waits(past_s=self.waited_s)
 
     @contextmanager
     def limited(self, limit_s: float | None) -> Iterator[None]:
@@ -140,7 +157,7 @@ class RunningTrial:
             if not (has_room and self._stand_still(True)):
                 self.is_frozen = False
                 return False
-            self._waits_since_s = time.monotonic()
+            self._waits = replace(self._waits, since_s=time.monotonic())
             self.at_rest.set()
             return True
 
@@ -150,7 +167,7 @@ class RunningTrial:
             if self.is_frozen and self._stand_still is not None:
                 self.at_rest.clear()
                 self.is_frozen = False
-                self._waited_s, self._waits_since_s = self.waited_s, None
+                self._waits = _Waits(past_s=self.waited_s)
                 self._stand_still(False)
 
     @contextmanager
@@ -160,13 +177,13 @@ class RunningTrial:
         def stop() -> None:
             other.stop(self.stop_reason or StopReason.INTERRUPTED, self.message)
 
-        self._other = other
+        self._waits = replace(self._waits, other=other)
         self.on_stop(stop)
         try:
             yield
         finally:
             self.on_stop(None)
-            self._waited_s, self._other = self.waited_s, None
+            self._waits = _Waits(past_s=self.waited_s)
 
     def subscribe(self, subscriber: Callable[[Point], None]) -> None:
         """Have `subscriber` called with each point from now on.
@@ -221,7 +238,8 @@ class RunningTrial:
         with self._lock:
             if self.stop_reason is not None:
                 return
-            self.stop_reason, self.message = reason, message
+            self.message = message
+            self.stop_reason = reason  # last: who reads it reads the message next
             self.thaw()
             callback = self._on_stop
         if callback is not None:

@@ -42,6 +42,13 @@ def test_a_resumed_study_counts_its_earlier_trials(begin: Any) -> None:
     assert more.next() is None
 
 
+def test_a_trial_that_ends_while_a_slot_thaws_it_has_ended(begin: Any) -> None:
+    opened = begin(trials=2)
+    ended = opened.study.tell(opened.ask().number, completed(0.5))
+    assert opened.study.note_state(ended.number, RUNNING) == ended
+    assert counts_of(opened.again().study) == Counter({COMPLETED: 1})
+
+
 def test_trials_left_running_or_stopped_are_run_again_first(begin: Any) -> None:
     opened = begin(BRANCHES, trials=4)
     left = [opened.ask() for _ in range(3)]

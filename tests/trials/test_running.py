@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from sweeper.notebook_api.messages import Point, PointSource, StopReason
 from sweeper.trials import RunningTrial, ScoreRank
@@ -146,3 +148,29 @@ def test_the_time_limit_stands_still_with_a_frozen_trial() -> None:
         running.thaw()
         time.sleep(0.4)
     assert running.stop_reason is StopReason.TIME_LIMIT
+
+
+def test_how_long_a_trial_has_waited_is_read_while_another_thread_waits() -> None:
+    running, is_over = RunningTrial(), threading.Event()
+
+    def read() -> float:
+        most_s = 0.0
+        while not is_over.is_set():
+            most_s = max(most_s, running.waited_s)
+        return most_s
+
+    interval_s, began_s = sys.getswitchinterval(), time.monotonic()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            most = threads.submit(read)
+            for _ in range(200):
+                other = RunningTrial()
+                with running.passed_on(other), other.waiting():
+                    pass
+                with running.waiting():
+                    pass
+            is_over.set()
+            assert most.result() <= time.monotonic() - began_s
+    finally:
+        sys.setswitchinterval(interval_s)

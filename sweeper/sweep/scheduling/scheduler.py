@@ -184,7 +184,8 @@ class TrialScheduler:
             return None
         running = self._stop_switch.running_trials()  # before, as it may end at once
         number = self._freezer.end() if self._has_begun_all else self._freezer.thaw()
-        return None if number is None else (self._given[number], running[number])
+        spec = None if number is None else self._given.get(number)  # else it has ended meanwhile
+        return None if spec is None else (spec, running[spec.number])
 
     def _stop_frozen(self) -> None:
         """Stop what is frozen: it comes first in the next sweep."""
