@@ -51,12 +51,12 @@ class SettingsModel(BaseModel):
             raise problem(f"expected a mapping with the keys {keys}; got {as_yaml(data)}")
         for key in data:
             if key not in cls.file_keys():
-                raise problem(f"unknown key {as_yaml(key)}; {cls.hint_at(str(key))}")
+                raise problem(f"unknown key {as_yaml(key)}; {cls.hint_at(str(key), data[key])}")
         return data
 
     @classmethod
-    def hint_at(cls, key: str) -> str:
-        """Hint at the section that has a key, else at the nearest one here."""
+    def hint_at(cls, key: str, value: Any) -> str:
+        """Hint at the section that has a key with such a value, else at the nearest one here."""
         for name, field in cls.model_fields.items():
             kind: Any = field.annotation
             is_section = isinstance(kind, type) and issubclass(kind, SettingsModel)
@@ -103,6 +103,8 @@ def read_plain(value: Any, depth: int = 0) -> Any:
         return [read_plain(part, depth + 1) for part in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: read_plain(part, depth + 1) for key, part in value.items()}
+    if isinstance(value, float) and math.isnan(value):
+        raise problem(f"expected a finite number; got {as_yaml(value)}")
     if isinstance(value, Scalar):
         return value
     raise problem(

@@ -19,7 +19,9 @@ _ELSEWHERE = dict(
     pair.split(":")
     for pair in (
         "bayes:gp bayesian:gp values:choices min:low max:high parameters:space metric:objective "
-        "best:status list:status show:status compare:export kill:stop"
+        "best:status list:status show:status compare:export kill:stop "
+        "tpesampler:tpe gpsampler:gp cmaessampler:cmaes nsgaiisampler:nsga2 "
+        "successivehalvingpruner:asha goal:direction mode:direction"
     ).split()
 )
 

@@ -25,6 +25,7 @@ from pydantic_core import PydanticCustomError
 from ..errors import SettingsError
 from ..trials import FOLD, Params
 from .base import ChoiceValue, PlainValue, SettingsModel, check_param_name
+from .elsewhere import objective_here, section_hint
 from .inputs import InputSource
 from .machines import Cluster, Resources
 from .messages import as_yaml, problem, validation_message
@@ -57,6 +58,9 @@ from .yaml_reader import BadYaml, read_yaml, write_yaml
 
 def _read_objective(value: Any) -> Any:
     if isinstance(value, Mapping):
+        is_elsewhere = value.get("name") not in (None, "maximize", "minimize")
+        if is_elsewhere and not {"goal", "mode", "direction"}.isdisjoint(value):
+            raise problem(f"the score's name is a key here; write {objective_here(value)}")
         if "" in value:
             raise problem("a score needs a name; got ''")
         return {k: {"direction": v} if isinstance(v, str) else v for k, v in value.items()}
@@ -183,6 +187,11 @@ class Settings(SettingsModel):
             except PydanticCustomError as error:
                 raise problem(f"start[{index}]: {error}") from error
         return self
+
+    @classmethod
+    def hint_at(cls, key: str, value: Any) -> str:
+        """Hint at what a key is here that other tools have, else at the nearest key."""
+        return section_hint(key, value) or super().hint_at(key, value)
 
     @property
     def as_mapping(self) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def refuse_secret(value: Any, name: str, *, where: str = "") -> None:
         name: likewise.
         where: the keys before the name, for the message.
     """
-    if masked(value, name) != value:
+    if repr(masked(value, name)) != repr(value):  # no NaN equals itself
         raise problem(
             f"{where}{name}{name and ': '}a secret, to judge by its name or its URL, which "
             "notebooks, MLflow, the page and copies would have; let the notebook read it from the "

@@ -20,6 +20,7 @@ from pydantic import (
 from ..trials import DEFAULT_BEST, DEFAULT_SEEDS
 from .addresses import LOCAL_SCHEME
 from .base import Duration, PlainValue, SettingsModel, Size, check_name, expected
+from .elsewhere import section_hint
 from .messages import as_yaml, nearest, problem
 from .schema import choice_of
 
@@ -127,6 +128,11 @@ class StudySettings(SettingsModel):
     order: Literal["free", "fixed"] = "free"
     """`fixed`: the same seed and `--jobs` give the same trials in the same order, whatever ends
     first, also after a crash; now and then a slot waits for an earlier trial."""
+
+    @classmethod
+    def hint_at(cls, key: str, value: Any) -> str:
+        """Hint at what a key is here that other tools have, else at the nearest key."""
+        return section_hint(key, value) or super().hint_at(key, value)
 
     @model_validator(mode="after")
     def _order_goes_with_the_pruner(self) -> Self:

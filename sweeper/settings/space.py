@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from ..trials import Params, Value
 from .base import ChoiceValue, Scalar, SettingsModel
+from .elsewhere import call_here, dimension_here
 from .messages import as_yaml, nearest, problem
 from .secrets import refuse_secret
 
@@ -170,7 +171,13 @@ class ChoiceDimension(Dimension):
         plain = [as_scalar(choice) for choice in self.choices]
         for index, value in enumerate(self.choices):
             if plain[index] in plain[:index]:  # True == 1 == 1.0 to a sampler
-                raise problem(f"{as_yaml(value)} stands twice among the choices")
+                earlier = self.choices[plain.index(plain[index])]
+                if repr(earlier) == repr(value) or isinstance(value, list | dict):
+                    raise problem(f"{as_yaml(value)} stands twice among the choices")
+                raise problem(
+                    f"{as_yaml(earlier)} and {as_yaml(value)} are equal in Python, so no study can "
+                    "tell them apart; keep one of them"
+                )
             if isinstance(value, str):  # what is swept is no secret by its name
                 refuse_secret(value, "")
         return self
@@ -199,7 +206,10 @@ def _long_form(entry: Any) -> Any:
     if isinstance(entry, list | tuple):
         return {"type": "choice", "choices": entry}
     if not isinstance(entry, Mapping):
-        raise problem(f"cannot read {as_yaml(entry)} as a dimension; {_FORMS}")
+        remedy = call_here(entry) if isinstance(entry, str) else ""
+        raise problem(f"cannot read {as_yaml(entry)} as a dimension; {remedy or _FORMS}")
+    if here := dimension_here(entry):
+        raise problem(f"cannot read {as_yaml(entry)} as a dimension; {here}")
     if "type" in entry:
         kind = "choice" if entry["type"] == "categorical" else entry["type"]
         if kind not in ("float", "int", "choice"):

@@ -15,9 +15,25 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from ..errors import first_line
 
+#: Half a character; two of them are one character, as JSON writes an emoji.
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 class _Constructor(SafeConstructor):
-    """Reads what looks like a date as text, as YAML 1.2 does."""
+    """Reads what looks like a date as text, as YAML 1.2 does, and JSON's pairs as characters."""
+
+    def construct_scalar(self, node: Any) -> Any:
+        value = super().construct_scalar(node)
+        if not isinstance(value, str) or not _SURROGATE.search(value):
+            return value
+        try:
+            return value.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError as error:
+            half = ascii(_SURROGATE.findall(value)[-1]).strip("'")
+            raise MarkedYAMLError(
+                problem=f"{half} is half a character; write both halves, or the character itself",
+                problem_mark=node.start_mark,
+            ) from error
 
 
 _Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)

@@ -232,6 +232,20 @@ def test_a_value_on_the_command_line_is_read_as_in_a_file(text: str, name: str, 
     assert read_value(text) == (name, value)
 
 
+def test_an_emoji_as_json_writes_it_is_one_character(load_settings: Load) -> None:
+    text = 'objective: {val: maximize}\nspace: {v: ["\\ud83d\\ude00", "b"]}\n'
+    choices = load_settings(text).space["v"]
+    assert isinstance(choices, ChoiceDimension)
+    assert choices.choices == ("\U0001f600", "b")
+
+
+def test_a_number_that_is_none_is_refused_and_called_no_secret() -> None:
+    with pytest.raises(SettingsError) as raised:
+        read_value("lr=.nan")
+    assert "expected a finite number" in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
 @pytest.mark.parametrize("text", ["lr", "=3", "x=[1", "x={a", "x=" + "[" * 600, "x=&a [*a]"])
 def test_a_text_without_name_or_value_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="--set"):

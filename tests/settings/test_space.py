@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from sweeper.settings.space import (
     AnyDimension,
@@ -19,6 +19,7 @@ from sweeper.settings.space import (
     SearchSpace,
     as_scalar,
 )
+from sweeper.settings.yaml_reader import read_yaml
 
 read_dimension = TypeAdapter[AnyDimension](DimensionEntry).validate_python
 
@@ -53,6 +54,43 @@ OPTIMIZERS = {
 )
 def test_a_dimension_has_its_stated_type_or_that_of_its_bounds(entry: Any, kind: type) -> None:
     assert type(read_dimension(entry)) is kind
+
+
+@pytest.mark.parametrize(
+    ("entry", "here"),
+    [
+        ({"min": 1, "max": 9}, {"low": 1, "high": 9}),
+        ({"min": 0, "max": 1, "distribution": "uniform"}, {"low": 0.0, "high": 1.0}),
+        (
+            {"min": 1e-4, "max": 1, "distribution": "log_uniform_values"},
+            {"low": 1e-4, "high": 1.0, "log": True},
+        ),
+        (
+            {"min": -2, "max": 0, "distribution": "log_uniform"},
+            {"low": 0.1353352832366127, "high": 1.0, "log": True},
+        ),
+        (
+            {"min": 2, "max": 10, "q": 2, "distribution": "q_uniform"},
+            {"low": 2, "high": 10, "step": 2},
+        ),
+        (
+            {"type": "loguniform", "low": 1e-4, "high": 1e-1},
+            {"low": 1e-4, "high": 0.1, "log": True},
+        ),
+        ({"low": 1, "high": 3, "scale": "log"}, {"low": 1, "high": 3, "log": True}),
+        ({"lower": 1, "upper": 3, "when": {"a": 1}}, {"low": 1, "high": 3, "when": {"a": 1}}),
+        ({"values": [1, "x"]}, [1, "x"]),
+        ({"grid_search": [32, 64]}, [32, 64]),
+    ],
+)
+def test_the_words_of_other_tools_are_refused_with_the_entry_that_means_the_same(
+    entry: Any, here: Any
+) -> None:
+    with pytest.raises(ValidationError) as raised:
+        read_dimension(entry)
+    written = raised.value.errors()[0]["msg"].partition("; write ")[2]
+    assert read_yaml(written) == here
+    read_dimension(read_yaml(written))
 
 
 def test_a_choice_may_be_a_list_or_a_mapping_in_the_short_form_too() -> None:
