@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from .display import Reporter
 from .messages import (
@@ -80,6 +81,21 @@ class TrialStopped(Exception):
     """
 
 
+_Call = TypeVar("_Call", bound=Callable[..., None])
+
+
+def _says_what_is_missing(report: _Call) -> _Call:
+    """Decorate `report` so that a call without a step is told what to write instead."""
+
+    @functools.wraps(report)
+    def with_step(*step: Any, **metrics: Any) -> None:
+        if not step:
+            raise TypeError(_without_step(metrics))
+        report(*step, **metrics)
+
+    return cast("_Call", with_step)
+
+
 def trial() -> TrialInfo:
     """Return the trial that this notebook runs as.
 
@@ -89,6 +105,7 @@ def trial() -> TrialInfo:
     return TrialInfo(**json.loads(os.environ.get(TRIAL_VARIABLE, "{}")))
 
 
+@_says_what_is_missing
 def report(step: int, /, **metrics: Any) -> None:
     """Report the values of one step while the notebook runs; each metric becomes a series.
 
@@ -98,7 +115,7 @@ def report(step: int, /, **metrics: Any) -> None:
             NaN and infinities are reported as they are.
 
     Raises:
-        TypeError: the step is not a whole number, or a metric is not a number.
+        TypeError: the step is missing or is not a whole number, or a metric is not a number.
         TrialPruned: the pruner ends this trial early.
         TrialStopped: the sweep is being stopped, for example because its machine is taken away.
     """
@@ -107,6 +124,17 @@ def report(step: int, /, **metrics: Any) -> None:
         raise TypeError(f"report(step=…): expected a whole number, got {step!r}")
     _reporter.send(Point(step=int(whole), metrics=_floats("report", metrics)))
     _end_if_asked()
+
+
+def _without_step(metrics: Mapping[str, Any]) -> str:
+    """What is wrong with a call without a step, and the call that would be right."""
+    values = ", ".join(f"{name}=…" for name in metrics if name != "step")
+    if "step" in metrics:
+        return f"report(step=…): write the step first and without a name: report(epoch, {values})"
+    return (
+        f"report({values}): the step is missing; write report(epoch, {values}) with a whole number "
+        f"that increases, or score({values}) for a final value"
+    )
 
 
 def observed(point: Point) -> None:

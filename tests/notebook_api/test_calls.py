@@ -94,6 +94,14 @@ def test_a_step_that_is_not_a_whole_number_is_refused(step: Any) -> None:
         sweeper.report(step, acc=0.5)
 
 
+def test_a_report_without_a_step_says_what_to_write_instead() -> None:
+    report: Any = sweeper.report
+    with pytest.raises(TypeError, match=r"report\(epoch, acc=….*score\(acc=…\)"):
+        report(acc=0.9)
+    with pytest.raises(TypeError, match=r"without a name: report\(epoch, acc=…\)"):
+        report(step=3, acc=0.9)
+
+
 @pytest.mark.parametrize("step", [0, 3.0, True, Decimal(4)])
 def test_any_whole_number_is_a_step_and_a_metric_may_have_that_name(step: Any) -> None:
     sweeper.report(step, acc=0.5, step=0.5)
