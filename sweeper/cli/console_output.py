@@ -195,6 +195,8 @@ class ConsoleOutput:
         )
         for name, file in sweep.plan.inputs.items():
             self.progress(f"{name}: {file}")
+        for doubt in sweep.plan.doubts:
+            self.progress(doubt)
         if self._verbose:
             self.progress(
                 f"storage {sweep.plan.storage_url}; kernel {sweep.plan.workload.kernel_name}; "

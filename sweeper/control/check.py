@@ -33,6 +33,7 @@ from ..notebooks.research import ResearchNotebook
 from ..settings import Settings
 from ..settings.units import duration, size
 from ..sweep.inputs.resolving import with_inputs
+from ..sweep.kinds import whole_ranges
 from ..sweep.plan import SweepPlan
 from ..sweep.scheduling.overwritten import EndedTrial, overwritten
 from ..sweep.scheduling.worthless import is_coarse
@@ -42,6 +43,8 @@ from .side_trials import SideTrials
 
 _MARKS = {True: "✓", False: "✗", None: "–"}
 _SEED = re.compile(r"\bseed\b")
+#: Names of seeds that are not called `seed`, and of what gets one.
+_SEED_LIKE = re.compile(r"(?:.*[_.])?(?:seed|random_state)(?:_everything|_all)?", re.IGNORECASE)
 _TRIAL_SEED = re.compile(r"\btrial\(\)\.seed|\b(t|trial)\.seed\b")
 #: With one of these, a name need not stand in the code that assigns or reports it.
 _HIDES_NAMES = re.compile(r"[(,]\s*\*\*|import \*|%run|exec\(|globals\(\)|setattr\(")
@@ -131,6 +134,9 @@ def _without_kernel(plan: SweepPlan) -> Iterator[Finding]:
         f"swept parameters; kernel {plan.workload.kernel_name}"
     )
     yield Finding(name="notebook", holds=True, text=text)
+    for whole in whole_ranges(plan.notebook, plan.settings):
+        holds = False if whole.leaves_out_own else None
+        yield Finding(name="space", holds=holds, text=str(whole), remedy=whole.remedy)
     if plan.notebook.language == "python":
         yield from _unknown_scores(plan.notebook, plan.settings)
         yield _seed(plan.notebook, plan.settings)
@@ -172,9 +178,26 @@ def _seed(notebook: ResearchNotebook, settings: Settings) -> Finding:
         name="seed",
         holds=None if settings.confirm is None else False,
         text="the notebook takes no seed" + (", which confirm needs" if settings.confirm else ""),
-        remedy=notebook.why_no_seed()
-        or "assign `seed` a number, or read sweeper.trial().seed, so that luck can be told from "
-        "merit",
+        remedy=notebook.why_no_seed() or _seed_remedy(notebook),
+    )
+
+
+def _seed_remedy(notebook: ResearchNotebook) -> str:
+    """How a notebook takes the seed of its trial, by what it does with seeds of its own."""
+    assignments = notebook.assignments
+    variables, arguments = assignments.replaceable(), assignments.arguments()
+    for name in [*variables, *arguments]:
+        own = assignments.plain_value(name)
+        if not _SEED_LIKE.fullmatch(name) or type(own) is not int:
+            continue
+        if name in variables:
+            return f"{name} is {own} in all trials: call it `seed` wherever the notebook has it"
+        return (
+            f"{name} gets {own} in all trials: assign `seed = {own}` at the top level, and pass "
+            f"seed on in place of that {own}"
+        )
+    return (
+        "assign `seed` a number, or read sweeper.trial().seed, so that luck can be told from merit"
     )
 
 

@@ -20,6 +20,7 @@ from ..settings.machines import Cluster
 from ..study.samplers import SamplerFactory
 from ..sync import RemoteCopy
 from ..trials import InputFile, StudyPaths
+from .kinds import whole_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +82,11 @@ class SweepPlan:
     def notebook(self) -> ResearchNotebook:
         """The notebook that is swept."""
         return self.workload.notebook
+
+    @property
+    def doubts(self) -> list[str]:
+        """What users should look at before trials are paid for, with the remedy."""
+        return [f"{it}; {it.remedy}" for it in whole_ranges(self.notebook, self.settings)]
 
     @property
     def paths(self) -> StudyPaths:

@@ -47,6 +47,7 @@ from .confirming import confirming_plan, with_confirmation
 from .deadline import stopped_after
 from .frozen_code import changed_meanwhile, snapshot_of
 from .housekeeping import Housekeeping
+from .kinds import check_kinds
 from .notifying import Notifier
 from .opening import opened
 from .plan import SweepPlan, executor_of, remote_copy
@@ -132,6 +133,7 @@ class Sweep:
             notebook if isinstance(notebook, ResearchNotebook) else ResearchNotebook(notebook)
         )
         research.check_names(settings.sources)
+        check_kinds(research, settings)
         make_executor = executor or executor_of(settings, research, kernel=kernel, jobs=jobs)
         kernel_name, folder = kernel or research.kernel_name, research.path.parent
         make_pruner(settings)  # refuses wrong options now
@@ -377,6 +379,7 @@ class Sweep:
         return [
             *([f"the parameters cell uses {used}, whose value is replaced in it"] if used else []),
             *([f"no trial got a seed of its own: {no_seed}"] if no_seed else []),
+            *self.plan.doubts,
         ]
 
     def _importances(self, study: Study) -> Mapping[str, Mapping[str, Importance]]:

@@ -168,6 +168,49 @@ def test_what_the_code_shows_is_found_before_any_kernel_starts(
     assert found.result["forecast"] is None
 
 
+def test_a_range_of_whole_numbers_over_a_fraction_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook = write_notebook(
+        tmp_path / "n.ipynb", "drop = 0.25\nval = drop\nseed = 0\nprint(seed)"
+    )
+    file = tmp_path / "p.yml"
+    file.write_text("objective: {val: maximize}\nspace: {drop: {low: 0, high: 1}}\n")
+    options = ["--json", "--dry-run", "-i", str(notebook), "-p", str(file)]
+    code = main(["check", *options, "-o", f"{tmp_path}/out/{{run_id}}.ipynb"])
+    found = json.loads(capsys.readouterr().out)["findings"]
+    (fault,) = [finding for finding in found if finding["holds"] is False]
+    assert (code, fault["name"]) == (1, "space")
+    assert all(word in fault["text"] for word in ("drop", "whole numbers only", "0.25"))
+    assert "low: 0.0" in fault["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (("SEED = 42", "val = x; torch.manual_seed(SEED)"), ("SEED", "call it `seed`")),
+        (("val = RandomForest(random_state=7)",), ("random_state", "`seed = 7`")),
+        (("torch.manual_seed(42); val = x",), ("manual_seed", "`seed = 42`")),
+        (("val = x",), ("sweeper.trial().seed",)),
+    ],
+)
+def test_a_seed_by_another_name_is_found_with_what_makes_it_the_seed_of_its_trial(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    cells: tuple[str, ...],
+    words: tuple[str, ...],
+) -> None:
+    notebook = write_notebook(tmp_path / "n.ipynb", *cells, parameters="x = 0.5")
+    file = tmp_path / "p.yml"
+    file.write_text("objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\n")
+    options = ["--json", "--dry-run", "-i", str(notebook), "-p", str(file)]
+    main(["check", *options, "-o", f"{tmp_path}/out/{{run_id}}.ipynb"])
+    found = json.loads(capsys.readouterr().out)["findings"]
+    (seed,) = [finding for finding in found if finding["name"] == "seed"]
+    assert seed["holds"] is None
+    assert all(word in seed["remedy"] for word in words)
+
+
 def test_a_score_that_may_be_hidden_is_not_called_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
