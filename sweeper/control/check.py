@@ -109,7 +109,8 @@ def check(plan: SweepPlan, *, dry_run: bool, on_run: Callable[[str], None]) -> I
         plan.workload.data.bring(on_run, lambda: False)
     with tempfile.TemporaryDirectory(prefix="check-") as folder:
         measured = _run_all(plan, Path(folder), on_run)
-    yield from _of_runs(measured, plan.settings)
+    takes_seed = _takes_seed(plan.notebook, plan.settings)
+    yield from _of_runs(measured, plan.settings, takes_seed=takes_seed)
     yield from _overwritten(measured, plan.notebook)
     if measured[-1].is_completed:
         free_bytes = _free_bytes(plan.paths.root)
@@ -180,6 +181,13 @@ def _seed(notebook: ResearchNotebook, settings: Settings) -> Finding:
         text="the notebook takes no seed" + (", which confirm needs" if settings.confirm else ""),
         remedy=notebook.why_no_seed() or _seed_remedy(notebook),
     )
+
+
+def _takes_seed(notebook: ResearchNotebook, settings: Settings) -> bool:
+    """Whether two runs have a seed in common; of other languages nothing is known."""
+    is_stated = "seed" in settings.fixed or "seed" in settings.search_space
+    reads = _TRIAL_SEED.search("\n".join(notebook.code)) is not None
+    return notebook.language != "python" or is_stated or reads or notebook.takes("seed")
 
 
 def _seed_remedy(notebook: ResearchNotebook) -> str:
@@ -341,14 +349,16 @@ class _MemoryWatch:
 # --- what the runs show ----------------------------------------------------------------------
 
 
-def _of_runs(measured: Sequence[Measured], settings: Settings) -> Iterator[Finding]:
+def _of_runs(
+    measured: Sequence[Measured], settings: Settings, *, takes_seed: bool
+) -> Iterator[Finding]:
     """What a run has failed with; or what all three show."""
     if not measured[-1].is_completed:
         yield _failure(measured[-1])
         return
     run = {it.role: it for it in measured}
     yield _score(run[Role.TYPICAL], settings)
-    yield _repeats(run[Role.LARGEST], run[Role.AGAIN])
+    yield _repeats(run[Role.LARGEST], run[Role.AGAIN], takes_seed=takes_seed)
     other = run.get(Role.QUICK, run[Role.TYPICAL])
     if other.params != run[Role.LARGEST].params:
         yield what_params_change(
@@ -390,17 +400,20 @@ def _score(it: Measured, settings: Settings) -> Finding:
     return Finding(name="score", holds=holds, text=text, remedy="" if holds else remedy)
 
 
-def _repeats(first: Measured, second: Measured) -> Finding:
+def _repeats(first: Measured, second: Measured, *, takes_seed: bool) -> Finding:
+    """Whether both runs gave the same bits, which a notebook without a seed need not do."""
+    what = "the same seed gives" if takes_seed else "the same params give"
     for name, value in first.outcome.scores.items():
         other = second.outcome.scores.get(name)
-        if repr(other) != repr(value):
-            return Finding(
-                name="repeats",
-                holds=False,
-                text=f"the same seed gives another score: {name} {value!r} and {other!r}",
-                remedy="call sweeper.seed_everything(seed) before anything random",
-            )
-    text = "the same seed gives the same score, to the last bit"
+        if repr(other) == repr(value):
+            continue
+        return Finding(
+            name="repeats",
+            holds=False if takes_seed else None,
+            text=f"{what} another score: {name} {value!r} and {other!r}",
+            remedy="call sweeper.seed_everything(seed) before anything random",
+        )
+    text = f"{what} the same score, to the last bit"
     return Finding(name="repeats", holds=True, text=text)
 
 

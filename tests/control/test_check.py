@@ -97,6 +97,25 @@ def test_a_score_that_does_not_depend_on_the_sizes_holds(
 
 
 @pytest.mark.kernel
+def test_scores_of_a_notebook_that_takes_no_seed_may_differ(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook = write_notebook(
+        tmp_path / "n.ipynb",
+        "from random import random\nloss = (x - 0.3) ** 2 + random() / 1000",
+        parameters="x = 0.5\nn = 4",
+    )
+    file = tmp_path / "p.yml"
+    space = "{x: {low: 0.0, high: 1.0}, n: {low: 1, high: 8}}"
+    file.write_text(f"objective: {{loss: minimize}}\nspace: {space}\n")
+    options = ["--json", "-i", str(notebook), "-p", str(file)]
+    code = main(["check", *options, "-o", f"{tmp_path}/out/{{run_id}}.ipynb"])
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])["findings"]
+    holds = {finding["name"]: finding["holds"] for finding in found}
+    assert (code, holds["repeats"], holds["params"]) == (0, None, True)
+
+
+@pytest.mark.kernel
 def test_what_only_the_values_of_smoke_change_is_no_effect_of_params(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
