@@ -23,7 +23,7 @@ NAMES = [
     )
 ]
 #: Documented in spite of their names.
-PUBLIC = {"_exit", "_getframe", "_asdict", "_replace"}
+PUBLIC = {"_exit", "_getframe", "_asdict", "_fields", "_replace"}
 
 
 @pytest.mark.parametrize(("library", "name", "users"), NAMES, ids=[name for _, name, _ in NAMES])

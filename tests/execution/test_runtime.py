@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -25,7 +26,12 @@ def in_tmp(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def guards() -> list[psutil.Process]:
-    return [p for p in psutil.Process().children() if "guard.py" in str(p.cmdline())]
+    alive = [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE]
+    found = []
+    for process in alive:
+        with suppress(psutil.NoSuchProcess):  # it ends while it is looked at
+            found += [process] if "guard.py" in str(process.cmdline()) else []
+    return found
 
 
 def test_an_error_leaves_neither_a_folder_nor_a_guard(tmp_path: Path) -> None:
@@ -75,7 +81,7 @@ def test_a_guard_that_was_killed_is_replaced_and_clears_up_all_the_same(tmp_path
     with guarded(tmp_path) as (token, folder):
         (first,) = guards()
         first.kill()
-        until(lambda: [p for p in guards() if p.pid != first.pid and p.status() != "zombie"])
+        until(lambda: [guard for guard in guards() if guard.pid != first.pid])
         marked = subprocess.Popen(
             [sys.executable, "-c", "import time; time.sleep(600)"],
             env={MARK_VARIABLE: f"{token}.x;"},
