@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _MOST_FAILURES, _MOST_PARAMS = 5, 3
 #: How many names a line has, and how many lines a live table has for frozen and waiting trials.
 _MOST_NAMES, _MOST_NOTES = 5, 3
+#: MLflow's UI draws the first page of its table, which our view sorts by the first objective.
+_MOST_DRAWN = 100
 _CHORES = {
     ChoreKind.PROVING: "proving that kernels can be forked",
     ChoreKind.TRACKING: "writing trials to MLflow",
@@ -275,7 +277,9 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
         command = f"mlflow ui --backend-store-uri {shlex.quote(result.tracking_uri)}"
         lines.append(f"MLflow, open to all users here: {command} --host 127.0.0.1{on_port}")
     if result.compare_url:
-        lines.append(f"  parallel coordinates of all runs: {result.compare_url}")
+        all_drawn = len(result.records) <= _MOST_DRAWN
+        which = "all runs" if all_drawn else f"the {_MOST_DRAWN} best runs"
+        lines.append(f"  parallel coordinates of {which}: {result.compare_url}")
     if result.sync_lag_s:
         lines.append(
             f"remote copy: not complete, {duration(result.sync_lag_s)} behind; what it lacks lies "

@@ -23,7 +23,6 @@ from .messages import Store
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.store.artifact.artifact_repo import ArtifactRepository
 
 _log = logging.getLogger(__name__)
 
@@ -58,8 +57,8 @@ class Artifacts:
         self._client = client
         self._experiment_id = experiment_id
         self._paths, self._is_embedded = store.paths, store.is_embedded
-        #: Where the files of runs go that this process has created.
-        self._repositories: dict[str, ArtifactRepository] = {}
+        #: What logs a file of a run that this process has created.
+        self._log_file: dict[str, Callable[[str], object]] = {}
         self._has_failed = False
 
     def begin(self, mlflow_id: str, uri: str) -> None:
@@ -70,7 +69,7 @@ class Artifacts:
         if self._is_embedded:
             from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-            self._repositories[mlflow_id] = get_artifact_repository(uri)
+            self._log_file[mlflow_id] = get_artifact_repository(uri).log_artifact
 
     def log(self, mlflow_id: str, record: TrialRecord) -> str:
         """Log the executed notebook, if there is one, and its page.
@@ -100,12 +99,7 @@ class Artifacts:
         else:
             with suppress(OSError, ValueError):  # `export` writes what is missing in the page
                 write_cells(self._paths.page_notebooks, record.run_id, rendered)
-        repository = self._repositories.pop(mlflow_id, None)
-        log_file: Callable[[str], object] = (
-            partial(self._client.log_artifact, mlflow_id)
-            if repository is None
-            else repository.log_artifact
-        )
+        log_file = self._log_file.pop(mlflow_id, partial(self._client.log_artifact, mlflow_id))
         log_file(str(notebook))
         name = notebook.name
         if rendered is not None:

@@ -78,7 +78,6 @@ class Batches:
 def _is_refusal(error: Exception) -> bool:
     """Whether a store refuses a value, so that the same call will never succeed."""
     from mlflow.exceptions import MlflowException
-    from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, ErrorCode
 
-    code = ErrorCode.Name(INVALID_PARAMETER_VALUE)
-    return isinstance(error, MlflowException) and error.error_code in (code, "BAD_REQUEST")
+    codes = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")
+    return isinstance(error, MlflowException) and error.error_code in codes

@@ -56,7 +56,8 @@ def wait_for_disk_once(uri: str) -> None:
 
     engine = _engine_of(uri)
     if engine is not None:
-        event.listen(engine, "connect", _do_not_wait)
+        less = "PRAGMA synchronous=NORMAL"
+        event.listen(engine, "connect", lambda connection, _: connection.execute(less))
         engine.dispose()  # of connections that wait
 
 
@@ -71,10 +72,6 @@ def _engine_of(uri: str) -> Any:
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     return getattr(SqlAlchemyStore, "_engine_map", {}).get(uri)
-
-
-def _do_not_wait(connection: Any, _: object) -> None:
-    connection.execute("PRAGMA synchronous=NORMAL")
 
 
 def log_ahead(file: Path) -> None:

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import socket
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -30,6 +29,11 @@ if TYPE_CHECKING:
 #: The tag whose Markdown MLflow's UI displays above the runs of an experiment, and on a run's page.
 NOTE_TAG = "mlflow.note.content"
 _PROBE_TIMEOUT_S = 5
+#: The hosts that are asked without a proxy, in the environment; libraries prefer the first name.
+_DIRECT = ("no_proxy", "NO_PROXY")
+_LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
+#: With these a proxy says that it does not let us through, or has not reached the server.
+_CODES_OF_PROXIES = (403, 407, 502, 503, 504)
 #: How often MLflow's client repeats a call to a server, in the environment.
 _REPETITIONS = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 #: SQLite's errors for a broken file; those of a full disk or a lock are temporary.
@@ -183,17 +187,37 @@ def _deleted(store: Store, experiment_id: str) -> str:
 
 
 def _probe(address: Address) -> None:
-    """Check within seconds that a server answers; MLflow's own client retries for four minutes."""
+    """Check within seconds that a server answers; MLflow's own client retries for four minutes.
+
+    A server of this machine is asked directly from now on, by kernels too: no proxy can reach the
+    loopback interface of the machine that asks.
+    """
+    server = urllib.parse.urlsplit(address.bare)
+    stated = os.environ.get(_DIRECT[0]) or os.environ.get(_DIRECT[1], "")
+    direct = [*filter(None, stated.split(",")), str(server.hostname)]
+    proxies = urllib.request.getproxies()
+    proxy = proxies.get(server.scheme, proxies.get("all"))
+    if urllib.request.proxy_bypass(server.netloc):
+        proxy = None
+    if proxy is not None and server.hostname in _LOOPBACK:
+        os.environ.update(dict.fromkeys(_DIRECT, ",".join([*direct, *_LOOPBACK])))
+        proxy = None
     try:
         health = f"{address.bare.rstrip('/')}/health"
-        urllib.request.urlopen(health, timeout=_PROBE_TIMEOUT_S).close()
-    except urllib.error.HTTPError:
-        pass  # the server answers; the first real call shows whether it refuses the user
+        # `urlopen` keeps the proxies with which it was first called.
+        urllib.request.build_opener().open(health, timeout=_PROBE_TIMEOUT_S).close()
     except (OSError, ValueError) as error:
+        code = getattr(error, "code", None)
+        if code is not None and (proxy is None or code not in _CODES_OF_PROXIES):
+            return  # the server answers; the first real call shows whether it refuses the user
         reason = getattr(error, "reason", error)
+        remedy = ""
+        if proxy is not None:
+            remedy = f"it was asked through the proxy {Address(proxy)}; if it is reached without, "
+            remedy += f"set NO_PROXY={','.join(direct)}; else "
         raise TrackingError(
-            f"--tracking-uri {address}: the MLflow server does not answer ({reason}); start it, or "
-            "leave the option out for a store beside the outputs"
+            f"--tracking-uri {address}: the MLflow server does not answer ({reason}); {remedy}"
+            "start it, or leave the option out for a store beside the outputs"
         ) from error
 
 

@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
@@ -53,6 +53,9 @@ _WHAT = {
 
 _log = logging.getLogger(__name__)
 
+#: An event is set when all calls before it have been carried out; None ends all.
+_Entry = Call | threading.Event | None
+
 
 class Tracker:
     """Writes the trials of one study to MLflow, through a process of its own.
@@ -78,10 +81,9 @@ class Tracker:
         self._attempts: dict[str, str] = {}
         self._warned: set[str] = set()
         self._on_open: Callable[[], object] = lambda: None
-        #: An event among the calls is set when all before it have been carried out; None ends all.
-        self._calls: queue.SimpleQueue[Call | threading.Event | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[_Entry] = queue.SimpleQueue()
         #: Those that were in the queue together.
-        self._gathered: deque[Call | threading.Event | None] = deque()
+        self._gathered: deque[_Entry] = deque()
         #: The points of each run that the process has not been sent.
         self._points: dict[str, list[TimedPoint]] = {}
         #: Ends of trials that the process was to write, and those that it has answered.
@@ -248,7 +250,8 @@ class Tracker:
                 return f"the process that writes to MLflow cannot be started: {error}"
         with connection:
             try:
-                opened = self._ask(connection, self._store)
+                connection.send(self._store)
+                opened = self._answer(connection)
                 if opened.error is not None:
                     return opened.error
                 self._take_opened(*opened.value)
@@ -262,11 +265,6 @@ class Tracker:
             except subprocess.TimeoutExpired:
                 pass
         return None
-
-    def _ask(self, connection: Connection, message: Store | Call) -> Reply:
-        """Send a message and wait for its answer."""
-        connection.send(message)
-        return self._answer(connection)
 
     def _answer(self, connection: Connection) -> Reply:
         """The next answer; what the process logs until it comes is logged here."""
@@ -323,7 +321,7 @@ class Tracker:
                     self._gathered.append(self._calls.get_nowait())
         self._gathered = deque(map(self._with_points, _merged(self._gathered)))
 
-    def _with_points(self, call: Call | threading.Event | None) -> Call | threading.Event | None:
+    def _with_points(self, call: _Entry) -> _Entry:
         """A call with the points of its trial that no call before it has."""
         if not isinstance(call, Call) or call.method not in ("log", "end"):
             return call
@@ -364,11 +362,11 @@ class Tracker:
         self._warned.add(reason)
 
 
-def _merged(calls: Iterable[Call | threading.Event | None]) -> deque[Call | threading.Event | None]:
+def _merged(calls: deque[_Entry]) -> deque[_Entry]:
     """Leave out the start and the reports of a trial whose end follows them, which has them all."""
-    kept: deque[Call | threading.Event | None] = deque()
+    kept: deque[_Entry] = deque()
     ended: set[str] = set()
-    for call in reversed([*calls]):
+    for call in reversed(calls):
         match call:
             case Call("start" | "log", run_id, _) if run_id in ended:
                 continue

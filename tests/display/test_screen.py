@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from snapshots import completed, progress, snapshot
-from studies import sweep_result
+from studies import sweep_result, trial_record
 
 from sweeper.display import screen
 from sweeper.trials import (
@@ -156,6 +156,17 @@ def test_the_command_for_mlflow_can_be_pasted_whatever_the_folder_is_called() ->
     ui = "mlflow ui --backend-store-uri 'sqlite:////my work/mlflow.db' --host 127.0.0.1"
     assert any(line.endswith(f": {ui}") for line in lines)
     assert lines[-1] == "note: kernels are started: because"
+
+
+def test_the_link_to_mlflow_says_all_runs_only_where_its_page_draws_all() -> None:
+    def link(trials: int) -> str:
+        records = [trial_record(n, scores={"val_acc": 0.5}) for n in range(trials)]
+        lines = screen.summary(result(records=records, compare_url="http://127.0.0.1:1/#/x"))
+        return next(line for line in lines.splitlines() if "parallel coordinates" in line)
+
+    assert "all runs" in link(100)
+    assert "all runs" not in link(101)
+    assert "100 best" in link(101)
 
 
 def test_params_are_ranked_once_the_first_stands_apart_from_the_second() -> None:

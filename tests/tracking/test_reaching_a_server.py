@@ -1,0 +1,99 @@
+"""Whether an MLflow server answers, also where the environment names a proxy."""
+
+from __future__ import annotations
+
+import os
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from sweeper.errors import TrackingError
+from sweeper.settings.addresses import Address
+from sweeper.tracking import Store, free_port, reachable
+from sweeper.trials import StudyPaths
+
+ELSEWHERE = "http://mlflow.example:5000"
+
+
+@contextmanager
+def answering(code: int) -> Iterator[int]:
+    """A server that answers everything with a code; its port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(code)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def store_at(url: str, folder: Path) -> Store:
+    paths = StudyPaths.parse(f"{folder}/{{run_id}}.ipynb", study="digits")
+    return Store(address=Address.of(url), study="digits", study_id="one", paths=paths)
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An environment without proxies, which is as before afterwards."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.setenv(name.upper(), "")
+    return monkeypatch
+
+
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_server_of_this_machine_is_reached_past_a_proxy_as_are_the_hosts_that_were_before(
+    host: str, variable: str, environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    environment.delenv(variable.lower())
+    environment.setenv(variable, f"http://127.0.0.1:{free_port(26_000)}")
+    environment.setenv("NO_PROXY", "git.example")
+    with answering(200) as port:
+        reachable(store_at(f"http://{host}:{port}", tmp_path))
+        assert urllib.request.proxy_bypass(f"{host}:{port}")
+        assert urllib.request.proxy_bypass("git.example")
+        stated = os.environ["NO_PROXY"]
+        reachable(store_at(f"http://{host}:{port}", tmp_path))
+        assert os.environ["NO_PROXY"] == stated
+        assert not urllib.request.proxy_bypass("other.example")
+
+
+@pytest.mark.parametrize("code", [403, 503, None])
+def test_a_server_that_a_proxy_does_not_reach_is_refused_with_the_proxy_and_a_way_past_it(
+    code: int | None, environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    environment.setenv("NO_PROXY", "git.example")
+    environment.setenv("no_proxy", "git.example")
+    with answering(code or 200) as port:
+        at = f"127.0.0.1:{port if code else free_port(26_000)}"
+        environment.setenv("http_proxy", f"http://me:hidden@{at}")
+        with pytest.raises(TrackingError) as refused:
+            reachable(store_at(ELSEWHERE, tmp_path))
+        assert at in str(refused.value)
+        assert "hidden" not in str(refused.value)
+        way = "git.example,mlflow.example"
+        assert f"NO_PROXY={way}" in str(refused.value)
+        environment.setenv("no_proxy", way)
+        with pytest.raises(TrackingError) as unknown:
+            reachable(store_at(ELSEWHERE, tmp_path))
+        assert at not in str(unknown.value)
+
+
+def test_a_server_that_a_proxy_reaches_is_used(
+    environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with answering(200) as port:
+        environment.setenv("http_proxy", f"http://127.0.0.1:{port}")
+        reachable(store_at(ELSEWHERE, tmp_path))
