@@ -39,6 +39,7 @@ _MOST_NAMES, _MOST_NOTES = 5, 3
 _MOST_DRAWN = 100
 _CHORES = {
     ChoreKind.PROVING: "proving that kernels can be forked",
+    ChoreKind.ENDING: "ending the kernels",
     ChoreKind.TRACKING: "writing trials to MLflow",
     ChoreKind.IMPORTANCES: "working out which params mattered",
     ChoreKind.PAGE: "writing the comparison page",

@@ -308,7 +308,8 @@ class Sweep:
         house = Housekeeping(plan, study, scheduler=scheduler, spending=spending, chores=chores)
         with closing(house), closing(scheduler):
             self._events.announce(Event.SWEEP_STARTED)
-            with stopped_after(spending.left_s, self.stop, _BUDGET):
+            limited = stopped_after(spending.left_s, self.stop, _BUDGET)
+            with limited, chores.watched(scheduler.ending):
                 findings = plan.executor.run(scheduler)
             with chores.during(ChoreKind.TRACKING, tracker.progress):
                 with chores.during(ChoreKind.IMPORTANCES):

@@ -14,6 +14,7 @@ class ChoreKind(StrEnum):
     """What is done."""
 
     PROVING = "proving"
+    ENDING = "ending"
     TRACKING = "tracking"
     IMPORTANCES = "importances"
     PAGE = "page"
@@ -40,11 +41,12 @@ class Chores:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._current: tuple[Callable[[], Chore], ...] = ()
+        self._current: tuple[Callable[[], Chore | None], ...] = ()
 
     def now(self) -> tuple[Chore, ...]:
         """What is being done, the longest first."""
-        return tuple(look() for look in self._current)
+        found = (look() for look in self._current)
+        return tuple(chore for chore in found if chore is not None)
 
     @contextmanager
     def during(
@@ -61,6 +63,16 @@ class Chores:
             parts = None if progress is None else progress()
             return Chore(kind=kind, since_s=since_s, progress=parts)
 
+        with self.watched(look):
+            yield
+
+    @contextmanager
+    def watched(self, look: Callable[[], Chore | None]) -> Iterator[None]:
+        """Have what a function returns among the chores, while the block runs.
+
+        Args:
+            look: returns the chore that is being done now; None while none is.
+        """
         with self._lock:
             self._current = (*self._current, look)
         try:

@@ -21,6 +21,7 @@ from ...study.pruners import PredictivePruner, make_pruner
 from ...study.study import Study
 from ...trials import (
     Chore,
+    ChoreKind,
     Disagreement,
     Event,
     Events,
@@ -127,6 +128,7 @@ class TrialScheduler:
         self._worthless_rule = WorthlessRule() if may_be_worthless else None
         self._given: dict[int, TrialSpec] = {}
         self._has_begun_all = False
+        self._last_end_s = time.monotonic()
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="proposals")
         self._has_trial_ended = threading.Event()
         self.broken: Exception | None = None
@@ -259,6 +261,7 @@ class TrialScheduler:
         if is_lost or again is not None:
             self._study.queue_again(record)
         self._has_trial_ended.set()
+        self._last_end_s = time.monotonic()
         self._records[record.number] = record
         if self.broken is None:
             self._cleaner.clean(self._records)
@@ -295,6 +298,13 @@ class TrialScheduler:
             left_s=seconds_left(ended, running, to_start=to_start),
             doing=doing,
         )
+
+    def ending(self) -> Chore | None:
+        """The wait for the kernels' ends, once the last trial has ended; None before."""
+        is_last = self._has_begun_all or self.is_closed()
+        if not is_last or self._stop_switch.running_trials():
+            return None
+        return Chore(kind=ChoreKind.ENDING, since_s=self._last_end_s)
 
     def _best_after(self, n_ended: int) -> Sequence[TrialRecord]:
         """The best trials, which are searched again only when a further trial has ended.

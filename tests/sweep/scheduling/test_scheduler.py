@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -73,20 +74,25 @@ Swept = Callable[..., tuple[Study, TrialScheduler]]
 def test_a_study_gets_as_many_trials_as_it_should_and_a_resumed_one_the_rest(
     swept: Swept, tracker: Tracker, jobs: int
 ) -> None:
+    made: list[TrialScheduler] = []
     for trials, begun in ((5, 5), (8, 3), (8, 0)):
         specs: list[TrialSpec] = []
 
         def run(spec: TrialSpec, running: RunningTrial, specs: Any = specs) -> TrialOutcome:
             specs.append(spec)
+            assert made[-1].ending() is None
             return scored(spec, running)
 
-        study, scheduler = swept(f"counted{jobs}", run, jobs=jobs, trials=trials)
+        study, scheduler = swept(f"counted{jobs}", run, jobs=jobs, trials=trials, made=made)
         assert len(specs) == begun
         assert counts_of(study) == {TrialState.COMPLETED: trials}
         assert scheduler.stopped_by is None
     (best,) = study.best()
     assert best.scores["val"] == max(record.scores["val"] for record in study.records())
     assert scheduler.snapshot().counts["completed"] == 8
+    ending = scheduler.ending()
+    assert ending is not None, "the kernels' ends are waited for"
+    assert ending.since_s <= time.monotonic()
     tracker.close(patience_s=30)
     assert sorted(tracker.mlflow_run_ids) == [f"{number:04d}" for number in range(8)]
 
