@@ -71,6 +71,14 @@ def _judge_scores(scraped: Scraped, settings: Settings, *, is_python: bool) -> T
                 f"what the pattern of {name} found in the printed text is no number: {text!r}; "
                 "print the plain number there, as {value:.6g} does in an f-string",
             )
+        if name not in scores and name in settings.scores:
+            source = settings.scores[name]
+            kind = next(key for key in ScoreSource.model_fields if getattr(source, key) is not None)
+            return failed(
+                Reason.NO_SCORE,
+                f"scores.{name}: the {kind} {getattr(source, kind)!r} gave no number at the end of "
+                f"the notebook; correct it, or leave it out for a variable named {name}",
+            )
         if name not in scores:
             found = ", ".join(scores) or "no score at all"
             remedy = "print it, and name a pattern under scores"

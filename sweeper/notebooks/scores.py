@@ -86,6 +86,9 @@ def scrape(
         node: the notebook.
         sources: where to find scores that are not reported, from the parameters file.
         objectives: the objectives, which decide which value of a series is the score.
+
+    Nothing stands in for a source that the parameters file names: a variable of the score's name
+    may be another model's. Nor does anything but a report for a printed text that is no number.
     """
     metadata = node["metadata"].get("sweeper", {})
     given = [
@@ -101,7 +104,10 @@ def scrape(
     found = Scraped(unread=_unread(metadata, sources, objectives))
     for name, of_name in by_name.items():
         found.series.update(_lesser_series(name, of_name, sources))
-        counting = [it for it in of_name if not _is_out(name, it, sources, found.unread)]
+        last = ScoreRank.NAMED if name in sources else ScoreRank.LOGGED
+        if name in found.unread:
+            last = ScoreRank.REPORTED
+        counting = [giver for giver in of_name if giver.rank <= last]
         if not counting:
             for source in filter(_is_named_series, of_name):
                 found.series[name] = list(source.points)
@@ -189,19 +195,6 @@ def _given(
 
 def _is_named_series(given: Given) -> bool:
     return given.rank is ScoreRank.NAMED and bool(given.points)
-
-
-def _is_out(
-    name: str, given: Given, sources: Mapping[str, ScoreSource], unread: Mapping[str, str]
-) -> bool:
-    """Whether a source cannot give a score, even where no other one does.
-
-    A library's series stands for nothing that the parameters file names elsewhere, and only what is
-    reported stands for a printed text that is no number.
-    """
-    if given.rank is ScoreRank.LOGGED and name in sources:
-        return True
-    return name in unread and given.rank is not ScoreRank.REPORTED
 
 
 def _lesser_series(name: str, given: Iterable[Given], sources: Mapping[str, ScoreSource]) -> Series:

@@ -126,7 +126,18 @@ def test_a_named_variable_is_a_source_of_any_score_and_the_objectives_own_follow
     assert scraped(scores=worked_out, variables={"m.score(X)": 0.5}).scores == {"r2": 0.5}
     named = {"acc": {"variable": "a"}}
     assert scraped(scores=named, variables={"a": 1.0, "acc": 0.5}).scores == {"acc": 1.0}
-    assert scraped(scores=named, variables={"acc": 0.5}).scores == {"acc": 0.5}
+
+
+@pytest.mark.parametrize(
+    "source", [{"variable": "a"}, {"expression": "m.score(X)"}, {"pattern": "acc=(.*)"}]
+)
+def test_nothing_stands_in_for_a_source_that_the_file_names_and_that_gives_nothing(
+    source: dict[str, str],
+) -> None:
+    named = {"acc": source}
+    assert scraped(glued("acc", 0.25), scores=named, variables={"acc": 0.5}).scores == {}
+    reports = {"acc": reported(0.75)}
+    assert scraped(scores=named, variables={"acc": 0.5}, series=reports).scores == {"acc": 0.75}
 
 
 def test_named_variables_and_those_with_objectives_names_are_read_from_the_kernel() -> None:
