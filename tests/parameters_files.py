@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 from sweeper.settings import Settings
@@ -41,6 +42,13 @@ NOT_YAML: list[tuple[str, list[str]]] = [
     (BOTH + "fixed: {a: [1, 2}", ["line 3", "close the bracket"]),
     (BOTH + "---\n" + BOTH, ["line 3", "one file has one document"]),
     (BOTH + "{a: 1}: 2", ["line 3", "a key must be text"]),
+    (
+        BOTH
+        + "fixed: {a: &a [1, 1], "
+        + ", ".join(f"{n}: &{n} [{', '.join(['*' + b] * 8)}]" for b, n in pairwise("abcdefgh"))
+        + "}",
+        ["aliases repeat more than 100,000 values"],
+    ),
     (BOTH + 'fixed: {a: "\\ud83d"}', ["line 3, column 12", "half a character"]),
     (BOTH + 'fixed: {"\\ude00\\ud83d": 1}', ["line 3", "half a character"]),
     ("\x00", ["not valid YAML", "special characters are not allowed"]),

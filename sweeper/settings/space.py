@@ -168,16 +168,18 @@ class ChoiceDimension(Dimension):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        plain = [as_scalar(choice) for choice in self.choices]
-        for index, value in enumerate(self.choices):
-            if plain[index] in plain[:index]:  # True == 1 == 1.0 to a sampler
-                earlier = self.choices[plain.index(plain[index])]
+        found: dict[Scalar, Value] = {}
+        for value in self.choices:
+            plain = as_scalar(value)
+            if plain in found:  # True == 1 == 1.0 to a sampler
+                earlier = found[plain]
                 if repr(earlier) == repr(value) or isinstance(value, list | dict):
                     raise problem(f"{as_yaml(value)} stands twice among the choices")
                 raise problem(
                     f"{as_yaml(earlier)} and {as_yaml(value)} are equal in Python, so no study can "
                     "tell them apart; keep one of them"
                 )
+            found[plain] = value
             if isinstance(value, str):  # what is swept is no secret by its name
                 refuse_secret(value, "")
         return self

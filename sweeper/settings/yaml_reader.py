@@ -19,6 +19,11 @@ from ..errors import first_line
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+#: Aliases may repeat so many values (chosen): nine lists, each with eight of the one before,
+#: would be 150 million.
+_MOST_REPEATED = 100_000
+
+
 class _Constructor(SafeConstructor):
     """Reads what looks like a date as text, as YAML 1.2 does, and JSON's pairs as characters."""
 
@@ -62,7 +67,10 @@ def read_yaml(text: str) -> Any:
     reader = YAML(typ="safe", pure=True)
     reader.Constructor = _Constructor
     try:
-        return reader.load(text)
+        value = reader.load(text)
+        if _n_repeated(value) > _MOST_REPEATED:
+            raise BadYaml(f"aliases repeat more than {_MOST_REPEATED:,} values; write fewer")
+        return value
     except MarkedYAMLError as error:
         raise BadYaml(
             f"not valid YAML: {_with_remedy(error)}", error.problem_mark or error.context_mark
@@ -71,6 +79,25 @@ def read_yaml(text: str) -> Any:
         raise BadYaml(f"not valid YAML: {first_line(error)}") from error
     except RecursionError as error:
         raise BadYaml("nested too deeply; write it flatter") from error
+
+
+def _n_repeated(value: Any) -> int:
+    """Count the values that would be added if each alias was written out."""
+    n_written = 0
+    sizes: dict[int, int] = {}
+
+    def size_of(part: Any) -> int:
+        nonlocal n_written
+        if not isinstance(part, list | dict):
+            return 0
+        if id(part) not in sizes:
+            n_written += len(part)
+            sizes[id(part)] = 0  # until it is counted, as it may hold itself
+            parts = part.values() if isinstance(part, dict) else part
+            sizes[id(part)] = len(part) + sum(map(size_of, parts))
+        return sizes[id(part)]
+
+    return size_of(value) - n_written
 
 
 def write_yaml(value: Any) -> str:
