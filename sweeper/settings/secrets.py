@@ -18,7 +18,7 @@ _SPECIAL = frozenset("pad eos bos unk mask sep cls special".split())
 #: The words of `api_key`, `apiKey`, `HF_TOKEN` and `--auth-token`.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 #: `NAME=VALUE` as in a shell.
-_ASSIGNED = re.compile(r"([\w-]+)=('[^']*'|\"[^\"]*\"|[^\s'\"]+)")
+_ASSIGNED = re.compile(r"(?<![\w-])([\w-]+)=('[^']*'|\"[^\"]*\"|[^\s'\"]+)")
 
 
 def masked(value: Any, name: str = "") -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -97,3 +98,10 @@ def test_the_options_of_a_cluster_are_used_and_published_without_secrets(
     for published in (settings.to_yaml(), str(settings.as_mapping)):
         assert published.count("***") == 3
         assert "hush" not in published
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, "x-" * 50_000, "a://" * 25_000, "a@" * 50_000])
+def test_a_long_text_is_searched_for_secrets_in_seconds(text: str) -> None:
+    began_s = time.process_time()
+    assert masked(text, "lr") == text
+    assert time.process_time() - began_s < 10  # a quadratic search takes more than a minute
