@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
+from .calls import defaults, parameters_of
 from .plain import Assignment, is_plain
 from .replacing import Cell
 
@@ -18,6 +19,7 @@ def arguments_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
     function's name alone is the first argument of its calls.
     """
     owners: dict[ast.AST, str] = {}
+    parameters = parameters_of(cell)
     for node in ast.walk(cell.tree):  # from the outside in
         function, named = "", list[tuple[str, ast.expr]]()
         match node:
@@ -30,10 +32,7 @@ def arguments_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
                 pairs = zip(keys, values, strict=True)
                 named = [(str(k.value), v) for k, v in pairs if isinstance(k, ast.Constant)]
             case ast.arguments():
-                positional = node.posonlyargs + node.args
-                options = positional[len(positional) - len(node.defaults) :] + node.kwonlyargs
-                own = zip(options, [*node.defaults, *node.kw_defaults], strict=True)
-                named = [(it.arg, value) for it, value in own if value]
+                named = [*defaults(node)]
         belongs = [f"{it}." for it in (function, owners.get(node), f"cell{cell.number}") if it]
         found = {f"{before}{name}": value for name, value in named for before in ("", *belongs)}
         if isinstance(node, ast.Call) and node.args:
@@ -42,4 +41,4 @@ def arguments_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
             if name and is_plain(value):
                 block, line = "a default" if isinstance(node, ast.arguments) else "", value.lineno
                 at = Assignment(cell=cell.number, line=line, block=block, value=value)
-                yield name, replace(at, is_plain=True)
+                yield name, replace(at, is_plain=True, parameter=parameters.get(value))

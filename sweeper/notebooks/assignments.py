@@ -3,7 +3,8 @@
 A name can get a trial's value where one statement at the top level assigns it a plain value, and
 nothing gives it another one. That value is replaced where it stands, so all that follows sees the
 trial's, in the same cell too. A name that nothing assigns at the top level is the keyword of a
-call, the key of a dict or the default of a function, before a plain value.
+call, the key of a dict or the default of a function, before a plain value. A name with a dot is
+also the attribute of a class or an object.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ import ast
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 from ..errors import NotebookError
 from .arguments import arguments_of
+from .attributes import attribute_rival, attributes_of
+from .calls import Calls, Override
 from .cell_code import comments
 from .plain import Assignment, is_plain, plain_value
-from .rebinding import rebinding, unpacked
+from .rebinding import is_read, rebinding, unpacked
 from .replacing import Cell
 
 _BLOCKS: Mapping[type[ast.stmt], str] = {
@@ -47,10 +51,14 @@ class Assignments:
         for cell in self.cells:
             for name, assignment in _assignments_in(cell):
                 self._found[name].append(assignment)
-            for name, argument in arguments_of(cell):
+            for name, argument in (*attributes_of(cell), *arguments_of(cell)):
                 self._arguments[name].append(argument)
         for name, found in self._arguments.items():
             self._arguments[name] = [it for it in found if not it.block] or found
+
+    @cached_property
+    def _calls(self) -> Calls:
+        return Calls(self.cells)
 
     def at_top(self, name: str) -> list[Assignment]:
         """List what the notebook assigns to a name outside of functions, loops and branches."""
@@ -74,11 +82,11 @@ class Assignments:
 
     def plain_value(self, name: str) -> Any:
         """Return the notebook's own value of a name; None also where it has no plain one."""
-        plain = self.places(name)
+        plain = [a for a in self.places(name) if not self._is_overridden(a)] or self.places(name)
         return plain_value(plain[-1].value) if plain and plain[-1].value else None
 
     def arguments(self) -> list[str]:
-        """List the arguments and keys that can get a trial's value, in their order."""
+        """List the arguments, keys and attributes that can get a trial's value, in their order."""
         return [it for it in self._arguments if not self.at_top(it) and not self.why_not(it)]
 
     def replaceable(self) -> list[str]:
@@ -117,9 +125,10 @@ class Assignments:
             return self._why_no_argument(name, arguments)
         if name in self._found:
             inside = self._found[name][0]
-            used = self.remedy_for_unknown(name, is_local=True)
+            remedy = self._longer(name) or self.remedy_for_unknown(name, is_local=True)
             return (
-                f"assigned only in {inside.block}, {inside}: {used or 'move that to the top level'}"
+                f"assigned only in {inside.block}, {inside}: "
+                f"{remedy or 'move that to the top level'}"
             )
         return "not assigned"
 
@@ -164,13 +173,57 @@ class Assignments:
         return self._why_not_replaced(name, [place])
 
     def _why_no_argument(self, name: str, arguments: Sequence[Assignment]) -> str:
-        values = {repr(plain_value(a.value)): a for a in arguments if a.value}
-        if len(values) == 1:
-            return self._why_not_replaced(name, arguments)
-        several = ", and ".join(f"{value} in {a}" for value, a in [*values.items()][:2])
+        live = [a for a in arguments if not self._is_overridden(a)]
+        if not live:
+            return self._why_overridden(name, arguments[0])
+        values = {repr(plain_value(a.value)): a for a in live if a.value}
+        attributes = [a for a in live if a.is_attribute]
+        if len(values) > 1:
+            several = ", and ".join(f"{value} in {a}" for value, a in [*values.items()][:2])
+            if len(attributes) == len(live):
+                return f"{several}: keep one of them"
+            known = self._longer(name)
+            return f"{several}: {known and f'{known}, or '}assign it to a name and use that"
+        if attributes and (rival := attribute_rival(self.cells, name, attributes)) is not None:
+            first = attributes[0]
+            return f"assigned in {first}, and changed, or read before, in {rival}: keep one of them"
+        return self._why_not_replaced(name, arguments)
+
+    def _longer(self, name: str) -> str:
+        """Propose a name with a dot that ends in a name; empty where none can get a value."""
         longer = (it for it in self._arguments if it.endswith(f".{name}"))
-        known = next((f"write {it!r}, or " for it in longer if not self.why_not(it)), "")
-        return f"{several}: {known}assign it to a name and use that"
+        return next((f"write {it!r}" for it in longer if not self.why_not(it)), "")
+
+    def _is_overridden(self, place: Assignment) -> bool:
+        return place.parameter is not None and self._calls.overriding(place.parameter) is not None
+
+    def _why_overridden(self, name: str, default: Assignment) -> str:
+        parameter = default.parameter
+        override = None if parameter is None else self._calls.overriding(parameter)
+        if parameter is None or override is None:
+            return ""
+        its, callee = parameter.name, parameter.callee
+        usable: list[str] = []
+        if isinstance(override.value, ast.Name):
+            usable = [override.value.id]
+        elif override.is_keyword:
+            usable = [f"{callee}.{its}", f"cell{override.cell}.{its}"]
+        elif parameter.position == 0:
+            usable = [callee]
+        instead = next((it for it in usable if it != name and self._reaches(it, override)), None)
+        remedy = (
+            f"sweep {instead!r}" if instead else f"assign {its} at the top level, and pass it there"
+        )
+        return f"a default in {default}, which the call in {override} overrides: {remedy}"
+
+    def _reaches(self, name: str, override: Override) -> bool:
+        """Whether a trial's value of a name is what a call passes."""
+        if isinstance(override.value, ast.Name):
+            cell = self.cells[override.cell - 1]
+            can_reach = bool(self.at_top(name)) and is_read(cell, override.line, name)
+        else:
+            can_reach = any(place.value is override.value for place in self.places(name))
+        return can_reach and not self.why_not(name)
 
     def _why_not_replaced(self, name: str, places: Iterable[Assignment]) -> str:
         for place in places:

@@ -19,6 +19,21 @@ _MOST = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A parameter with a default.
+
+    Attributes:
+        callee: Name of the function or class that is called.
+        name: Name of the parameter.
+        position: Position among the positional arguments, from 0; None for a keyword alone.
+    """
+
+    callee: str
+    name: str
+    position: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """One statement's assignment of one name.
 
@@ -30,6 +45,8 @@ class Assignment:
         target: Target of the assignment; None for an argument.
         value: Value that is assigned; None where a loop assigns one value after another.
         is_plain: Whether the value can be replaced where it stands.
+        is_attribute: Whether it is the value of an attribute, as in `CFG.lr = 0.1`.
+        parameter: Parameter whose default the value is, where a call by name may pass another.
     """
 
     cell: int
@@ -39,6 +56,8 @@ class Assignment:
     target: ast.expr | None = None
     value: ast.expr | None = None
     is_plain: bool = False
+    is_attribute: bool = False
+    parameter: Parameter | None = None
 
     def __str__(self) -> str:
         return f"code cell {self.cell}, line {self.line}"

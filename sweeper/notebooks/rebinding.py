@@ -17,7 +17,12 @@ _ASSIGNING = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr | ast.De
 
 
 def rebinding(
-    cells: Iterable[Cell], name: str, *, at: tuple[int, int], own: ast.expr | None = None
+    cells: Iterable[Cell],
+    name: str,
+    *,
+    at: tuple[int, int],
+    own: ast.expr | None = None,
+    is_late: bool = False,
 ) -> str | None:
     """Find the place where a name gets another value than at a position; None for nowhere.
 
@@ -26,6 +31,7 @@ def rebinding(
     Args:
         at: Code cell, from 1, and number of its top-level statement, from 0.
         own: Target in the statement there whose value counts.
+        is_late: Whether the value that the name has before the position is the one to keep.
     """
     earlier = None
     for cell in cells:
@@ -46,9 +52,28 @@ def rebinding(
                 return place
             reads = any(it is not None and it.is_referenced() for it in (top, *inner))
             earlier = earlier or (place if binds else None)
-            if earlier is not None and reads and here < at:
+            if earlier is not None and reads and here < at and not is_late:
                 return earlier
     return None
+
+
+def has_schedule(sources: Iterable[str], name: str) -> bool:
+    """Whether a statement of a notebook works a new value of a name out from the old one.
+
+    Args:
+        sources: Sources of the code cells.
+    """
+    return any(
+        any(_scheduled(cell, statement, name))
+        for cell in (Cell(number, source) for number, source in enumerate(sources, start=1))
+        for statement in cell.tree.body
+    )
+
+
+def is_read(cell: Cell, line: int, name: str) -> bool:
+    """Whether the top-level statement of a line reads a variable of the notebook."""
+    statements = (it for it in cell.tree.body if it.lineno <= line <= (it.end_lineno or 0))
+    return any(_has_read(scope_of(cell.text_of(it)), name) for it in statements)
 
 
 def unpacked(
@@ -69,6 +94,25 @@ def unpacked(
 
 def _harmless(cell: Cell, statement: ast.stmt, name: str) -> Iterator[ast.expr]:
     """The targets that give a name no value, or one that is worked out from its own."""
+    for target, part in _assigned(statement):
+        if part is None or part is target or _reads(cell, part, name):
+            yield from _named(target, name)
+
+
+def _scheduled(cell: Cell, statement: ast.stmt, name: str) -> Iterator[ast.expr]:
+    """The targets that give a name a value which is worked out from its own."""
+    for target, part in _assigned(statement):
+        if part is not None and (part is target or _reads(cell, part, name)):
+            yield from _named(target, name)
+
+
+def _named(target: ast.expr, name: str) -> Iterator[ast.Name]:
+    nodes = (node for node in ast.walk(target) if isinstance(node, ast.Name))
+    yield from (node for node in nodes if node.id == name)
+
+
+def _assigned(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    """The targets in a statement with their values; of `x += 1` the value is the target."""
     for node in ast.walk(statement):
         if not isinstance(node, _ASSIGNING):
             continue
@@ -76,15 +120,15 @@ def _harmless(cell: Cell, statement: ast.stmt, name: str) -> Iterator[ast.expr]:
         is_single = not isinstance(node, ast.Assign | ast.Delete)
         for whole in [node.target] if is_single else node.targets:  # type: ignore[union-attr]
             for target, part, _ in unpacked(whole, value):
-                is_own = isinstance(node, ast.AugAssign) or part is None or _reads(cell, part, name)
-                if is_own:
-                    inside = (it for it in ast.walk(target) if isinstance(it, ast.Name))
-                    yield from (it for it in inside if it.id == name)
+                yield target, target if isinstance(node, ast.AugAssign) else part
 
 
 def _reads(cell: Cell, value: ast.expr, name: str) -> bool:
     """Whether an expression reads a variable of the notebook."""
-    scope = scope_of(f"({cell.text_of(value)}\n)")
+    return _has_read(scope_of(f"({cell.text_of(value)}\n)"), name)
+
+
+def _has_read(scope: symtable.SymbolTable | None, name: str) -> bool:
     symbols = [] if scope is None else [_symbol(scope, name), *_inner(scope, name)]
     return any(it is not None and it.is_referenced() for it in symbols)
 

@@ -217,6 +217,80 @@ def test_defaults_of_any_position_are_found() -> None:
     assert Assignments(["def f(a=1, /, b=2, *, c=3): g(a)"]).arguments()[::2] == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize(
+    ("cells", "name", "parts"),
+    [
+        (["def f(x, C=1.0): g(x)", "f(1, C=y)"], "C", ["cell 1", "cell 2", "top level"]),
+        (["def f(x, C=1.0): g(x)", "f(1, C=2)"], "cell1.C", ["cell 1", "cell 2", "'f.C'"]),
+        (["def f(x, C=1.0): g(x)", "f(1, C=2)\nf(1, C=3)"], "cell1.C", ["top level"]),
+        (["def f(x, C=1.0): g(x)", "C0 = 2", "f(1, C0)"], "C", ["cell 3", "sweep 'C0'"]),
+        (["def f(C=1.0): g(C)\nk = 2", "def h(k): f(k)"], "C", ["top level"]),
+        (["def f(C=1.0): g(C)", "f(0.5)"], "C", ["cell 2", "sweep 'f'"]),
+        (["class N:\n  def __init__(self, p=.1): g()", "q = .2\nN(q)"], "p", ["sweep 'q'"]),
+        (["@dataclass\nclass N:\n  p: float = .1", "N(f())"], "N.p", ["cell 1", "cell 2"]),
+        (["def f(x, C=1.0): g(x)", "f(1)\nf(1, y)"], "C", []),
+        (["def f(x, C=1.0): g(x)", "f(*x)\nf(1, **y)"], "C", []),
+        (["def f(x, C=1.0): g(x)", "f(1, y)\nmap(f, z)"], "C", []),
+        (["def f(x, C=1.0): g(x)", "f(1, y)\n%time f(1)"], "C", []),
+        (["@d\ndef f(x, C=1.0): g(x)", "f(1, y)"], "C", []),
+        (["def f(x, C=1.0): g(x)"], "C", []),
+    ],
+)
+def test_a_default_that_all_calls_override_is_refused_with_the_call(
+    cells: list[str], name: str, parts: list[str]
+) -> None:
+    why = Assignments(cells).why_not(name)
+    assert all(part in why for part in parts)
+    assert bool(why) == bool(parts)
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["class A:\n  lr = 0.1", "f(A.lr)"], ["class A:\n  lr = 9  # was 0.1", "f(A.lr)"]),
+        (["A.lr = 0.1\nf(A.lr)"], ["A.lr = 9  # was 0.1\nf(A.lr)"]),
+        (["A = B()\nf(A)\nA.lr: float = 0.1"], ["A = B()\nf(A)\nA.lr: float = 9  # was 0.1"]),
+        (
+            ["class A:\n  lr = 0.1", "A.lr = 0.1"],
+            ["class A:\n  lr = 9  # was 0.1", "A.lr = 9  # was 0.1"],
+        ),
+        (
+            ["def f(): g(A.lr)", "@dataclass\nclass A:\n  lr: float = 0.1", "A.lr *= 2\nA.k = 1"],
+            [
+                "def f(): g(A.lr)",
+                "@dataclass\nclass A:\n  lr: float = 9  # was 0.1",
+                "A.lr *= 2\nA.k = 1",
+            ],
+        ),
+    ],
+)
+def test_attributes_of_classes_and_objects_are_replaced(
+    cells: list[str], expected: list[str]
+) -> None:
+    assert Assignments(cells).why_not("A.lr") == ""
+    assert with_values(cells, {"A.lr": 9}, repr) == expected
+
+
+@pytest.mark.parametrize(
+    ("cells", "place"),
+    [
+        (["class A:\n  lr = 0.1", "A.lr = 0.5"], "code cell 2, line 1"),
+        (["class A:\n  lr = 0.1", "A.lr = f()"], "code cell 2, line 1"),
+        (["class A:\n  lr = 0.1\n  lr = f()"], "code cell 1, line 3"),
+        (["class A:\n  lr = 0.1\n  def lr(self): f()"], "code cell 1, line 3"),
+        (["class A:\n  lr = 0.1", "if x:\n  A.lr, k = 1, 2"], "code cell 2, line 2"),
+        (["class A:\n  lr = 0.1", "setattr(A, 'lr', 1)"], "code cell 2, line 1"),
+        (["class A:\n  lr = 0.1", "a = A()\na.lr = f()"], "code cell 2, line 2"),
+        (["class A:\n  lr = 0.1", "A = f()"], "code cell 2, line 1"),
+        (["f(A.lr)\nA.lr = 0.1"], "code cell 1, line 1"),
+    ],
+)
+def test_an_attribute_with_another_value_is_refused_with_the_place(
+    cells: list[str], place: str
+) -> None:
+    assert place in Assignments(cells).why_not("A.lr")
+
+
 def test_values_that_lead_to_each_other_are_proposed_once() -> None:
     cells = ["lr = 0.1", "a = f(b)\nb = g(a)\nseed = max(seed for seed in range(3))"]
     for name in ("a", "b", "seed"):

@@ -53,10 +53,10 @@ def test_a_seed_in_a_call_is_left_alone_and_values_in_one_another_are_refused(
         ("import a\nf(a.lr)", ["code cell 1, line 2", "a.lr"]),
         ("def f(lr): g(lr)\nf(0.1)", ["code cell 1, line 1", "pass it"]),
         ("class CFG: pass\nf(CFG.lr)", ["code cell 1, line 2", "CFG.lr", "top level"]),
-        ("class A:\n  lr = 1\nf(A.lr)", ["code cell 1, line 3", "A.lr", "top level"]),
+        ("class A:\n  lr = 1\nf(A.lr)", ["code cell 1, line 2", "write 'A.lr'"]),
         ("f(lr)", ["`lr = 1`"]),
         ("f(0.1)", ["nothing in it reads"]),
-        ("class A:\n  lr = 1", ["code cell 1, line 2", "top level"]),
+        ("class A:\n  def f(self):\n    lr = 1", ["code cell 1, line 3", "top level"]),
     ],
 )
 def test_a_remedy_names_what_reads_the_value(tmp_path: Path, cell: str, parts: list[str]) -> None:
@@ -178,12 +178,3 @@ def test_a_fresh_copy_contains_nothing_of_an_earlier_execution(tmp_path: Path) -
     fresh.cells[0].source = "x = 2"
     assert research.fresh_copy().cells[0].source == "x = 1.0"
     assert json.loads(path.read_text()) == content
-
-
-def test_a_class_attribute_is_not_said_to_be_assigned_at_the_top_level(tmp_path: Path) -> None:
-    cells = ["class A:\n  lr = 0.5", "A.lr = 0.5\nf(A.lr)"]
-    research = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters=""))
-    with pytest.raises(NotebookError) as raised:
-        research.check_names({"A.lr": "p.yml: space"})
-    assert "`lr = 1`" not in str(raised.value)
-    assert "code cell 2, line 2" in str(raised.value)

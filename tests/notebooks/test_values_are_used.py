@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +16,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from sweeper.notebooks.assignments import Assignments, with_values
+from sweeper.notebooks.rebinding import has_schedule
+from sweeper.sweep.scheduling.overwritten import EndedTrial, overwritten
 
 #: A value that no cell has.
 VALUE = 0.7310585786
@@ -132,6 +136,81 @@ REBINDINGS = (
     "lambda: [({n} := 1) for _ in range(2)]",
     "def g():\n    {n} = 0.25\n    def h():\n        nonlocal {n}\n        {n} = 1",
 )
+#: What assigns an attribute a plain value.
+ATTRIBUTES = (
+    "class CFG:\n    {n} = 0.5",
+    "class CFG:\n    other, {n} = 1, 0.5\n    twice = {n}",
+    "@dataclass\nclass CFG:\n    other: int = 3\n    {n}: float = 0.5",
+    "class CFG:\n    {n} = 0.5\nCFG.{n} = 0.5",
+    "class CFG: pass\nCFG.{n} = 0.5",
+    "CFG = type('T', (), {{}})()\nCFG.{n} = 0.5",
+    "CFG = type('T', (), {{}})()\nCFG.other, CFG.{n} = 'ü', 0.5",
+    "%time class CFG: {n} = 0.5",
+)
+ATTRIBUTE_READS = (
+    "seen(CFG.{n})",
+    "seen(CFG.{n})",
+    "def read(): seen(CFG.{n})\nread()",
+    "seen(getattr(CFG, '{n}'))",
+    "alias = CFG\nseen(alias.{n})",
+    "if isinstance(CFG, type):\n    class Sub(CFG): pass\n    seen(Sub.{n})",
+    "if isinstance(CFG, type):\n    made = CFG()\n    seen(made.{n})",
+    "%time seen(CFG.{n})",
+)
+ATTRIBUTE_SCHEDULES = (
+    "CFG.{n} *= 1",
+    "CFG.{n} = CFG.{n} * 1",
+    "def decay():\n    CFG.{n} = max(CFG.{n}, CFG.{n})\ndecay()",
+)
+ATTRIBUTE_REBINDINGS = (
+    "CFG.{n} = 0.25",
+    "CFG.{n} = float('0.25')",
+    "if True:\n    CFG.{n} = 0.25",
+    "def change():\n    CFG.{n} = 0.25\nchange()",
+    "for CFG.{n} in (1, 2):\n    pass",
+    "with open(os_path) as CFG.{n}:\n    pass",
+    "CFG.{n}, other = 1, 2",
+    "other = CFG.{n} = 0.25",
+    "CFG.{n}: float = float('0.25')",
+    "setattr(CFG, '{n}', 0.25)",
+    "alias = CFG\nalias.{n} = 0.25",
+    "if isinstance(CFG, type):\n    made = CFG()\n    made.{n} = 0.25\n    seen(made.{n})",
+    "CFG = type('T', (), {{'{n}': 0.25}})",
+    "class CFG:\n    {n} = 0.25",
+    "class CFG:\n    {n} = 0.5\n    {n} = float('0.25')",
+    "class CFG:\n    {n} = 0.5\n    def {n}(self): pass",
+    "def f():\n    global CFG\n    class CFG: {n} = 0.25\nf()",
+    "del CFG.{n}",
+)
+#: What has a default.
+DEFAULTS = (
+    "def train(x=0, {n}=0.5): seen({n})",
+    "def train(x=0, *, {n}=0.5): seen({n})",
+    "class train:\n    def __init__(self, x=0, {n}=0.5):\n        seen({n})",
+    "@dataclass\nclass train:\n    x: int = 0\n    {n}: float = 0.5\n"
+    "    def __post_init__(self): seen(self.{n})",
+)
+#: Calls that pass it another value, by name or position; and all others.
+PASSING_BY_NAME = (
+    "train({n}=0.25)",
+    "train(1, {n}=2)",
+    "rate = 0.125\ntrain({n}=rate)",
+    "def g(rate): train(0, {n}=rate)\ng(3)",
+    "[train(i, {n}=i) for i in range(2)]",
+)
+OTHER_CALLS = (
+    "train()",
+    "train(1)",
+    "train(1, 0.25)",
+    "train(*[1])",
+    "train(*[1, 0.25])",
+    "train(**{{'{n}': 0.25}})",
+    "list(map(train, [1, 2]))",
+    "%time train()",
+    "again = train\nagain()",
+    "eval('train')()",
+    "def twice(f=train): f()\ntwice()",
+)
 HEADS = ("", "", "", "", "\n", "\n  \n\n", "%%time\n", "\n%%capture out\n", "%%time\n%%capture\n")
 
 _ENDS = st.sampled_from(["\n", "\n", "\n", "\r\n", "\r"])
@@ -140,13 +219,20 @@ _ENDS = st.sampled_from(["\n", "\n", "\n", "\r\n", "\r"])
 @st.composite
 def cells(draw: st.DrawFn, name: str) -> list[str]:
     """Cells that assign a name, read it, and may give it another value."""
-    pieces = [draw(st.sampled_from(PLACES))]
-    for kind, most in ((READS, 4), (NOISE, 5), (SCHEDULES, 1), (REBINDINGS, 1)):
+    pieces = [draw(st.sampled_from(READS))]
+    for kind, most in ((READS, 3), (NOISE, 5), (SCHEDULES, 1), (REBINDINGS, 1)):
         pieces += draw(st.lists(st.sampled_from(kind), max_size=most))
-    first, *others = (piece.format(n=name) for piece in pieces)
-    others = draw(st.permutations(others))
-    early = draw(st.integers(0, min(2, len(others))))
-    ordered = [*others[:early], first, *others[early:]]
+    return draw(divided(draw(st.sampled_from(PLACES)), pieces, name, most_before=2))
+
+
+@st.composite
+def divided(
+    draw: st.DrawFn, first: str, pieces: list[str], name: str, *, most_before: int = 0
+) -> list[str]:
+    """Cells of pieces in any order, with few of them before the first."""
+    others = draw(st.permutations([piece.format(n=name) for piece in pieces]))
+    early = draw(st.integers(0, min(most_before, len(others))))
+    ordered = [*others[:early], first.format(n=name), *others[early:]]
     found: list[str] = []
     while ordered:
         size = draw(st.integers(1, len(ordered)))
@@ -170,8 +256,11 @@ def shell() -> Iterator[Any]:
     starred = ModuleType("starred")
     vars(starred)["of_another_module"] = 1
     sys.modules["starred"] = starred
+    overwriting = ModuleType("overwriting")
+    vars(overwriting).update({"lr": 0.25, "ε": 0.25})
+    sys.modules["overwriting"] = overwriting
     yield shell
-    del sys.modules["starred"]
+    del sys.modules["starred"], sys.modules["overwriting"]
 
 
 def run(shell: Any, sources: list[str]) -> list[Any]:
@@ -179,7 +268,7 @@ def run(shell: Any, sources: list[str]) -> list[Any]:
     shell.user_ns.clear()  # `reset` takes 50 ms
     shell.init_user_ns()
     read: list[Any] = []
-    shell.push({"seen": read.append, "os_path": __file__})
+    shell.push({"seen": read.append, "os_path": __file__, "dataclass": dataclass})
     for source in sources:
         if not shell.run_cell(source, store_history=False, silent=True).success:
             break
@@ -200,3 +289,65 @@ def test_cells_read_the_value_of_the_trial_or_the_name_is_refused(
     assert changed != sources
     read = run(shell, changed)
     assert set(read) <= {VALUE}, changed
+
+
+@settings(derandomize=True, max_examples=100, deadline=None)
+@given(data=st.data())
+def test_an_attribute_has_the_value_of_the_trial_or_is_refused(
+    shell: Any, data: st.DataObject
+) -> None:
+    pieces = [data.draw(st.sampled_from(ATTRIBUTE_READS))]
+    kinds = ((ATTRIBUTE_READS, 3), (NOISE, 2), (ATTRIBUTE_SCHEDULES, 1), (ATTRIBUTE_REBINDINGS, 1))
+    for kind, most in kinds:
+        pieces += data.draw(st.lists(st.sampled_from(kind), max_size=most))
+    place = data.draw(st.sampled_from(ATTRIBUTES))
+    sources = data.draw(divided(place, pieces, "lr", most_before=1))
+    if Assignments(sources).why_not("CFG.lr"):
+        return
+    changed = with_values(sources, {"CFG.lr": VALUE}, repr)
+    assert changed != sources
+    assert set(run(shell, changed)) <= {VALUE}, changed
+
+
+@settings(derandomize=True, max_examples=100, deadline=None)
+@given(data=st.data())
+def test_a_default_is_refused_where_all_calls_pass_another_value(
+    shell: Any, data: st.DataObject
+) -> None:
+    passing = data.draw(st.lists(st.sampled_from(PASSING_BY_NAME), max_size=2))
+    others = data.draw(st.lists(st.sampled_from(OTHER_CALLS), max_size=1))
+    sources = data.draw(divided(data.draw(st.sampled_from(DEFAULTS)), passing + others, "lr"))
+    is_field = "lr: float" in "".join(sources)
+    cell = next(number for number, code in enumerate(sources, start=1) if "0.5" in code)
+    name = "train.lr" if is_field else f"cell{cell}.lr"
+    before = run(shell, sources)
+    why = Assignments(sources).why_not(name)
+    if "overrides" in why:
+        assert 0.5 not in before
+        if instead := re.search(r"sweep '(.+)'", why):
+            changed = with_values(sources, {instead[1]: VALUE}, repr)
+            assert VALUE in run(shell, changed), (changed, why)
+    elif not why:
+        after = run(shell, with_values(sources, {name: VALUE}, repr))
+        assert VALUE in after or not before or (others and before == after), sources
+
+
+@settings(derandomize=True, max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_star_import_that_overwrites_a_name_is_seen_in_two_trials(
+    shell: Any, data: st.DataObject
+) -> None:
+    pieces = ["from overwriting import *", data.draw(st.sampled_from(READS))]
+    for kind, most in ((READS, 2), (NOISE, 3), (SCHEDULES, 1)):
+        pieces += data.draw(st.lists(st.sampled_from(kind), max_size=most))
+    sources = data.draw(divided(data.draw(st.sampled_from(PLACES)), pieces, "lr"))
+    if Assignments(sources).why_not("lr"):
+        return
+    trials = []
+    for value in (VALUE, VALUE / 2):
+        run(shell, with_values(sources, {"lr": value}, repr))
+        ended = {"lr": shell.user_ns.get("lr")}
+        trials.append(EndedTrial(run_id=str(value), given={"lr": value}, ended=ended))
+    has_run = trials[0].ended["lr"] != VALUE
+    found = overwritten(trials, lambda: sources)
+    assert (found is not None) == (has_run and not has_schedule(sources, "lr")), sources

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...notebooks.cell_code import parse_or_none, plain_python
+from ...notebooks.rebinding import has_schedule
 from ...trials import Params, TrialOutcome, TrialSpec, TrialState, Value, value_text
 
 #: So many trials are compared: a name that is overwritten is seen in the first two.
@@ -76,7 +77,7 @@ def overwritten(
             for name in known:
                 if name not in trial.ended or name not in earlier.ended:
                     continue
-                if _is_alike(name, earlier, trial) and not _has_schedule(code(), name):
+                if _is_alike(name, earlier, trial) and not has_schedule(code(), name):
                     return Overwritten(
                         name=name,
                         given=(earlier.given[name], trial.given[name]),
@@ -92,28 +93,6 @@ def _is_alike(name: str, one: EndedTrial, other: EndedTrial) -> bool:
     if any(isinstance(value, list | dict) for value in given):
         return False
     return repr(given[0]) != repr(given[1]) and repr(one.ended[name]) == repr(other.ended[name])
-
-
-def _has_schedule(code: Sequence[str], name: str) -> bool:
-    """Whether a statement works a new value of a name out from its own."""
-    for source in code:
-        for node in ast.walk(parse_or_none(plain_python(source)) or ast.Module([], [])):
-            match node:
-                case ast.AugAssign(target=target):
-                    changed, value = [target], target
-                case ast.Assign(targets=changed, value=value):
-                    pass
-                case ast.NamedExpr(target=target, value=value):
-                    changed = [target]
-                case _:
-                    continue
-            if _has(value, name) and any(_has(target, name) for target in changed):
-                return True
-    return False
-
-
-def _has(node: ast.AST, name: str) -> bool:
-    return any(isinstance(inner, ast.Name) and inner.id == name for inner in ast.walk(node))
 
 
 def _suspects(code: Sequence[str]) -> Iterator[str]:

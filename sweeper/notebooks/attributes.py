@@ -1,0 +1,177 @@
+"""Plain values of attributes, as of `class CFG: lr = 0.1` or `cfg.lr = 0.1`, and their rivals."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+
+from .plain import Assignment, Parameter, is_plain
+from .rebinding import rebinding, unpacked
+from .replacing import Cell
+
+_FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def attributes_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
+    """Find the attributes that get plain values at the top level or in the body of a class.
+
+    Each has the name of its class or object, as `CFG.lr`.
+    """
+    for index, statement in enumerate(cell.tree.body):
+        is_class = isinstance(statement, ast.ClassDef)
+        inside = statement.body if isinstance(statement, ast.ClassDef) else [statement]
+        fields = _fields(statement)
+        for target, value in _plain_targets(inside):
+            parameter = None
+            match statement, target:
+                case ast.ClassDef(name=owner), ast.Name(id=attribute):
+                    parameter = fields.get(attribute)
+                case _, ast.Attribute(value=ast.Name(id=owner), attr=attribute) if not is_class:
+                    pass
+                case _:
+                    continue
+            place = Assignment(
+                cell=cell.number,
+                line=value.lineno,
+                index=index,
+                target=target,
+                value=value,
+                is_plain=True,
+                is_attribute=True,
+                parameter=parameter,
+            )
+            yield f"{owner}.{attribute}", place
+
+
+def attribute_rival(cells: Sequence[Cell], name: str, places: Sequence[Assignment]) -> str | None:
+    """Find the place where an attribute gets another value, or is read too early; None for nowhere.
+
+    Args:
+        name: As `CFG.lr`.
+        places: Where its plain value stands.
+    """
+    owner, _, attribute = name.rpartition(".")
+    first = min((place.cell, place.index) for place in places)
+    is_class = any(isinstance(place.target, ast.Name) for place in places)
+    own = {place.target for place in places}
+    owners = {owner, *_others(cells, owner)}
+    for cell in cells:
+        for index, statement in enumerate(cell.tree.body):
+            is_body = isinstance(statement, ast.ClassDef) and statement.name == owner
+            is_early = not is_class and (cell.number, index) < first
+            counted = None if is_body else owners
+            allowed = own | _scheduled(statement, counted, attribute)
+            found = [*_in_body(statement, attribute)] if is_body else []
+            found += _uses(statement, counted, attribute, reads=is_early)
+            for node in found:
+                if node not in allowed:
+                    return f"code cell {cell.number}, line {getattr(node, 'lineno', 1)}"
+    return rebinding(cells, owner, at=(first[0], first[1] + 1), is_late=True)
+
+
+def _others(cells: Iterable[Cell], owner: str) -> Iterator[str]:
+    """The variables that get a class or an instance of it."""
+    for cell in cells:
+        for node in ast.walk(cell.tree):
+            match node:
+                case ast.Assign(
+                    targets=[ast.Name(id=other)],
+                    value=ast.Name(id=known) | ast.Call(func=ast.Name(id=known)),
+                ) if known == owner:
+                    yield other
+
+
+def _uses(
+    statement: ast.stmt, owners: set[str] | None, attribute: str, *, reads: bool
+) -> Iterator[ast.AST]:
+    """Where a statement changes an attribute, or reads it.
+
+    Args:
+        owners: Variables whose attribute counts; None for all.
+        reads: Whether reads count.
+    """
+    for node in ast.walk(statement):
+        match node:
+            case ast.Attribute() if _is_attribute(node, owners, attribute):
+                if reads or not isinstance(node.ctx, ast.Load):
+                    yield node
+            case ast.Call(func=ast.Name(id="setattr"), args=[its_owner, ast.Constant(word), *_]):
+                is_known = isinstance(its_owner, ast.Name) and its_owner.id in (owners or ())
+                if word == attribute and (is_known or owners is None):
+                    yield node
+
+
+def _in_body(statement: ast.ClassDef | ast.stmt, attribute: str) -> Iterator[ast.AST]:
+    """What in the body of a class gives an attribute a value."""
+    waiting: list[ast.AST] = [*statement.body] if isinstance(statement, ast.ClassDef) else []
+    while waiting:
+        node = waiting.pop(0)
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) if name == attribute:
+                yield node
+            case ast.alias(name=name, asname=short) if (short or name) == attribute:
+                yield node
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                if name == attribute:
+                    yield node
+            case ast.ClassDef(name=name):
+                if name == attribute:
+                    yield node
+        if not isinstance(node, _FUNCTION | ast.ClassDef | ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+
+
+def _scheduled(statement: ast.stmt, owners: set[str] | None, attribute: str) -> set[ast.expr]:
+    """The targets that are only declared, or whose new value is worked out from the old one."""
+    found: set[ast.expr] = set()
+    for node in ast.walk(statement):
+        match node:
+            case ast.AugAssign(target=changed) | ast.AnnAssign(target=changed, value=None):
+                found.add(changed)
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    for inner, part, _ in unpacked(target, value):
+                        nodes = ast.walk(part) if part is not None else ()
+                        if any(_is_attribute(it, owners, attribute) for it in nodes):
+                            found.add(inner)
+    return found
+
+
+def _is_attribute(node: ast.AST, owners: set[str] | None, attribute: str) -> bool:
+    match node:
+        case ast.Attribute(value=owner, attr=word) if word == attribute:
+            return owners is None or (isinstance(owner, ast.Name) and owner.id in owners)
+    return False
+
+
+def _plain_targets(statements: Iterable[ast.stmt]) -> Iterator[tuple[ast.expr, ast.expr]]:
+    for statement in statements:
+        match statement:
+            case ast.Assign(targets=[whole], value=values):
+                for target, part, is_own in unpacked(whole, values):
+                    if is_own and is_plain(part):
+                        yield target, part
+            case ast.AnnAssign(target=target, value=value) if is_plain(value):
+                yield target, value
+
+
+def _fields(statement: ast.stmt) -> dict[str, Parameter]:
+    """The fields of a dataclass and the like, whose calls may pass them."""
+    if not isinstance(statement, ast.ClassDef):
+        return {}
+    has_init = any(
+        isinstance(it, ast.FunctionDef) and it.name == "__init__" for it in statement.body
+    )
+    if has_init or not (statement.decorator_list or statement.bases):
+        return {}
+    annotated = [
+        inner.target.id
+        for inner in statement.body
+        if isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name)
+    ]
+    return {
+        name: Parameter(
+            callee=statement.name, name=name, position=None if statement.bases else position
+        )
+        for position, name in enumerate(annotated)
+    }

@@ -1,0 +1,130 @@
+"""Find the calls that pass a parameter, so that the default of the parameter counts for nothing."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from .plain import Parameter
+from .replacing import Cell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """A call that passes a parameter.
+
+    Attributes:
+        cell: Number of its code cell, from 1.
+        line: Line in the cell, from 1.
+        value: Expression that is passed.
+        is_keyword: Whether the call names the parameter.
+    """
+
+    cell: int
+    line: int
+    value: ast.expr
+    is_keyword: bool
+
+    def __str__(self) -> str:
+        return f"code cell {self.cell}, line {self.line}"
+
+
+class Calls:
+    """The calls of a notebook's functions and classes, by name.
+
+    Args:
+        cells: All code cells.
+    """
+
+    def __init__(self, cells: Iterable[Cell]) -> None:
+        self._calls: defaultdict[str, list[tuple[int, ast.Call]]] = defaultdict(list)
+        self._bound: Counter[str] = Counter()
+        self._passed_on: set[str] = set()
+        for cell in cells:
+            self._read(cell)
+
+    def overriding(self, parameter: Parameter) -> Override | None:
+        """Find a call that passes a parameter, where all calls do.
+
+        None as well where not all calls may be known: of a name that is bound twice, or that is
+        used in another way than in calls.
+        """
+        name = parameter.callee
+        calls = self._calls.get(name, [])
+        if name in self._passed_on or self._bound[name] != 1:
+            return None
+        found = [_passed(cell, call, parameter) for cell, call in calls]
+        return found[0] if found and all(found) else None
+
+    def _read(self, cell: Cell) -> None:
+        nodes = [*ast.walk(cell.tree)]
+        called = {node.func for node in nodes if isinstance(node, ast.Call)}
+        for node in nodes:
+            match node:
+                case ast.Call(
+                    func=ast.Name(id="eval" | "exec")
+                    | ast.Attribute(attr="run_line_magic" | "run_cell_magic")
+                ):
+                    for text in (it.value for it in node.args if isinstance(it, ast.Constant)):
+                        self._passed_on |= {*re.findall(r"\w+", str(text))}
+                case ast.Call(func=ast.Name(id=name)):
+                    self._calls[name].append((cell.number, node))
+                case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                    self._bound[name] += 1
+                case ast.alias(name=full, asname=short):
+                    self._bound[short or full] += 1
+                case ast.Name(id=name, ctx=ast.Store()):
+                    self._bound[name] += 1
+                case ast.Name(id=name) if node not in called:
+                    self._passed_on.add(name)
+
+
+def parameters_of(cell: Cell) -> dict[ast.expr, Parameter]:
+    """Return the parameters of the functions and classes of a cell, by the nodes of defaults.
+
+    A decorator may call its function in another way, so decorated ones have none.
+    """
+    found = {}
+    for statement in cell.tree.body:
+        match statement:
+            case ast.FunctionDef(name=callee, decorator_list=[], args=arguments):
+                skipped = 0
+            case ast.ClassDef(name=callee, decorator_list=[], body=body):
+                inits = [it for it in body if isinstance(it, ast.FunctionDef)]
+                init = next((it for it in inits if it.name == "__init__"), None)
+                if init is None or init.decorator_list:
+                    continue
+                arguments, skipped = init.args, 1
+            case _:
+                continue
+        positional = [option.arg for option in (*arguments.posonlyargs, *arguments.args)]
+        for option, value in defaults(arguments):
+            position = positional.index(option) - skipped if option in positional else None
+            found[value] = Parameter(callee=callee, name=option, position=position)
+    return found
+
+
+def defaults(arguments: ast.arguments) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the parameters that have defaults, with these."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    options = positional[len(positional) - len(arguments.defaults) :] + arguments.kwonlyargs
+    values = [*arguments.defaults, *arguments.kw_defaults]
+    for option, value in zip(options, values, strict=True):
+        if value is not None:
+            yield option.arg, value
+
+
+def _passed(cell: int, call: ast.Call, parameter: Parameter) -> Override | None:
+    line = call.lineno
+    for keyword in call.keywords:
+        if keyword.arg == parameter.name:
+            return Override(cell=cell, line=line, value=keyword.value, is_keyword=True)
+    position = parameter.position
+    if position is None or position >= len(call.args):
+        return None
+    if any(isinstance(value, ast.Starred) for value in call.args[: position + 1]):
+        return None
+    return Override(cell=cell, line=line, value=call.args[position], is_keyword=False)
