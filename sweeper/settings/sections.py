@@ -123,8 +123,8 @@ class StudySettings(SettingsModel):
     prunes a trial that will hardly become the best, as the study's completed trials predict it;
     the others are Optuna's."""
     stop_after_failures: Annotated[int, Field(ge=1)] | None = None
-    """The sweep ends after this many failed trials in a row. Default: 10 as long as no trial of the
-    study has completed, then never."""
+    """The sweep ends after this many failed trials in a row. Default: as long as no trial of the
+    study has completed, 10, or 3 (or one in each slot) that failed alike; then never."""
     order: Literal["free", "fixed"] = "free"
     """`fixed`: the same seed and `--jobs` give the same trials in the same order, whatever ends
     first, also after a crash; now and then a slot waits for an earlier trial."""

@@ -63,8 +63,8 @@ def test_a_study_stores_what_another_command_needs_to_run_a_trial_again(
     assert existing.record("0000").scores == {"val": existing.record("0000").params["x"]}
 
 
-@pytest.mark.parametrize(("completed", "failures"), [(0, 10), (1, 19)])
-def test_ten_failed_trials_in_a_row_end_a_study_that_none_has_completed(
+@pytest.mark.parametrize(("completed", "failures"), [(0, 3), (1, 19)])
+def test_three_trials_that_fail_alike_end_a_study_that_none_has_completed(
     make_sweep: Make, completed: int, failures: int
 ) -> None:
     def fail(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:

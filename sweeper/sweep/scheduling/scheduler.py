@@ -57,6 +57,8 @@ _log = logging.getLogger(__name__)
 _MOST_LOSSES = 3
 #: A study whose first trials fail in such a row has a cause that its params do not change.
 _FIRST_FAILURES = 10
+#: So many first trials that fail alike, or one in each slot: params do not change the cause.
+_FAILURES_ALIKE = 3
 #: Why a trial did not come to its end through no fault of its own, when no other would.
 _OF_THE_MACHINE = (Reason.NO_GPU, Reason.KERNEL_START, Reason.INTERNAL)
 #: A slot that waits for the end of a trial looks so often whether the sweep is being stopped.
@@ -106,6 +108,8 @@ class TrialScheduler:
             lambda: plan.notebook.code, is_allowed=plan.allow_changes
         )
         self._failures_in_a_row = 0
+        self._failures_alike = 0
+        self._last_failure: tuple[Reason | None, str] | None = None
         self._losses: Counter[int] = Counter()
         self._asking, self._lock = threading.Lock(), threading.Lock()
         self._cleaner = CheckpointCleaner(study, settings, plan.paths.all_checkpoints)
@@ -338,9 +342,16 @@ class TrialScheduler:
             self._stop_switch.close(why, StopCause.FAULT)
         if record.state is TrialState.STOPPED and record.reason in _OF_THE_MACHINE:
             self._stop_switch.close(record.message, StopCause.FAULT)
+        failure = (record.reason, record.message) if has_failed else None
+        self._failures_alike = self._failures_alike + 1 if failure == self._last_failure else 1
+        self._last_failure = failure
         limit = self._settings.study.stop_after_failures
         if limit is None and has_failed and not self._has_trained():
             limit = _FIRST_FAILURES
+            if self._failures_alike >= max(_FAILURES_ALIKE, self._executor.jobs):
+                reason = record.message.strip().partition("\n")[0]
+                why = f"the first {self._failures_alike} trials, which failed alike ({reason})"
+                self._stop_switch.close(why)
         if limit is not None and self._failures_in_a_row >= limit:
             self._stop_switch.close(f"{limit} failed trials in a row (study.stop_after_failures)")
 

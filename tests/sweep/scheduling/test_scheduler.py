@@ -130,6 +130,24 @@ def test_the_best_trial_is_known_however_trials_end_while_somebody_looks(swept: 
     assert [it.number for it in scheduler.snapshot().best] == [it.number for it in study.best()]
 
 
+@pytest.mark.parametrize(("jobs", "most"), [(1, 3), (5, 5)])
+def test_first_trials_that_fail_alike_end_the_sweep(swept: Swept, jobs: int, most: int) -> None:
+    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        return failed(message="In [1]: ModuleNotFoundError: No module named 'mlx'")
+
+    study, scheduler = swept(f"alike{jobs}", run, jobs=jobs, trials=20)
+    assert most <= counts_of(study)[TrialState.FAILED] < most + jobs
+    assert "No module named 'mlx'" in str(scheduler.stopped_by)
+
+
+def test_first_trials_that_fail_each_in_its_own_way_are_ten(swept: Swept) -> None:
+    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        return failed(message=f"ValueError: {spec.number}")
+
+    study, _ = swept("unlike", run, trials=20)
+    assert counts_of(study)[TrialState.FAILED] == 10
+
+
 def test_failed_trials_in_a_row_end_the_sweep_and_a_completed_one_begins_a_new_row(
     swept: Swept,
 ) -> None:
