@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 
+from .cell_code import parse_or_none
 from .plain import Assignment, Parameter, is_plain
 from .rebinding import rebinding, unpacked
 from .replacing import Cell
@@ -63,6 +64,7 @@ def attribute_rival(cells: Sequence[Cell], name: str, places: Sequence[Assignmen
             allowed = own | _scheduled(statement, counted, attribute)
             found = [*_in_body(statement, attribute)] if is_body else []
             found += _uses(statement, counted, attribute, reads=is_early)
+            found += _in_texts(statement, owners, attribute)
             for node in found:
                 if node not in allowed:
                     return f"code cell {cell.number}, line {getattr(node, 'lineno', 1)}"
@@ -99,6 +101,29 @@ def _uses(
                 is_known = isinstance(its_owner, ast.Name) and its_owner.id in (owners or ())
                 if word == attribute and (is_known or owners is None):
                     yield node
+
+
+def _in_texts(statement: ast.stmt, owners: set[str], attribute: str) -> Iterator[ast.AST]:
+    """Calls that run a text, as `%time` does, which changes an attribute or replaces its owner."""
+    for node in ast.walk(statement):
+        match node:
+            case ast.Call(
+                func=ast.Name(id="exec") | ast.Attribute(attr="run_line_magic" | "run_cell_magic")
+            ):
+                texts = (str(it.value) for it in node.args if isinstance(it, ast.Constant))
+                trees = [tree for text in texts if (tree := parse_or_none(text)) is not None]
+                for hidden in (statement for tree in trees for statement in tree.body):
+                    changed = {*_uses(hidden, owners, attribute, reads=False)}
+                    changed -= _scheduled(hidden, owners, attribute)
+                    if changed or any(_binds(inner, owners) for inner in ast.walk(hidden)):
+                        yield node
+
+
+def _binds(node: ast.AST, names: set[str]) -> bool:
+    match node:
+        case ast.Name(id=name, ctx=ast.Store()) | ast.ClassDef(name=name):
+            return name in names
+    return False
 
 
 def _in_body(statement: ast.ClassDef | ast.stmt, attribute: str) -> Iterator[ast.AST]:

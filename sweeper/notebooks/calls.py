@@ -60,6 +60,8 @@ class Calls:
         return found[0] if found and all(found) else None
 
     def _read(self, cell: Cell) -> None:
+        if not cell.tree.body:  # no Python, or as of %%timeit, run elsewhere
+            self._passed_on |= _words(cell.source)
         nodes = [*ast.walk(cell.tree)]
         called = {node.func for node in nodes if isinstance(node, ast.Call)}
         for node in nodes:
@@ -69,7 +71,7 @@ class Calls:
                     | ast.Attribute(attr="run_line_magic" | "run_cell_magic")
                 ):
                     for text in (it.value for it in node.args if isinstance(it, ast.Constant)):
-                        self._passed_on |= {*re.findall(r"\w+", str(text))}
+                        self._passed_on |= _words(str(text))
                 case ast.Call(func=ast.Name(id=name)):
                     self._calls[name].append((cell.number, node))
                 case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
@@ -115,6 +117,10 @@ def defaults(arguments: ast.arguments) -> Iterator[tuple[str, ast.expr]]:
     for option, value in zip(options, values, strict=True):
         if value is not None:
             yield option.arg, value
+
+
+def _words(text: str) -> set[str]:
+    return {*re.findall(r"\w+", text)}
 
 
 def _passed(cell: int, call: ast.Call, parameter: Parameter) -> Override | None:

@@ -324,7 +324,7 @@ def test_a_default_is_refused_where_all_calls_pass_another_value(
     why = Assignments(sources).why_not(name)
     if "overrides" in why:
         assert 0.5 not in before
-        if instead := re.search(r"sweep '(.+)'", why):
+        if before and (instead := re.search(r"sweep '(.+)'", why)):
             changed = with_values(sources, {instead[1]: VALUE}, repr)
             assert VALUE in run(shell, changed), (changed, why)
     elif not why:
