@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,6 +41,12 @@ gc.disable()
 # of the package; they are kept, also where bytecode is turned off.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# A shell's `&` and nohup let a process ignore signals, which a sweep then ignores as well. The
+# tests send them to sweeps that do not.
+for _signal, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, None)):
+    if signal.getsignal(_signal) is signal.SIG_IGN:
+        signal.signal(_signal, _usual or signal.SIG_DFL)
 
 # The tests run beside each other: threads of a library for matrices would wait for each other on
 # full cores, which takes CPU. Kernels of a sweep have a number of threads that is not this one.
