@@ -210,7 +210,7 @@ def swept(foreign: Foreign, clone: Path, place: Path, way: str, options: argpars
     command += ["--study", f"{study['name']} {way}"]
     command += ["--tracking-uri", f"sqlite:///{place.parent}/mlflow.db"]  # made only once
     started_s = time.monotonic()
-    output, complaint, code = _finished(command, cwd=place, limit_s=options.limit)
+    output, complaint, code = finished(command, cwd=place, limit_s=options.limit)
     took_s = time.monotonic() - started_s
     lines = output.splitlines()
     result = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {"trials": []}
@@ -230,7 +230,8 @@ def swept(foreign: Foreign, clone: Path, place: Path, way: str, options: argpars
     )
 
 
-def _finished(command: Sequence[str], *, cwd: Path, limit_s: float) -> tuple[str, str, int]:
+def finished(command: Sequence[str], *, cwd: Path, limit_s: float) -> tuple[str, str, int]:
+    """Run a command, and return its output, its complaints and its exit code."""
     running = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd
     )
