@@ -87,7 +87,8 @@ def legal(name: str) -> str:
     if is_short and not _ILLEGAL.search(name) and _is_plain_path(name):
         return name
     digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=_DIGITS // 2)
-    readable = re.sub(r"/{2,}|/\.+(?=/|$)", "/", _ILLEGAL.sub("_", name)).strip("/. ")
+    parts = _ILLEGAL.sub("_", name).split("/")
+    readable = "/".join(part for part in parts if part.strip(".")).strip("/. ")
     return f"{readable[: _NAME_CHARACTERS - _DIGITS - 1]}-{digest.hexdigest()}"
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from studies import mlflow_client, mlflow_runs, note_in, trial_record, until
@@ -527,6 +527,7 @@ NAMES = st.one_of(
 
 
 @given(names=st.lists(NAMES, unique=True, max_size=6))
+@example(names=["0/./0", "0//0", "0/0"])
 @hypothesis_settings(max_examples=300, deadline=None)
 def test_any_name_gets_one_of_its_own_that_mlflow_takes(names: list[str]) -> None:
     from mlflow.utils.validation import _validate_metric_name
