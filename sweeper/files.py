@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
+from secrets import token_hex
 
 #: The mode of a file that no other user can open.
 PRIVATE = 0o600
@@ -65,6 +66,14 @@ def below(folder: Path, name: str) -> Path:
     return folder / name
 
 
+def beside(path: Path) -> Path:
+    """Return a hidden path beside another one, which no other write uses.
+
+    Several threads, processes and machines may write the same file at once.
+    """
+    return path.with_name(f".{path.name}.{token_hex(4)}.part")
+
+
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
     """Where to write a file beside its place, to which it is renamed at the end of the block.
@@ -72,12 +81,12 @@ def replaced(path: Path) -> Iterator[Path]:
     Raises:
         OSError: it cannot be renamed; what was there before is unchanged, as after any error.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = beside(path)
     try:
-        yield beside
-        os.replace(beside, path)
+        yield part
+        os.replace(part, path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise
 
 
@@ -88,8 +97,8 @@ def write_atomically(path: Path, text: str) -> None:
         OSError: the file cannot be written; what was there before is unchanged.
         UnicodeEncodeError: the text holds half a surrogate pair; likewise.
     """
-    with replaced(path) as beside:
-        beside.write_text(text if text.endswith("\n") else f"{text}\n", encoding="utf-8")
+    with replaced(path) as part:
+        part.write_text(text if text.endswith("\n") else f"{text}\n", encoding="utf-8")
 
 
 def copy_atomically(source: Path, path: Path) -> None:
@@ -98,5 +107,5 @@ def copy_atomically(source: Path, path: Path) -> None:
     Raises:
         OSError: the file cannot be read or written; what was there before is unchanged.
     """
-    with replaced(path) as beside:
-        shutil.copyfile(source, beside)
+    with replaced(path) as part:
+        shutil.copyfile(source, part)

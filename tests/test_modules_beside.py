@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,15 @@ def test_a_failed_rename_leaves_no_temporary_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="folder"):
         write_atomically(tmp_path / "folder", "text")
     assert [entry.name for entry in tmp_path.iterdir()] == ["folder"]
+
+
+def test_many_threads_can_write_one_file_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    texts = [f"{number}" * 50_000 for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda text: write_atomically(path, text), texts * 10))
+    assert path.read_text().strip() in texts
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_written_file_ends_with_one_newline(tmp_path: Path) -> None:

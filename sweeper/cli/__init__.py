@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -22,6 +23,8 @@ _Command = Callable[[argparse.Namespace], int]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
+    # Relative where `PATH` has a relative folder; kernels start in the notebook's folder.
+    sys.executable = sys.executable and os.path.abspath(sys.executable)
     with unbreakable() as stdout:
         command, code = _run(list(sys.argv[1:] if arguments is None else arguments))
         stdout.flush()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from ..files import make_private_folder
+from ..files import make_private_folder, write_atomically
 
 _log = logging.getLogger(__name__)
 
@@ -85,11 +85,8 @@ class Claims:
             return
         path = self._folder / f"{self._token}.json"
         try:
-            beside = path.with_suffix(".part")
-            beside.write_text(
-                json.dumps({gpu: [*map(astuple, its)] for gpu, its in claims.items()})
-            )
-            beside.replace(path)
+            text = json.dumps({gpu: [*map(astuple, its)] for gpu, its in claims.items()})
+            write_atomically(path, text)
             self._written = claims
         except OSError as error:
             self._switch_off(error)

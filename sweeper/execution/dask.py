@@ -25,6 +25,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from ..errors import BrokenError, SettingsError, first_line
+from ..files import beside
 from ..kernels import check_kernel
 from ..notebook_api.messages import Point
 from ..settings.machines import Cluster
@@ -594,19 +595,19 @@ class Member:
     def _fetch(self, trial: _TrialThere, name: str, stamp: Stamp) -> None:
         """Bring one file home, beside its place and then renamed, unless it changes meanwhile."""
         place = path_of(trial.spec, name)
-        beside = place.with_name(f".{place.name}.{os.getpid()}.part")
+        part = beside(place)
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with open(beside, "wb") as file:
+            with open(part, "wb") as file:
                 for offset in range(0, stamp[0], PART_BYTES):
-                    part = {"task": trial.task, "name": name, "offset": offset, "stamp": stamp}
-                    if not (data := self._ask("read", part)["data"]):
+                    asked = {"task": trial.task, "name": name, "offset": offset, "stamp": stamp}
+                    if not (data := self._ask("read", asked)["data"]):
                         return
                     file.write(data)
-            os.replace(beside, place)
+            os.replace(part, place)
             trial.have[name] = stamp
         finally:
-            beside.unlink(missing_ok=True)
+            part.unlink(missing_ok=True)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,6 +7,7 @@ import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 
 from .calls import trial
 
@@ -55,10 +56,9 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
             f"save_artifact({str(path)!r}): the trial's artifacts are in this folder; save one "
             "that does not hold them"
         )
-    beside = folder / f".{name}.{os.getpid()}{PART}"
+    beside = folder / f".{name}.{token_hex(4)}{PART}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        remove(beside)
         if source.is_dir():
             shutil.copytree(source, beside)
         else:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..files import beside
 from ..notebook_api.artifacts import PART, remove
 
 _log = logging.getLogger(__name__)
@@ -72,17 +73,16 @@ def keep(source: Path, place: Path) -> None:
         OSError: it cannot be written.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
-    beside = place.with_name(f".{place.name}.{os.getpid()}{PART}")
-    remove(beside)
+    part = beside(place)
     try:
         if source.is_dir():
-            shutil.copytree(source, beside, copy_function=_link)
+            shutil.copytree(source, part, copy_function=_link)
         else:
-            _link(source, beside)
+            _link(source, part)
         remove(place)
-        os.replace(beside, place)
+        os.replace(part, place)
     finally:
-        remove(beside)
+        remove(part)
 
 
 def _link(source: str | Path, place: str | Path) -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..errors import OutputError, SyncError
-from ..files import write_atomically
+from ..files import beside, write_atomically
 from ..notebooks.metadata import read_metadata
 from ..settings.addresses import Address
 from ..study.files import move_records
@@ -176,14 +176,14 @@ def _refuse_files_in_the_way(
 def _fetched(store: Store, entry: Entry, place: Path) -> Path | None:
     """Download an object beside its place; None where it is missing or has another hash."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    beside = place.with_name(f".{place.name}.{os.getpid()}.part")
+    part = beside(place)
     try:
-        is_there = store.get_file(entry.object, beside)
-        if is_there and hash_of_file(beside) == entry.hash:
-            os.utime(beside, (entry.mtime_s, entry.mtime_s))
-            return beside
+        is_there = store.get_file(entry.object, part)
+        if is_there and hash_of_file(part) == entry.hash:
+            os.utime(part, (entry.mtime_s, entry.mtime_s))
+            return part
     except BaseException:
-        beside.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise
-    beside.unlink(missing_ok=True)
+    part.unlink(missing_ok=True)
     return None

@@ -15,8 +15,8 @@ _TRACKING_NAME = "mlflow.db"
 _ARTIFACTS_NAME = "mlflow-artifacts"
 #: Files and folders beside the studies' folders: no study can have one of these names.
 _SHARED_NAMES = (_TRACKING_NAME, f"{_TRACKING_NAME}.lock", _ARTIFACTS_NAME)
-#: File systems take names of 255 bytes; while a notebook is written it is `.NAME.1234567.part`, and
-#: `confirm-` is added to the names of what confirms it.
+#: File systems take names of 255 bytes; while a notebook is written it is `.NAME.12345678.part`,
+#: and `confirm-` is added to the names of what confirms it.
 _NAME_BYTES = 231
 #: Stands for a placeholder where a template is taken apart: no path contains this character.
 _MARK = "\0"

@@ -211,3 +211,13 @@ def test_a_notebook_alone_needs_a_score(folder: Path, capsys: pytest.CaptureFixt
     write_notebook(Path("mute.ipynb"), "print(lr)", parameters="lr = 0.5")
     assert "mute.ipynb: no score was found" in refused(["mute.ipynb", "--yes"], capsys)
     assert not Path("mute.yml").exists()
+
+
+def test_the_interpreter_of_kernels_is_known_from_every_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    relative = os.path.relpath(sys.executable)  # as where PATH has a relative folder
+    whole = os.path.abspath(relative)
+    monkeypatch.setattr(sys, "executable", relative)
+    assert main(["--version"]) == 0
+    assert sys.executable == whole
