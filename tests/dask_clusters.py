@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,17 +69,28 @@ class OwnCluster:
     def start(self) -> None:
         """Start it, at the same address each time; workers that are left are killed first."""
         self._programs.close()
-        start = partial(started_program, self._programs)
-        self._scheduler = start("scheduler", "--port", str(self._port))
-        options = ["--nthreads", "2", "--no-nanny", "--local-directory", str(self._folder)]
-        for _ in range(2):
-            start("worker", self.url, *options)
+        self._scheduler = self._started("scheduler", "--port", str(self._port))
+        self._workers = [self._started_worker() for _ in range(2)]
         until(lambda: is_listening(self._port), "no scheduler")
 
     def lose(self) -> None:
         """Kill the scheduler, upon which the workers that it has end by themselves."""
         self._scheduler.kill()
         self._scheduler.wait()
+
+    def lose_worker(self) -> None:
+        """Kill a worker, in whose place another one starts."""
+        lost = self._workers.pop(0)
+        lost.kill()
+        lost.wait()
+        self._workers.append(self._started_worker())
+
+    def _started_worker(self) -> subprocess.Popen[bytes]:
+        options = ["--nthreads", "2", "--no-nanny", "--local-directory", str(self._folder)]
+        return self._started("worker", self.url, *options)
+
+    def _started(self, *words: str) -> subprocess.Popen[bytes]:
+        return started_program(self._programs, *words)
 
     def close(self) -> None:
         """End all programs."""

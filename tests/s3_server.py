@@ -1,10 +1,12 @@
-"""Fixtures with a real S3 server on this machine."""
+"""A real S3 server on this machine."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pytest
 from studies import is_listening, until
@@ -12,33 +14,64 @@ from studies import is_listening, until
 from sweeper.tracking import free_port
 
 
-@pytest.fixture(scope="session")
-def s3_server() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """moto's server, which speaks S3, and its port."""
+@dataclass(frozen=True, kw_only=True)
+class S3Server:
+    """moto's server, which speaks S3.
+
+    Attributes:
+        bucket: the URL of a bucket that is there.
+        env: the variables with the endpoint and the credentials.
+    """
+
+    program: subprocess.Popen[bytes]
+    bucket: str
+    env: Mapping[str, str]
+
+
+@contextmanager
+def started_s3() -> Iterator[S3Server]:
+    """Start a server, which is killed at the end."""
+    import s3fs
+
     port = free_port(0)  # any
-    server = subprocess.Popen(
+    program = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
         until(lambda: is_listening(port), "moto's server has not started")
-        yield server, port
+        endpoint = f"http://127.0.0.1:{port}"
+        key, secret = "key-of-nobody", "hush-hush-hush"
+        fs = s3fs.S3FileSystem(
+            key=key,
+            secret=secret,
+            endpoint_url=endpoint,
+            skip_instance_cache=True,
+        )
+        fs.mkdir("sweeps")
+        env = {
+            "AWS_ENDPOINT_URL": endpoint,
+            "AWS_ACCESS_KEY_ID": key,
+            "AWS_SECRET_ACCESS_KEY": secret,
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+        yield S3Server(program=program, bucket="s3://sweeps", env=env)
     finally:
-        server.kill()
-        server.wait()
+        program.kill()
+        program.wait()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """A server for all tests."""
+    with started_s3() as server:
+        yield server
 
 
 @pytest.fixture
-def s3(s3_server: tuple[subprocess.Popen[bytes], int], monkeypatch: pytest.MonkeyPatch) -> str:
+def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
     """The URL of a bucket on the server; the environment has the endpoint and the credentials."""
-    import s3fs
-
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{s3_server[1]}")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-of-nobody")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush-hush")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    fs = s3fs.S3FileSystem(skip_instance_cache=True)
-    if not fs.exists("sweeps"):
-        fs.mkdir("sweeps")
-    return "s3://sweeps"
+    for name, value in s3_server.env.items():
+        monkeypatch.setenv(name, value)
+    return s3_server.bucket

@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import sqlite3
-import subprocess
 import tempfile
 import threading
 import time
@@ -28,6 +27,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from opened_studies import asked
+from s3_server import S3Server
 from small_disks import small_disk
 from studies import mlflow_client, mlflow_runs, note_in, small_settings, until
 
@@ -1061,19 +1061,19 @@ def test_an_empty_machine_finishes_the_sweep_of_one_that_was_killed(
 
 @pytest.mark.kernel
 def test_a_sweep_on_a_preempted_machine_ends_in_time_though_the_store_hangs(
-    tmp_path: Path, s3: str, s3_server: tuple[subprocess.Popen[bytes], int]
+    tmp_path: Path, s3: str, s3_server: S3Server
 ) -> None:
     a = Subprocess(tmp_path, "preempted", trials=5, url=f"{s3}/x", grace_s=6)
     hold = a.folder / "hold"  # trials from the fourth on do not end while it is there
     hold.touch()
     sweeping = a.start()
     until(lambda: len(a.scores()) >= 2 and remote("preempted") is not None)
-    s3_server[0].send_signal(signal.SIGSTOP)
+    s3_server.program.send_signal(signal.SIGSTOP)
     try:
         sweeping.terminate()
         code, result = a.result(sweeping, limit_s=6 + 30)  # without the limit it waits a minute
     finally:
-        s3_server[0].send_signal(signal.SIGCONT)
+        s3_server.program.send_signal(signal.SIGCONT)
     assert code == 143
     assert result["sync_lag_s"] > 0
     assert result["counts"]["stopped"] >= 1

@@ -2,13 +2,14 @@
 
     uv run tests/journeys/chaos/test_chaos.py --blows 300
 
-is the long form; the short one is part of the tests. Each blow hits the coordinator (SIGKILL,
-SIGTERM, SIGSTOP for a while), the process that kernels are forked from, a kernel, or the process
-that writes to MLflow (SIGKILL, SIGSTOP for a while or for 20 s at the ends of trials); or takes the
-storage away for some seconds: by a lock, a full disk, a folder that may only be read, a server that
-restarts; or a Dask cluster, whose scheduler is killed; or removes a folder: of the checkpoints, of
-MLflow's artifacts, the sweep's private one. Whatever has ended the sweep, the same command goes on.
-Where nobody may mount a disk, or there is no PostgreSQL, the blows that need one are left out.
+is the long form; the short one is part of the tests. Each blow hits a process: the coordinator,
+alone or together with its guard, the one that kernels are forked from, a kernel, one that stands
+still, the one that writes to MLflow, a scheduler or a worker of Dask. Or it takes something away
+for some seconds: the storage by a lock, a full disk, a folder that may only be read, a server that
+restarts, the folder for temporary files. Or it removes something: checkpoints, MLflow's artifacts,
+the sweep's private folder, the whole machine, of which only a remote copy is left. Whatever has
+ended the sweep, the same command goes on. Where nobody may mount a disk, or there is no PostgreSQL,
+the blows that need one are left out.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ sys.path.append(str(Path(__file__).parents[2]))  # for the long form, which pyte
 from commands import Command
 from dask_clusters import OwnCluster
 from postgres_servers import PostgresServer, started_postgres
+from s3_server import S3Server, started_s3
 from small_disks import small_disk
 from studies import kernels_in, mlflow_runs, sweep_of, until
 
@@ -65,12 +67,24 @@ for step in range(saved["step"] + 1, 5):
 """,
     "sweeper.score(val=TABLE[int(x * 9999)] * 7, seed=sweeper.trial().seed)",
 )
+#: The same where trials are frozen: each comes nearer to its score, step by step.
+CURVES = (
+    *CELLS[:1],
+    """
+for step in range(12):
+    time.sleep(0.15)
+    sweeper.report(step, val=TABLE[int(x * 9999)] * 7 * (1 - math.exp(-(step + 1) / 3)))
+""",
+    *CELLS[2:],
+)
 PARAMETERS = """
 objective: {val: maximize}
 space:
   x: {low: 0.0, high: 1.0}
 study: {sampler: random}
 """
+#: The interval of the remote copy. Another machine may go on when three have passed.
+COPIED_EVERY_S = 2
 JOBS = 4
 #: How long after the end of a sweep nothing of it may be left, on a worker of Dask neither.
 GONE_S = 60.0
@@ -86,17 +100,35 @@ class Ground:
     has_disk: bool = False
     server: PostgresServer | None = None
     cluster: OwnCluster | None = None
+    store: S3Server | None = None
+    can_freeze: bool = False
     only: Sequence[str] = ()
     blows: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        write_notebook(self.folder / "nb.ipynb", *CELLS, parameters="x = 0.5")
-        (self.folder / "nb.yml").write_text(PARAMETERS)
+        self.temporary.mkdir()
 
     @property
     def out(self) -> Path:
         """Where the outputs go: a disk of its own, if that can be had."""
         return self.folder / "out"
+
+    @property
+    def temporary(self) -> Path:
+        """The folder for temporary files of the sweep."""
+        return self.folder / "tmp"
+
+    def write_inputs(self) -> None:
+        """Write the notebook and its parameters file."""
+        cells = CURVES if self.can_freeze else CELLS
+        write_notebook(self.folder / "nb.ipynb", *cells, parameters="x = 0.5")
+        lines = [PARAMETERS]
+        if self.can_freeze:
+            lines = [PARAMETERS.replace("random", "random, pruner: auto"), "kernels: fork"]
+        if self.store is not None:
+            every = f"{COPIED_EVERY_S}s"
+            lines.append(f"sync: {{url: {self.store.bucket}/{self.folder.name}, every: {every}}}")
+        (self.folder / "nb.yml").write_text("\n".join(lines))
 
     def call(self) -> Command:
         """Start the one command, the same each time."""
@@ -106,8 +138,10 @@ class Ground:
             *("-i", "nb.ipynb", "-p", "nb.yml", "-o", "out/{run_id}.ipynb", "-j", str(JOBS)),
             *("--json", "--trials", str(self.trials), *storage, *cluster),
         ]
+        env = {**os.environ, "TMPDIR": str(self.temporary)}
+        env |= {} if self.store is None else self.store.env
         with open(self.folder / "stderr.txt", "w") as stderr:
-            return Command(*arguments, cwd=self.folder, stderr=stderr)
+            return Command(*arguments, cwd=self.folder, env=env, stderr=stderr)
 
     def processes(self) -> list[psutil.Process]:
         """Kernels, what they are forked from, and all their children, also on a worker."""
@@ -143,6 +177,7 @@ class Ground:
         blows = {**BLOWS, **(BLOWS_TO_A_DISK if self.has_disk else {})}
         blows |= BLOWS_TO_A_FILE if self.server is None else BLOWS_TO_A_SERVER
         blows |= {} if self.cluster is None else BLOWS_TO_A_CLUSTER
+        blows |= {} if self.store is None else BLOWS_TO_A_MACHINE
         blows = {name: it for name, it in blows.items() if not self.only or name in self.only}
         if not blows:
             return
@@ -168,7 +203,7 @@ class Ground:
 
     def private_folders(self) -> list[Path]:
         """Of the sweep, with the sockets of its kernels."""
-        return list(Path(tempfile.gettempdir()).glob(f"sweep-{mark_of(self.out / 'nb')}*"))
+        return list(self.temporary.glob(f"sweep-{mark_of(self.out / 'nb')}*"))
 
     def check_nothing_runs(self) -> None:
         """Soon after the end no process is left."""
@@ -189,6 +224,32 @@ class Ground:
 def _kill_one(ground: Ground, kind: Callable[[psutil.Process], bool]) -> None:
     chosen = [process for process in ground.processes() if kind(process)]
     ground.chance.choice(chosen).kill()
+
+
+def _kill_with_guard(ground: Ground, pid: int) -> None:
+    """In one moment, so that nobody can take the guard's place."""
+    of_this = mark_of(ground.out / "nb")
+    guards = [
+        process.pid
+        for process in psutil.process_iter()
+        if any(part.startswith(of_this) for part in _words(process))
+    ]
+    for each in [pid, *guards]:
+        os.kill(each, signal.SIGSTOP)
+    for each in [pid, *guards]:
+        os.kill(each, signal.SIGKILL)
+
+
+def _words(process: psutil.Process) -> list[str]:
+    """The words of a process's command; none where it has just ended."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def _stands_still(process: psutil.Process) -> bool:
+    return process.status() == psutil.STATUS_STOPPED
 
 
 def _writer(ground: Ground, coordinator: int) -> int:
@@ -244,6 +305,32 @@ def _restart_scheduler(ground: Ground, _: int) -> None:
     ground.cluster.start()
 
 
+def _kill_worker(ground: Ground, _: int) -> None:
+    """Another one takes its place, as in a cluster that a batch system keeps."""
+    assert ground.cluster is not None
+    ground.cluster.lose_worker()
+
+
+def _lose_machine(ground: Ground, pid: int) -> None:
+    """All that is left is the remote copy, perhaps one of some time ago."""
+    assert ground.store is not None
+    is_away = ground.chance.random() < 0.3
+    if is_away:
+        ground.store.program.send_signal(signal.SIGSTOP)
+        time.sleep(25)
+        ground.store.program.send_signal(signal.SIGCONT)
+        time.sleep(ground.chance.uniform(0.0, 4.0))
+    os.kill(pid, signal.SIGKILL)
+    ground.check_nothing_runs()
+    time.sleep(3 * COPIED_EVERY_S + 1)
+    while left := list(ground.out.iterdir()):  # the writer may end a moment later
+        for path in left:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
 def _lock_storage(ground: Ground, _: int) -> None:
     with closing(sqlite3.connect(ground.out / "nb" / "study.db", timeout=5)) as storage:
         storage.execute("BEGIN IMMEDIATE")
@@ -261,6 +348,18 @@ def _restart(ground: Ground, _: int) -> None:
 def _remove(*folders: Path) -> None:
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)  # it may be written to meanwhile
+
+
+def _take_temporary(ground: Ground, _: int) -> None:
+    """Remove the folder for temporary files, or put a file in its place, and make it again."""
+    shutil.rmtree(ground.temporary, ignore_errors=True)
+    if ground.temporary.exists():  # something was just being written there
+        return
+    if ground.chance.random() < 0.5:
+        ground.temporary.touch()
+    time.sleep(ground.chance.uniform(0.0, 5.0))
+    ground.temporary.unlink(missing_ok=True)
+    ground.temporary.mkdir(exist_ok=True)
 
 
 def _fill(ground: Ground, _: int) -> None:
@@ -294,24 +393,31 @@ BLOWS: Mapping[str, Callable[[Ground, int], None]] = {
     "SIGKILL to the coordinator": lambda _, pid: os.kill(pid, signal.SIGKILL),
     "SIGTERM to the coordinator": lambda _, pid: os.kill(pid, signal.SIGTERM),
     "SIGSTOP to the coordinator": _stop_for_a_while,
+    "SIGKILL to coordinator and guard": _kill_with_guard,
     "SIGKILL to the zygote": lambda ground, _: _kill_one(ground, _is_zygote),
     "SIGKILL to a kernel": lambda ground, _: _kill_one(ground, lambda p: not _is_zygote(p)),
+    "SIGKILL to a frozen kernel": lambda ground, _: _kill_one(ground, _stands_still),
     "SIGKILL to the writer": lambda ground, pid: os.kill(_writer(ground, pid), signal.SIGKILL),
     "SIGSTOP to the writer": lambda ground, pid: _stop_for_a_while(ground, _writer(ground, pid)),
     "SIGSTOP to the writer at ends": _stop_writer_at_ends,
     "no checkpoints folder": lambda ground, _: _remove(ground.out / "nb" / "checkpoints"),
     "no artifacts folder": lambda ground, _: _remove(ground.out / "mlflow-artifacts"),
     "no private folder": lambda ground, _: _remove(*ground.private_folders()),
+    "no temporary folder": _take_temporary,
 }
 BLOWS_TO_A_FILE = {"a locked storage": _lock_storage}
 BLOWS_TO_A_SERVER = {"a server that restarts": _restart}
-BLOWS_TO_A_CLUSTER = {"a scheduler that restarts": _restart_scheduler}
+BLOWS_TO_A_CLUSTER = {
+    "a scheduler that restarts": _restart_scheduler,
+    "SIGKILL to a worker": _kill_worker,
+}
+BLOWS_TO_A_MACHINE = {"a machine that is lost": _lose_machine}
 BLOWS_TO_A_DISK = {"a full disk": _fill, "a folder that may only be read": _make_read_only}
 
 
 @contextmanager
 def fresh(seed: int, trials: int, only: Sequence[str]) -> Iterator[Ground]:
-    """A ground with a small disk, half of the time a server, and a third of the time a cluster."""
+    """A ground with a small disk, and in a part of all cases a server, a cluster, a remote copy."""
     folder, chance = Path(tempfile.mkdtemp(prefix="chaos")), random.Random(seed)
     ground = Ground(folder=folder, chance=chance, trials=trials, only=only)
     with ExitStack() as stack:
@@ -325,6 +431,10 @@ def fresh(seed: int, trials: int, only: Sequence[str]) -> Iterator[Ground]:
         if chance.random() < 1 / 3 and find_spec("distributed"):
             ground.cluster = stack.enter_context(closing(OwnCluster(folder / "workers")))
             ground.cluster.start()
+        if ground.server is None and chance.random() < 0.5 and find_spec("moto"):
+            ground.store = stack.enter_context(started_s3())
+        ground.can_freeze = ground.cluster is None and chance.random() < 0.5
+        ground.write_inputs()
         yield ground
 
 
@@ -343,16 +453,19 @@ def check(ground: Ground, result: Mapping[str, Any], undisturbed: Mapping[str, A
         assert metadata["sweeper"]["state"] == trial["state"], (trial, metadata["sweeper"])
         if trial["state"] == "completed":
             assert trial["scores"] == expected[run_id]["scores"]
+        elif trial["state"] == "pruned":
+            assert ground.can_freeze
         else:
-            # Its kernel was struck, at work or before it had answered; or its worker, three times.
+            # Its kernel was struck twice, or its worker three times.
             assert trial["state"] == "failed", trial
-            assert trial["reason"] in ("kernel_died", "kernel_start", "worker_lost"), trial
+            assert trial["reason"] in ("kernel_died", "worker_lost"), trial
     runs = mlflow_runs(result["tracking_uri"], "nb")
     assert sorted(run.info.run_name for run in runs) == sorted(trials)
     for run in runs:
-        ended = {"completed": "FINISHED", "failed": "FAILED"}[trials[run.info.run_name]["state"]]
-        assert (run.info.run_name, run.info.status) == (run.info.run_name, ended)
-        if ended == "FINISHED":
+        state = trials[run.info.run_name]["state"]
+        status = "FAILED" if state == "failed" else "FINISHED"
+        assert (run.info.run_name, run.info.status) == (run.info.run_name, status)
+        if state == "completed":
             assert run.data.metrics["val"] == trials[run.info.run_name]["scores"]["val"]
 
 
@@ -365,7 +478,8 @@ def without_kernels(trials: int) -> dict[str, Any]:
         return TrialOutcome(state=TrialState.COMPLETED, scores={"val": val, "seed": spec.seed})
 
     with tempfile.TemporaryDirectory() as folder:
-        notebook = Ground(folder=Path(folder), chance=random.Random(0)).folder / "nb.ipynb"
+        notebook = write_notebook(Path(folder, "nb.ipynb"), *CELLS, parameters="x = 0.5")
+        Path(folder, "nb.yml").write_text(PARAMETERS)
         study = {"trials": trials}
         return sweep_of(notebook, "nb", run, jobs=JOBS, study=study).run().to_json()
 
@@ -404,6 +518,7 @@ def test_a_disk_that_is_full_costs_no_trial(tmp_path: Path) -> None:
     large = "import base64, os\nprint(base64.b64encode(os.urandom(400_000)).decode())"
     with small_disk(tmp_path / "out", "6m") as disk:
         ground = Ground(folder=tmp_path, chance=random.Random(0), trials=10)
+        ground.write_inputs()
         write_notebook(tmp_path / "nb.ipynb", large, "val = x * 2", parameters="x = 0.5")
         full = ground.call()
         until(lambda: shutil.disk_usage(disk).free < 400_000 or full.poll() is not None)
