@@ -1,7 +1,7 @@
 """Where a trial waits for its place on a machine: memory, and a GPU with room for what it claims.
 
 The first trial in the queue starts on the GPU with the most free memory where its claim fits; its
-claim is what users state, or what the largest trial so far took and a tenth more (`PeakMemory`).
+claim is what users state, or what the largest trial so far took and a tenth more.
 Until a first trial has shown its peak, it is alone. A trial that ran out of memory is run once
 more, alone.
 """
@@ -25,7 +25,6 @@ from .faults import Fault, fault_in
 from .gpus import chosen_gpus, usable_bytes
 from .mps import Mps, why_not
 from .nvml import CONTEXT_BYTES, Gpu, GpuError, Nvml
-from .peak_memory import PeakMemory
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +48,8 @@ _LOOK_S = 1.0
 _SETTLED_S = 10.0
 #: Growth below 2 % is none.
 _STEADY = 1.02
+#: A trial claims a tenth more than the largest so far took (chosen).
+_SPREAD = 1.1
 #: torch counts a fraction of CUDA's memory, which is up to 4 % less than NVML's: a trial may take
 #: 5 % more than users state, so that one which needs as much does not run short.
 _CAP = 1.05
@@ -207,7 +208,8 @@ class Places:
         self._lock = threading.RLock()
         self._queue: list[Place] = []
         self._places: list[Place] = []
-        self._peaks = PeakMemory()
+        #: What the largest trial that has ended took; None until one could be measured.
+        self._largest_bytes: int | None = None
         self._closed: set[str] = set()
         self._is_watching = self._has_warned = False
 
@@ -382,9 +384,9 @@ class Places:
     def _learn(self, place: Place, peak_bytes: int | None) -> None:
         """Expect of other trials what one took that came to its end; nothing where it is None."""
         if peak_bytes is not None:
-            self._peaks.add(place.spec.params, peak_bytes)
+            self._largest_bytes = max(self._largest_bytes or 0, peak_bytes)
             self._wake()
-        elif not (self._peaks or self._has_warned):
+        elif self._largest_bytes is None and not self._has_warned:
             self._has_warned = True
             _log.warning(
                 "what trials take of %s cannot be measured, so each has it for itself; state it, "
@@ -454,8 +456,9 @@ class Places:
             return None
         if self._stated_bytes is not None:
             return self._stated_bytes + CONTEXT_BYTES
-        shown = [it.use().peak_bytes for it in self._places if it.has_shown]
-        return self._peaks.expected_bytes(spec.params, [it for it in shown if it is not None])
+        shown = [place.use().peak_bytes for place in self._places if place.has_shown]
+        peaks = [peak for peak in (self._largest_bytes, *shown) if peak is not None]
+        return round(_SPREAD * max(peaks)) if peaks else None
 
     def _obstacle(self, spec: TrialSpec, claim_bytes: int | None, room: _Room) -> str | None:
         """Why a trial may not begin on a GPU now; None if it may, empty where the figures tell.
@@ -479,7 +482,7 @@ class Places:
     @property
     def _is_known(self) -> bool:
         """Whether users state what a trial takes, or one that has ended has shown it."""
-        return self._stated_bytes is not None or bool(self._peaks)
+        return self._stated_bytes is not None or self._largest_bytes is not None
 
     def _begin(self, place: Place, rooms: Sequence[_Room], claim_bytes: int | None) -> None:
         place.gpus, place.claim_bytes = [room.gpu for room in rooms], claim_bytes

@@ -236,7 +236,7 @@ def test_as_many_trials_share_a_gpu_as_what_they_state_fits(make: Make) -> None:
 
 
 def test_a_trial_claims_what_the_largest_so_far_took_and_a_tenth_more(make: Make) -> None:
-    places = learned(make("GPU-a"), 10)
+    places = learned(learned(make("GPU-a"), 10), 4)
     trials = [Trial(places, number=number) for number in range(4)]
     assert [trial.begun().claim_bytes for trial in trials[:3]] == [11 * GIB] * 3
     assert trials[3].has_to_wait()
