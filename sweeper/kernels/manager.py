@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty
@@ -44,11 +45,16 @@ class QuickClient(AsyncKernelClient):
         if not self.context.closed:
             self.context.destroy(linger=100)
 
-    async def wait_for_ready(self, timeout: float | None = None) -> None:
+    async def wait_for_ready(
+        self, timeout: float | None = None, is_wanted: Callable[[], bool] = lambda: True
+    ) -> None:
         """Wait for the kernel's first answer.
 
+        Args:
+            is_wanted: whether the kernel is still needed; called twice a second or more often.
+
         Raises:
-            RuntimeError: the kernel died first, or did not answer in time.
+            RuntimeError: the kernel died first, did not answer in time, or is not wanted any more.
         """
         deadline = time.monotonic() + (timeout or 60.0)
         retry_s = _FIRST_RETRY_S
@@ -65,6 +71,8 @@ class QuickClient(AsyncKernelClient):
                 # The end of the last request came before this socket received.
                 asked.add(self.kernel_info())
             retry_s = min(2 * retry_s, _LAST_RETRY_S)
+            if not is_wanted():
+                raise RuntimeError("its trial was stopped before its first answer")
             if reply is None and not await self.is_alive():
                 raise RuntimeError("it died before its first answer")
             if not (reply and is_connected) and not Path(self.connection_file).exists():

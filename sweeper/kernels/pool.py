@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Set
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Literal
 
@@ -109,7 +109,8 @@ class KernelPool:
         with self._lock:
             prepared = self._prepared.popleft() if self._prepared else None
         kernel = None
-        if prepared is not None:
+        # A start that waits behind others, each of which may take seconds, is of no use.
+        if prepared is not None and not prepared.cancel():
             with contextlib.suppress(OSError):  # if starts still fail, the one below raises
                 kernel = prepared.result()
         best = self.policy.origin(self.fork_server.available)
@@ -146,9 +147,9 @@ class KernelPool:
         with self._lock:
             prepared, self._prepared = list(self._prepared), deque()
             ending, self._ending = self._ending, []
-        self._starter.shutdown()
+        self._starter.shutdown(cancel_futures=True)
         for start in prepared:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, CancelledError):
                 start.result().kill()
         end_s = math.inf if patience_s is None else time.monotonic() + patience_s
         for thread in ending:

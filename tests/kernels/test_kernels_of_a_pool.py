@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from threading import Timer
 
 import psutil
 import pytest
-from kernels_alone import kernel_pool, run_alone, wait_until_warm
+from kernels_alone import install_kernel, kernel_pool, run_alone, wait_until_warm
 from studies import until
 
+from sweeper.guard import marked_processes
 from sweeper.kernels import Ending
+from sweeper.notebook_api.messages import StopReason
 from sweeper.testing import write_notebook
+from sweeper.trials import RunningTrial
 
 pytestmark = [
     pytest.mark.kernel,
@@ -32,6 +36,22 @@ def test_a_kernel_is_kept_ready_where_all_are_started(tmp_path: Path) -> None:
         kernel = pool.take({})
         assert started_kernels() == 1
         kernel.kill()
+
+
+@pytest.mark.parametrize("reason", [StopReason.INTERRUPTED, StopReason.TIME_LIMIT])
+def test_a_stop_ends_a_kernel_that_has_not_answered_yet(
+    reason: StopReason, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeps = [sys.executable, "-c", "import time; time.sleep(600)", "-m", "ipykernel_launcher"]
+    install_kernel(tmp_path, monkeypatch, "slow", [*sleeps, "-f", "{connection_file}"])
+    source = write_notebook(tmp_path / "nb.ipynb", "score = 1.0")
+    running = RunningTrial()
+    with kernel_pool(tmp_path, imports=None, kernelspec="slow") as pool:
+        stop = Timer(0.3, running.stop, args=[reason])
+        stop.start()
+        _, result = run_alone(source, pool, running=running)
+        assert marked_processes(pool.setup.token) == {}
+    assert result.ending is Ending.STOPPED
 
 
 def test_none_is_started_while_the_libraries_of_forked_ones_are_imported(tmp_path: Path) -> None:

@@ -100,13 +100,15 @@ class SweepClient(PapermillNotebookClient):
             env: variables to set; None for a kernel that cannot be prepared, and has them.
 
         Raises:
-            RuntimeError: the kernel died, or did not answer in time.
+            RuntimeError: the kernel died, did not answer in time, or its trial was stopped.
         """
         self.reset_execution_trackers()
         self.loop = ensure_event_loop()
         self.kc = self.km.client()
         self.kc.start_channels()
-        run_sync(self.kc.wait_for_ready)(timeout=_START_LIMIT_S)
+        run_sync(self.kc.wait_for_ready)(
+            timeout=_START_LIMIT_S, is_wanted=lambda: self.running.stop_reason is None
+        )
         self.nb.metadata["language_info"] = self.kc.language_info
         if env is not None:
             self.reports.bind(self.kernel.reports_socket)
