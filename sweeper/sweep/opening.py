@@ -103,7 +103,7 @@ def _opened_tracker(plan: SweepPlan, study: Study) -> Iterator[Tracker]:
         study_id=study.study_id,
         paths=paths,
         note=_description(plan),
-        view=view_of(settings.search_space, settings.objective),
+        view=view_of(settings.search_space, settings.objective, study_id=study.study_id),
     )
     tracker = Tracker(reachable(store))
     try:

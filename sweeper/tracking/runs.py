@@ -18,7 +18,7 @@ from .files import log_ahead, wait_for_disk_once
 from .messages import Series, Store, TimedPoint
 from .opening import NOTE_TAG, open_experiment, usable, without_repetition
 from .points import LoggedPoints
-from .values import as_params, as_tags, legal, metric
+from .values import STUDY_ID_TAG, as_params, as_tags, legal, metric
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -30,7 +30,7 @@ _STATUS = {
     TrialState.FAILED: "FAILED",
     TrialState.STOPPED: "KILLED",
 }
-_STUDY_ID, _ATTEMPT = "sweeper.study_id", "sweeper.attempt"
+_ATTEMPT = "sweeper.attempt"
 _PARENT = "mlflow.parentRunId"  # MLflow's tag
 
 
@@ -127,9 +127,9 @@ class RunWriter:
         mlflow_id, is_new = self._run_of(record)
         if not is_new and self._points.has_others(mlflow_id, series, final=record.scores):
             # Of an earlier attempt with other numbers; MLflow cannot take points back.
-            self._client.set_terminated(mlflow_id, status="KILLED")
-            self._delete_run(record.run_id)
+            earlier_id = self._set_aside(record)
             mlflow_id, is_new = self._run_of(record)
+            self._client.set_tag(earlier_id, _PARENT, mlflow_id)
         if not is_new and not self._points.has_all_names(mlflow_id, series):
             self._points.begin(mlflow_id, is_new=False)
         points = [  # of two at one step MLflow takes the later one
@@ -185,7 +185,8 @@ class RunWriter:
     def drop_others(self, run_ids: Collection[str]) -> None:
         """Delete the runs of the study that are of none of these trials."""
         for run_id in self.runs.keys() - set(run_ids):
-            self._delete_run(run_id)
+            self._client.delete_run(self.runs[run_id])
+            self._forget(run_id)
 
     # --- parts -----------------------------------------------------------------------------------
 
@@ -201,7 +202,7 @@ class RunWriter:
             page = self._client.search_runs(
                 [self.experiment_id], wanted, max_results=1000, page_token=token
             )
-            runs += [run for run in page if run.data.tags.get(_STUDY_ID) == self._store.study_id]
+            runs += [run for run in page if run.data.tags.get(STUDY_ID_TAG) == self._store.study_id]
             token = page.token
             if not token:
                 return runs
@@ -225,7 +226,7 @@ class RunWriter:
                     tags={
                         "sweeper.run_id": run_id,
                         "sweeper.state": str(record.state),
-                        _STUDY_ID: self._store.study_id,
+                        STUDY_ID_TAG: self._store.study_id,
                         "mlflow.user": os.environ.get("USER") or str(os.getuid()),
                         "mlflow.source.type": "NOTEBOOK",
                         "mlflow.source.name": record.notebook.name,
@@ -237,10 +238,29 @@ class RunWriter:
             return mlflow_id, True
         return self.runs[run_id], False
 
-    def _delete_run(self, run_id: str) -> None:
-        mlflow_id = self.runs.pop(run_id)
-        self._client.delete_run(mlflow_id)
-        self._points.end(mlflow_id)
+    def _set_aside(self, record: TrialRecord) -> str:
+        """Keep the run of a trial's earlier attempts, as notebooks log to it themselves.
+
+        Without the study's id it is none of the study's trials any more.
+
+        Returns:
+            MLflow's id of the run.
+        """
+        mlflow_id = self.runs[record.run_id]
+        tags = {
+            STUDY_ID_TAG: "",
+            "sweeper.state": str(TrialState.STOPPED),
+            NOTE_TAG: f"Attempt {record.attempt} at trial {record.run_id} came to other numbers, "
+            "which are in the run above this one. What the notebook has logged itself is here.",
+        }
+        self._client.set_terminated(mlflow_id, status="KILLED")
+        self._batches.log(mlflow_id, tags=as_tags(tags))
+        self._client.update_run(mlflow_id, name=f"{record.run_id}.attempt{record.attempt - 1}")
+        self._forget(record.run_id)
+        return mlflow_id
+
+    def _forget(self, run_id: str) -> None:
+        self._points.end(self.runs.pop(run_id))
 
 
 def _tags_of(record: TrialRecord) -> dict[str, str]:

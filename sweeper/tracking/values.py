@@ -16,6 +16,8 @@ from ..trials import Params, value_text
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Param, RunTag
 
+#: The tag of the runs that are a study's trials.
+STUDY_ID_TAG = "sweeper.study_id"
 TAG_CHARACTERS = 5000
 PARAM_CHARACTERS = 6000
 _NAME_CHARACTERS = 250

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from ..settings.addresses import Address
 from ..settings.sections import Objective
 from ..settings.space import SearchSpace
-from .values import legal, log10_name, now_ms
+from .values import STUDY_ID_TAG, legal, log10_name, now_ms
 
 _KEY = "sweeper"
 #: The tag of the experiment that contains the view.
@@ -25,9 +25,10 @@ _MOST_RUNS = 1000
 _CHART_HEIGHT = 450
 
 
-def view_of(space: SearchSpace, objectives: Mapping[str, Objective]) -> str:
+def view_of(space: SearchSpace, objectives: Mapping[str, Objective], *, study_id: str) -> str:
     """The value of the experiment's tag for a study with a space and objectives.
 
+    It shows the study's trials, without earlier attempts and what their notebooks have nested.
     Runs are sorted by the first objective, and parallel coordinates are drawn over the params: a
     logarithm instead of a param that is sampled on a logarithmic scale, as MLflow has no such axes;
     and none that exist in some trials only, as MLflow may leave out all runs of the others.
@@ -57,7 +58,7 @@ def view_of(space: SearchSpace, objectives: Mapping[str, Objective]) -> str:
         "cardHeight": _CHART_HEIGHT,
     }
     state = {
-        "searchFilter": "",
+        "searchFilter": f"tags.`{STUDY_ID_TAG}` = '{study_id}'",
         "orderByKey": f"metrics.`{metrics[0]}`",
         "orderByAsc": next(iter(objectives.values())).direction == "minimize",
         "startTime": "ALL",

@@ -452,6 +452,35 @@ def test_the_run_of_a_later_attempt_has_one_series(store: Path, tmp_path: Path) 
     assert (run.info.status, run.data.params) == ("FINISHED", {"x": "0.5"})
 
 
+def test_what_a_notebook_has_logged_outlasts_a_later_attempt_with_other_numbers(
+    store: Path, tmp_path: Path
+) -> None:
+    writer, of_study = writer_of(store, "kept")
+    record = completed(tmp_path)
+    first = replace(record, state=TrialState.STOPPED)
+    written(writer, of_study, start_of(first), points_of("0000", (0, 0.1)))
+    kept, client = writer.runs["0000"], writer._client
+    client.log_metric(kept, "own", 7.0)
+    client.log_text(kept, "weights", "own/model.txt")
+    again = replace(record, attempt=2)
+    calls = [end_of(first, (0, 0.1)), start_of(again), end_of(again, (0, 0.2))]
+    assert written(writer, of_study, *calls) == [None] * 3
+    later = RunWriter.open(of_study)
+    later.drop_others(["0000"])
+    assert later.runs == writer.runs
+    assert later.runs["0000"] != kept
+    earlier = client.get_run(kept)
+    info = earlier.info
+    assert (info.run_name, info.status, info.lifecycle_stage) == (
+        "0000.attempt1",
+        "KILLED",
+        "active",
+    )
+    assert earlier.data.tags["mlflow.parentRunId"] == later.runs["0000"]
+    assert earlier.data.metrics == {"val": 0.1, "own": 7.0}
+    assert [file.path for file in client.list_artifacts(kept, "own")] == ["own/model.txt"]
+
+
 SETTINGS = {
     "objective": {"val loss": "minimize", "cost": "maximize"},
     "space": {
@@ -474,7 +503,7 @@ def state_of(view: str) -> dict[str, Any]:
 @pytest.fixture
 def view() -> str:
     settings = Settings.from_mapping(SETTINGS)
-    return view_of(settings.search_space, settings.objective)
+    return view_of(settings.search_space, settings.objective, study_id="one")
 
 
 def test_objectives_and_swept_params_are_columns_and_the_best_run_is_first(view: str) -> None:
@@ -485,6 +514,7 @@ def test_objectives_and_swept_params_are_columns_and_the_best_run_is_first(view:
         *("params.`lr`", "params.`kind`", "params.`depth`"),
     ]
     assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`val loss`", True)
+    assert state["searchFilter"] == "tags.`sweeper.study_id` = 'one'", "no earlier attempts"
 
 
 def test_parallel_coordinates_have_logarithms_and_only_params_that_each_trial_has(
