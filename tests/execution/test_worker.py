@@ -435,6 +435,33 @@ def test_a_cell_that_puts_out_too_much_is_cut_with_a_notice_unless_it_has_cleare
     assert text.endswith("end\n")
 
 
+def test_the_limit_of_a_cells_output_holds_for_all_kinds_of_outputs(bench: Bench) -> None:
+    outcome, node = bench.run(
+        REPORT,
+        "from IPython.display import display\n"
+        "small = display('a', display_id=True)\n"
+        "for i in range(20):\n    small.update('b' * 40_000 + str(i))",
+        "large = display('c', display_id=True)\n"
+        "for i in range(20):\n    large.update('d' * 20_000 * i)",
+        "display({'application/json': [0.5] * 100_000}, raw=True)",
+        "small.update('e' * 200_000)",
+        "get_ipython().showtraceback((ValueError, ValueError('f' * 200_000), None))\n"
+        "raise ValueError('first' + 'g' * 400_000 + 'last')",
+        limits={"cell_output": "100kB"},
+    )
+    assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.CELL_ERROR)
+    assert outcome.message.endswith("last")
+    assert len(nbformat.writes(node)) < 300_000
+    cells = node.cells[-5:]
+    assert cells[0].outputs[0].data["text/plain"].strip("'") == "b" * 40_000 + "19", "it was small"
+    for cell in cells[1:]:
+        text = "".join(it.text for it in cell.outputs if it.output_type == "stream")
+        assert text.count("limits.cell_output") == 1
+    (error,) = [it for it in cells[4].outputs if it.output_type == "error"]
+    assert error.evalue.startswith("first")
+    assert "ValueError" in error.traceback[0]
+
+
 @pytest.mark.parametrize("damage", ["removed", "a file for a while", "open to others"])
 def test_a_trial_whose_kernel_finds_no_private_folder_is_not_over(
     bench: Bench, damage: str

@@ -30,7 +30,7 @@ from ..forking.zygote.messages import RECORDED
 from ..kernel import Kernel
 from ..request import ExecutionRequest
 from .expressions import Answer, Question, prepare_forked, prepare_started
-from .outputs import joined, moved, notice, size
+from .outputs import joined, moved, notice, shorten_error, size
 from .report_socket import ReportSocket
 from .stopping import NotebookStopper
 
@@ -312,22 +312,44 @@ class SweepClient(PapermillNotebookClient):
             self.kc.shell_channel.socket.get(zmq.EVENTS)
         return output
 
-    def _is_too_much(self, kind: str, content: Mapping[str, Any], cell: NotebookNode) -> bool:
-        """Count a cell's output; note in the cell once that the rest is dropped."""
+    def _is_too_much(self, kind: str, content: dict[str, Any], cell: NotebookNode) -> bool:
+        """Count a cell's output; note in the cell once that the rest is dropped.
+
+        The last error says why the cell failed: it is shortened instead.
+        """
         if kind == "clear_output":
             self._output_bytes = 0
-        if not (added := size(kind, content)):
+        n_bytes, limit = size(kind, content), self.request.cell_output_bytes
+        if not n_bytes:
             return False
-        before, self._output_bytes = self._output_bytes, self._output_bytes + added
-        if self._output_bytes <= self.request.cell_output_bytes:
-            return False
-        if before <= self.request.cell_output_bytes:
+        before = self._output_bytes
+        if before <= limit:
+            self._output_bytes += self._added(n_bytes, kind, content)
+            if self._output_bytes <= limit:
+                return False
             text = (
-                f"this cell has put out more than {self.request.cell_output_bytes:,} bytes; "
+                f"this cell has put out more than {limit:,} bytes; "
                 "the rest is not kept (limits.cell_output)"
             )
             cell.outputs.append(notice(text))
-        return True
+        if kind != "error":
+            return True
+        if cell.outputs[-1].output_type == "error":
+            cell.outputs.pop()
+        shorten_error(content)
+        return False
+
+    def _added(self, n_bytes: int, kind: str, content: Mapping[str, Any]) -> int:
+        """By how much a message makes the notebook larger: it may change earlier displays."""
+        display_id = (content.get("transient") or {}).get("display_id")
+        changed = [
+            self.nb.cells[cell].outputs[place]
+            for cell, places in self._display_id_map.get(display_id, {}).items()
+            for place in places
+        ]
+        is_new = kind != "update_display_data"
+        added = n_bytes * (len(changed) + is_new)
+        return added - sum(size(output.output_type, output) for output in changed)
 
     def _replace_traceback(self, cell: NotebookNode) -> None:
         """Note in a stopped cell why it was stopped; a traceback would look like a failure."""

@@ -9,13 +9,18 @@ square of a line's length.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nbformat import NotebookNode
 
+from ...errors import shortened
+
 #: Marks where pieces of a stream were joined: half of a character, which no file can have.
 _BREAK = "\ud800"
+#: The parts of an output that grow with what a notebook puts out.
+_PARTS = ("text", "data", "metadata", "ename", "evalue", "traceback")
 
 
 def joined(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
@@ -82,11 +87,23 @@ def moved(
 
 def size(kind: str, content: Mapping[str, Any]) -> int:
     """About how many bytes a message puts into its cell; 0 for one without an output."""
-    if kind == "stream":
-        return len(content["text"])
-    if kind not in ("display_data", "execute_result"):
+    displays = ("display_data", "execute_result", "update_display_data")
+    if kind not in ("stream", "error", *displays):
         return 0
-    return sum(len(part) if isinstance(part, str) else 100 for part in content["data"].values())
+    return sum(_length(content[part]) for part in _PARTS if part in content)
+
+
+def _length(part: Any) -> int:
+    if isinstance(part, str):
+        return len(part)
+    values = part.values() if isinstance(part, Mapping) else part
+    return sum(len(it) if isinstance(it, str) else len(json.dumps(it)) for it in values)
+
+
+def shorten_error(content: dict[str, Any]) -> None:
+    """Leave out the middle of an exception's message and of its traceback."""
+    content["evalue"] = shortened(content["evalue"])
+    content["traceback"] = [shortened("\n".join(content["traceback"]))]
 
 
 def notice(text: str) -> NotebookNode:
