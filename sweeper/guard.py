@@ -1,9 +1,9 @@
 """A watchdog that ends every process that a dead sweep has left.
 
-Every kernel carries a mark in its environment, which its children inherit. The guard is a small
-process that waits for the end of a pipe from its sweep. That end comes however the sweep dies, by
-SIGKILL too; then the guard kills every process with the mark and removes the sweep's private
-folder. Run as a script it imports the standard library only.
+Every kernel carries a mark in its environment, which its children inherit. The guard is two small
+processes, each of which waits for the end of a pipe from its sweep. That end comes however the
+sweep dies, by SIGKILL too; then each kills every process with the mark and removes the sweep's
+private folder. Run as a script it imports the standard library only.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ MARK_VARIABLE = "SWEEPER_MARK"
 LAST = ".last;"
 #: A process that was just being started bears its mark a moment later, so the guard looks twice.
 _SCANS, _SCAN_AGAIN_S = 2, 0.05
-#: The pause before a guard that has died is replaced, so that one which cannot run costs little.
+#: One may be killed in the same moment as its sweep, when nobody is left to replace it.
+_PROCESSES = 2
+#: The pause before a process that has died is replaced, so that one which cannot run costs little.
 _RESTART_S = 1.0
-#: How long the end of a sweep waits for its guard.
+#: How long the end of a sweep waits for each process of its guard.
 _END_S = 10.0
 
 
@@ -116,28 +118,34 @@ class Guard:
         self.folder = folder
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._process = self._started()
-        self._thread = threading.Thread(target=self._watch, name="guard", daemon=True)
-        self._thread.start()
+        self._processes = [self._started() for _ in range(_PROCESSES)]
+        self._threads = [
+            threading.Thread(target=self._watch, args=[place], name="guard", daemon=True)
+            for place in range(_PROCESSES)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
         """End the sweep's remaining processes and the guard itself."""
         with self._lock:
             self._closing.set()
-            process = self._process
-        assert process.stdin is not None
-        process.stdin.close()
-        self._thread.join(_END_S)
-        if process.poll() is None:
-            process.kill()
-        if process.wait() != 0:  # it was killed before it could do this
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.close()
+        for thread in self._threads:
+            thread.join(_END_S)
+        for process in self._processes:
+            process.kill()  # does nothing to one that has ended
+        exit_codes = [process.wait() for process in self._processes]
+        if 0 not in exit_codes:  # they were killed before they could do this
             kill_marked(self.token)
             remove(self.folder)
 
-    def _watch(self) -> None:
+    def _watch(self, place: int) -> None:
         """Start another process whenever one has died before the sweep has ended."""
         while not self._closing.is_set():
-            process = self._process
+            process = self._processes[place]
             process.wait()
             with self._lock:
                 if self._closing.is_set():
@@ -145,7 +153,7 @@ class Guard:
                 assert process.stdin is not None
                 process.stdin.close()
                 with suppress(OSError):  # no processes or descriptors are left for the moment
-                    self._process = self._started()
+                    self._processes[place] = self._started()
             self._closing.wait(_RESTART_S)
 
     def _started(self) -> subprocess.Popen[bytes]:

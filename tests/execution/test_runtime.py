@@ -25,8 +25,8 @@ def in_tmp(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/tmp")
 
 
-def guards() -> list[psutil.Process]:
-    alive = [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE]
+def guards(sweep: int | None = None) -> list[psutil.Process]:
+    alive = [p for p in psutil.Process(sweep).children() if p.status() != psutil.STATUS_ZOMBIE]
     found = []
     for process in alive:
         with suppress(psutil.NoSuchProcess):  # it ends while it is looked at
@@ -79,9 +79,10 @@ def test_what_a_guard_could_not_remove_is_removed_by_the_next_command_of_the_stu
 
 def test_a_guard_that_was_killed_is_replaced_and_clears_up_all_the_same(tmp_path: Path) -> None:
     with guarded(tmp_path) as (token, folder):
-        (first,) = guards()
-        first.kill()
-        until(lambda: [guard for guard in guards() if guard.pid != first.pid])
+        first = guards()
+        for process in first:
+            process.kill()
+        until(lambda: len(guards()) == len(first) and not set(guards()) & set(first))
         marked = subprocess.Popen(
             [sys.executable, "-c", "import time; time.sleep(600)"],
             env={MARK_VARIABLE: f"{token}.x;"},
@@ -90,6 +91,38 @@ def test_a_guard_that_was_killed_is_replaced_and_clears_up_all_the_same(tmp_path
     assert marked.wait() == -9
     assert not folder.exists()
     assert guards() == []
+
+
+#: A sweep whose kernel stands still, with a process that the kernel has started.
+FREEZES = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+from sweeper.execution.runtime import guarded
+from sweeper.guard import MARK_VARIABLE
+sleeps = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+with guarded(Path(sys.argv[1])) as (token, _):
+    env = {MARK_VARIABLE: f"{token}.k;"}
+    kernel = subprocess.Popen([sys.executable, "-c", sleeps], env=env, start_new_session=True)
+    while not Path(f"/proc/{kernel.pid}/task/{kernel.pid}/children").read_text():
+        time.sleep(0.01)
+    os.killpg(kernel.pid, signal.SIGSTOP)
+    print("frozen", flush=True)
+    input()
+"""
+
+
+def test_a_frozen_kernel_ends_where_its_sweep_and_its_guard_are_killed_at_once(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-c", FREEZES, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as sweep:
+        assert sweep.stdout is not None
+        assert sweep.stdout.readline() == b"frozen\n"
+        mark = mark_of(tmp_path)
+        assert len(marked_processes(mark)) == 2
+        guard = guards(sweep.pid)[0]
+        subprocess.run(["kill", "-9", str(sweep.pid), str(guard.pid)], check=True)
+    until(lambda: not marked_processes(mark) and not folders(tmp_path))
 
 
 def test_a_folder_of_folders_that_another_user_has_planted_stops_no_sweep(tmp_path: Path) -> None:
