@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Set
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Literal
 
@@ -22,6 +22,9 @@ from .forking.policy import ForkPolicy
 from .forking.sharing import SharedCells
 from .kernel import Kernel
 from .specs import command_of, environment_of, is_ipykernel
+
+#: A bound for the threads that start kernels, of which there are as many as starts at once.
+_MOST_STARTS = 1000
 
 
 class KernelPool:
@@ -60,8 +63,9 @@ class KernelPool:
             shared_cells=shared_cells,
         )
         self._lock = threading.Lock()
-        #: The start of a process takes a while, in which the slot goes on.
-        self._starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kernel start")
+        #: A start takes a while, in which the slot goes on. The system kills a kernel when the
+        #: thread ends that has started it, so these threads live until all kernels have ended.
+        self._starters = ThreadPoolExecutor(_MOST_STARTS, thread_name_prefix="kernel start")
         self._prepared: deque[Future[Kernel]] = deque()
         self._ending: list[threading.Thread] = []
         self.policy = ForkPolicy(kernels)
@@ -109,8 +113,7 @@ class KernelPool:
         with self._lock:
             prepared = self._prepared.popleft() if self._prepared else None
         kernel = None
-        # A start that waits behind others, each of which may take seconds, is of no use.
-        if prepared is not None and not prepared.cancel():
+        if prepared is not None:
             with contextlib.suppress(OSError):  # if starts still fail, the one below raises
                 kernel = prepared.result()
         best = self.policy.origin(self.fork_server.available)
@@ -129,7 +132,7 @@ class KernelPool:
         # discarded, and its boot takes a core from the imports.
         if self.can_prepare and not self.policy.forks_soon(self.fork_server.available):
             with self._lock:
-                self._prepared.append(self._starter.submit(self._start_best))
+                self._prepared.append(self._starters.submit(self._start_best))
 
     def retire(self, kernel: Kernel, on_gone: Callable[[bool], None]) -> None:
         """Have a kernel end while the caller goes on; see `Kernel.retire`."""
@@ -147,19 +150,22 @@ class KernelPool:
         with self._lock:
             prepared, self._prepared = list(self._prepared), deque()
             ending, self._ending = self._ending, []
-        self._starter.shutdown(cancel_futures=True)
         for start in prepared:
-            with contextlib.suppress(OSError, CancelledError):
+            with contextlib.suppress(OSError):
                 start.result().kill()
         end_s = math.inf if patience_s is None else time.monotonic() + patience_s
         for thread in ending:
             left_s = end_s - time.monotonic()
             thread.join(None if math.isinf(left_s) else max(0.0, left_s))
+        self._starters.shutdown()
         self.fork_server.close()
 
     def _start_best(self) -> Kernel:
-        with thread_event_loop():
-            return self._start(self.setup.env, self.policy.origin(self.fork_server.available))
+        return self._made(self.setup.env, self.policy.origin(self.fork_server.available))
 
     def _start(self, env: Mapping[str, str], origin: KernelOrigin) -> Kernel:
-        return Kernel(replace(self.setup, env=env), origin, fork_server=self.fork_server)
+        return self._starters.submit(self._made, env, origin).result()
+
+    def _made(self, env: Mapping[str, str], origin: KernelOrigin) -> Kernel:
+        with thread_event_loop():
+            return Kernel(replace(self.setup, env=env), origin, fork_server=self.fork_server)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from threading import Timer
 
+import kernels_alone
 import psutil
 import pytest
 from kernels_alone import install_kernel, kernel_pool, run_alone, wait_until_warm
 from studies import until
 
-from sweeper.guard import marked_processes
+from sweeper.guard import marked_processes, remove
 from sweeper.kernels import Ending
 from sweeper.notebook_api.messages import StopReason
 from sweeper.testing import write_notebook
@@ -52,6 +55,45 @@ def test_a_stop_ends_a_kernel_that_has_not_answered_yet(
         _, result = run_alone(source, pool, running=running)
         assert marked_processes(pool.setup.token) == {}
     assert result.ending is Ending.STOPPED
+
+
+#: A sweep whose kernel stands still. Its argument is the folder of the tests' modules.
+STANDS_STILL = """
+import sys
+from pathlib import Path
+sys.path.append(sys.argv[1])
+from kernels_alone import kernel_pool, run_alone
+from sweeper.testing import write_notebook
+source = write_notebook(Path("nb.ipynb"), "import os, signal\\nos.killpg(0, signal.SIGSTOP)")
+with kernel_pool(Path(), imports=None) as pool:
+    print(pool.setup.token, flush=True)
+    run_alone(source, pool)
+"""
+
+
+def test_a_kernel_that_stands_still_ends_where_its_sweep_and_all_of_its_guard_are_killed(
+    tmp_path: Path,
+) -> None:
+    tests = str(Path(kernels_alone.__file__).parent)
+    command = [sys.executable, "-c", STANDS_STILL, tests]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as sweep:
+        assert sweep.stdout is not None
+        token = sweep.stdout.readline().strip()
+        children = until(lambda: _children_if_one_stands_still(sweep.pid))
+        guard = [child for child in children if "guard.py" in str(child.cmdline())]
+        assert len(marked_processes(token)) == 1
+        pids = [sweep.pid, *(process.pid for process in guard)]
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in pids:
+                os.kill(pid, number)
+    until(lambda: not marked_processes(token))
+    remove(Path("/tmp") / token)
+
+
+def _children_if_one_stands_still(pid: int) -> list[psutil.Process]:
+    children = psutil.Process(pid).children()
+    is_still = any(child.status() == psutil.STATUS_STOPPED for child in children)
+    return children if is_still else []
 
 
 def test_none_is_started_while_the_libraries_of_forked_ones_are_imported(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ _READ_AT_IMPORT = re.compile(
 _POLL_MS, _INTERRUPTED_S = 50, 0.5
 #: The size of a command's terminal, which is IPython's: lines and columns.
 _TERMINAL_SIZE = (24, 80)
+_PR_SET_PDEATHSIG = 1
 #: The most characters of a value that is described.
 _DESCRIPTION_CHARACTERS = 200
 
@@ -57,12 +58,18 @@ _DESCRIPTION_CHARACTERS = 200
 def prepare_started(finders: str, folder: str, frozen: Mapping[str, str], **trial: Any) -> None:
     """Prepare a started kernel for its trial: it finds this package and frozen modules.
 
+    It ends with the sweep's process, also while it stands still and nobody is left to end it.
+
     Args:
         finders: the source of the module `finders`.
         folder: of this package.
         frozen: the sources of those modules, by their absolute paths without links.
         trial: see `prepare`.
     """
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     prepare(**trial)
     names: dict[str, Any] = {"__name__": "sweeper_finders"}
     exec(finders, names)
