@@ -159,7 +159,8 @@ class RunWriter:
             params=as_params(described),
             tags=as_tags(all_tags),
         )
-        self._client.set_terminated(mlflow_id, status=_STATUS[record.state], end_time=at_ms)
+        ended_ms = max(at_ms, _start_ms(record))  # the clock may have been set back meanwhile
+        self._client.set_terminated(mlflow_id, status=_STATUS[record.state], end_time=ended_ms)
         if failure is not None:
             raise failure
         return mlflow_id
@@ -221,7 +222,7 @@ class RunWriter:
             with without_repetition():
                 created = self._client.create_run(
                     self.experiment_id,
-                    start_time=int(record.started_at_s * 1000),
+                    start_time=_start_ms(record),
                     run_name=run_id,
                     tags={
                         "sweeper.run_id": run_id,
@@ -294,3 +295,7 @@ def _gpu_tags(gpu: GpuUse) -> dict[str, str]:
     if gpu.busy_share is not None:
         tags["sweeper.gpu_busy_percent"] = f"{100 * gpu.busy_share:.1f}"
     return tags
+
+
+def _start_ms(record: TrialRecord) -> int:
+    return int(record.started_at_s * 1000)

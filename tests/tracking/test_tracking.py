@@ -121,6 +121,16 @@ def test_messages_to_a_store_that_does_not_answer_in_time_are_written_by_the_nex
     assert not last.has_end_of(replace(record, attempt=2)), "the end of another attempt"
 
 
+def test_no_run_ends_before_it_began_where_the_clock_is_set_back(tmp_path: Path) -> None:
+    writer, store = writer_of(tmp_path, "digits")
+    an_hour_later = time.time() + 3600
+    record = trial_record(notebook=tmp_path / "0000.ipynb", started_at_s=an_hour_later)
+    nbformat.write(nbformat.v4.new_notebook(), record.notebook)
+    assert written(writer, store, start_of(record), end_of(record)) == [None, None]
+    (run,) = mlflow_runs(store.address.full, "digits")
+    assert run.info.end_time == run.info.start_time
+
+
 def test_the_store_and_the_artifacts_of_any_folder_lie_in_it(tmp_path: Path) -> None:
     folder = tmp_path / "a?b" / "%41 josé@corp:#1 (2)&'s 日本"
     folder.mkdir(parents=True)
