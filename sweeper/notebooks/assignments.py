@@ -245,7 +245,7 @@ class Assignments:
 
 
 def _assignments_in(cell: Cell) -> Iterator[tuple[str, Assignment]]:
-    for index, statement in enumerate(cell.tree.body):
+    for index, statement in enumerate(cell.statements):
         block = _BLOCKS.get(type(statement), "a branch")
         for inner in ast.walk(statement):
             for name, value, is_own in _pairs(inner) if isinstance(inner, ast.stmt) else ():

@@ -18,7 +18,7 @@ def attributes_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
 
     Each has the name of its class or object, as `CFG.lr`.
     """
-    for index, statement in enumerate(cell.tree.body):
+    for index, statement in enumerate(cell.statements):
         is_class = isinstance(statement, ast.ClassDef)
         inside = statement.body if isinstance(statement, ast.ClassDef) else [statement]
         fields = _fields(statement)
@@ -57,7 +57,7 @@ def attribute_rival(cells: Sequence[Cell], name: str, places: Sequence[Assignmen
     own = {place.target for place in places}
     owners = {owner, *_others(cells, owner)}
     for cell in cells:
-        for index, statement in enumerate(cell.tree.body):
+        for index, statement in enumerate(cell.statements):
             is_body = isinstance(statement, ast.ClassDef) and statement.name == owner
             is_early = not is_class and (cell.number, index) < first
             counted = None if is_body else owners

@@ -90,7 +90,7 @@ def parameters_of(cell: Cell) -> dict[ast.expr, Parameter]:
     A decorator may call its function in another way, so decorated ones have none.
     """
     found = {}
-    for statement in cell.tree.body:
+    for statement in cell.statements:
         match statement:
             case ast.FunctionDef(name=callee, decorator_list=[], args=arguments):
                 skipped = 0

@@ -37,7 +37,7 @@ def rebinding(
     for cell in cells:
         if name not in unicodedata.normalize("NFKC", cell.code):  # as Python reads names
             continue
-        for index, statement in enumerate(cell.tree.body):
+        for index, statement in enumerate(cell.statements):
             here = (cell.number, index)
             allowed: set[ast.expr] = {*_harmless(cell, statement, name)}
             if own is not None and here == at:
@@ -66,13 +66,13 @@ def has_schedule(sources: Iterable[str], name: str) -> bool:
     return any(
         any(_scheduled(cell, statement, name))
         for cell in (Cell(number, source) for number, source in enumerate(sources, start=1))
-        for statement in cell.tree.body
+        for statement in cell.statements
     )
 
 
 def is_read(cell: Cell, line: int, name: str) -> bool:
     """Whether the top-level statement of a line reads a variable of the notebook."""
-    statements = (it for it in cell.tree.body if it.lineno <= line <= (it.end_lineno or 0))
+    statements = (it for it in cell.statements if it.lineno <= line <= (it.end_lineno or 0))
     return any(_has_read(scope_of(cell.text_of(it)), name) for it in statements)
 
 

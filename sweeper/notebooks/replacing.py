@@ -40,6 +40,20 @@ class Cell:
         return parse_or_none(self.code) or ast.Module([], [])
 
     @cached_property
+    def statements(self) -> list[ast.stmt]:
+        """The statements that run at the top level.
+
+        Those of `if __name__ == "__main__":` do, as a kernel has this name, and its `else` never.
+        """
+        found: list[ast.stmt] = []
+        for statement in self.tree.body:
+            if isinstance(statement, ast.If) and _is_main(statement.test):
+                found += statement.body
+            else:
+                found.append(statement)
+        return found
+
+    @cached_property
     def _is_understood(self) -> bool:
         """Whether IPython would run the tree that we have of the cell."""
         return is_same_but(self.tree, executed_tree(self.source), {})
@@ -105,14 +119,26 @@ class Cell:
 
 
 def text_in(lines: Sequence[bytes], node: ast.expr | ast.stmt) -> str:
-    """Cut the code of a node out of lines, from its first decorator on."""
+    """Cut the code of a node out of lines, from its first decorator on.
+
+    An indented statement gets a line in front, so that it can be compiled.
+    """
     first, column = node.lineno, node.col_offset
     if decorators := getattr(node, "decorator_list", None):
-        first, column = decorators[0].lineno, 0
+        first = decorators[0].lineno
     cut = [*lines[first - 1 : node.end_lineno]]
     cut[-1:] = [line[: node.end_col_offset] for line in cut[-1:]]
-    cut[:1] = [line[column:] for line in cut[:1]]
+    is_indented = isinstance(node, ast.stmt) and column > 0 and not cut[0][:column].strip()
+    cut[:1] = [b"if 1:\n", cut[0]] if is_indented else [line[column:] for line in cut[:1]]
     return b"".join(cut).decode(errors="replace")
+
+
+def _is_main(test: ast.expr) -> bool:
+    match test:
+        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
+            sides = {getattr(it, "id", getattr(it, "value", None)) for it in (left, right)}
+            return sides == {"__name__", "__main__"}
+    return False
 
 
 def _shift(source: bytes, code: bytes) -> int | None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from sweeper.notebooks.cell_code import parse
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 
+MAIN = "if __name__ == '__main__':\n"
 VALUES = {"lr": 0.5, "sizes": [1, 2], "name": "b", "n": 7}
 
 
@@ -181,9 +183,10 @@ def test_the_value_of_no_other_variable_is_replaced(source: str, expected: str) 
     ],
 )
 def test_a_name_that_anything_gives_another_value_is_refused_with_the_place(other: str) -> None:
-    why = Assignments(["lr = 0.1", "# more\n" + other]).why_not("lr")
-    assert "in code cell 1, line 1" in why
-    assert "in code cell 2, line " in why
+    for code in (other, MAIN + indent(other, "  ")):
+        why = Assignments(["lr = 0.1", "# more\n" + code]).why_not("lr")
+        assert "in code cell 1, line 1" in why
+        assert "in code cell 2, line " in why
 
 
 @pytest.mark.parametrize(
@@ -205,7 +208,43 @@ def test_a_name_that_anything_gives_another_value_is_refused_with_the_place(othe
     ],
 )
 def test_a_schedule_and_a_name_of_another_scope_refuse_nothing(other: str) -> None:
-    assert Assignments(["lr = 0.1", other]).why_not("lr") == ""
+    for code in (other, MAIN + indent(other, "  ")):
+        assert Assignments(["lr = 0.1", code]).why_not("lr") == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (MAIN + "    lr = 0.1\n    f(lr)", MAIN + "    lr = 9  # was 0.1\n    f(lr)"),
+        (MAIN + "  lr = .1\nelse:\n  lr = .2", MAIN + "  lr = 9  # was .1\nelse:\n  lr = .2"),
+        ("if '__main__' == __name__: k = 1; lr = 2", "if '__main__' == __name__: k = 1; lr = 9"),
+        (
+            MAIN + "  @f\n  def g(): pass\n  s = '''a\nb'''\n  lr = (\n1)",
+            MAIN + "  @f\n  def g(): pass\n  s = '''a\nb'''\n  lr = (\n9)  # was 1",
+        ),
+    ],
+)
+def test_what_stands_below_the_name_of_the_main_module_is_at_the_top_level(
+    source: str, expected: str
+) -> None:
+    """A kernel has this name, and never runs the other branch."""
+    assert Assignments([source]).why_not("lr") == ""
+    (replaced,) = with_values([source], {"lr": 9}, repr)
+    assert replaced in (expected, expected + "  # was 2")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        MAIN + "  pass\nelse:\n  lr = 0.1",
+        MAIN + "  if x:\n    lr = 0.1",
+        "if __name__ != '__main__':\n  lr = 0.1",
+        "if __name__ == '__main__' and x:\n  lr = 0.1",
+        "def f():\n  if __name__ == '__main__':\n    lr = 0.1",
+    ],
+)
+def test_what_a_kernel_does_not_run_for_certain_is_not_at_the_top_level(source: str) -> None:
+    assert Assignments([source]).why_not("lr") != ""
 
 
 def test_another_value_before_counts_where_something_reads_it() -> None:
