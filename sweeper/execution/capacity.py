@@ -17,6 +17,9 @@ _ROOT = Path("/")
 #: A frozen trial holds 22 descriptors of the sweep's process (counted on Linux). A quarter of the
 #: limit is left for trials that begin, which need as many at once in each slot.
 _DESCRIPTORS_IN_USE = 0.75
+#: What a sweep needs, and each of its slots: 61, 75, 132 and 226 in all were measured with 1, 2, 4
+#: and 8 slots.
+_DESCRIPTORS_OF_A_SWEEP, _DESCRIPTORS_OF_A_SLOT = 48, 24
 #: More descriptors than a sweep of a thousand trials needs; some hard limits are no limit at all.
 _MOST_DESCRIPTORS = 65_536
 
@@ -93,6 +96,27 @@ def raise_descriptor_limit() -> None:
     wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def check_descriptors(jobs: int) -> None:
+    """Refuse more trials at once than this process may open the files of.
+
+    libzmq would abort the process as soon as no more can be opened.
+
+    Raises:
+        SettingsError: the hard limit is too low.
+    """
+    needed = _DESCRIPTORS_OF_A_SWEEP + _DESCRIPTORS_OF_A_SLOT * jobs
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= needed:
+        return
+    fitting = (hard - _DESCRIPTORS_OF_A_SWEEP) // _DESCRIPTORS_OF_A_SLOT
+    fewer = f"; or give -j {fitting}" if fitting > 0 else ""
+    raise SettingsError(
+        f"-j {jobs} needs {needed} open files, and this process may have {hard} (ulimit -Hn): "
+        f"raise that limit where it is set (limits.conf, docker run --ulimit nofile={needed})"
+        f"{fewer}"
+    )
 
 
 def has_descriptors() -> bool:

@@ -11,7 +11,7 @@ from typing import ClassVar
 from joblib import Parallel, delayed
 
 from ..trials import RunningTrial, TrialSpec
-from .capacity import read_jobs
+from .capacity import check_descriptors, read_jobs
 from .executor import TrialSource
 from .places import Places
 from .worker import Worker, opened_worker
@@ -51,6 +51,7 @@ class LocalExecutor:
         """
         resources = workload.settings.resources
         count, why = read_jobs(jobs, resources.threads)
+        check_descriptors(count)
         return cls(workload, places=Places.of_machine(resources, jobs=count), jobs=count, why=why)
 
     @property

@@ -13,6 +13,7 @@ import pytest
 from sweeper.errors import SettingsError
 from sweeper.execution.capacity import (
     available_bytes,
+    check_descriptors,
     has_descriptors,
     memory_of,
     oom_kills,
@@ -137,3 +138,17 @@ def test_no_more_trials_are_frozen_when_a_quarter_of_the_descriptors_is_left(
             opened.enter_context(open(os.devnull))
         assert not has_descriptors()
     assert has_descriptors()
+
+
+def test_more_trials_at_once_than_open_files_are_allowed_are_refused_with_what_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 150))
+    check_descriptors(4)
+    with pytest.raises(SettingsError, match=r"-j 8 .* 240 .* 150 .*nofile=240.* -j 4$"):
+        check_descriptors(8)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
+    with pytest.raises(SettingsError, match=r"-j 1 .* 72 .* 64 .*nofile=72\)$"):
+        check_descriptors(1)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, resource.RLIM_INFINITY))
+    check_descriptors(1000)
