@@ -121,7 +121,7 @@ def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
         cells=len(statuses),
         step=max(steps, default=None),
         metrics={**last, **finals},
-        elapsed_s=(until - began).total_seconds(),
+        elapsed_s=max(0.0, (until - began).total_seconds()),  # the clock may be set back
         memory_bytes=memory_of(pid) if is_here and not host and isinstance(pid, int) else None,
         host=host,
         waits_for=waits_for,

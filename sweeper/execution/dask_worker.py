@@ -217,7 +217,7 @@ class TrialsOnWorker(WorkerPlugin):
             outcome = replace(outcome, message=message)
             return {"outcome": asdict(outcome), "findings": list(self._worker.findings)}
         finally:
-            running.at_rest.set()
+            running.end()
 
     def follow(self, *, task: str, stop: Sequence[str] | None) -> dict[str, Any]:
         """The files of a trial and how far its cells are; nothing before it runs.
@@ -256,7 +256,7 @@ class TrialsOnWorker(WorkerPlugin):
         for _, running in list(self._trials.values()):
             running.stop(StopReason.INTERRUPTED)
         for _, running in list(self._trials.values()):
-            running.at_rest.wait()
+            running.wait_for_rest()
         with self._closing:
             self._opened.close()
         shutil.rmtree(self._mirror.root, ignore_errors=True)

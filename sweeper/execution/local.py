@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from typing import ClassVar
 
 from joblib import Parallel, delayed
 
-from ..trials import RunningTrial, TrialSpec
+from ..trials import Phase, RunningTrial, TrialSpec
 from .capacity import check_descriptors, read_jobs
 from .executor import TrialSource
 from .places import Places
@@ -76,7 +75,10 @@ class LocalExecutor:
             # has to stay free for signals.
             pool = Parallel(n_jobs=self.jobs + 1, backend="threading", batch_size=1)
             try:
-                pool(delayed(trials.serve)() for _ in range(self.jobs))
+                is_over = False
+                while not is_over:
+                    pool(delayed(trials.serve)() for _ in range(self.jobs))
+                    is_over = trials.all_ended_in_slots()
             except BaseException:
                 source.stop("an interruption")
                 raise
@@ -96,16 +98,27 @@ class _Trials:
             running = trial[1]
             begun = self._begun.get(running)
             if begun is None:
+                if running.phase is Phase.ENDED:  # since this slot was to go on with it
+                    continue
                 begun = self._begun[running] = self._threads.submit(self._run, *trial)
-                begun.add_done_callback(partial(_note_rest, running))
-            running.at_rest.wait()
-            if begun.done():  # perhaps seen by two slots: the one that froze it and the next
+            running.wait_for_rest()
+            if running.phase is Phase.ENDED:  # perhaps seen by two slots: that before it, too
                 self._begun.pop(running, None)
                 begun.result()
 
+    def all_ended_in_slots(self) -> bool:
+        """Wait for the trials that end without a slot; False if there were any.
+
+        One whose kernel died while it was frozen is to be run again.
+        """
+        ending = list(self._begun.values())
+        self._begun.clear()
+        for begun in ending:
+            begun.result()
+        return not ending
+
     def _run(self, spec: TrialSpec, running: RunningTrial) -> None:
-        self._source.finish_trial(spec, self._worker.run_trial(spec, running))
-
-
-def _note_rest(running: RunningTrial, _: Future[None]) -> None:
-    running.at_rest.set()
+        try:
+            self._source.finish_trial(spec, self._worker.run_trial(spec, running))
+        finally:
+            running.end()

@@ -49,6 +49,7 @@ from ..trials import (
     ChoreKind,
     KernelUse,
     Params,
+    Phase,
     Reason,
     RunningTrial,
     ScoreRank,
@@ -181,10 +182,10 @@ class Worker:
 
     def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         """Run one trial to its end, whatever that is. Raises nothing."""
-        started_s = _own_time_s(running)
+        started_s = running.own_s
         try:
             self._prove_forking(running)
-            started_s = _own_time_s(running)
+            started_s = running.own_s
             outcome = self._run(spec, running)
         except OSError as error:
             message = f"{spec.notebook}: {error.strerror or error}"
@@ -193,7 +194,7 @@ class Worker:
             outcome = TrialOutcome(state=state, reason=Reason.FILE, message=message)
         except Exception as error:  # noqa: BLE001  a defect of ours must cost one trial, not the sweep
             outcome = _internal_failure(spec, error)
-        return replace(outcome, duration_s=_own_time_s(running) - started_s)
+        return replace(outcome, duration_s=running.own_s - started_s)
 
     def _prove_forking(self, running: RunningTrial) -> None:
         """Prove that kernels may be forked, where that is due, or wait for whoever proves it."""
@@ -216,7 +217,7 @@ class Worker:
         keep_earlier = partial(keep_earlier_attempt, spec, self.patience)
         if message := self.patience.insist(keep_earlier):
             return failed(Reason.FILE, message)
-        started_s = _own_time_s(running)
+        started_s = running.own_s
         file = self._new_file(spec)
         try:
             file, outcome = self._run_in_trusted_kernel(file, spec, running)
@@ -227,7 +228,7 @@ class Worker:
             outcome = TrialOutcome(state=TrialState.STOPPED, reason=Reason.NO_GPU, message=message)
         except Exception as error:  # noqa: BLE001  as in run_trial; here the file has it as well
             outcome = _internal_failure(spec, error)
-        outcome = replace(outcome, duration_s=_own_time_s(running) - started_s)
+        outcome = replace(outcome, duration_s=running.own_s - started_s)
         if saved := saved_in(spec.artifact_dir):
             file.metadata["artifacts"] = saved
         file.finish(outcome)
@@ -239,9 +240,9 @@ class Worker:
     ) -> tuple[ExecutedNotebook, TrialOutcome]:
         """Execute the notebook; a second time where the kernel may be to blame for a failure."""
         policy = self.pool.policy
-        started_s = _own_time_s(running)
+        started_s = running.own_s
         file, result, outcome = self._execute_in_a_kernel(file, spec, running)
-        took_s = _own_time_s(running) - started_s
+        took_s = running.own_s - started_s
         is_forked = result.origin.is_forked and not result.is_orphan
         if outcome.state is TrialState.FAILED:
             message = outcome.message
@@ -249,8 +250,15 @@ class Worker:
             is_short = outcome.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
             is_early = running.stop_reason is None and took_s < _EARLY_S
             is_doubted = is_forked and is_early and policy.doubts_failure(message)
+            if running.phase is Phase.LOST and not is_short:  # others have its slot
+                outcome = replace(
+                    outcome,
+                    state=TrialState.STOPPED,
+                    reason=Reason.KERNEL_DIED,
+                    message=f"{message}, while the trial was frozen",
+                )
             # A stop that has come meanwhile stops the second run, and so the trial.
-            if (result.lost_its_kernel or is_doubted) and not is_short:
+            elif (result.lost_its_kernel or is_doubted) and not is_short:
                 file, result, outcome = self._run_in_started_kernel(spec, running)
                 if is_doubted and outcome.state not in (TrialState.STOPPED, TrialState.FAILED):
                     policy.refuse_for_failure(spec.run_id, message)
@@ -264,7 +272,7 @@ class Worker:
                 self.pool.record_times(file.node, self.workload.own_names)
         else:
             run = _run_of(file, result, outcome)
-            took_s = _own_time_s(running) - started_s
+            took_s = running.own_s - started_s
             policy.offer_reference(Reference(spec=spec, run=run, duration_s=took_s))
         return file, outcome
 
@@ -619,8 +627,3 @@ def _study_of(path: Path) -> str | None:
     if not path.exists():
         return None
     return str((read_metadata(path) or {}).get("study_id", ""))
-
-
-def _own_time_s(running: RunningTrial) -> float:
-    """A clock that stands still while the trial waits for a device."""
-    return time.monotonic() - running.waited_s

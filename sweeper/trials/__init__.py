@@ -44,7 +44,7 @@ from .results import (
     trial_json,
     without_effect,
 )
-from .running import RunningTrial
+from .running import Phase, RunningTrial
 from .score_ranks import RANKS, Disagreement, ScoreRank, lesser_name
 
 __all__ = [
@@ -68,6 +68,7 @@ __all__ = [
     "KernelUse",
     "Observer",
     "Params",
+    "Phase",
     "Progress",
     "Reason",
     "Repeats",

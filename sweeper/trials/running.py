@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from ..notebook_api.messages import Point, PointSource, StopReason
 from .chores import Chore
@@ -14,6 +15,16 @@ from .score_ranks import RANKS, ScoreRank, lesser_name
 
 #: A point of these sources raises in the notebook where the trial is to end.
 _SENT = (PointSource.REPORTED, PointSource.OBSERVED, PointSource.LOGGED)
+
+
+class Phase(Enum):
+    """Whether a trial holds a slot; `RunningTrial` has all ways from one to another."""
+
+    RUNNING = "in a slot"
+    FROZEN = "stands still, without a slot"
+    LEAVING = "was stopped while it was frozen, and ends without a slot"
+    LOST = "its kernel died while it was frozen"
+    ENDED = "has ended"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +61,7 @@ class RunningTrial:
         chore: what its slot does for the sweep before the trial begins; None for nothing.
         stop_reason: why the trial was asked to stop; None as long as it was not.
         message: the same for people.
-        is_frozen: whether its kernel stands still.
+        phase: whether it holds a slot.
         pid: the kernel's process; None before there is one.
         cell: the number of cells that have begun.
         cells: the number of all cells.
@@ -63,7 +74,6 @@ class RunningTrial:
         host: the machine where it runs, for people; empty for that of the sweep.
         has_room: whether its machine would carry another trial beside it while it is frozen.
         make_room: called again and again while the trial waits for its place.
-        at_rest: is set when the trial has been frozen or has ended, so that its slot is free.
         ranks: by metric, the first source in order that gives it, as far as is known.
         steps_before: by metric, how many printed numbers earlier attempts at the trial have.
         record: called with each point before all subscribers, whatever its source is.
@@ -94,11 +104,24 @@ class RunningTrial:
         self.host = ""
         self.has_room: Callable[[], bool] = lambda: True
         self.make_room: Callable[[], object] = lambda: None
-        self.at_rest = threading.Event()
+        self.phase = Phase.RUNNING
+        # One permit for each slot that the trial gives back.
+        self._rests = threading.Semaphore(0)
         self._on_stop: Callable[[], object] | None = None
         self._stand_still: Callable[[bool], bool] | None = None
-        self.is_frozen = False
         self._waits = _Waits()
+        self._created_s = time.monotonic()
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether its kernel stands still."""
+        return self.phase is Phase.FROZEN
+
+    @property
+    def own_s(self) -> float:
+        """How long it has existed without its waits; the clock of the machine may be set back."""
+        waited_s = self.waited_s  # first, so that it is never the longer time
+        return time.monotonic() - self._created_s - waited_s
 
     @property
     def waited_s(self) -> float:
@@ -142,33 +165,58 @@ class RunningTrial:
 
         Args:
             stand_still: called with whether the kernel is to stand still; it returns whether that
-                was possible. None where there is no kernel any more.
+                was possible. None where there is no kernel any more: a frozen trial has lost it,
+                and is not thawed.
         """
         with self._lock:
             self._stand_still = stand_still
+            if self.phase is Phase.FROZEN and stand_still is None:
+                self._enter(Phase.LOST)
 
     def freeze(self) -> bool:
-        """Have the kernel stand still, so that the slot is free; False where that is impossible."""
+        """Have the kernel stand still, so that the slot is free; False where nothing changed."""
         has_room = self.has_room()
         with self._lock:
-            if self.stop_reason is not None or self.is_frozen or self._stand_still is None:
-                return self.is_frozen
-            self.is_frozen = has_room  # first, as the notebook is written at once
-            if not (has_room and self._stand_still(True)):
-                self.is_frozen = False
+            is_running = self.phase is Phase.RUNNING and self.stop_reason is None
+            if not (has_room and is_running) or self._stand_still is None:
                 return False
-            self._waits = replace(self._waits, since_s=time.monotonic())
-            self.at_rest.set()
+            self._enter(Phase.FROZEN)  # first, as the notebook is written at once
+            if not self._stand_still(True):
+                self._enter(Phase.RUNNING)
+                return False
+            self._rests.release()
             return True
 
-    def thaw(self) -> None:
-        """Have a frozen trial go on; nothing happens to one that runs."""
+    def thaw(self) -> bool:
+        """Have a frozen trial go on in a slot of the caller's; False where it is not frozen."""
+        return self._wake(Phase.RUNNING)
+
+    def end(self) -> None:
+        """Note that the trial has ended; its slot is free."""
         with self._lock:
-            if self.is_frozen and self._stand_still is not None:
-                self.at_rest.clear()
-                self.is_frozen = False
-                self._waits = _Waits(past_s=self.waited_s)
-                self._stand_still(False)
+            self._enter(Phase.ENDED)
+        self._rests.release()
+
+    def wait_for_rest(self) -> None:
+        """Wait in a slot until the trial gives that slot back, as it is frozen or has ended."""
+        self._rests.acquire()
+        if self.phase is Phase.ENDED:
+            self._rests.release()  # for all others
+
+    def _wake(self, phase: Phase) -> bool:
+        with self._lock:
+            if self.phase is not Phase.FROZEN or self._stand_still is None:
+                return False
+            self._enter(phase)
+            self._stand_still(False)
+            return True
+
+    def _enter(self, phase: Phase) -> None:
+        if phase is Phase.FROZEN:
+            self._waits = replace(self._waits, since_s=time.monotonic())
+        elif self.phase is Phase.FROZEN:
+            self._waits = _Waits(past_s=self.waited_s)
+        self.phase = phase
 
     @contextmanager
     def passed_on(self, other: RunningTrial) -> Iterator[None]:
@@ -240,7 +288,7 @@ class RunningTrial:
                 return
             self.message = message
             self.stop_reason = reason  # last: who reads it reads the message next
-            self.thaw()
+            self._wake(Phase.LEAVING)
             callback = self._on_stop
         if callback is not None:
             callback()

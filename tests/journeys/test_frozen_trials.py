@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import nbformat
+import psutil
 import pytest
 from commands import Command, call, project
-from studies import kernels_in, mlflow_runs, until
+from ruamel.yaml import YAML
+from studies import kernels_in, mlflow_runs, sweep_of, until
+
+from sweeper.notebooks.metadata import read_metadata
+from sweeper.study.study import Study
+from sweeper.testing import write_notebook
+from sweeper.trials import TrialRecord, TrialState
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("here")]
 
@@ -80,6 +91,63 @@ def test_frozen_trials_of_a_sweep_that_ends_come_first_in_the_next(number: int) 
     assert statuses(again) == ["FINISHED"] * 12
 
 
+@pytest.mark.parametrize("victim", ["kernel", "zygote"])
+def test_frozen_trials_whose_kernels_die_are_run_again_in_slots(
+    victim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes, shown_s, died = Counter[int](), list[float](), set[str]()
+    awake: list[set[str]] = []
+    note_state = Study.note_state
+
+    def count(study: Study, number: int, state: TrialState) -> TrialRecord:
+        writes[number] += 1
+        return note_state(study, number, state)
+
+    monkeypatch.setattr(Study, "note_state", count)
+    Path("step_s").write_text("0.2")
+    settings: dict[str, Any] = YAML(typ="safe").load(SETTINGS)
+    notebook = write_notebook(Path.cwd() / "nb.ipynb", TRAIN, parameters="x = 0.5")
+    kernels = "cold" if victim == "kernel" else "fork"
+    output = f"{victim}/{{run_id}}.ipynb"
+    sweep = sweep_of(notebook, f"{victim}-dies", output=output, jobs=2, kernels=kernels, **settings)
+    is_over = threading.Event()
+
+    def strike() -> None:
+        while not is_over.wait(0.02):
+            metadata = [read_metadata(path) or {} for path in Path(victim).glob("*.ipynb")]
+            frozen = [it for it in metadata if it["state"] == "frozen"]
+            snapshot = sweep.snapshot()
+            running = () if snapshot is None else snapshot.running
+            shown_s.extend(trial.elapsed_s for trial in running)
+            if died:
+                run_ids = {trial.run_id for trial in running}
+                woken = {it["run_id"] for it in metadata if _is_awake(it.get("pid"))}
+                awake.append(run_ids & woken)
+            elif len(frozen) >= 2:
+                kernel = psutil.Process(frozen[0]["pid"])
+                died.update(it["run_id"] for it in (frozen if victim == "zygote" else frozen[:1]))
+                process = kernel if victim == "kernel" else kernel.parent()
+                assert process is not None
+                process.kill()
+
+    with ThreadPoolExecutor(1) as threads:
+        striking = threads.submit(strike)
+        try:
+            result = sweep.run()
+        finally:
+            is_over.set()
+        striking.result()
+    assert died, "no trial was frozen"
+    pruned = {it.run_id for it in result.records if "where it was frozen" in it.message}
+    assert {record.state for record in result.records} <= {TrialState.COMPLETED, TrialState.PRUNED}
+    assert result.best[0].params == {"x": 0.7}
+    assert {record.run_id for record in result.records if record.attempt == 2} >= died
+    assert min(record.duration_s for record in result.records) > 0
+    assert min(shown_s) >= 0
+    assert max(writes.values()) < 20
+    assert max(len(run_ids - pruned) for run_ids in awake) <= 2
+
+
 def _frozen(name: str, sweeping: Command) -> int:
     assert sweeping.poll() is None, sweeping.communicate()[1]
     return sum('"state": "frozen"' in it.read_text() for it in Path("out").glob(f"{name}.*"))
@@ -90,3 +158,10 @@ def _metadata(trial: dict[str, Any]) -> dict[str, Any]:
     nbformat.validate(node)
     found: dict[str, Any] = node.metadata["sweeper"]
     return found
+
+
+def _is_awake(pid: int | None) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        status = psutil.Process(pid).status() if pid is not None else psutil.STATUS_ZOMBIE
+        return status not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+    return False

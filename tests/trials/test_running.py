@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from sweeper.notebook_api.messages import Point, PointSource, StopReason
-from sweeper.trials import RunningTrial, ScoreRank
+from sweeper.trials import Phase, RunningTrial, ScoreRank
 
 
 def test_each_subscriber_receives_each_point_in_order() -> None:
@@ -109,14 +109,9 @@ def test_a_frozen_trial_is_idle_until_it_goes_on_or_is_stopped() -> None:
     running.on_freeze(stand_still)
     running.on_stop(lambda: calls.append("stop"))
 
-    def state() -> tuple[bool, bool]:
-        return running.is_frozen, running.at_rest.is_set()
-
-    assert running.freeze()
-    assert state() == (True, True)
+    assert running.freeze() and not running.freeze()
     time.sleep(0.05)
-    running.thaw()
-    assert state() == (False, False)
+    assert running.thaw() and not running.thaw()
     waited_s = running.waited_s
     assert 0.05 <= waited_s < 5.0
     time.sleep(0.01)
@@ -135,7 +130,7 @@ def test_a_trial_without_kernel_or_without_room_is_not_frozen() -> None:
     assert not running.freeze() and not running.is_frozen
     running.on_freeze(lambda _: False)
     running.has_room = lambda: True
-    assert not running.freeze() and not running.at_rest.is_set()
+    assert not running.freeze() and running.phase is Phase.RUNNING
 
 
 def test_the_time_limit_stands_still_with_a_frozen_trial() -> None:

@@ -59,7 +59,7 @@ class Freezer:
 
     def _freeze(self, number: int) -> None:
         trial = self._running().get(number)
-        if trial is None:
+        if trial is None or trial.is_frozen:
             return
         if trial.freeze():
             self._note(number, TrialState.FROZEN)
@@ -70,10 +70,10 @@ class Freezer:
         """Have a frozen trial go on in a free slot; None where that has something better to do."""
         with self._lock:
             number = self._pruner.thaw(self._curves(), to_begin=self._to_begin())
-            if number is None or (trial := self.frozen.get(number)) is None:
+            trial = None if number is None else self.frozen.get(number)
+            if number is None or trial is None or not trial.thaw():
                 return None
             self._note(number, TrialState.RUNNING)
-            trial.thaw()
             return number
 
     def make_room(self) -> None:

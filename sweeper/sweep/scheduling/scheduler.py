@@ -130,7 +130,7 @@ class TrialScheduler:
         self._rules = StopRules(study, settings, self._freezer)
         may_be_worthless = plan.confirming is None and not plan.allow_changes
         self._worthless_rule = WorthlessRule() if may_be_worthless else None
-        self._given: dict[int, TrialSpec] = {}
+        self._given: dict[int, tuple[TrialSpec, RunningTrial]] = {}
         self._has_begun_all = False
         self._last_end_s = time.monotonic()
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="proposals")
@@ -174,7 +174,8 @@ class TrialScheduler:
             if self._freezer is not None:
                 running.make_room = self._freezer.make_room
             self._stop_switch.enter(record.number, running)
-            spec = self._given[record.number] = self._spec(record)
+            spec = self._spec(record)
+            self._given[record.number] = spec, running
         # One slot alone has its proposal made when the last trial is known: what a trial tries then
         # depends on nothing but the study, and not on when things happen.
         if self._executor.jobs > 1:
@@ -188,10 +189,9 @@ class TrialScheduler:
         """A frozen trial that goes on in a free slot; None where a new one is worth more."""
         if self._freezer is None:
             return None
-        running = self._stop_switch.running_trials()  # before, as it may end at once
+        given = dict(self._given)  # before, as it may end at once
         number = self._freezer.end() if self._has_begun_all else self._freezer.thaw()
-        spec = None if number is None else self._given.get(number)  # else it has ended meanwhile
-        return None if spec is None else (spec, running[spec.number])
+        return None if number is None else given[number]
 
     def _stop_frozen(self) -> None:
         """Stop what is frozen: it comes first in the next sweep."""
@@ -199,7 +199,8 @@ class TrialScheduler:
             trial.stop(StopReason.INTERRUPTED)
 
     def _note_state(self, number: int, state: TrialState) -> None:
-        self._records[number] = self._study.note_state(number, state)
+        with self._lock:  # or it would replace the record of an end
+            self._records[number] = self._study.note_state(number, state)
         self._has_trial_ended.set()
 
     def _wait_for_end(self) -> bool:
@@ -240,8 +241,9 @@ class TrialScheduler:
         self._stop_switch.leave(spec.number)
         self._given.pop(spec.number, None)
         self._rules.forget(spec.number)
+        is_lost = _is_lost(outcome)
         with self._lock:
-            if outcome.reason is Reason.WORKER_LOST:
+            if is_lost:
                 # Attempts would also count the preemptions of earlier sweeps.
                 self._losses[spec.number] += 1
                 if self._losses[spec.number] >= _MOST_LOSSES:
@@ -261,8 +263,7 @@ class TrialScheduler:
             if (why := self.overwritten.consider(spec, outcome)) is not None:
                 self._stop_switch.close(why, StopCause.WORTHLESS)
         self._stop_if_worthless(record)
-        is_lost = record.state is TrialState.STOPPED and record.reason is Reason.WORKER_LOST
-        if is_lost or again is not None:
+        if again is not None or (is_lost and record.state is TrialState.STOPPED):
             self._study.queue_again(record)
         self._has_trial_ended.set()
         self._last_end_s = time.monotonic()
@@ -419,11 +420,18 @@ class TrialScheduler:
         return self._paths.notebook(run_id_of(number))
 
 
+def _is_lost(outcome: TrialOutcome) -> bool:
+    """Whether the place of a trial failed, and not the trial."""
+    lost = (Reason.WORKER_LOST, Reason.KERNEL_DIED)
+    return outcome.state is TrialState.STOPPED and outcome.reason in lost
+
+
 def _mark_lost(spec: TrialSpec, outcome: TrialOutcome) -> None:
     """Correct the notebook of a trial whose worker can write nothing more, if a copy is here."""
     try:
         metadata = read_metadata(spec.notebook) or {}
-        if (metadata.get("study_id"), metadata.get("state")) == (spec.study_id, "running"):
+        is_its = metadata.get("study_id") == spec.study_id
+        if is_its and metadata.get("state") in (TrialState.RUNNING, TrialState.STOPPED):
             mark_ended(spec.notebook, outcome.state, outcome.message)
     except Exception as error:  # noqa: BLE001  the record counts, and half a copy is no notebook
         _log.info("%s: %s", spec.notebook, first_line(error))
@@ -439,7 +447,7 @@ def _progress(record: TrialRecord, running: RunningTrial) -> Progress:
         cells=running.cells,
         step=running.step,
         metrics=dict(running.metrics),
-        elapsed_s=time.time() - record.started_at_s - running.waited_s,
+        elapsed_s=running.own_s,
         memory_bytes=None if pid is None else memory_of(pid),
         host=running.host,
         waits_for=running.waits_for,

@@ -1,0 +1,81 @@
+"""Freeze, thaw, stop, a kernel's death and an end may come in any order."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from studies import until
+
+from sweeper.notebook_api.messages import StopReason
+from sweeper.trials import Phase, RunningTrial
+
+#: From which phases each step changes something, and to which it leads.
+LEGAL = {
+    "freeze": {Phase.RUNNING: Phase.FROZEN},
+    "thaw": {Phase.FROZEN: Phase.RUNNING},
+    "stop": {Phase.FROZEN: Phase.LEAVING},
+    "die": {Phase.FROZEN: Phase.LOST},
+    "end": dict.fromkeys(Phase, Phase.ENDED),
+}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from([*LEGAL, "halt fails"]), max_size=12))
+def test_each_step_changes_a_trial_only_where_that_is_legal(steps: list[str]) -> None:
+    began_s, running = time.monotonic(), RunningTrial()
+    is_still, can_halt, has_kernel, is_stopped, slots = False, True, True, False, 1
+
+    def stand_still(still: bool) -> bool:
+        nonlocal is_still
+        is_still = still and can_halt
+        return can_halt
+
+    running.on_freeze(stand_still)
+    for step in steps:
+        before = running.phase
+        expected = LEGAL.get(step, {}).get(before, before)
+        if step == "freeze":
+            if is_stopped or not has_kernel or not can_halt:
+                expected = before
+            assert running.freeze() is (expected is not before)
+            slots -= expected is not before
+        elif step == "thaw":
+            assert running.thaw() is (expected is not before)
+            slots += expected is not before
+        elif step == "stop":
+            running.stop(StopReason.INTERRUPTED)
+            is_stopped = True
+        elif step == "die":
+            running.on_freeze(None)
+            is_still, has_kernel = False, False
+        elif step == "end":
+            running.end()
+            running.on_freeze(None)
+            is_still, has_kernel, slots = False, False, 0
+        else:
+            can_halt = False
+        assert running.phase is expected
+        assert is_still == (running.phase is Phase.FROZEN)
+        assert slots == (running.phase is Phase.RUNNING)
+        assert 0 <= running.own_s <= time.monotonic() - began_s
+        waited_s = running.waited_s
+        assert running.is_frozen or running.waited_s == waited_s
+
+
+def test_each_thaw_is_for_one_slot_and_each_rest_frees_one() -> None:
+    running = RunningTrial()
+    running.on_freeze(lambda _: True)
+    with ThreadPoolExecutor(30) as threads:
+        slots = [threads.submit(running.wait_for_rest)]
+        for _ in range(20):
+            assert running.freeze()
+            assert sum(threads.map(lambda _: running.thaw(), range(4))) == 1
+            slots.append(threads.submit(running.wait_for_rest))
+        until(lambda: sum(slot.done() for slot in slots) == 20)
+        assert running.phase is Phase.RUNNING
+        running.end()
+        for slot in slots:
+            slot.result(timeout=10)
