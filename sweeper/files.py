@@ -16,6 +16,8 @@ from secrets import token_hex
 
 #: The mode of a file that no other user can open.
 PRIVATE = 0o600
+#: The ending of what is still being written.
+PART = ".part"
 
 
 def make_private_folder(folder: Path) -> None:
@@ -64,6 +66,23 @@ def below(folder: Path, name: str) -> Path:
     if not is_plain or path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{name!r} is no plain name of a file below a folder")
     return folder / name
+
+
+def files_within(folder: Path) -> Iterator[tuple[str, Path]]:
+    """All files below a folder, with their paths relative to it.
+
+    A link to a file below the folder counts as another copy of that file. Links to other places
+    and to folders are left out: their targets are not the study's.
+    """
+    top = os.path.realpath(folder)
+    for above, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.endswith(PART))
+        for path in (Path(above, name) for name in sorted(names) if not name.endswith(PART)):
+            is_ours = Path(os.path.realpath(path)).is_relative_to(top)
+            # A file that was removed after the folder was listed is yielded, too: the caller must
+            # know that there was one, because the file that replaced it is not in this list.
+            if is_ours and (path.is_file() or not os.path.lexists(path)):
+                yield path.relative_to(folder).as_posix(), path
 
 
 def beside(path: Path) -> Path:

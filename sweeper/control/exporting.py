@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import NotebookError, OutputError, StudyError, first_line
-from ..files import replaced
+from ..files import below, replaced
 from ..notebooks.html import render, write_cells
 from ..notebooks.metadata import read_metadata
 from ..page import Page, is_rendered
@@ -150,7 +150,10 @@ def write_code(existing: ExistingStudy, run_id: str) -> Path:
         contents[path] = source.encode("utf-8", "surrogateescape")
     # Modules outside of the notebook's folder keep their places to it.
     above = os.path.commonpath([os.path.dirname(path) for path in contents])
-    files = {folder / os.path.relpath(path, above): data for path, data in contents.items()}
+    try:
+        files = {below(folder, os.path.relpath(path, above)): it for path, it in contents.items()}
+    except ValueError as error:
+        raise StudyError(f"trial {run_id}: its code cannot be written: {error}") from error
     notebook = folder / os.path.relpath(snapshot.notebook_path, above)
     if snapshot.parameters_name:
         beside = notebook.with_name(snapshot.parameters_name)

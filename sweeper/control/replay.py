@@ -11,7 +11,7 @@ import math
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from ..execution.workload import Workload
 from ..kernels import check_kernel
 from ..notebook_api.messages import encode_float
 from ..notebooks.compare import Differences, Execution, compare
-from ..notebooks.metadata import as_json, read_metadata
+from ..notebooks.metadata import as_json, entries_of, read_metadata
 from ..notebooks.research import ResearchNotebook
 from ..settings import Settings
 from ..study_folder.snapshots import read_snapshot
@@ -67,7 +67,8 @@ class ReplayTarget:
 
     def inputs(self, paths: StudyPaths) -> dict[str, InputFile]:
         """What the trial has used of other studies, where its own study keeps it."""
-        stored = self.metadata.get("inputs", {})
+        keys = [it.name for it in fields(InputFile)]
+        stored = entries_of(self.metadata, "inputs", *keys)
         files = {name: InputFile.decode(data) for name, data in stored.items()}
         return {
             name: replace(file, path=paths.input(file.sha256, file.artifact))

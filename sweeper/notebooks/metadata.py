@@ -19,6 +19,22 @@ def read_metadata(path: Path) -> Mapping[str, Any] | None:
     return metadata if metadata and isinstance(metadata, Mapping) else None
 
 
+def entries_of(
+    metadata: Mapping[str, Any], section: str, *keys: str
+) -> dict[str, Mapping[str, Any]]:
+    """The entries of a section that have all these keys.
+
+    Anybody may have changed the file; an entry of another form is left out.
+    """
+    found = metadata.get(section)
+    entries = found.items() if isinstance(found, Mapping) else ()
+    return {
+        name: entry
+        for name, entry in entries
+        if isinstance(entry, Mapping) and entry.keys() >= {*keys}
+    }
+
+
 def read_progress(path: Path) -> tuple[Mapping[str, Any], Sequence[str | None]]:
     """Read the metadata of a trial, and papermill's status of each cell, from its file.
 

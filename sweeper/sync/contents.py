@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import glob
-import os
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import SyncError
-from ..files import below
+from ..files import below, files_within
 from ..trials import StudyPaths, display_path
 
 STUDY, TRACKING = "study.db", "mlflow.db"
-_PART = ".part"
 _NOTEBOOK = re.compile(r"notebooks/([0-9]+)((?:\.attempt[0-9]+)?\.ipynb)")
 
 
@@ -66,7 +64,7 @@ class Contents:
                 for earlier in notebook.parent.glob(f"{glob.escape(notebook.stem)}.attempt*.ipynb"):
                     yield f"notebooks/{run_id}{earlier.name[len(notebook.stem) :]}", earlier
         for folder, path in self._folders.items():
-            for name, file in _walk(path):
+            for name, file in files_within(path):
                 number = name.partition("/")[0]
                 is_later = begun is not None and number.isdigit() and int(number) not in begun
                 if not is_later or folder not in ("checkpoints", "saved"):
@@ -99,20 +97,3 @@ class Contents:
             return below(self._folders[folder], rest)
         except (KeyError, ValueError) as error:
             raise ValueError(f"the copy has a file {name!r}, which is none of a study's") from error
-
-
-def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
-    """All files below a folder, with their paths relative to it.
-
-    A link to a file below the folder counts as another copy of that file. Links to other places
-    and to folders are left out: their targets are not the study's.
-    """
-    top = os.path.realpath(folder)
-    for above, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.endswith(_PART))
-        for path in (Path(above, name) for name in sorted(names) if not name.endswith(_PART)):
-            is_ours = Path(os.path.realpath(path)).is_relative_to(top)
-            # A file that was removed after the folder was listed is yielded, too: the caller must
-            # know that there was one, because the file that replaced it is not in this list.
-            if is_ours and (path.is_file() or not os.path.lexists(path)):
-                yield path.relative_to(folder).as_posix(), path

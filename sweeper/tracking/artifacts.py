@@ -8,16 +8,17 @@ from __future__ import annotations
 import logging
 import os
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import first_line
+from ..files import files_within
 from ..notebooks.html import page_of, render, write_cells
-from ..notebooks.metadata import read_metadata
+from ..notebooks.metadata import entries_of, read_metadata
 from ..trials import TrialRecord, run_id_of
 from .messages import Store
 
@@ -32,18 +33,15 @@ LOGGED_BYTES = 100 * 10**6
 
 def stage_tags(record: TrialRecord) -> dict[str, str]:
     """What a trial has used of other studies, and saved for them: names, sizes and hashes."""
+    metadata = read_metadata(record.notebook) or {}
+    inputs = entries_of(metadata, "inputs", "study", "run_id", "artifact", "sha256")
     tags = {
         f"sweeper.input.{name}": f"{it['study']}/{it['run_id']}/{it['artifact']}@{it['sha256']}"
-        for name, it in _entries(record, "inputs").items()
+        for name, it in inputs.items()
     }
-    for name, it in _entries(record, "artifacts").items():
+    for name, it in entries_of(metadata, "artifacts", "size_bytes", "sha256").items():
         tags[f"sweeper.artifact.{name}"] = f"{it['size_bytes']} bytes, sha256 {it['sha256']}"
     return tags
-
-
-def _entries(record: TrialRecord, key: str) -> Mapping[str, Mapping[str, Any]]:
-    found: Mapping[str, Mapping[str, Any]] = (read_metadata(record.notebook) or {}).get(key, {})
-    return found
 
 
 class Artifacts:
@@ -115,13 +113,19 @@ class Artifacts:
         return f"{links}\n\n{record.message}".strip()
 
     def _log_saved(self, mlflow_id: str, record: TrialRecord) -> None:
-        """Log what the trial has saved, but for what is large: the tag names its place."""
+        """Log what the trial has saved, but for what is large: the tag names its place.
+
+        A name in the notebook only chooses among the files of the trial's folder.
+        """
         folder = self._paths.saved(run_id_of(record.first_number))
-        for name, entry in _entries(record, "artifacts").items():
-            path = folder / name
-            is_small = entry["size_bytes"] <= LOGGED_BYTES
-            if is_small and name != record.notebook.name and path.exists():
-                if path.is_dir():
-                    self._client.log_artifacts(mlflow_id, str(path), name)
-                else:
-                    self._client.log_artifact(mlflow_id, str(path))
+        names = entries_of(read_metadata(record.notebook) or {}, "artifacts")
+        files: dict[str, dict[str, Path]] = {}
+        for relative, file in files_within(folder):
+            name = relative.partition("/")[0]
+            if name in names and name != record.notebook.name and file.exists():
+                files.setdefault(name, {})[relative] = file
+        for saved in files.values():
+            if sum(file.stat().st_size for file in saved.values()) <= LOGGED_BYTES:
+                for relative, file in saved.items():
+                    above = os.path.dirname(relative) or None
+                    self._client.log_artifact(mlflow_id, str(file), above)

@@ -9,7 +9,8 @@ import string
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import OutputError
+from ..errors import OutputError, StudyError
+from ..files import below
 
 _TRACKING_NAME = "mlflow.db"
 _ARTIFACTS_NAME = "mlflow-artifacts"
@@ -184,11 +185,11 @@ class StudyPaths:
 
     def snapshot(self, name: str) -> Path:
         """The file of one snapshot of the notebook and its modules."""
-        return self.code / f"{name}.json"
+        return _stored(self.code, f"{name}.json")
 
     def environment(self, name: str) -> Path:
         """The file of one environment in which trials ran."""
-        return self.code / f"environment-{name}.json"
+        return _stored(self.code, f"environment-{name}.json")
 
     @property
     def page(self) -> Path:
@@ -229,7 +230,7 @@ class StudyPaths:
 
     def input(self, sha256: str, artifact: str) -> Path:
         """What a trial of another study has saved, as this study keeps it."""
-        return self.inputs / sha256[:16] / artifact
+        return _stored(self.inputs, f"{sha256[:16]}/{artifact}")
 
     @property
     def inputs(self) -> Path:
@@ -291,3 +292,15 @@ def display_path(path: Path) -> str:
     """A path as people and scripts like it: relative when it lies below the working folder."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
+
+
+def _stored(folder: Path, name: str) -> Path:
+    """The path of a name that a notebook or another machine has given.
+
+    Raises:
+        StudyError: it leads out of the folder.
+    """
+    try:
+        return below(folder, name)
+    except ValueError as error:
+        raise StudyError(str(error)) from error

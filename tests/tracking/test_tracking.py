@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import random
 import shutil
 import socket
 import sqlite3
@@ -292,6 +293,53 @@ def test_a_run_has_what_its_trial_has_saved_but_for_what_is_large(
     tags = client.get_run(mlflow_id).data.tags
     assert tags["sweeper.input.encoder"] == "pretrain/0003/model.pt@f00"
     assert tags["sweeper.artifact.large.pt"].startswith("12 bytes, sha256 ")
+
+
+def hostile(rng: random.Random, outside: Path) -> object:
+    """What somebody may have written where the names of saved files are."""
+    names = [
+        "../../secret", str(outside), "link", "folder", "folder/../../../secret", "", ".", "..",
+        "a\0b", "./kept", "folder//vocab", "kept", "x" * 300,
+    ]  # fmt: skip
+    entries: list[object] = [
+        {"size_bytes": 1, "sha256": "0"},
+        {},
+        [],
+        None,
+        "text",
+        {"size_bytes": [1]},
+    ]
+    section = {rng.choice(names): rng.choice(entries) for _ in range(rng.randrange(5))}
+    return rng.choice([section, section, section, list(section), "text", None])
+
+
+def test_whatever_a_notebook_names_only_files_of_its_trial_reach_mlflow(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, described = writer_of(store, "hostile")
+    saved = described.paths.saved("0000")
+    (saved / "folder").mkdir(parents=True)
+    outside = tmp_path / "secret"
+    outside.write_text("key")
+    (described.paths.folder / "secret").write_text("key")
+    for link in (saved / "link", saved / "folder" / "link"):
+        link.symlink_to(outside)
+    for file in (saved / "kept", saved / "folder" / "vocab"):
+        file.write_text("ours")
+    logged: set[Path] = set()
+
+    def log(_: str, path: str, above: str | None = None) -> None:
+        logged.add(Path(path))
+
+    monkeypatch.setattr(writer._client, "log_artifact", log)
+    record = completed(tmp_path, nbformat.v4.new_markdown_cell("text"))
+    rng = random.Random(0)
+    for _ in range(200):
+        sections = {key: hostile(rng, outside) for key in ("artifacts", "inputs")}
+        note_in(record.notebook, **sections)
+        artifacts.stage_tags(record)
+        writer._artifacts._log_saved("id", record)
+    assert logged == {saved / "kept", saved / "folder" / "vocab"}
 
 
 def test_a_notebook_that_cannot_be_rendered_ends_its_run_all_the_same(

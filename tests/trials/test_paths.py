@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeper.errors import OutputError
+from sweeper.errors import OutputError, StudyError
 from sweeper.files import write_atomically
 from sweeper.trials import StudyPaths, attempt_path, display_path, run_id_of
 
@@ -191,3 +191,14 @@ def test_the_options_for_another_study_name_other_notebooks(template: str, optio
 def test_a_folder_whose_name_is_no_utf8_is_refused_with_its_name() -> None:
     with pytest.raises(OutputError, match=r"'a\\udcff' has a name that is no UTF-8.*with -o"):
         StudyPaths.parse("/out/a\udcff/{run_id}.ipynb", study="d")
+
+
+@pytest.mark.parametrize("name", ["../../secret", "/etc/secret", "a/../../../secret", "a\0b"])
+def test_a_name_that_a_notebook_gives_leads_to_no_file_outside_of_its_study(name: str) -> None:
+    paths = StudyPaths.parse("out/{run_id}.ipynb", study="digits")
+    with pytest.raises(StudyError, match="no plain name"):
+        paths.snapshot(name)
+    with pytest.raises(StudyError, match="no plain name"):
+        paths.environment(f"x/{name}")
+    with pytest.raises(StudyError, match="no plain name"):
+        paths.input("0" * 64, name)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ...errors import SettingsError
-from ...notebooks.metadata import read_metadata
+from ...notebooks.metadata import entries_of, read_metadata
 from ...settings.addresses import Address
 from ...settings.messages import nearest
 from ...study.files import is_storage
@@ -69,7 +67,7 @@ class Upstream(LocatedStudy):
             SettingsError: it has saved nothing of that name, or that is gone or was changed since.
         """
         metadata = read_metadata(record.notebook) or {}
-        saved: Mapping[str, Mapping[str, Any]] = metadata.get("artifacts", {})
+        saved = entries_of(metadata, "artifacts", "sha256", "size_bytes")
         whose = f"trial {record.run_id} of the study {self.study.name!r}"
         if not saved:
             raise SettingsError(
