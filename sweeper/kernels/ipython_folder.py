@@ -14,11 +14,16 @@ from ..files import make_private_folder
 #: Outputs: by default, a socket that publishes drops messages beyond 1000 that its reader has not
 #: taken, as on a machine whose processors are busy. ipykernel makes and binds this socket in one
 #: method, so the context has no limit for new sockets while that method runs.
+#: Children: forked children of a kernel print through it. By default it listens for them at a TCP
+#: port, where any user of the machine can send until its memory is full.
 _CONFIGURATION = """\
+import os
 import sys
 
 import zmq
+from ipykernel.iostream import IOPubThread
 from ipykernel.kernelapp import IPKernelApp
+from zmq.eventloop.zmqstream import ZMQStream
 
 
 def _init_iopub(self, context, _original=IPKernelApp.init_iopub):
@@ -30,6 +35,29 @@ def _init_iopub(self, context, _original=IPKernelApp.init_iopub):
 
 
 IPKernelApp.init_iopub = _init_iopub
+
+
+def _setup_pipe_in(self):
+    # Beside the socket of the kernel's outputs, in a folder that only this user can enter.
+    self._children = self.socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\\0").decode() + "c"
+    self._pipe_uuid = os.urandom(16)
+    pipe_in = self.socket.context.socket(zmq.PULL)
+    pipe_in.linger = 0
+    pipe_in.bind(self._children)
+    self._pipe_in = ZMQStream(pipe_in, self.io_loop)
+    self._pipe_in.on_recv(self._handle_pipe_msg)
+
+
+def _setup_pipe_out(self):
+    context = zmq.Context()
+    pipe_out = context.socket(zmq.PUSH)
+    pipe_out.linger = 3000  # as ipykernel has it
+    pipe_out.connect(self._children)
+    return context, pipe_out
+
+
+IOPubThread._setup_pipe_in = _setup_pipe_in
+IOPubThread._setup_pipe_out = _setup_pipe_out
 
 c.HistoryManager.enabled = False
 c.HistoryManager.hist_file = ":memory:"  # as nbclient has it

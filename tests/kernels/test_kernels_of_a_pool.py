@@ -171,3 +171,24 @@ def test_no_output_is_lost_while_its_reader_does_not_run(is_forked: bool, tmp_pa
         node, result = run_alone(source, pool)
     assert result.origin.is_forked is is_forked
     assert [o.data["text/plain"] for o in node.cells[-1].outputs] == [str(i) for i in range(3_000)]
+
+
+PRINTING_CHILD = """
+import multiprocessing, os, psutil
+child = multiprocessing.get_context("fork").Process(target=print, args=["printed by a child"])
+child.start()
+child.join()
+listens = sum(it.status == psutil.CONN_LISTEN for it in psutil.Process().net_connections("inet"))
+"""
+
+
+@FORKED_OR_NOT
+def test_forked_children_print_and_no_kernel_listens_at_a_port_for_them(
+    is_forked: bool, tmp_path: Path
+) -> None:
+    notebook = write_notebook(tmp_path / "nb.ipynb", PRINTING_CHILD, "import time; time.sleep(1)")
+    with kernel_pool(tmp_path, imports="import psutil" if is_forked else None) as pool:
+        node, result = run_alone(notebook, pool, variables=["listens"])
+    assert result.ending is Ending.FINISHED, result
+    assert result.variables == {"listens": 0.0}
+    assert "printed by a child" in str([cell.get("outputs") for cell in node.cells])
