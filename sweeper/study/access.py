@@ -6,6 +6,8 @@ import os
 import sqlite3
 import warnings
 import weakref
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, Engine, ExceptionContext, make_url
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
-from ..errors import BrokenError, StorageAwayError, StudyError, root_cause
+from ..errors import StorageAwayError, StudyError, first_line, root_cause
 from ..files import PRIVATE
 from ..settings.addresses import Address, driver_missing
 from ..trials import display_path
@@ -61,7 +63,15 @@ def open_storage(url: str | Address, *, is_known: bool = False, **options: Any) 
         ValueError,
         RuntimeError,
     ) as error:
+        if url.file is not None and is_damage(_innermost(error)):
+            raise LostFileError(url.file, root_cause(error)) from error
         raise StudyError(f"--storage {url}: {_why_closed(url, error)}") from error
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def _why_closed(url: Address, error: BaseException) -> str:
@@ -114,13 +124,13 @@ def log_ahead(storage: RDBStorage) -> None:
 
 def place_of(url: URL) -> str:
     """A storage for messages: the path of its file, or the server's URL without the password."""
-    file = _file_of(url)
+    file = file_of(url)
     if file is not None:
         return display_path(file)
     return str(Address.of(url.render_as_string(hide_password=False)))
 
 
-def _file_of(url: URL) -> Path | None:
+def file_of(url: URL) -> Path | None:
     """The file of an SQLite storage that SQLAlchemy has opened; None for any other."""
     if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
         return None
@@ -128,15 +138,19 @@ def _file_of(url: URL) -> Path | None:
 
 
 def _translate_errors(engine: Engine) -> None:
-    """Raise temporary errors as `StorageAwayError`, before Optuna handles them.
+    """Raise temporary errors as `StorageAwayError`, damage as `LostFileError`, before Optuna
+    handles them.
 
     Optuna repeats the creation of a trial without a check whether the first attempt was stored,
     and reports all other errors as data that is too long.
     """
-    place = place_of(engine.url)
+    place, file = place_of(engine.url), file_of(engine.url)
 
     @event.listens_for(engine, "handle_error")
     def _(context: ExceptionContext) -> None:
+        if file is not None and is_damage(context.original_exception):
+            why = first_line(context.original_exception)
+            raise LostFileError(file, why) from context.original_exception
         if not context.is_pre_ping and _is_temporary(context):
             message = str(context.original_exception).strip().partition("\n")[0]
             message = message or type(context.original_exception).__name__
@@ -153,33 +167,63 @@ def _is_temporary(context: ExceptionContext) -> bool:
     return is_of_the_server or context.is_disconnect or code == _READ_ONLY
 
 
-class LostFileError(BrokenError):
-    """A study's file was removed or replaced while a sweep was using it."""
+class LostFileError(StudyError):
+    """A study's file is damaged, or was removed or replaced while a sweep was using it."""
+
+    def __init__(self, file: Path, why: str) -> None:
+        super().__init__(f"{display_path(file)} is damaged ({why})")
 
 
-def refuse_another_file(engine: Engine) -> None:
-    """From now on refuse connections if SQLite's file was removed or replaced.
+def refuse_another_file(engine: Engine, file: Path, *, is_ours: Callable[[], bool]) -> None:
+    """From now on refuse connections if SQLite's file was removed, replaced or damaged.
 
-    What is written to a removed file is lost, and databases do not notice. The connections raise
-    `LostFileError`.
+    What is written to a removed file is lost, and databases do not notice. Nor do they notice
+    damage as long as they find what they need in memory. The connections raise `LostFileError`.
+
+    Args:
+        file: the file of the engine's database.
+        is_ours: whether a sound file has the study.
     """
-    file = _file_of(engine.url)
-    if file is None:
-        return
-    known: os.stat_result | None = file.stat()
+    known = file.stat()
+    damage: str | None = None
 
     def check(*_: object) -> None:
-        nonlocal known
-        try:
-            if known is not None and os.path.samestat(file.stat(), known):
+        nonlocal known, damage
+        if damage is None:  # it stays damaged: a new file may get the inode number of the old one
+            try:
+                found = file.stat()
+            except (FileNotFoundError, NotADirectoryError):
+                damage = "it was removed or replaced while the sweep was using it"
+            except OSError:  # a file system that does not answer proves no loss
                 return
-        except (FileNotFoundError, NotADirectoryError):
-            pass
-        except OSError:  # a file system that does not answer proves no loss
-            return
-        known = None  # it stays lost: a new file may get the inode number of the old one
-        where = display_path(file)
-        raise LostFileError(f"{where} was removed or replaced while the sweep was using it")
+            else:
+                if not os.path.samestat(found, known):
+                    damage = "it was removed or replaced while the sweep was using it"
+                # A commit goes to the log alone, so this is rare.
+                elif (found.st_size, found.st_mtime_ns) != (known.st_size, known.st_mtime_ns):
+                    known, damage = found, damage_of(file)
+                    if damage is None and not is_ours():
+                        damage = "it was overwritten by another database"
+        if damage is not None:
+            raise LostFileError(file, damage)
 
     event.listen(engine, "do_connect", check)  # SQLite would create an empty file
     event.listen(engine.pool, "checkout", check)
+
+
+def damage_of(file: Path) -> str | None:
+    """Return what is wrong with an SQLite file; None for a sound one, or one that is locked."""
+    try:
+        # The file must not be opened otherwise: closing it would drop SQLite's locks.
+        uri = f"{file.absolute().as_uri()}?mode=rw"
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.Error as error:
+        return first_line(error) if is_damage(error) else None
+    return None if found == "ok" else first_line(ValueError(found))
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Return whether an error says that an SQLite file has no database, or half of one."""
+    name = getattr(error, "sqlite_errorname", "") if isinstance(error, sqlite3.Error) else ""
+    return name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT"))

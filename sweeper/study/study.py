@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from ..settings import Settings
 from ..settings.addresses import Address
 from ..study_folder.patience import Patience
 from ..trials import Confirmation, Importance, Params, TrialOutcome, TrialRecord, TrialState
-from .access import log_ahead, open_storage, place_of, refuse_another_file
+from .access import file_of, log_ahead, open_storage, place_of, refuse_another_file
 from .endings import interrupted, left_open, name_objectives, never_begun, tell_optuna
 from .insights import figure_of, param_importances
 from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, is_planned
@@ -36,7 +37,7 @@ from .repeats import REPEAT, plan_of_repeats
 from .samplers import SamplerFactory, as_queued, check_fits
 from .session_lock import locked_storage
 from .storage import MirroredStorage
-from .stored import CONFIRMS, FACTS, LEARNED, REPEATS, confirmation_in
+from .stored import CONFIRMS, FACTS, LEARNED, REPEATS, confirmation_in, has_study
 from .trial_codec import RECORD, encode, record_of
 
 
@@ -112,7 +113,6 @@ class Study:
     @classmethod
     def _opened(cls, storage: RDBStorage, settings: Settings) -> Study:
         log_ahead(storage)
-        refuse_another_file(storage.engine)
         names = list(settings.objective)
         is_existing = settings.name in [s.study_name for s in storage.get_all_studies()]
         optuna.create_study(
@@ -133,6 +133,10 @@ class Study:
             name_objectives(opened._study, names)
             repeats = {} if settings.repeat is None else {REPEATS: plan_of_repeats(settings)}
             opened.note_facts(id=uuid.uuid4().hex, objectives=names, **repeats)
+        study_id, file = opened.study_id, file_of(storage.engine.url)
+        if file is not None:
+            is_ours = partial(has_study, file, settings.name, study_id)
+            refuse_another_file(storage.engine, file, is_ours=is_ours)
         opened._requeue()
         return opened
 

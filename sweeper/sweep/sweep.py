@@ -22,7 +22,6 @@ from ..notebooks.research import ResearchNotebook
 from ..notebooks.shared_cells import check_shared_cells
 from ..settings import Settings
 from ..settings.addresses import Address
-from ..study.access import LostFileError
 from ..study.located import LocatedStudy
 from ..study.pruners import make_pruner
 from ..study.samplers import SamplerFactory
@@ -401,6 +400,4 @@ def _why_ended(error: Exception, storage_url: Address) -> str:
             f"{error}; it stayed away, so the sweep has ended; when it is back, the same command "
             "goes on, and runs no trial again that has come to its end"
         )
-    if isinstance(error, LostFileError):
-        return f"{error}; the running trials were stopped, their executed notebooks were kept"
     return str(error) if isinstance(error, SweepError) else f"{storage_url}: {root_cause(error)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import threading
@@ -203,14 +204,44 @@ def test_a_file_that_was_removed_under_a_sweep_is_not_created_again(
     trials.study.be_patient(lambda: 30.0)
     record = trials.ask()
     (tmp_path / "study.db").unlink()
-    with pytest.raises(LostFileError, match=r"study\.db was removed or replaced while the sweep"):
+    with pytest.raises(LostFileError, match=r"study\.db is damaged \(it was removed"):
         trials.study.tell(record.number, completed())
     with pytest.raises(LostFileError):
         trials.ask()
     assert not (tmp_path / "study.db").exists()
     sqlite3.connect(tmp_path / "study.db").close()
-    with pytest.raises(LostFileError, match=r"study\.db was removed or replaced"):
+    with pytest.raises(LostFileError, match=r"study\.db is damaged \(it was removed"):
         trials.study.note_facts(a=1)
+
+
+def halved(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def without_its_header(file: Path) -> None:
+    file.write_bytes(bytes(100) + file.read_bytes()[100:])
+
+
+def of_another_study(file: Path) -> None:
+    other = file.with_name("other.db")
+    Study.open(Address.of_file(other), SETTINGS).close()
+    file.write_bytes(other.read_bytes())
+
+
+@pytest.mark.parametrize("damage", [halved, without_its_header, of_another_study])
+def test_damage_is_noticed_at_the_next_write_and_when_the_file_is_opened(
+    begin: Begin, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    begin().study.close()  # all of it is in the file, and nothing in SQLite's log
+    trials = begin()
+    record = trials.ask()
+    damage(tmp_path / "study.db")
+    with pytest.raises(LostFileError, match=r"study\.db is damaged \("):
+        trials.study.tell(record.number, completed())
+    trials.study.close()
+    if damage is not of_another_study:
+        with pytest.raises(LostFileError, match=r"study\.db is damaged \("):
+            Study.open(f"sqlite:///{tmp_path}/study.db", SETTINGS)
 
 
 # --- on a server ------------------------------------------------------------------------------
@@ -273,6 +304,6 @@ def test_a_sweep_whose_study_is_removed_under_it_ends_its_trials_and_exits_with_
     shutil.rmtree(tmp_path / "out" / "p")
     stdout, stderr = sweep.communicate(timeout=120)
     assert (sweep.returncode, stdout) == (1, "")
-    assert "out/p/study.db was removed or replaced while" in stderr.splitlines()[-1]
+    assert "out/p/study.db is damaged (it was removed or replaced while" in stderr.splitlines()[-1]
     assert "Traceback" not in stderr
     assert (read_metadata(notebook) or {})["state"] == "stopped"

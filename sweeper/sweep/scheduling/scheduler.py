@@ -17,6 +17,7 @@ from ...execution.capacity import memory_of
 from ...notebook_api.messages import Point, StopReason
 from ...notebooks.executed import mark_ended
 from ...notebooks.metadata import read_metadata
+from ...study.access import LostFileError
 from ...study.pruners import PredictivePruner, make_pruner
 from ...study.study import Study
 from ...trials import (
@@ -325,12 +326,14 @@ class TrialScheduler:
     def lose(self, error: Exception) -> None:
         """The study itself cannot go on: its storage is gone, or its sampler failed.
 
-        While a storage is only away, the running trials come to their end: their executed
-        notebooks keep it.
+        While a storage is only away, or its file is damaged, the running trials come to their end:
+        their executed notebooks keep it.
         """
         self.broken = self.broken or error
         if isinstance(error, StorageAwayError):
             self._stop_switch.close("the study's storage stays away")
+        elif isinstance(error, LostFileError):
+            self._stop_switch.close(str(error))
         else:
             self._stop_switch.stop_all(str(error))
 
