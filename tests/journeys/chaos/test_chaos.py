@@ -42,6 +42,7 @@ sys.path.append(str(Path(__file__).parents[2]))  # for the long form, which pyte
 
 from commands import Command
 from dask_clusters import OwnCluster
+from kernel_boots import STARTS
 from postgres_servers import PostgresServer, started_postgres
 from s3_server import S3Server, started_s3
 from small_disks import small_disk
@@ -138,7 +139,7 @@ class Ground:
             *("-i", "nb.ipynb", "-p", "nb.yml", "-o", "out/{run_id}.ipynb", "-j", str(JOBS)),
             *("--json", "--trials", str(self.trials), *storage, *cluster),
         ]
-        env = {**os.environ, "TMPDIR": str(self.temporary)}
+        env = {**os.environ, STARTS: "1", "TMPDIR": str(self.temporary)}
         env |= {} if self.store is None else self.store.env
         with open(self.folder / "stderr.txt", "w") as stderr:
             return Command(*arguments, cwd=self.folder, env=env, stderr=stderr)
@@ -506,7 +507,6 @@ def storm(*, blows: int, seed: int, trials: int = 16, only: Sequence[str] = ()) 
 
 @pytest.mark.slow
 @pytest.mark.kernel
-@pytest.mark.usefixtures("started_kernels")
 def test_a_sweep_that_is_struck_again_and_again_comes_to_the_same() -> None:
     struck = storm(blows=3, seed=int.from_bytes(os.urandom(4), "big"), trials=8)
     assert struck.total() == 3
