@@ -236,6 +236,11 @@ def _started(settings: Cluster, distributed: Any) -> Any:
     except (ImportError, AttributeError) as error:
         package = module.partition(".")[0].replace("_", "-")
         raise SettingsError(f"{where}: {first_line(error)}; pip install {package}") from error
+    if not (isinstance(factory, type) and issubclass(factory, distributed.deploy.Cluster)):
+        raise SettingsError(
+            f"{where}: is no class of a cluster; name one that is derived from "
+            "distributed.deploy.Cluster, such as dask_jobqueue.SLURMCluster"
+        )
     try:
         options = dict(settings.options)
         if module.startswith("dask_jobqueue"):

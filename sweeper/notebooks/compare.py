@@ -28,17 +28,18 @@ _MOST_LISTED = 8
 _NONE = "none"
 _TEXTS = ("text/plain", "text", "error")
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-_PROGRESS_BAR = re.compile(r"^.*\d+%\|.*$", re.MULTILINE)
+_PROGRESS_BAR = re.compile(r"^.*\d%\|.*$", re.MULTILINE)
 #: Where a warning was raised, and the line there: a forked kernel repeats those of its imports.
 _PLACE = re.compile(r"^\S.*:\d+: (\w*Warning: .*)\n  .*$", re.MULTILINE)
-#: What differs between any two processes.
+#: What differs between any two processes. Digits before a rate are taken whole (`++`), as otherwise
+#: the time grows with the square of their number.
 _VOLATILE = re.compile(
     r"0x[0-9a-fA-F]{4,}"
     r"|\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"
     r"|\b(?=\d*[a-f])[0-9a-f]{16,}\b"
     r"|ipykernel_\d+(?:/\d+)?"
     r"|\b\d+(?:\.\d+)?\s?(?:ns|µs|us|ms|s|secs?|seconds?|min|mins|minutes?|h|hours?)\b"
-    r"|\b\d+(?:\.\d+)?\s?(?:[kKMG]i?B/s|\w+/s|s/\w+)"
+    r"|\b\d++(?:\.\d++)?\s?(?:[kKMG]i?B/s|\w*+/s|s/\w+)"
     r"|\b\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)?\b"
     r"|\b\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?\b"
     r"|(?i:\b(?:time|elapsed|took|duration|eta|speed)\b\W{0,4}[\d.]+)"

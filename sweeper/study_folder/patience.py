@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 #: The first pause between two attempts; each pause is twice the one before, up to the longest.
 _FIRST_S, _LONGEST_S = 0.1, 2.0
+#: What comes and goes is said to be there again when it has been there for so long (chosen).
+_SETTLED_S = 30.0
 #: A disk that is full, read-only, unmounted or failing; a folder that is gone, or of which the mode
 #: was changed; and a machine that has no descriptors, processes or memory left.
 _OF_THE_MACHINE = frozenset(
@@ -60,7 +62,8 @@ class Patience:
         self._may_pass = may_pass
         self.limit_s: Callable[[], float] = lambda: 0.0
         self._since_s: float | None = None
-        self._is_away = False
+        self._is_away = self._is_unsteady = False
+        self._there_since_s: float | None = None  # since the last error that was seen
         self.has_succeeded = False
 
     def insist(self, call: Callable[[], T], again: Callable[[], T] | None = None) -> T:
@@ -111,8 +114,10 @@ class Patience:
         return time.monotonic() - since_s < limit_s
 
     def _is_gone(self, error: Exception, what_next: str) -> None:
+        there_since_s, self._there_since_s = self._there_since_s, None
         if not self._is_away:
             self._is_away = True
+            self._is_unsteady = not _has_settled(there_since_s)
             message = first_line(error)
             place = "" if message.startswith(self._what) else f"{self._what}: "
             _log.warning("%s%s; trials go on, and %s", place, message, what_next)
@@ -120,9 +125,17 @@ class Patience:
     def note_success(self) -> None:
         """Note that what may be away is there; for a call that goes on for long after that."""
         self.has_succeeded = True
-        if self._is_away:
-            self._is_away, self._since_s = False, None
+        if not self._is_away:
+            return
+        self._since_s = None
+        self._there_since_s = self._there_since_s or time.monotonic()
+        if not self._is_unsteady or _has_settled(self._there_since_s):
+            self._is_away = False
             _log.warning("%s can be used again", self._what)
+
+
+def _has_settled(since_s: float | None) -> bool:
+    return since_s is None or time.monotonic() - since_s >= _SETTLED_S
 
 
 def is_of_the_machine(error: Exception) -> bool:

@@ -147,7 +147,11 @@ def test_without_dask_the_command_that_installs_it_is_named(
             {"class": "dask_jobqueue.SLURMCluster", "options": {"coers": 2}},
             r"SLURMCluster: cannot be started with options {'coers': 2}: ",
         ),
-        ({"class": "collections.OrderedDict"}, r"OrderedDict cannot be reached: "),
+        ({"class": "collections.OrderedDict"}, r"OrderedDict: is no class of a cluster"),
+        (
+            {"class": "subprocess.check_output", "options": {"args": ["touch", "called"]}},
+            r"check_output: is no class of a cluster",
+        ),
     ],
 )
 def test_a_class_that_cannot_be_used_is_refused_by_its_name(

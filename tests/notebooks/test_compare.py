@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import nbformat
@@ -170,3 +171,15 @@ def test_pictures_are_compared_and_views_of_widgets_are_not() -> None:
     view = "application/vnd.jupyter.widget-view+json"
     widgets = [ran(v4.new_output("display_data", data={view: {"model_id": n}})) for n in "ab"]
     assert not str(compare(*widgets))
+
+
+def test_a_long_number_is_compared_in_time_that_grows_with_its_length() -> None:
+    began_s = time.process_time()
+    found = compare(ran(printed("1" * 200_000)), ran(printed("1" * 199_999 + "2")))
+    assert time.process_time() - began_s < 1
+    assert len(found.outputs) == 1
+
+
+@pytest.mark.parametrize("rate", ["12.5it/s", "12345/s", "80 kB/s"])
+def test_a_rate_makes_no_difference(rate: str) -> None:
+    assert not compare(ran(printed(rate)), ran(printed("7.25it/s"))).outputs

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import time
 
 import pytest
 import zmq
 
+from sweeper.study_folder import patience
 from sweeper.study_folder.patience import Patience, is_of_the_machine
 
 NUMBERS = "ENOSPC EDQUOT EROFS EIO ESTALE EACCES EPERM ENOENT ENOTDIR EMFILE ENFILE EAGAIN ENOMEM"
@@ -71,3 +73,24 @@ def test_a_change_whose_answer_was_lost_is_repeated_by_the_second_function(
 
     assert patience.insist(lose_the_answer, lambda: "found") == "found"
     assert caplog.records[-1].getMessage() == "db can be used again"
+
+
+def test_what_comes_and_goes_is_said_twice_and_not_each_time(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "_SETTLED_S", 0.3)
+    disk = Patience("disk", may_pass=is_of_the_machine)
+    disk.limit_s = lambda: 30.0
+
+    def fail() -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    for _ in range(7):
+        disk.attempt(fail)
+        disk.attempt(lambda: None)
+    said = [record.getMessage().endswith("used again") for record in caplog.records]
+    assert said == [False, True, False]
+    time.sleep(0.35)
+    disk.attempt(lambda: None)
+    assert caplog.records[-1].getMessage() == "disk can be used again"
+    assert len(caplog.records) == 4

@@ -8,6 +8,7 @@ from typing import Any
 from ...errors import SettingsError, StudyError
 from ...settings.addresses import Address
 from ...settings.messages import nearest
+from ...study.files import is_storage
 from ...study.stored import LEARNED, StoredStudy
 from ...study.study import Study
 from ...trials import TrialRecord, TrialState
@@ -36,7 +37,12 @@ def _found(wanted: str, plan: SweepPlan) -> list[dict[str, Any]]:
     studies: Sequence[Study | StoredStudy]
     try:
         if "://" in wanted:
-            studies = Study.all_in(Address.of(wanted))
+            address = Address.of(wanted)
+            if address.file is not None and not is_storage(address.file):
+                raise SettingsError(
+                    "there is no study; give the storage of one, as sqlite:///out/NAME/study.db"
+                )
+            studies = Study.all_in(address)
         else:
             paths, storage_url = plan.paths, plan.storage_url
             studies = [find_upstream(wanted, paths=paths, storage_url=storage_url).study]

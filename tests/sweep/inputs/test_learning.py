@@ -64,3 +64,15 @@ def test_an_earlier_study_that_says_nothing_about_this_one_is_refused(
         sweep(tmp_path, "later", best=0.5, trials=2, **{"learn_from": ["earlier"], **changes})
     assert all(part in str(caught.value) for part in ["learn_from", *parts]), str(caught.value)
     assert not (tmp_path / "out" / "later").exists()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"a text"])
+def test_a_file_without_a_study_is_refused_and_stays_as_it_was(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    file = tmp_path / "wrong.db"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(SettingsError, match="learn_from"):
+        sweep(tmp_path, "later", best=0.5, trials=2, learn_from=[f"sqlite:///{file}"])
+    assert (file.read_bytes() if file.exists() else None) == content
