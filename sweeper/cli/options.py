@@ -334,6 +334,13 @@ COMMANDS = {
         _STORAGE,
         *_OUTPUT,
     ),
+    "rebuild": _command(
+        "make a study's damaged database again from its executed notebooks",
+        studies.rebuild,
+        "rebuild out/digits",
+        _argument("folder", "FOLDER", "the study's folder, or the folder of its outputs"),
+        *_OUTPUT,
+    ),
     "mcp": _command(
         "serve sweeps to a coding agent: Model Context Protocol on standard input and output",
         agents.mcp,

@@ -212,6 +212,29 @@ def export(options: argparse.Namespace) -> int:
     return OK
 
 
+def rebuild(options: argparse.Namespace) -> int:
+    """Make damaged databases of studies again from their executed notebooks."""
+    from ..control.rebuilding import rebuild
+
+    console = ConsoleOutput(options)
+    found = rebuild(Path(options.folder))
+    for made in found:
+        counts = ", ".join(
+            f"{count} {'to run again' if not state.has_ended else state}"
+            for state, count in made.counts.items()
+        )
+        console.line(f"{made.study}: {display_path(made.storage)} was made again: {counts}")
+        for path in made.unreadable:
+            console.line(
+                f"  {display_path(path)} cannot be read: move it away, and its trial is run again"
+            )
+        if made.damaged is not None:
+            console.line(f"  the damaged one is {display_path(made.damaged)}")
+    console.line("the command that began a study also goes on with it")
+    console.json([{"study": made.study, "counts": made.counts} for made in found])
+    return OK
+
+
 def _is_run_id(target: str) -> bool:
     return _RUN_ID.fullmatch(target) is not None and not Path(target).exists()
 

@@ -16,7 +16,7 @@ from ..study.files import is_storage
 from ..study.located import LocatedStudy
 from ..study.stored import StoredStudy
 from ..study_folder.ownership import is_held, owner_of, while_unswept
-from ..trials import StudyPaths, TrialState, display_path
+from ..trials import StudyPaths, TrialState, display_path, facts_beside
 
 # Optuna, the settings' model, nbformat and the tracker are imported where they are used: looking
 # at a study in a file needs none of them.
@@ -130,6 +130,7 @@ def find_studies(
         StudyError: no study was found.
     """
     if storage is None:
+        _refuse_missing(wanted)
         files = [file.absolute() for file in _storages(wanted) if file.is_file()]
         found = [it for file in files for it in _studies_in(Address.of_file(file), file)]
     else:
@@ -183,6 +184,20 @@ def _storages(wanted: str | None) -> list[Path]:
     if folder.name == wanted and not any(file.is_file() for file in found):
         return sorted(Path().glob(f"*/{glob.escape(wanted)}/{STORAGE_NAME}"))
     return found
+
+
+def _refuse_missing(wanted: str | None) -> None:
+    """Refuse a folder of a study whose storage was removed."""
+    storage = Path(wanted or "") / STORAGE_NAME
+    for facts in (
+        facts_beside(storage),
+        *sorted(storage.parent.glob(f"*/{facts_beside(storage).name}")),
+    ):
+        file = facts.with_name(STORAGE_NAME)
+        if wanted is not None and facts.is_file() and not file.exists():
+            from ..study.access import LostFileError
+
+            raise LostFileError(file, "it is missing")
 
 
 def _studies_in(url: Address, file: Path | None) -> list[tuple[Address, Study | StoredStudy]]:

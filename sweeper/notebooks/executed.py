@@ -64,6 +64,8 @@ class ExecutedNotebook:
             "finals": {},
             "variables": {},
         }
+        if spec.proposal:
+            self.metadata["proposal"] = dict(spec.proposal)
         if spec.inputs:
             self.metadata["inputs"] = {name: it.encode() for name, it in spec.inputs.items()}
         earlier = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sqlite3
 import warnings
 import weakref
@@ -20,7 +21,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from ..errors import StorageAwayError, StudyError, first_line, root_cause
 from ..files import PRIVATE
 from ..settings.addresses import Address, driver_missing
-from ..trials import display_path
+from ..trials import display_path, facts_beside
 
 #: How long to wait for another process's lock on an SQLite file.
 _BUSY_TIMEOUT_S = 30
@@ -171,7 +172,13 @@ class LostFileError(StudyError):
     """A study's file is damaged, or was removed or replaced while a sweep was using it."""
 
     def __init__(self, file: Path, why: str) -> None:
-        super().__init__(f"{display_path(file)} is damaged ({why})")
+        remedy = ""
+        if facts_beside(file).is_file():
+            folder = shlex.quote(display_path(file.parent))
+            remedy = (
+                f": `notebook_hpo.py rebuild {folder}` makes it again from the executed notebooks"
+            )
+        super().__init__(f"{display_path(file)} is damaged ({why}){remedy}")
 
 
 def refuse_another_file(engine: Engine, file: Path, *, is_ours: Callable[[], bool]) -> None:

@@ -12,6 +12,7 @@ import json
 import threading
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,12 +28,21 @@ from ..errors import StorageAwayError, StudyError
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..study_folder.patience import Patience
-from ..trials import Confirmation, Importance, Params, TrialOutcome, TrialRecord, TrialState
+from ..trials import (
+    Confirmation,
+    Importance,
+    Params,
+    TrialOutcome,
+    TrialRecord,
+    TrialState,
+    confirmed_runs,
+)
 from .access import file_of, log_ahead, open_storage, place_of, refuse_another_file
 from .endings import interrupted, left_open, name_objectives, never_begun, tell_optuna
 from .insights import figure_of, param_importances
 from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, is_planned
 from .pruners import Curves, curves_of, why_pruned
+from .rebuilt import keep_facts, proposal_of
 from .repeats import REPEAT, plan_of_repeats
 from .samplers import SamplerFactory, as_queued, check_fits
 from .session_lock import locked_storage
@@ -50,6 +60,7 @@ class Study:
         # Held while a sampler computes, which can take long; trials can end meanwhile.
         self._proposing = threading.RLock()
         self._queue = TrialQueue()
+        self._kept_facts: Path | None = None
 
     @property
     def name(self) -> str:
@@ -93,11 +104,18 @@ class Study:
             raise StudyError(f"{place}: there is no study {name!r}") from error
 
     @classmethod
-    def open(cls, storage: str | Address | RDBStorage, settings: Settings) -> Study:
+    def open(
+        cls,
+        storage: str | Address | RDBStorage,
+        settings: Settings,
+        *,
+        kept_facts: Path | None = None,
+    ) -> Study:
         """Open the study of these settings for a sweep by this process; create it if it is new.
 
         Args:
             storage: the storage's URL, or an open storage.
+            kept_facts: a file that gets the facts about the study as well; None for none.
 
         Raises:
             StudyError: another process sweeps the study on a server.
@@ -105,13 +123,13 @@ class Study:
         """
         held = locked_storage(storage, settings.name)
         try:
-            return cls._opened(held, settings)
+            return cls._opened(held, settings, kept_facts)
         except BaseException:
             held.engine.dispose()  # closes the connection, which releases a server's lock
             raise
 
     @classmethod
-    def _opened(cls, storage: RDBStorage, settings: Settings) -> Study:
+    def _opened(cls, storage: RDBStorage, settings: Settings, kept_facts: Path | None) -> Study:
         log_ahead(storage)
         names = list(settings.objective)
         is_existing = settings.name in [s.study_name for s in storage.get_all_studies()]
@@ -125,6 +143,7 @@ class Study:
         place = place_of(storage.engine.url)
         patience = Patience(place, may_pass=lambda error: isinstance(error, StorageAwayError))
         opened = cls(_loaded(MirroredStorage(storage, settings.name, patience)))
+        opened._kept_facts = kept_facts
         if is_existing:
             check_fits(opened._study, opened.facts.get("objectives", names), settings, place)
         if "id" not in opened.facts:  # the study is new, or its creator was killed
@@ -154,6 +173,9 @@ class Study:
         """Store facts about the study as a whole; each replaces the earlier fact of that name."""
         with self._lock:
             self._study.set_user_attr(FACTS, {**self.facts, **facts})
+            if self._kept_facts is not None:
+                with suppress(OSError):  # a disk that is full: the next call writes all of them
+                    keep_facts(self._kept_facts, self.name, self.facts)
 
     def _requeue(self) -> None:
         """Give Optuna the ends that an earlier sweep could not, and queue its unfinished trials."""
@@ -269,9 +291,7 @@ class Study:
         self.note_facts(**{CONFIRMS: plan})
         own = [trial for trial in self._trials() if not trial.user_attrs.get(BY_HAND)]
         known = {identity(t.system_attrs.get(QUEUED), t.user_attrs.get(SEED)) for t in own}
-        wanted = [
-            (as_queued(it["params"]), seed) for seed in plan["seeds"] for it in plan["trials"]
-        ]
+        wanted = [(as_queued(params), seed) for params, seed in confirmed_runs(plan)]
         missing = [(params, seed) for params, seed in wanted if identity(params, seed) not in known]
         for params, seed in missing:
             self._study.enqueue_trial(params, user_attrs={SEED: seed})
@@ -365,6 +385,12 @@ class Study:
         before = record_of(self._trial(number))
         assert before is not None
         return before.ended(outcome)
+
+    def proposal(self, number: int) -> Mapping[str, Any]:
+        """What Optuna has of a trial that begins, as JSON data."""
+        mirror = self._mirror
+        noted = mirror.get_study_system_attrs(mirror.study_id)
+        return proposal_of(self._trial(number), noted)
 
     def queue_again(self, record: TrialRecord) -> None:
         """Run a trial once more in this sweep, with the same number, params and seed."""

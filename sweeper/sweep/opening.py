@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
+from ..study.access import LostFileError
 from ..study.study import Study
 from ..study_folder.ownership import held_elsewhere, held_folder
 from ..study_folder.requests import Requests
@@ -53,7 +54,14 @@ def opened(
             is_restored = stack.enter_context(plan.remote.opened(on_restore))
         if plan.confirming is None:  # else it has the inputs and the data of the search
             plan = with_inputs(plan)
-        study = stack.enter_context(closing(Study.open(plan.storage_url, plan.settings)))
+        paths = plan.paths
+        is_embedded = plan.storage_url.file == paths.storage
+        is_missing = is_embedded and paths.facts.exists() and not paths.storage.exists()
+        if is_missing and paths.written_run_ids():
+            raise LostFileError(paths.storage, "it is missing")
+        kept_facts = paths.facts if is_embedded else None
+        opened_study = Study.open(plan.storage_url, plan.settings, kept_facts=kept_facts)
+        study = stack.enter_context(closing(opened_study))
         if plan.confirming is not None:
             plan = plan.with_trials(study.confirm(plan.confirming))
         folder.is_needed = is_restored

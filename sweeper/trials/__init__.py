@@ -10,13 +10,22 @@ from .confirmation import (
     Confirmation,
     ConfirmedTrial,
     best_trials,
+    confirmed_runs,
     has_score,
     interval_of,
     plan_of,
 )
 from .durations import seconds_left
 from .events import Event, Events, Observer, each_of
-from .paths import StudyPaths, as_template, attempt_path, display_path, is_utf8, run_id_of
+from .paths import (
+    StudyPaths,
+    as_template,
+    attempt_path,
+    display_path,
+    facts_beside,
+    is_utf8,
+    run_id_of,
+)
 from .records import (
     AloneOn,
     GpuUse,
@@ -86,9 +95,11 @@ __all__ = [
     "as_template",
     "attempt_path",
     "best_trials",
+    "confirmed_runs",
     "count_by_state",
     "display_path",
     "each_of",
+    "facts_beside",
     "has_score",
     "interval_of",
     "is_utf8",

@@ -293,6 +293,11 @@ def plan_of(
     }
 
 
+def confirmed_runs(plan: Mapping[str, Any]) -> list[tuple[dict[str, Any], int]]:
+    """Params and seed of all runs of a plan; a seed for all trials before the next one."""
+    return [(trial["params"], seed) for seed in plan["seeds"] for trial in plan["trials"]]
+
+
 def best_trials(
     records: Iterable[TrialRecord], *, objective: str, direction: str, count: int
 ) -> list[TrialRecord]:

@@ -144,6 +144,11 @@ class StudyPaths:
         return self.folder / "study.db"
 
     @property
+    def facts(self) -> Path:
+        """The facts about the study, from which with its notebooks it can be made again."""
+        return facts_beside(self.storage)
+
+    @property
     def tracking(self) -> Path:
         """The embedded MLflow store."""
         return self.root / _TRACKING_NAME
@@ -250,6 +255,11 @@ class StudyPaths:
         matches = (pattern.fullmatch(entry) for entry in os.listdir(folder))
         found = {match[1]: self.notebook(match[1]) for match in matches if match}
         return {run_id: path for run_id, path in sorted(found.items()) if path.exists()}
+
+
+def facts_beside(storage: Path) -> Path:
+    """The file of the facts about the study in an embedded storage."""
+    return storage.with_name("study.json")
 
 
 def run_id_of(number: int) -> str:

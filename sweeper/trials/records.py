@@ -132,6 +132,7 @@ class TrialSpec:
         continues: the executed notebook of an earlier attempt, from whose checkpoints this one may
             continue; None where there is none.
         alone_on: what it has for itself; None where it runs beside others.
+        proposal: what Optuna has of the trial (`study.rebuilt`), for its executed notebook.
     """
 
     study: str
@@ -148,6 +149,7 @@ class TrialSpec:
     code: str = ""
     continues: Path | None = None
     alone_on: AloneOn | None = None
+    proposal: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def run_id(self) -> str:

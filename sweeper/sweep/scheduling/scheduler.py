@@ -407,6 +407,7 @@ class TrialScheduler:
             code=self._log.code,
             continues=self._earlier_try(record),
             alone_on=self._shortages.alone_on(record),
+            proposal=self._study.proposal(record.number),
         )
 
     def _earlier_try(self, record: TrialRecord) -> Path | None:

@@ -1,0 +1,135 @@
+"""Makes databases of studies again that are damaged or lost."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import StudyError
+from ..notebooks.metadata import read_metadata
+from ..study.access import damage_of
+from ..study.rebuilt import kept_facts, write_study
+from ..study.stored import has_study
+from ..study_folder.ownership import owner_of, while_unswept
+from ..trials import StudyPaths, TrialState, display_path, facts_beside
+from .lookup import STORAGE_NAME
+
+#: What SQLite keeps beside a database.
+_LOGS = ("-wal", "-shm", "-journal")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """A study whose database was made again.
+
+    Attributes:
+        counts: how many trials are in which state; those that are run again are `running`.
+        unreadable: the executed notebooks that could not be read.
+        damaged: where the damaged database is now; None where there was none.
+    """
+
+    study: str
+    storage: Path
+    counts: Mapping[TrialState, int]
+    unreadable: Sequence[Path]
+    damaged: Path | None
+
+
+def rebuild(folder: Path) -> list[Rebuilt]:
+    """Make the damaged databases of the studies in a folder again.
+
+    Args:
+        folder: a study's folder, or one of outputs with several.
+
+    Raises:
+        StudyError: a study is being swept, none is damaged, or one cannot be made again.
+    """
+    own = facts_beside(folder / STORAGE_NAME)
+    files = [own] if own.is_file() else sorted(folder.glob(f"*/{own.name}"))
+    if not files:
+        raise StudyError(
+            f"{folder}: there is no {own.name}, which sweeps keep in a study's folder for this "
+            "(not for a study with --storage)"
+        )
+    found = [_rebuilt(file) for file in files]
+    made = [study for study in found if study is not None]
+    if not made:
+        where = ", ".join(display_path(file.with_name(STORAGE_NAME)) for file in files)
+        raise StudyError(f"{where}: sound, so nothing was made again")
+    return made
+
+
+def _rebuilt(file: Path) -> Rebuilt | None:
+    """Make a study again; None where it is sound."""
+    name, facts = kept_facts(file)
+    paths = StudyPaths.parse(facts["template"], study=name)
+    if paths.facts.resolve() != file.resolve():
+        raise StudyError(
+            f"{display_path(file)} was moved from {paths.folder}; move the outputs back first"
+        )
+    with while_unswept(paths) as is_unswept:
+        if not is_unswept:
+            raise StudyError(
+                f"the study {name!r} in {display_path(paths.folder)} is being swept by "
+                f"{owner_of(paths)}; wait for it or stop it"
+            )
+        storage = paths.storage
+        is_readable = storage.is_file() and damage_of(storage) is None
+        if is_readable and has_study(storage, name, str(facts["id"])):
+            return None
+        return _made(name, facts, paths)
+
+
+def _made(name: str, facts: Mapping[str, Any], paths: StudyPaths) -> Rebuilt:
+    written = {path: read_metadata(path) for path in paths.written_run_ids().values()}
+    notebooks = {
+        int(metadata["run_id"]): (path, metadata)
+        for path, metadata in written.items()
+        if metadata is not None and metadata.get("study_id") == facts["id"]
+    }
+    if not notebooks:
+        raise StudyError(
+            f"{paths.displayed_template}: there are no executed notebooks of the study {name!r}"
+        )
+    storage = paths.storage
+    new = storage.with_name(f"{storage.name}.rebuilt")
+    _remove(new)  # of a call that was killed
+    try:
+        records = write_study(new, name, facts, notebooks)
+        damaged = _set_aside(storage)
+        os.replace(new, storage)
+    finally:
+        _remove(new)
+    return Rebuilt(
+        study=name,
+        storage=storage,
+        counts=Counter(record.state for record in records),
+        unreadable=[path for path, metadata in written.items() if metadata is None],
+        damaged=damaged,
+    )
+
+
+def _set_aside(storage: Path) -> Path | None:
+    """Rename a damaged database with its logs, which would damage the new one."""
+    kept = storage.with_name(f"{storage.name}.damaged")
+    n_earlier = 1
+    while kept.exists():
+        n_earlier += 1
+        kept = storage.with_name(f"{storage.name}.damaged{n_earlier}")
+    for log in _LOGS:  # before the database: alone they are harmless
+        with suppress(FileNotFoundError):
+            os.replace(f"{storage}{log}", f"{kept}{log}")
+    if not storage.exists():
+        return None
+    os.replace(storage, kept)
+    return kept
+
+
+def _remove(database: Path) -> None:
+    for suffix in ("", *_LOGS):
+        Path(f"{database}{suffix}").unlink(missing_ok=True)

@@ -1,0 +1,208 @@
+"""Makes a study's database again from its executed notebooks.
+
+An executed notebook keeps what Optuna had of its trial when it began, and the study's folder the
+facts about the study as a whole.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import distribution_to_json, json_to_distribution
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+
+from ..errors import StudyError
+from ..files import PRIVATE, replaced
+from ..notebooks.reading import read_notebook
+from ..notebooks.scores import scrape
+from ..settings import Settings
+from ..settings.addresses import Address
+from ..trials import TrialRecord, TrialState, confirmed_runs, display_path
+from .access import open_storage
+from .endings import left_open, name_objectives
+from .proposals import QUEUED, RETRY, SEED
+from .repeats import REPEAT
+from .samplers import as_queued
+from .stored import CONFIRMS, FACTS
+from .trial_codec import RECORD, encode
+
+_ENDED = {
+    TrialState.COMPLETED: OptunaState.COMPLETE,
+    TrialState.PRUNED: OptunaState.PRUNED,
+}
+
+
+def proposal_of(trial: FrozenTrial, noted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what Optuna has of a trial that begins, as JSON data without our record.
+
+    Args:
+        noted: what samplers have noted about the study.
+    """
+    return {
+        "noted": noted,
+        "params": trial.params,
+        "distributions": {n: distribution_to_json(it) for n, it in trial.distributions.items()},
+        "user_attrs": {n: it for n, it in trial.user_attrs.items() if n != RECORD},
+        "system_attrs": trial.system_attrs,
+    }
+
+
+def keep_facts(file: Path, study: str, facts: Mapping[str, Any]) -> None:
+    """Write the facts about a study to a file.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with replaced(file) as part:
+        part.touch(mode=PRIVATE)  # as the database, whose content it has
+        part.write_text(json.dumps({"study": study, "facts": facts}), encoding="utf-8")
+
+
+def kept_facts(file: Path) -> tuple[str, Mapping[str, Any]]:
+    """Read a study's name and the facts about it.
+
+    Raises:
+        StudyError: the file cannot be read.
+    """
+    try:
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        facts = stored["facts"]
+        _ = facts["id"], facts["template"], facts["settings"]
+        return str(stored["study"]), facts
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StudyError(
+            f"{display_path(file)} cannot be read, so the study cannot be made again: {error!r}"
+        ) from error
+
+
+def write_study(
+    file: Path,
+    name: str,
+    facts: Mapping[str, Any],
+    notebooks: Mapping[int, tuple[Path, Mapping[str, Any]]],
+) -> list[TrialRecord]:
+    """Write a new database with a study.
+
+    Args:
+        notebooks: by a trial's number its executed notebook and its metadata.
+
+    Returns:
+        the records of its trials.
+
+    Raises:
+        StudyError: an executed notebook lacks what the study needs.
+    """
+    settings = Settings.from_mapping(facts["settings"])
+    storage = open_storage(Address.of_file(file))
+    try:
+        study = optuna.create_study(
+            study_name=name,
+            storage=storage,
+            directions=[goal.direction for goal in settings.objective.values()],
+        )
+        name_objectives(study, facts["objectives"])
+        # The runs in MLflow may be lost as well.
+        study.set_user_attr(FACTS, {**facts, "tracking_is_behind": True})
+        _, latest = notebooks[max(notebooks)]
+        for key, value in latest.get("proposal", {}).get("noted", {}).items():
+            storage.set_study_system_attr(study._study_id, key, value)
+        queued = _queued(settings, facts)
+        records = []
+        for number in range(max(len(queued), 1 + max(notebooks))):
+            if number in notebooks:
+                trial, record = _trial(number, *notebooks[number], facts, settings)
+                records.append(record)
+            elif number < len(queued):
+                trial = _not_begun(OptunaState.WAITING, queued[number])
+            else:  # as of a killed sweep: the trial is run again under its number
+                trial = _not_begun(OptunaState.RUNNING, ({}, None))
+            storage.create_new_trial(study._study_id, trial)
+        return records
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def _queued(
+    settings: Settings, facts: Mapping[str, Any]
+) -> list[tuple[dict[str, Any], int | None]]:
+    """The params with which the first trials were queued, with the seed where it was stated."""
+    if CONFIRMS in facts:
+        return [(as_queued(params), seed) for params, seed in confirmed_runs(facts[CONFIRMS])]
+    return [(as_queued(params), None) for params in settings.start_params]
+
+
+def _not_begun(state: OptunaState, queued: tuple[dict[str, Any], int | None]) -> FrozenTrial:
+    params, seed = queued
+    return optuna.trial.create_trial(
+        state=state,
+        system_attrs={QUEUED: params} if params else {},
+        user_attrs={} if seed is None else {SEED: seed},
+    )
+
+
+def _trial(
+    number: int,
+    notebook: Path,
+    metadata: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    settings: Settings,
+) -> tuple[FrozenTrial, TrialRecord]:
+    try:
+        own = metadata["proposal"]
+        began = datetime.datetime.fromisoformat(metadata["started_at"]).astimezone()
+        record = TrialRecord(
+            number=number,
+            state=TrialState.RUNNING,
+            params=metadata["params"],
+            seed=metadata["seed"],
+            attempt=metadata["attempt"],
+            notebook=notebook,
+            started_at_s=began.timestamp(),
+            retry_of=own["user_attrs"].get(RETRY),
+            repeat_of=own["user_attrs"].get(REPEAT),
+        )
+        record = left_open(record, facts)
+        state, values, reports = OptunaState.RUNNING, None, _reports(notebook, settings)
+        if record.is_final:
+            state = _ENDED.get(record.state, OptunaState.FAIL)
+        if state is OptunaState.COMPLETE:
+            values = [record.scores[name] for name in facts["objectives"]]
+        elif state is OptunaState.PRUNED and reports:  # as Optuna's `tell` does
+            values = [reports[max(reports)]]
+        ended = began + datetime.timedelta(seconds=record.duration_s)
+        trial = FrozenTrial(
+            number=number,
+            trial_id=-1,
+            state=state,
+            value=None,
+            values=values,
+            datetime_start=began.replace(tzinfo=None),
+            datetime_complete=ended.replace(tzinfo=None) if record.is_final else None,
+            params=own["params"],
+            distributions={n: json_to_distribution(it) for n, it in own["distributions"].items()},
+            user_attrs={**own["user_attrs"], RECORD: encode(record)},
+            system_attrs=own["system_attrs"],
+            intermediate_values=reports,
+        )
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise StudyError(
+            f"{display_path(notebook)} lacks what its study needs ({error!r}); move it away, and "
+            "the trial is run again"
+        ) from error
+    return trial, record
+
+
+def _reports(notebook: Path, settings: Settings) -> dict[int, float]:
+    """What the pruner was told of a trial."""
+    if settings.study.pruner.name == "none":
+        return {}
+    found = scrape(read_notebook(notebook), sources=settings.scores, objectives=settings.objective)
+    points = found.series.get(next(iter(settings.objective)), [])
+    return {step: value for step, value in points if step >= 0}
