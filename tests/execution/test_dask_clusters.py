@@ -149,7 +149,7 @@ def test_without_dask_the_command_that_installs_it_is_named(
         ),
         ({"class": "collections.OrderedDict"}, r"OrderedDict: is no class of a cluster"),
         (
-            {"class": "subprocess.check_output", "options": {"args": ["touch", "called"]}},
+            {"class": "subprocess.check_output", "options": {"args": ["true"]}},
             r"check_output: is no class of a cluster",
         ),
     ],
