@@ -56,9 +56,10 @@ def opened(
             plan = with_inputs(plan)
         paths = plan.paths
         is_embedded = plan.storage_url.file == paths.storage
-        is_missing = is_embedded and paths.facts.exists() and not paths.storage.exists()
-        if is_missing and paths.written_run_ids():
-            raise LostFileError(paths.storage, "it is missing")
+        # Else a new study would begin in it, and replace the facts with its own.
+        is_empty = not paths.storage.exists() or paths.storage.stat().st_size == 0
+        if is_embedded and is_empty and paths.facts.exists() and paths.written_run_ids():
+            raise LostFileError(paths.storage, "it is missing or empty")
         kept_facts = paths.facts if is_embedded else None
         opened_study = Study.open(plan.storage_url, plan.settings, kept_facts=kept_facts)
         study = stack.enter_context(closing(opened_study))

@@ -112,6 +112,8 @@ def test_a_database_that_was_removed_is_missed_and_not_begun_anew(
     assert refused.returncode == 2
     assert "it is missing" in refused.stderr
     assert not (tmp_path / "out/p/study.db").exists()
+    (tmp_path / "out/p/study.db").touch()
+    assert "it is missing or empty" in call("run", *files).stderr
     made = call("rebuild", "out")
     assert "1 completed" in made.stdout and "0001.ipynb cannot be read" in made.stdout
     (tmp_path / "out/0001.ipynb").unlink()
