@@ -112,6 +112,11 @@ class Artifacts:
         links = f"[executed notebook]({at}/{urllib.parse.quote(name)}) · `{notebook}`"
         return f"{links}\n\n{record.message}".strip()
 
+    def names_of(self, record: TrialRecord) -> set[str]:
+        """The names of all that `log` writes of a trial."""
+        saved = entries_of(read_metadata(record.notebook) or {}, "artifacts")
+        return {record.notebook.name, record.notebook.with_suffix(".html").name, *saved}
+
     def _log_saved(self, mlflow_id: str, record: TrialRecord) -> None:
         """Log what the trial has saved, but for what is large: the tag names its place.
 

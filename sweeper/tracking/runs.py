@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..trials import GpuUse, TrialRecord, TrialState
@@ -127,9 +127,14 @@ class RunWriter:
         mlflow_id, is_new = self._run_of(record)
         if not is_new and self._points.has_others(mlflow_id, series, final=record.scores):
             # Of an earlier attempt with other numbers; MLflow cannot take points back.
-            earlier_id = self._set_aside(record)
-            mlflow_id, is_new = self._run_of(record)
-            self._client.set_tag(earlier_id, _PARENT, mlflow_id)
+            if self._has_of_notebook(mlflow_id, record, [*described, *series, *record.scores]):
+                earlier_id = self._set_aside(record)
+                mlflow_id, is_new = self._run_of(record)
+                self._client.set_tag(earlier_id, _PARENT, mlflow_id)
+            else:
+                self._client.set_terminated(mlflow_id, status="KILLED")
+                self._delete(record.run_id)
+                mlflow_id, is_new = self._run_of(record)
         if not is_new and not self._points.has_all_names(mlflow_id, series):
             self._points.begin(mlflow_id, is_new=False)
         points = [  # of two at one step MLflow takes the later one
@@ -186,8 +191,7 @@ class RunWriter:
     def drop_others(self, run_ids: Collection[str]) -> None:
         """Delete the runs of the study that are of none of these trials."""
         for run_id in self.runs.keys() - set(run_ids):
-            self._client.delete_run(self.runs[run_id])
-            self._forget(run_id)
+            self._delete(run_id)
 
     # --- parts -----------------------------------------------------------------------------------
 
@@ -239,6 +243,21 @@ class RunWriter:
             return mlflow_id, True
         return self.runs[run_id], False
 
+    def _has_of_notebook(self, mlflow_id: str, record: TrialRecord, names: Iterable[str]) -> bool:
+        """Whether the notebook of a trial has itself logged to its run, or nested one in it.
+
+        Args:
+            names: of what is written of the trial: params, series and scores.
+        """
+        data = self._client.get_run(mlflow_id).data
+        ours = {*map(legal, names)}
+        others = {*data.params, *data.metrics} - ours
+        others |= {tag for tag in data.tags if not tag.startswith(("sweeper.", "mlflow."))}
+        logged = {file.path for file in self._client.list_artifacts(mlflow_id)}
+        others |= logged - self._artifacts.names_of(record)
+        nested = f"tags.`{_PARENT}` = '{mlflow_id}'"
+        return bool(others or self._client.search_runs([self.experiment_id], nested, max_results=1))
+
     def _set_aside(self, record: TrialRecord) -> str:
         """Keep the run of a trial's earlier attempts, as notebooks log to it themselves.
 
@@ -259,6 +278,10 @@ class RunWriter:
         self._client.update_run(mlflow_id, name=f"{record.run_id}.attempt{record.attempt - 1}")
         self._forget(record.run_id)
         return mlflow_id
+
+    def _delete(self, run_id: str) -> None:
+        self._client.delete_run(self.runs[run_id])
+        self._forget(run_id)
 
     def _forget(self, run_id: str) -> None:
         self._points.end(self.runs.pop(run_id))

@@ -502,7 +502,7 @@ def test_the_run_of_a_later_attempt_has_one_series(store: Path, tmp_path: Path) 
     written(writer, of_study, start_of(third), points_of("0000", (1, 0.15)), end_of(third, *others))
     assert writer.runs["0000"] != kept
     written(RunWriter.open(of_study), of_study, end_of(third, *others))  # as after a kill
-    (run,) = RunWriter.open(of_study)._search()
+    (run,) = mlflow_runs(of_study.address.full, "attempts")
     history = writer._client.get_metric_history(run.info.run_id, "val")
     score = record.scores["val"]
     assert sorted((m.step, m.value) for m in history) == sorted([*others, (2, score)])
