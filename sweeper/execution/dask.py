@@ -24,7 +24,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ..errors import BrokenError, SettingsError, first_line
+from ..errors import BrokenError, SettingsError, first_line, shortened
 from ..files import beside
 from ..kernels import check_kernel
 from ..notebook_api.messages import Point
@@ -61,7 +61,10 @@ _SETTLE_S = 10.0
 _SCALE_AGAIN_S = 30.0
 #: How long a worker may take for an answer that is there, or to end its processes.
 _ANSWER_S = 30.0
-_OUTCOME = TypeAdapter(TrialOutcome)
+_OUTCOME, _FINDINGS = TypeAdapter(TrialOutcome), TypeAdapter(list[str])
+_ENVIRONMENT = TypeAdapter(dict[str, Any] | None)
+#: A message of a trial keeps so many characters.
+_MESSAGE = 10_000
 
 
 class RefusedError(Exception):
@@ -286,22 +289,23 @@ class DaskExecutor:
             if self._source is not None:
                 member.open(*self._files)
                 member.is_ready = True
-        except RefusedError as error:
-            member.refusal = f"worker {member.worker.address}: {error}"
-            member.lose()
-            _log.warning("%s; it is not used", member.refusal)
         except LostError as error:  # it is looked at again while it is there
             _log.info("%s: %s", member.worker.address, error)
             member.lose()
+        except Exception as error:  # noqa: BLE001  an answer can hold anything
+            member.refuse(first_line(error))
         with self._change:
             self._change.notify_all()
 
     def _take_event(self, event: Mapping[str, Any]) -> None:
         """Take what a worker has logged: a point of a trial, or how far it is with its data."""
-        if "line" in event:
-            _log.warning("worker %s: %s", event["host"], event["line"])
-        elif (running := self._running.get(event["task"])) is not None:
-            running.publish(Point.decode(event["point"]))
+        try:
+            if "line" in event:
+                _log.warning("worker %s: %s", event["host"], event["line"])
+            elif (running := self._running.get(event["task"])) is not None:
+                running.publish(Point.decode(event["point"]))
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            _log.info("an event of a worker cannot be read: %s", first_line(error))
 
     # --- the sweep --------------------------------------------------------------------------------
 
@@ -383,6 +387,12 @@ class Member:
         """Give the worker up, with the trials that run there; it ends everything by itself."""
         self.is_lost, self._session = True, None
 
+    def refuse(self, why: str) -> None:
+        """Give the worker up for good, while others go on."""
+        self.refusal = f"worker {self.worker.address}: {why}"
+        self.lose()
+        _log.warning("%s; it is not used", self.refusal)
+
     def begin(self, python: Mapping[str, Any] | None) -> None:
         """Ask the worker what it has.
 
@@ -411,7 +421,7 @@ class Member:
         """
         self._send(travelling)
         opened = self._ask("open", {"linked": [str(path) for path in large]})
-        self._environment = opened["environment"]
+        self._environment = _ENVIRONMENT.validate_python(opened["environment"])
 
     def end(self) -> threading.Event:
         """Have everything there ended; returns what is set when it has."""
@@ -423,7 +433,10 @@ class Member:
         return ended
 
     def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
-        """Run a trial there, from its files that home has to those that it has when it ends."""
+        """Run a trial there, from its files that home has to those that it has when it ends.
+
+        A worker that starts no kernel, or answers what cannot be read, runs no further trial.
+        """
         running.host = self.host
         task = f"{spec.run_id}-{spec.attempt}-{token_hex(4)}"
         trial = _TrialThere(task=task, spec=spec, running=running)
@@ -436,18 +449,20 @@ class Member:
             asked = {"task": task, "spec": pickle.dumps(spec), "trials_left": running.trials_left}
             follow = partial(self._follow, trial)
             answer = self._ask("run", asked, wake=trial.wake, meanwhile=follow)
-            return self._ended(trial, answer)
+            outcome = self._ended(trial, answer)
+            if outcome.reason is not Reason.KERNEL_START or running.stop_reason is not None:
+                return outcome
+            self.refuse(outcome.message)
         except RefusedError as error:
             return failed(Reason.INTERNAL, f"on {self.host}: {error}")
-        except (LostError, ValueError) as error:
-            _log.info("%s: %s", self.worker.address, error)
-            self.lose()
-            message = f"the worker on {self.host} that ran the trial, or the way to it, is gone"
-            state, reason = TrialState.STOPPED, Reason.WORKER_LOST
-            return TrialOutcome(state=state, reason=reason, message=message, host=self.host)
         except OSError as error:  # of home
             message = f"{spec.notebook}: {error.strerror or error}"
             return TrialOutcome(state=TrialState.STOPPED, reason=Reason.FILE, message=message)
+        except LostError as error:
+            _log.info("%s: %s", self.worker.address, error)
+            self.lose()
+        except Exception as error:  # noqa: BLE001  an answer can hold anything
+            self.refuse(f"its answer cannot be read: {first_line(error)}")
         finally:
             running.on_stop(None)
             del self.running[task]
@@ -455,6 +470,11 @@ class Member:
                 self._ask("forget", {"task": task})
             except (LostError, RefusedError):
                 self.lose()
+        message = f"the worker on {self.host} that ran the trial, or the way to it, is gone"
+        state, reason = TrialState.STOPPED, Reason.WORKER_LOST
+        return TrialOutcome(
+            state=state, reason=reason, message=self.refusal or message, host=self.host
+        )
 
     # --- calls ------------------------------------------------------------------------------------
 
@@ -553,9 +573,15 @@ class Member:
             OSError: a file cannot be written at home.
         """
         outcome = _OUTCOME.validate_python(answer["outcome"])
+        outcome = replace(outcome, environment="", message=shortened(outcome.message, _MESSAGE))
+        scores = [outcome.scores.get(it, math.nan) for it in self.workload.settings.objective]
+        is_completed = outcome.state is TrialState.COMPLETED
+        if not outcome.state.has_ended or (is_completed and any(map(math.isnan, scores))):
+            raise ValueError(f"the trial is {outcome.state} without its scores")
         if outcome.reason is Reason.INTERRUPTED and trial.running.stop_reason is None:
             raise LostError("the worker ends")
-        self.findings += [it for it in answer["findings"] if it not in self.findings]
+        findings = _FINDINGS.validate_python(answer["findings"])
+        self.findings += [it for it in findings if it not in self.findings]
         self.patience.insist(partial(self._bring, trial, is_over=True))
         if self._environment is not None:  # home names the record by its content
             name = keep_environment(self.workload.paths, self._environment)
@@ -596,8 +622,8 @@ class Member:
         """Bring one file home, beside its place and then renamed, unless it changes meanwhile."""
         place = path_of(trial.spec, name)
         part = beside(place)
-        place.parent.mkdir(parents=True, exist_ok=True)
         try:
+            place.parent.mkdir(parents=True, exist_ok=True)
             with open(part, "wb") as file:
                 for offset in range(0, stamp[0], PART_BYTES):
                     asked = {"task": trial.task, "name": name, "offset": offset, "stamp": stamp}
@@ -606,8 +632,13 @@ class Member:
                     file.write(data)
             os.replace(part, place)
             trial.have[name] = stamp
+        except OSError as error:
+            if is_of_the_machine(error):
+                raise
+            raise RefusedError(f"{name!r} cannot be kept at home: {error.strerror}") from error
         finally:
-            part.unlink(missing_ok=True)
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
 
 
 @dataclass(slots=True, kw_only=True)

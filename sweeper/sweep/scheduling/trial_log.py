@@ -128,13 +128,13 @@ class TrialLog:
         """
         try:
             found = read_environment(self._paths, environment) if environment else {}
-        except StudyError as error:
+            if not (git := found.get("git")):
+                return {}
+            dirty = str(git["is_dirty"]).lower()
+            return {f"{_GIT_TAG}.commit": str(git["commit"]), f"{_GIT_TAG}.dirty": dirty}
+        except (StudyError, LookupError, TypeError) as error:  # another machine wrote it
             _log.info("MLflow is not given the git commit: %s", error)
             return {}
-        if not (git := found.get("git")):
-            return {}
-        dirty = str(git["is_dirty"]).lower()
-        return {f"{_GIT_TAG}.commit": git["commit"], f"{_GIT_TAG}.dirty": dirty}
 
 
 def _kernel_tags(kernel: KernelUse | None) -> Mapping[str, str]:
