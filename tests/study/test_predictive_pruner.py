@@ -12,7 +12,7 @@ import pytest
 from studies import small_settings
 
 from sweeper.errors import SettingsError
-from sweeper.study.pruners import make_pruner, why_pruned
+from sweeper.study.pruners import Verdict, curves_of, make_pruner, why_pruned
 from sweeper.study.pruners.predictive import PredictivePruner
 
 
@@ -49,6 +49,34 @@ def test_where_early_scores_foretell_late_ones_the_hopeless_are_pruned(sign: int
     assert pruner.prune(study, reports(study, sign * 0.3))
     assert not pruner.prune(study, reports(study, sign * 0.47))
     assert not pruner.prune(study, reports(study, sign * 0.6))
+
+
+@pytest.mark.parametrize("name", ["epochs", "other"])
+def test_where_a_param_decides_the_number_of_steps_none_is_given_up_at_its_last(name: str) -> None:
+    study = optuna.create_study(direction="maximize")
+    chance = random.Random(0)
+
+    def trial_of(steps: int, end: float, *, done: int) -> optuna.trial.FrozenTrial:
+        value = steps if name == "epochs" else chance.randint(1, 100)
+        study.enqueue_trial({name: value})
+        trial = study.ask()
+        trial.suggest_int(name, 1, 100)
+        for step in range(done):
+            trial.report(end - 0.5 / (step + 1), step)
+        if end > 0.4:
+            study.tell(trial, end)
+        return study.get_trials(deepcopy=False)[trial.number]
+
+    for place in range(9):
+        trial_of(6 + 3 * (place % 3), 0.6 + place / 30, done=6 + 3 * (place % 3))
+    last, middle = trial_of(12, 0.3, done=8), trial_of(8, 0.3, done=8)
+    pruner = PredictivePruner()
+    assert pruner.prune(study, last)
+    assert pruner.prune(study, middle) is (name != "epochs")
+    curves = curves_of(study)
+    verdicts = [pruner.judge(curves, trial.number, to_begin=9) for trial in (last, middle)]
+    assert (verdicts[1] is Verdict.GO_ON) == (name == "epochs")
+    assert verdicts[0] is not Verdict.GO_ON
 
 
 @pytest.mark.parametrize("completed", [10, 30, 300])

@@ -86,6 +86,9 @@ class PredictivePruner(BasePruner):
     Automatic Hyperparameter Optimization of Deep Neural Networks by Extrapolation of Learning
     Curves", with the study's own curves in place of families of functions.
 
+    At its last step no trial is frozen or pruned. Where a param decides how many steps a trial has,
+    that is known once trials of two lengths have completed; else the median length counts.
+
     A trial that reports NaN is pruned, as its training has diverged.
 
     Args:
@@ -119,7 +122,10 @@ class PredictivePruner(BasePruner):
             return False
         if math.isnan(trial.intermediate_values[step]):
             return True
-        return self._is_beaten(curves_of(study), trial.number)
+        curves = curves_of(study)
+        if curves.by_number[trial.number].ends_at == step:  # no training is left to save
+            return False
+        return self._is_beaten(curves, trial.number)
 
     def judge(self, curves: Curves, number: int, *, to_begin: int) -> Verdict:
         """What becomes of a running trial at its last report, where it can be frozen.
@@ -135,7 +141,9 @@ class PredictivePruner(BasePruner):
             return Verdict.PRUNE
         race = Race(curves)
         place = race.numbers.index(number)
-        if race.done[place] == race.total:  # no training is left to save
+        ends_at = curves.by_number[number].ends_at
+        is_last = race.done[place] == race.total if ends_at is None else step >= ends_at
+        if is_last:  # no training is left to save
             return Verdict.GO_ON
         if self._is_beaten(curves, number):
             return Verdict.PRUNE
