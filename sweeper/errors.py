@@ -16,6 +16,11 @@ BrokenError alone can be raised after a kernel has started. A trial that fails i
 an outcome (`sweeper.trials.TrialOutcome`).
 """
 
+from collections.abc import Sequence
+
+#: The most lines of one message.
+_MOST_LINES = 20
+
 
 class SweepError(Exception):
     """Base of all errors; its text is the whole message for the user."""
@@ -64,6 +69,12 @@ class BrokenError(SweepError):
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or the name of its class where the message is empty."""
     return shortened(str(error).strip().partition("\n")[0].rstrip() or type(error).__name__)
+
+
+def listed(lines: Sequence[str]) -> str:
+    """The lines of one message: where they are many, the first ones and how many more there are."""
+    left = len(lines) - _MOST_LINES
+    return "\n".join(lines if left <= 1 else [*lines[:_MOST_LINES], f"and {left:,} more"])
 
 
 def shortened(message: str, at_most: int = 2000) -> str:

@@ -15,12 +15,12 @@ from ..errors import NotebookError, first_line
 from .repair import repair_notebook
 
 
-def language_name(spelling: str | None) -> str:
+def language_name(spelling: object) -> str:
     """A language as a notebook or a kernelspec spells it; `python` for none and for all of its own.
 
-    Some tools write `python3` or `ipython3` there.
+    Some tools write `python3` or `ipython3` there; what is no text counts as none.
     """
-    named = spelling or "python"
+    named = spelling if spelling and isinstance(spelling, str) else "python"
     return "python" if re.fullmatch(r"i?python *[\d.]*", named.lower()) else named
 
 

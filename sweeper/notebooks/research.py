@@ -13,7 +13,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from ..errors import NotebookError
+from ..errors import NotebookError, listed
 from ..settings.messages import nearest
 from .assignments import Assignments, assigned_only, plain_values, with_values
 from .cell_code import parse, plain_python
@@ -136,7 +136,7 @@ class ResearchNotebook:
         for inner, outer in self.assignments.overlaps(sources):
             wrong.append(f"{sources[inner]}: {inner!r} is a part of {outer!r}; keep one of them")
         if wrong:
-            raise NotebookError("\n".join(wrong))
+            raise NotebookError(listed(wrong))
 
     def _remedy_for_unknown(self, name: str) -> str:
         if remedy := self.syntax_error() or self.assignments.remedy_for_unknown(name):

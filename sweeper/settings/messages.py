@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import shortened
+from ..errors import listed, shortened
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -102,8 +102,7 @@ def validation_message(error: ValidationError, *, where: str, data: Mapping[str,
             fault = f"{text.format(expected=expected)}; got {as_yaml(detail['input'])}"
         line = f"{where}: {shortened(f'{key}: {fault}' if key else fault, _LINE)}"
         lines[line] = None
-    more = [f"{where}: and {len(lines) - _LINES} mistakes more"]
-    return "\n".join([*lines] if len(lines) <= _LINES + 1 else [*lines][:_LINES] + more)
+    return listed([*lines])
 
 
 #: How the keys are written without which there is no sweep.
@@ -111,8 +110,8 @@ _EXAMPLES = {
     "objective": ", as in objective: {val_acc: maximize}",
     "space": ", as in space: {lr: {low: 1e-4, high: 1e-1, log: true}}",
 }
-#: The most mistakes that one message lists, and the most characters of one.
-_LINES, _LINE = 20, 360
+#: The most characters of one mistake.
+_LINE = 360
 
 
 _TEXTS = {

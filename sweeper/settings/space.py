@@ -152,6 +152,10 @@ class IntDimension(RangeDimension):
         return (self.high - self.low) // (self.step or 1) + 1
 
 
+#: A sampler looks at all choices for each trial.
+_MOST_CHOICES = 10_000
+
+
 class ChoiceDimension(Dimension):
     """One of several values without an order."""
 
@@ -168,6 +172,11 @@ class ChoiceDimension(Dimension):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
+        if len(self.choices) > _MOST_CHOICES:
+            number = len(self.choices)
+            raise problem(
+                f"{number:,} choices are more than {_MOST_CHOICES:,}; a range has low and high"
+            )
         found: dict[Scalar, Value] = {}
         for value in self.choices:
             plain = as_scalar(value)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from ..errors import SettingsError
+from ..errors import SettingsError, listed
 from ..notebooks.research import ResearchNotebook
 from ..settings import Settings
 from ..settings.messages import as_yaml
@@ -57,7 +57,7 @@ def check_kinds(notebook: ResearchNotebook, settings: Settings) -> None:
         if own is not None and (fault := _fault(own, values)):
             faults.append(f"{source}: {name!r} {fault} ({notebook.display_name})")
     if faults:
-        raise SettingsError("\n".join(faults))
+        raise SettingsError(listed(faults))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,10 +47,15 @@ class StudyPaths:
         in their names are no placeholders.
 
         Raises:
-            OutputError: `{run_id}` is missing, another placeholder is used, the name does not
-                end in `.ipynb`, is longer than file systems take, or is no UTF-8.
+            OutputError: it is a URL, `{run_id}` is missing, another placeholder is used, the name
+                does not end in `.ipynb`, is longer than file systems take, or is no UTF-8.
         """
         right = "expected something like './out/digits.{run_id}.ipynb'"
+        if "://" in template:
+            raise OutputError(
+                f"output template {template!r} is no path of this machine; {right}, and "
+                "`sync: s3://…` in the parameters file for a copy elsewhere"
+            )
         absolute = _absolute(template)
         try:
             pieces = list(string.Formatter().parse(absolute))

@@ -12,8 +12,10 @@ from sweeper.notebooks.research import ResearchNotebook, replace_values
 from sweeper.testing import write_notebook
 
 
-@pytest.mark.parametrize("language", ["python", "Python 3", "python3", "ipython3"])
-def test_all_spellings_of_python_are_python(tmp_path: Path, language: str) -> None:
+@pytest.mark.parametrize("language", ["python", "Python 3", "ipython3", "", {"name": "python"}])
+def test_all_spellings_of_python_and_what_is_no_text_are_python(
+    tmp_path: Path, language: object
+) -> None:
     path = write_notebook(tmp_path / "n.ipynb", parameters="lr = 1\nseed = 0")
     content = json.loads(path.read_text())
     content["metadata"]["kernelspec"]["language"] = language

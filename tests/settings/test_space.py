@@ -93,6 +93,11 @@ def test_the_words_of_other_tools_are_refused_with_the_entry_that_means_the_same
     read_dimension(read_yaml(written))
 
 
+def test_more_choices_than_a_sampler_can_look_at_are_refused_with_the_limit() -> None:
+    with pytest.raises(ValidationError, match="10,001 choices are more than 10,000"):
+        read_dimension(list(range(10_001)))
+
+
 def test_a_choice_may_be_a_list_or_a_mapping_in_the_short_form_too() -> None:
     for entry in ([[32], [64, 64]], {"choices": [[32], [64, 64]]}, [(32,), (64, 64)]):
         choices = read_dimension(entry)

@@ -63,6 +63,7 @@ def test_a_tilde_in_a_template_is_the_home_folder(
         ("out/{run_id:06d}.ipynb", "{run_id:06d} is not known"),
         ("out/{run_id.ipynb", "expected '}'"),
         ("out/{run_id}.html", "does not end in .ipynb"),
+        ("s3://bucket/{run_id}.ipynb", "is no path of this machine"),
     ],
 )
 def test_the_message_for_a_wrong_template_has_the_template_the_fault_and_an_example(
