@@ -8,6 +8,7 @@ private folder. Run as a script it imports the standard library only.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -179,6 +180,8 @@ def _main(token: str, folder: str) -> None:
         signal.signal(number, signal.SIG_IGN)  # it ends when its sweep does, not before
     while sys.stdin.buffer.read(1):
         pass
+    with suppress(OSError):  # one after the other: each waits for the ends of those it has killed
+        fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)
     for _ in range(_SCANS):
         kill_marked(token)
         time.sleep(_SCAN_AGAIN_S)

@@ -38,8 +38,8 @@ IPKernelApp.init_iopub = _init_iopub
 
 
 def _setup_pipe_in(self):
-    # Beside the socket of the kernel's outputs, in a folder that only this user can enter.
-    self._children = self.socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\\0").decode() + "c"
+    # In a folder that only this user can enter, whatever transport the kernel itself has.
+    self._children = f"ipc://{os.environ['IPYTHONDIR']}/children-{os.getpid()}"
     self._pipe_uuid = os.urandom(16)
     pipe_in = self.socket.context.socket(zmq.PULL)
     pipe_in.linger = 0

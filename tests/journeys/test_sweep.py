@@ -246,12 +246,13 @@ def test_a_killed_sweep_leaves_no_process_and_status_corrects_what_it_left() -> 
 
 def test_what_outlived_a_sweep_and_its_guard_is_ended_by_the_next_command() -> None:
     sweeping = start_endless("guardless")
-    (guard,) = (
-        p for p in psutil.Process(sweeping.pid).children() if "guard.py" in str(p.cmdline())
-    )
-    psutil.Process(sweeping.pid).suspend()  # else it starts another guard
-    guard.kill()
-    sweeping.kill()
+    children = psutil.Process(sweeping.pid).children()
+    guards = [child for child in children if "guard.py" in str(child.cmdline())]
+    assert guards
+    for process in (psutil.Process(sweeping.pid), *guards):
+        process.suspend()  # else one ends what another has left
+    for process in (*guards, psutil.Process(sweeping.pid)):
+        process.kill()
     sweeping.communicate()
     orphans = kernels_in(Path.cwd())
     assert orphans
