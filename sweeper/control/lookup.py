@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..errors import OutputError, StudyError, TrackingError
 from ..execution.runtime import clear_up
 from ..settings.addresses import Address
-from ..study.files import is_storage
+from ..study.files import is_storage, why_lost
 from ..study.located import LocatedStudy
 from ..study.stored import StoredStudy
 from ..study_folder.ownership import is_held, owner_of, while_unswept
@@ -130,7 +130,7 @@ def find_studies(
         StudyError: no study was found.
     """
     if storage is None:
-        _refuse_missing(wanted)
+        _refuse_lost(wanted)
         files = [file.absolute() for file in _storages(wanted) if file.is_file()]
         found = [it for file in files for it in _studies_in(Address.of_file(file), file)]
     else:
@@ -186,18 +186,19 @@ def _storages(wanted: str | None) -> list[Path]:
     return found
 
 
-def _refuse_missing(wanted: str | None) -> None:
-    """Refuse a folder of a study whose storage was removed."""
+def _refuse_lost(wanted: str | None) -> None:
+    """Refuse a folder of a study whose storage was removed or replaced."""
     storage = Path(wanted or "") / STORAGE_NAME
     for facts in (
         facts_beside(storage),
         *sorted(storage.parent.glob(f"*/{facts_beside(storage).name}")),
     ):
         file = facts.with_name(STORAGE_NAME)
-        if wanted is not None and facts.is_file() and not file.exists():
+        why = why_lost(file) if wanted is not None and facts.is_file() else None
+        if why is not None:
             from ..study.access import LostFileError
 
-            raise LostFileError(file, "it is missing")
+            raise LostFileError(file, why)
 
 
 def _studies_in(url: Address, file: Path | None) -> list[tuple[Address, Study | StoredStudy]]:

@@ -13,8 +13,10 @@ from typing import Any
 from ..errors import StudyError
 from ..notebooks.metadata import read_metadata
 from ..study.access import damage_of
-from ..study.rebuilt import kept_facts, write_study
-from ..study.stored import has_study
+from ..study.endings import unknown_end
+from ..study.files import kept_facts, why_lost
+from ..study.rebuilt import write_study
+from ..study.stored import StoredStudy
 from ..study_folder.ownership import owner_of, while_unswept
 from ..trials import StudyPaths, TrialState, display_path, facts_beside
 from .lookup import STORAGE_NAME
@@ -79,8 +81,8 @@ def _rebuilt(file: Path) -> Rebuilt | None:
                 f"{owner_of(paths)}; wait for it or stop it"
             )
         storage = paths.storage
-        is_readable = storage.is_file() and damage_of(storage) is None
-        if is_readable and has_study(storage, name, str(facts["id"])):
+        is_sound = why_lost(storage) is None and damage_of(storage) is None
+        if is_sound and unknown_end(StoredStudy(storage, name).records(), facts, paths) is None:
             return None
         return _made(name, facts, paths)
 

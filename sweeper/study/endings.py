@@ -8,7 +8,7 @@ trial is not run again.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from optuna.trial import TrialState as OptunaState
 from pydantic import TypeAdapter
 
 from ..notebooks.metadata import read_metadata
-from ..trials import Reason, TrialRecord, TrialState
+from ..trials import Reason, StudyPaths, TrialRecord, TrialState
 from ..trials.records import TrialEnd
 
 #: The keys of `metadata.sweeper` have the names of the fields.
@@ -57,16 +57,34 @@ def left_open(record: TrialRecord, facts: Mapping[str, Any]) -> TrialRecord:
         same record where the notebook states no final end, so that the trial is to be run again.
     """
     metadata = {} if record.state.has_ended else read_metadata(record.notebook) or {}
+    end = _final_end(metadata, facts)
+    return record if end is None or metadata.get("attempt") != record.attempt else record.ended(end)
+
+
+def unknown_end(
+    records: Iterable[TrialRecord], facts: Mapping[str, Any], paths: StudyPaths
+) -> Path | None:
+    """Return an executed notebook that states an end which the study does not know; None for none.
+
+    There is one after an older copy of the study's database was put in its place.
+    """
+    known = {record.run_id for record in records if left_open(record, facts).is_final}
+    for run_id, path in paths.written_run_ids().items():
+        if run_id not in known and _final_end(read_metadata(path) or {}, facts) is not None:
+            return path
+    return None
+
+
+def _final_end(metadata: Mapping[str, Any], facts: Mapping[str, Any]) -> TrialEnd | None:
+    """Return the end that an executed notebook of this study states; None for no final one."""
     try:
-        if metadata["study_id"] != facts.get("id") or metadata["attempt"] != record.attempt:
-            return record
-        ended = record.ended(_ENDS.validate_python(dict(metadata)))
-    except (KeyError, ValueError):
-        return record  # there is no notebook, or its metadata was edited by hand
-    was_short = ended.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
-    if was_short and not ended.is_infeasible:
-        return record  # other trials ran beside it
-    return ended if ended.is_final else record
+        end = _ENDS.validate_python(dict(metadata))
+    except ValueError:
+        return None  # there is no notebook, or its metadata was edited by hand
+    was_short = end.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
+    has_room = was_short and not end.is_infeasible  # other trials ran beside it
+    is_ours = metadata.get("study_id") == facts.get("id")
+    return end if is_ours and end.is_final and not has_room else None
 
 
 def interrupted(record: TrialRecord) -> TrialRecord:

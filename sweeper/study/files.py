@@ -1,4 +1,4 @@
-"""Reads and changes a study's SQLite file while no sweep has it open.
+"""Reads and changes a study's files while no sweep has them open.
 
 Optuna refuses changes to trials that have ended, so this module works on Optuna's tables; a test
 compares the result with what Optuna reads afterwards.
@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from .stored import FACTS
+from ..errors import StorageAwayError, StudyError
+from ..files import PRIVATE, replaced
+from ..trials import display_path, facts_beside
+from .stored import FACTS, StoredStudy
 from .trial_codec import RECORD
 
 _RECORDS = """
@@ -36,6 +39,56 @@ def is_storage(file: Path) -> bool:
             return connection.execute(found).fetchone() is not None
     except sqlite3.Error:
         return True  # opening the file will raise an error that names the problem
+
+
+def has_study(file: Path, name: str, study_id: str) -> bool:
+    """Return whether a file has a study, and not only another one of that name.
+
+    True where it cannot be read: opening it will raise an error that names the problem.
+    """
+    try:
+        return is_storage(file) and StoredStudy(file, name).facts.get("id") == study_id
+    except StorageAwayError:
+        return True
+
+
+def why_lost(storage: Path) -> str | None:
+    """Return why a study's folder does not have its database; None where it may have it."""
+    if not storage.exists() or storage.stat().st_size == 0:
+        return "it is missing or empty"
+    try:
+        name, facts = kept_facts(facts_beside(storage))
+    except StudyError:
+        return None  # the next sweep writes them again
+    return None if has_study(storage, name, str(facts["id"])) else "it is another study's database"
+
+
+def keep_facts(file: Path, study: str, facts: Mapping[str, Any]) -> None:
+    """Write the facts about a study to a file.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with replaced(file) as part:
+        part.touch(mode=PRIVATE)  # as the database, whose content it has
+        part.write_text(json.dumps({"study": study, "facts": facts}), encoding="utf-8")
+
+
+def kept_facts(file: Path) -> tuple[str, Mapping[str, Any]]:
+    """Read a study's name and the facts about it.
+
+    Raises:
+        StudyError: the file cannot be read.
+    """
+    try:
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        facts = stored["facts"]
+        _ = facts["id"], facts["template"], facts["settings"]
+        return str(stored["study"]), facts
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StudyError(
+            f"{display_path(file)} cannot be read, so the study cannot be made again: {error!r}"
+        ) from error
 
 
 def move_records(

@@ -7,7 +7,6 @@ facts about the study as a whole.
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from ..errors import StudyError
-from ..files import PRIVATE, replaced
 from ..notebooks.reading import read_notebook
 from ..notebooks.scores import scrape
 from ..settings import Settings
@@ -51,34 +49,6 @@ def proposal_of(trial: FrozenTrial, noted: Mapping[str, Any]) -> dict[str, Any]:
         "user_attrs": {n: it for n, it in trial.user_attrs.items() if n != RECORD},
         "system_attrs": trial.system_attrs,
     }
-
-
-def keep_facts(file: Path, study: str, facts: Mapping[str, Any]) -> None:
-    """Write the facts about a study to a file.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    with replaced(file) as part:
-        part.touch(mode=PRIVATE)  # as the database, whose content it has
-        part.write_text(json.dumps({"study": study, "facts": facts}), encoding="utf-8")
-
-
-def kept_facts(file: Path) -> tuple[str, Mapping[str, Any]]:
-    """Read a study's name and the facts about it.
-
-    Raises:
-        StudyError: the file cannot be read.
-    """
-    try:
-        stored = json.loads(file.read_text(encoding="utf-8"))
-        facts = stored["facts"]
-        _ = facts["id"], facts["template"], facts["settings"]
-        return str(stored["study"]), facts
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StudyError(
-            f"{display_path(file)} cannot be read, so the study cannot be made again: {error!r}"
-        ) from error
 
 
 def write_study(

@@ -131,14 +131,6 @@ class StoredStudy:
             raise StorageAwayError(f"{display_path(self._file)}: {error}") from error
 
 
-def has_study(file: Path, name: str, study_id: str) -> bool:
-    """Return whether a file has a study, and not only another one of that name."""
-    try:
-        return StoredStudy(file, name).facts.get("id") == study_id
-    except StorageAwayError:
-        return False
-
-
 def _query(file: Path, query: str, *values: str) -> list[Any]:
     # Not read-only: the last such connection would leave the files of the write-ahead log behind.
     uri = f"{file.absolute().as_uri()}?mode=rw"

@@ -39,15 +39,16 @@ from ..trials import (
 )
 from .access import file_of, log_ahead, open_storage, place_of, refuse_another_file
 from .endings import interrupted, left_open, name_objectives, never_begun, tell_optuna
+from .files import has_study, keep_facts
 from .insights import figure_of, param_importances
 from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, is_planned
 from .pruners import Curves, curves_of, why_pruned
-from .rebuilt import keep_facts, proposal_of
+from .rebuilt import proposal_of
 from .repeats import REPEAT, plan_of_repeats
 from .samplers import SamplerFactory, as_queued, check_fits
 from .session_lock import locked_storage
 from .storage import MirroredStorage
-from .stored import CONFIRMS, FACTS, LEARNED, REPEATS, confirmation_in, has_study
+from .stored import CONFIRMS, FACTS, LEARNED, REPEATS, confirmation_in
 from .trial_codec import RECORD, encode, record_of
 
 

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
-from ..study.access import LostFileError
 from ..study.study import Study
 from ..study_folder.ownership import held_elsewhere, held_folder
 from ..study_folder.requests import Requests
@@ -17,7 +16,12 @@ from ..trials import display_path
 from .inputs.learning import learn
 from .inputs.resolving import INPUTS, keep_inputs, with_inputs
 from .plan import SweepPlan
-from .resume_checks import refuse_changes, refuse_files_in_the_way
+from .resume_checks import (
+    refuse_changes,
+    refuse_files_in_the_way,
+    refuse_lost_database,
+    refuse_older_copy,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -56,10 +60,8 @@ def opened(
             plan = with_inputs(plan)
         paths = plan.paths
         is_embedded = plan.storage_url.file == paths.storage
-        # Else a new study would begin in it, and replace the facts with its own.
-        is_empty = not paths.storage.exists() or paths.storage.stat().st_size == 0
-        if is_embedded and is_empty and paths.facts.exists() and paths.written_run_ids():
-            raise LostFileError(paths.storage, "it is missing or empty")
+        if is_embedded and not is_restored:
+            refuse_lost_database(paths)
         kept_facts = paths.facts if is_embedded else None
         opened_study = Study.open(plan.storage_url, plan.settings, kept_facts=kept_facts)
         study = stack.enter_context(closing(opened_study))
@@ -87,6 +89,7 @@ def _check_resumed(plan: SweepPlan, study: Study) -> None:
         sources = f"{plan.notebook.display_name} and {plan.settings.file or 'the settings'}"
         refuse_changes(study, plan.fingerprint, sources=sources, paths=plan.paths)
     refuse_files_in_the_way(study, plan.paths, trials=plan.settings.study.trials)
+    refuse_older_copy(study, plan.paths, plan.storage_url)
 
 
 def _note_places(plan: SweepPlan, study: Study) -> None:

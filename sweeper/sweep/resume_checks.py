@@ -5,6 +5,10 @@ from __future__ import annotations
 from ..errors import OutputError, StudyError
 from ..notebooks.fingerprint import Fingerprint, changes
 from ..notebooks.metadata import read_metadata
+from ..settings.addresses import Address
+from ..study.access import LostFileError
+from ..study.endings import unknown_end
+from ..study.files import why_lost
 from ..study.study import Study
 from ..trials import StudyPaths, display_path
 
@@ -31,6 +35,38 @@ def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: S
             "--allow-changes to go on in this one: the MLflow tag sweeper.code tells new trials "
             "from earlier ones"
         )
+
+
+def refuse_lost_database(paths: StudyPaths) -> None:
+    """Refuse a folder whose study has lost its database, though it has executed notebooks.
+
+    Another study would begin in that database, and replace the facts with its own.
+
+    Raises:
+        LostFileError: the database is missing, empty, or another study's.
+    """
+    if paths.facts.exists() and paths.written_run_ids() and (why := why_lost(paths.storage)):
+        raise LostFileError(paths.storage, why)
+
+
+def refuse_older_copy(study: Study, paths: StudyPaths, storage: Address) -> None:
+    """Refuse a storage without an end that an executed notebook states.
+
+    Its trial would be run again, and write over that notebook.
+
+    Raises:
+        StudyError: there is such a notebook.
+    """
+    notebook = unknown_end(study.records(), study.facts, paths)
+    if notebook is None:
+        return
+    why = f"it is older than {display_path(notebook)}, whose trial has ended"
+    if storage.file == paths.storage:
+        raise LostFileError(paths.storage, why)
+    raise StudyError(
+        f"--storage {storage}: {why}; put the newer one back, or move that notebook away to have "
+        "its trial run again"
+    )
 
 
 def refuse_files_in_the_way(study: Study, paths: StudyPaths, *, trials: int) -> None:

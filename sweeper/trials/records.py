@@ -201,6 +201,16 @@ class TrialEnd:
     not_replicable: tuple[str, ...] = ()
     host: str = ""
 
+    @property
+    def is_final(self) -> bool:
+        """Whether no later sweep runs the trial again.
+
+        A trial that was stopped with its sweep is run again; one that was stopped by name is not.
+        """
+        if self.state is TrialState.STOPPED:
+            return self.reason is Reason.BY_HAND
+        return self.state.has_ended
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialOutcome(TrialEnd):
@@ -255,16 +265,6 @@ class TrialRecord(TrialEnd):
     def proposal(self) -> int:
         """The number of the first trial of its proposal, of which there may be several runs."""
         return self.first_number if self.repeat_of is None else self.repeat_of
-
-    @property
-    def is_final(self) -> bool:
-        """Whether no later sweep runs the trial again.
-
-        A trial that was stopped with its sweep is run again; one that was stopped by name is not.
-        """
-        if self.state is TrialState.STOPPED:
-            return self.reason is Reason.BY_HAND
-        return self.state.has_ended
 
     @property
     def run_id(self) -> str:

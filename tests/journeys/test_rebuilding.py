@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import shutil
+import signal
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
-from commands import call, project
-from studies import mlflow_runs
+from commands import Command, call, project
+from studies import mlflow_runs, small_settings, until
 
+from sweeper.control.rebuilding import rebuild
+from sweeper.notebooks.metadata import read_metadata
 from sweeper.settings import Settings
 from sweeper.settings.addresses import Address
 from sweeper.study.samplers import SamplerFactory
@@ -119,3 +125,121 @@ def test_a_database_that_was_removed_is_missed_and_not_begun_anew(
     (tmp_path / "out/0001.ipynb").unlink()
     assert call("run", *files).returncode == 0
     assert call("rebuild", str(tmp_path)).returncode == 2
+
+
+def begin_another(file: Path, name: str) -> None:
+    """Make a database with another study that nobody has swept yet."""
+    file.unlink()
+    Study.open(Address.of_file(file), small_settings(name)).close()
+
+
+def test_another_database_in_place_of_a_studys_is_refused_and_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = project("val = x", settings="study: {name: p, trials: 1}")
+    assert call("run", *files).returncode == 0
+    file, facts = tmp_path / "out/p/study.db", tmp_path / "out/p/study.json"
+    before, kept = records(file), facts.read_bytes()
+    for replace in (
+        lambda: shutil.copy("out/mlflow.db", file),
+        lambda: begin_another(file, "q"),
+        lambda: begin_another(file, "p"),
+    ):
+        replace()
+        replaced = file.read_bytes()
+        for command in (["run", *files], ["status", "out"]):
+            refused = call(*command)
+            assert refused.returncode == 2
+            assert "out/p/study.db is damaged (it is another study's" in refused.stderr
+            assert "notebook_hpo.py rebuild out/p" in refused.stderr
+        assert (file.read_bytes(), facts.read_bytes()) == (replaced, kept)
+    assert call("rebuild", "out/p").returncode == 0
+    assert (records(file), facts.read_bytes()) == (before, kept)
+    assert (tmp_path / "out/p/study.db.damaged").read_bytes() == replaced
+
+
+def test_an_older_copy_of_a_studys_database_is_refused_as_its_trials_would_be_run_over_later_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = project("val = x", settings="study: {name: p, trials: 2, sampler: random}")
+    assert call("run", *files, "--trials", "1").returncode == 0
+    file, notebook = tmp_path / "out/p/study.db", tmp_path / "out/0001.ipynb"
+    older = file.read_bytes()
+    assert call("run", *files).returncode == 0
+    before, written = records(file), notebook.read_bytes()
+    file.write_bytes(older)
+    for options in ([], ["--trials", "1"]):  # else a trial that is queued by hand would be 0001
+        refused = call("run", *files, *options)
+        assert refused.returncode == 2
+        assert "out/p/study.db" in refused.stderr and "out/0001.ipynb" in refused.stderr
+        assert "notebook_hpo.py rebuild out/p" in refused.stderr
+    assert call("rebuild", "out/p").returncode == 0
+    assert call("run", *files).returncode == 0
+    assert (records(file), notebook.read_bytes()) == (before, written)
+
+
+def test_a_study_that_is_being_swept_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    waits = "import time\nwhile True:\n    time.sleep(0.1)"
+    sweep = Command("run", *project(waits, settings="study: {name: p, trials: 1}"), "--quiet")
+    try:
+        notebook = tmp_path / "out/0000.ipynb"
+        until(lambda: (read_metadata(notebook) or {}).get("pid"), "no trial began")
+        (tmp_path / "out/p/study.db").write_text("damaged")
+        refused = call("rebuild", "out")
+        assert refused.returncode == 2
+        (line,) = refused.stderr.splitlines()
+        assert f"process {sweep.pid}" in line
+        assert (tmp_path / "out/p/study.db").read_text() == "damaged"
+    finally:
+        sweep.kill()
+        sweep.wait()
+
+
+def rebuild_and_die(n_changes: int, folder: Path) -> None:
+    """Make a study again, and die by SIGKILL after so many changes in its folder."""
+    left = n_changes
+
+    def count(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal left
+        is_change = event in ("os.rename", "os.remove", "sqlite3.connect")
+        if is_change and str(folder) in str(arguments[0]):
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+    rebuild(folder)
+
+
+def test_a_rebuild_that_is_killed_at_any_moment_loses_nothing_and_can_be_given_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("run", *project("val = x", settings="study: {name: p, trials: 1}")).returncode == 0
+    folder = tmp_path / "out/p"
+    file = folder / "study.db"
+    before = records(file)
+    damaged = b"damaged" + file.read_bytes()
+    n_killed = 0
+    while True:
+        for path in folder.glob("study.db*"):
+            path.unlink()
+        file.write_bytes(damaged)
+        arguments = (n_killed, folder)
+        killed = multiprocessing.get_context("fork").Process(target=rebuild_and_die, args=arguments)
+        killed.start()
+        killed.join(60)
+        if killed.exitcode == 0:
+            break
+        assert killed.exitcode == -signal.SIGKILL
+        n_killed += 1
+        if not file.exists() or file.read_bytes() == damaged:
+            rebuild(folder)
+        assert records(file) == before
+        assert (folder / "study.db.damaged").read_bytes() == damaged
+    assert n_killed > 5
