@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from sweeper import Settings
-from sweeper.study.pruners import make_pruner
-from sweeper.study.samplers import SamplerFactory
+from sweeper.search.pruners import make_pruner
+from sweeper.search.samplers import SamplerFactory
 from sweeper.study.study import Study
 from sweeper.trials import Reason, TrialOutcome, TrialRecord, TrialState
 

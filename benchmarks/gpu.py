@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeper import Settings, Sweep
-from sweeper.execution.nvml import Nvml
+from sweeper.machine.nvml import Nvml
 from sweeper.testing import write_notebook
 from sweeper.trials import SweepResult
 

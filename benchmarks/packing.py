@@ -38,11 +38,11 @@ from scipy.optimize import LinearConstraint, milp
 from simulated_gpu import DEVICE_CELL, SimulatedGpus
 
 from sweeper import Settings, Sweep
-from sweeper.execution.claims import Claims
-from sweeper.execution.gpus import usable_bytes
 from sweeper.execution.local import LocalExecutor
-from sweeper.execution.nvml import Gpu
-from sweeper.execution.places import Places
+from sweeper.machine.claims import Claims
+from sweeper.machine.gpus import usable_bytes
+from sweeper.machine.nvml import Gpu
+from sweeper.machine.places import Places
 from sweeper.testing import write_notebook
 from sweeper.trials import Event, SweepResult, TrialRecord
 

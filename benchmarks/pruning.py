@@ -34,8 +34,8 @@ import numpy as np
 import optuna
 
 from sweeper import Settings
-from sweeper.study.pruners import Curve as Seen
-from sweeper.study.pruners import Curves, PredictivePruner, Verdict, make_pruner
+from sweeper.search.pruners import Curve as Seen
+from sweeper.search.pruners import Curves, PredictivePruner, Verdict, make_pruner
 
 CURVES = Path(__file__).parent / "curves"
 #: OpenML's numbers of data sets on which the twenty learners end wide apart.

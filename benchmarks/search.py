@@ -32,7 +32,7 @@ import numpy as np
 import optuna
 
 from sweeper import Settings
-from sweeper.study.samplers import SamplerFactory
+from sweeper.search.samplers import SamplerFactory
 from sweeper.study.study import Study
 from sweeper.trials import TrialOutcome, TrialState
 
@@ -266,7 +266,7 @@ class Optunas:
         )
 
     def ask(self) -> tuple[int, Mapping[str, Any]]:
-        from sweeper.study.samplers import suggest
+        from sweeper.search.samplers import suggest
 
         trial = self.study.ask()
         return trial.number, suggest(trial, self.space)

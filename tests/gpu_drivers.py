@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sweeper.execution.nvml import Gpu, GpuError, Nvml
+from sweeper.machine.nvml import Gpu, GpuError, Nvml
 
 GIB = 1024**3
 

@@ -16,7 +16,6 @@ import pytest
 from nbformat import NotebookNode
 from studies import until
 
-from sweeper.execution.places import Places
 from sweeper.guard import Guard, kill_marked
 from sweeper.kernels import (
     ExecutionRequest,
@@ -28,6 +27,7 @@ from sweeper.kernels import (
     inject,
     language_of,
 )
+from sweeper.machine.places import Places
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 from sweeper.trials import Params, RunningTrial
@@ -92,8 +92,10 @@ def hasten_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait less long for kernels that do not end."""
     hastened = {"SHUTDOWN_S": 0.2, "TERMINATE_S": 0.2, "KILL_S": 0.2, "DELIVERY_MS": 100}
     for name, value in hastened.items():
-        monkeypatch.setattr(f"sweeper.kernels.kernel._{name}", value)
-    monkeypatch.setattr("sweeper.kernels.kernel.kill_marked", partial(kill_marked, patience_s=0.1))
+        monkeypatch.setattr(f"sweeper.kernels.process.kernel._{name}", value)
+    monkeypatch.setattr(
+        "sweeper.kernels.process.kernel.kill_marked", partial(kill_marked, patience_s=0.1)
+    )
 
 
 def wait_until_warm(pool: KernelPool) -> None:
@@ -107,7 +109,8 @@ def share_cells(source: Path, pool: KernelPool, *, fixed: Params | None = None) 
     server = pool.fork_server
     assert server._zygote is not None
     node = ResearchNotebook(source).fresh_copy()
-    server._shared_cells = SharedCells.of(node, fixed=fixed or {}, kernel_name=pool.setup.name)
+    node = inject(node, fixed or {}, kernel_name=pool.setup.name, language="python")
+    server._shared_cells = SharedCells.of(node)
     server._fork_after_shared_cells(server._zygote, import_s=0.0)
 
 

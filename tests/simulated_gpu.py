@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sweeper.execution.nvml import Gpu, Nvml
+from sweeper.machine.nvml import Gpu, Nvml
 
 #: What is left of each one's pace with every client beyond two, in a crowd.
 _CROWDED = 0.65

@@ -139,6 +139,17 @@ def test_inside_a_folder_no_modules_import_each_other_in_a_circle() -> None:
         assert needs == {}
 
 
+def test_no_two_folders_import_each_other_parents_and_children_included() -> None:
+    folders = {dotted(path): path.parent for path in MODULES if path.parent != PACKAGE}
+    arrows = {
+        (path.parent, folders[module])
+        for path in MODULES
+        for module in imported_modules(path) & folders.keys()
+        if path.parent not in (PACKAGE, folders[module])
+    }
+    assert {(above, below) for above, below in arrows if (below, above) in arrows} == set()
+
+
 @cache
 def dotted(path: Path) -> str:
     parts = path.relative_to(PACKAGE).with_suffix("").parts

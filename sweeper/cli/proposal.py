@@ -9,7 +9,6 @@ from pathlib import Path
 from ..errors import OutputError, SettingsError, first_line
 from ..files import write_atomically
 from .console_output import ConsoleOutput
-from .init import draft
 
 #: A first look at a notebook; `init` drafts a longer sweep.
 _TRIALS = 12
@@ -23,6 +22,7 @@ def propose(options: argparse.Namespace, console: ConsoleOutput) -> None:
         OutputError: the file cannot be written.
         SettingsError: nobody is there to be asked; the file is kept.
     """
+    from ..drafting.draft import draft
     from ..notebooks.research import ResearchNotebook
 
     file = Path(options.parameters)

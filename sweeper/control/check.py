@@ -4,7 +4,7 @@ First what needs no kernel, then three runs as trials that no study has, in star
 largest sizes, the same again, and at typical params, which differ in every param at once from the
 largest. Where `smoke` changes more than params, a fourth run has both its values and the typical
 params. Nothing is written to a study, to MLflow or beside the notebook.
-What refuses a wrong call belongs to `sweep/plan.py`, which is asked first.
+What refuses a wrong call belongs to `sweep/planning/plan.py`, which is asked first.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from typing import Any
 
 from ..display.screen import params_line
 from ..errors import NotebookError
-from ..execution.capacity import available_bytes, memory_of, usable_cores
 from ..execution.local import LocalExecutor
 from ..kernels import interpreter_of
+from ..machine.capacity import available_bytes, memory_of, usable_cores
 from ..notebooks.compare import Execution, compare
 from ..notebooks.reading import read_notebook
 from ..notebooks.research import ResearchNotebook
 from ..settings import Settings
 from ..settings.units import duration, size
 from ..sweep.inputs.resolving import with_inputs
-from ..sweep.kinds import whole_ranges
-from ..sweep.plan import SweepPlan
+from ..sweep.planning.kinds import whole_ranges
+from ..sweep.planning.plan import SweepPlan
 from ..sweep.scheduling.overwritten import EndedTrial, overwritten
 from ..sweep.scheduling.worthless import is_coarse
 from ..trials import Params, RunningTrial, StudyPaths, TrialOutcome, TrialSpec, run_id_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import SettingsError
-from ..execution.capacity import memory_of
+from ..machine.capacity import memory_of
 from ..notebooks.metadata import read_progress
 from ..notebooks.scores import series_of
 from ..settings.messages import nearest

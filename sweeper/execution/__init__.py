@@ -1,4 +1,4 @@
-"""Where a trial runs: executor, worker (spec to outcome) and the share of the machine it gets.
+"""Where a trial runs: executor, worker (spec to outcome). The only owner of joblib.
 
-The only owner of joblib, NVML and Dask. Which trial runs next does not belong here.
+How a machine is shared belongs to `machine`. Which trial runs next does not belong here.
 """

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .capacity import usable_cores
-from .nvml import Gpu, driver_version
+from ..machine.capacity import usable_cores
+from ..machine.nvml import Gpu, driver_version
 
 _log = logging.getLogger(__name__)
 

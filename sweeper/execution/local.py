@@ -9,10 +9,10 @@ from typing import ClassVar
 
 from joblib import Parallel, delayed
 
+from ..machine.capacity import check_descriptors, read_jobs
+from ..machine.places import Places
 from ..trials import Phase, RunningTrial, TrialSpec
-from .capacity import check_descriptors, read_jobs
 from .executor import TrialSource
-from .places import Places
 from .worker import Worker, opened_worker
 from .workload import Workload
 

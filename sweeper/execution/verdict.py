@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..kernels import Ending, KernelResult
+from ..machine.faults import Fault, fault_in
 from ..notebook_api.messages import StopReason
 from ..notebooks.executed import ExecutedNotebook
 from ..notebooks.scores import Scraped, scrape
@@ -15,7 +16,6 @@ from ..settings import Settings
 from ..settings.sections import ScoreSource
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialState
 from .disagreements import disagreements
-from .faults import Fault, fault_in
 
 #: What a trial has run out of, and is run once more for, alone.
 _OUT_OF: Mapping[Fault | None, Reason] = {

@@ -29,6 +29,8 @@ from ..kernels import (
     Reference,
     Run,
 )
+from ..machine.capacity import raise_descriptor_limit
+from ..machine.places import NoGpuLeftError, Places, StoppedWaiting
 from ..notebook_api.checkpoints import checkpoint_files
 from ..notebook_api.messages import (
     OBSERVED_VARIABLE,
@@ -60,10 +62,8 @@ from ..trials import (
     attempt_path,
     display_path,
 )
-from .capacity import raise_descriptor_limit
 from .environment import environment_of
 from .executor import TimeLeft
-from .places import NoGpuLeftError, Places, StoppedWaiting
 from .runtime import guarded
 from .verdict import failed, judge
 from .workload import Workload

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..kernels import SharedCells
+from ..kernels import SharedCells, inject
 from ..notebooks.research import ResearchNotebook
 from ..settings import Settings
 from ..study_folder.snapshots import CodeSnapshot
@@ -66,8 +66,7 @@ class Workload:
         """The cells that run once, before kernels are forked; None where none is tagged."""
         if self.notebook.language != "python":
             return None
-        return SharedCells.of(
-            self.notebook.fresh_copy(self.kernel_name),
-            fixed=self.settings.fixed,
-            kernel_name=self.kernel_name,
-        )
+        node = self.notebook.fresh_copy(self.kernel_name)
+        kernel_name = self.kernel_name
+        fixed = self.settings.fixed
+        return SharedCells.of(inject(node, fixed, kernel_name=kernel_name, language="python"))

@@ -5,12 +5,12 @@ What the scores mean for the trial does not belong here.
 
 from .cells.engine import execute
 from .cells.inject import inject
+from .cells.request import Ending, ExecutionRequest, KernelResult
 from .forking.origins import KernelOrigin, KernelSetup
 from .forking.policy import Reference, Run
 from .forking.sharing import SharedCells
-from .pool import KernelPool
-from .request import Ending, ExecutionRequest, KernelResult
-from .specs import check_kernel, environment_of, interpreter_of, language_of
+from .process.pool import KernelPool
+from .process.specs import check_kernel, environment_of, interpreter_of, language_of
 
 __all__ = [
     "Ending",

@@ -1,4 +1,5 @@
-"""Which trial is next and how each one ended; the only owner of Optuna and SQLAlchemy.
+"""The record of a study: its storage, its proposals and how each trial ended.
 
-`confirmations`, `files` and `stored` do without Optuna. How a trial runs does not belong here.
+The only owner of SQLAlchemy. How params are chosen belongs to `search`, how a trial runs to
+`execution`.
 """

@@ -15,9 +15,9 @@ from typing import Any
 
 from ..errors import StorageAwayError, StudyError
 from ..files import PRIVATE, replaced
+from ..search.trial_codec import RECORD
 from ..trials import display_path, facts_beside
 from .stored import FACTS, StoredStudy
-from .trial_codec import RECORD
 
 _RECORDS = """
 SELECT trials.number, attributes.trial_user_attribute_id, attributes.value_json

@@ -14,8 +14,8 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from ..errors import SettingsError, StudyError, first_line
+from ..search.samplers.views import StorageView
 from ..trials import Importance
-from .samplers.views import StorageView
 
 #: With fewer trials the numbers say nothing.
 _FEWEST_TRIALS = 10

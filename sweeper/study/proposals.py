@@ -13,16 +13,16 @@ import optuna
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
+from ..search.repeats import REPEAT, RepeatedTrials, seeds_of
+from ..search.samplers import InOrder, SamplerFactory, as_queued, suggest
+from ..search.seeds import derived_seed
+from ..search.trial_codec import RECORD, has_begun
 from ..settings import Settings
 from ..settings.messages import as_yaml
 from ..settings.space import SearchSpace, from_scalar
 from ..trials import FOLD, Params, TrialRecord, TrialState, run_id_of
-from .repeats import REPEAT, RepeatedTrials, seeds_of
-from .samplers import InOrder, SamplerFactory, as_queued, suggest
-from .seeds import derived_seed
 from .storage import MirroredStorage
 from .stored import FACTS, LEARNED
-from .trial_codec import RECORD, has_begun
 
 #: The attribute of a trial that was queued by hand and does not count towards `study.trials`.
 BY_HAND = "sweeper.by_hand"

@@ -19,16 +19,16 @@ from optuna.trial import TrialState as OptunaState
 from ..errors import StudyError
 from ..notebooks.reading import read_notebook
 from ..notebooks.scores import scrape
+from ..search.repeats import REPEAT
+from ..search.samplers import as_queued
+from ..search.trial_codec import RECORD, encode
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..trials import TrialRecord, TrialState, confirmed_runs, display_path
 from .access import open_storage
 from .endings import left_open, name_objectives
 from .proposals import QUEUED, RETRY, SEED
-from .repeats import REPEAT
-from .samplers import as_queued
 from .stored import CONFIRMS, FACTS
-from .trial_codec import RECORD, encode
 
 _ENDED = {
     TrialState.COMPLETED: OptunaState.COMPLETE,

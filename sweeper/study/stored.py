@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import StorageAwayError
+from ..search.trial_codec import RECORD, decode, is_own
 from ..trials import Confirmation, Repeats, TrialRecord, TrialState, display_path
-from .trial_codec import RECORD, decode, is_own
 
 #: The attribute of a study with its facts.
 FACTS = "sweeper"

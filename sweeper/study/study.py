@@ -25,6 +25,10 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from ..errors import StorageAwayError, StudyError
+from ..search.pruners import Curves, curves_of, why_pruned
+from ..search.repeats import REPEAT, plan_of_repeats
+from ..search.samplers import SamplerFactory, as_queued, check_fits
+from ..search.trial_codec import RECORD, encode, record_of
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..study_folder.patience import Patience
@@ -42,14 +46,10 @@ from .endings import interrupted, left_open, name_objectives, never_begun, tell_
 from .files import has_study, keep_facts
 from .insights import figure_of, param_importances
 from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, is_planned
-from .pruners import Curves, curves_of, why_pruned
 from .rebuilt import proposal_of
-from .repeats import REPEAT, plan_of_repeats
-from .samplers import SamplerFactory, as_queued, check_fits
 from .session_lock import locked_storage
 from .storage import MirroredStorage
 from .stored import CONFIRMS, FACTS, LEARNED, REPEATS, confirmation_in
-from .trial_codec import RECORD, encode, record_of
 
 
 class Study:

@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import SettingsError
+from ..search.repeats import plan_of_repeats
+from ..search.samplers import SamplerFactory
+from ..search.seeds import derived_seed
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..settings.sections import Algorithm
-from ..study.repeats import plan_of_repeats
-from ..study.samplers import SamplerFactory
-from ..study.seeds import derived_seed
 from ..trials import Repeats, SweepResult, TrialRecord, best_trials, plan_of
-from .plan import SweepPlan, remote_copy
+from .planning.plan import SweepPlan, remote_copy
 
 _log = logging.getLogger(__name__)
 

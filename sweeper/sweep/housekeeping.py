@@ -12,7 +12,7 @@ from ..errors import BrokenError, first_line
 from ..page import Page
 from ..study.study import Study
 from ..trials import ChoreKind, Chores, Importance
-from .plan import SweepPlan
+from .planning.plan import SweepPlan
 from .scheduling.scheduler import TrialScheduler
 from .spending import Spending
 

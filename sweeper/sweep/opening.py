@@ -15,7 +15,7 @@ from ..tracking import Store, Tracker, reachable, view_of
 from ..trials import display_path
 from .inputs.learning import learn
 from .inputs.resolving import INPUTS, keep_inputs, with_inputs
-from .plan import SweepPlan
+from .planning.plan import SweepPlan
 from .resume_checks import (
     refuse_changes,
     refuse_files_in_the_way,

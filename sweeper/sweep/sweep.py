@@ -20,11 +20,11 @@ from ..execution.workload import Workload
 from ..notebooks.fingerprint import fingerprint_of, local_code, tags_of
 from ..notebooks.research import ResearchNotebook
 from ..notebooks.shared_cells import check_shared_cells
+from ..search.pruners import make_pruner
+from ..search.samplers import SamplerFactory
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..study.located import LocatedStudy
-from ..study.pruners import make_pruner
-from ..study.samplers import SamplerFactory
 from ..study.study import Study
 from ..study_folder.requests import ALL, NO_MORE
 from ..sync.archive import Dataset
@@ -46,14 +46,14 @@ from .confirming import confirming_plan, with_confirmation
 from .deadline import stopped_after
 from .frozen_code import changed_meanwhile, snapshot_of
 from .housekeeping import Housekeeping
-from .kinds import check_kinds
 from .notifying import Notifier
 from .opening import opened
-from .plan import SweepPlan, executor_of, remote_copy
+from .planning.kinds import check_kinds
+from .planning.plan import SweepPlan, executor_of, remote_copy
 from .scheduling.scheduler import TrialScheduler
+from .scheduling.stop_switch import StopSwitch
 from .scheduling.trial_log import TrialLog
 from .spending import Spending
-from .stop_switch import StopSwitch
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from studies import acting_workload
 
 from sweeper.execution.executor import Executor
 from sweeper.execution.local import LocalExecutor
-from sweeper.execution.places import Places
+from sweeper.machine.places import Places
 from sweeper.testing import trial_spec
 from sweeper.testing.executor_contract import ExecutorContract
 from sweeper.trials import Reason, TrialOutcome, TrialState

@@ -12,7 +12,7 @@ import pytest
 from studies import workload_of
 
 from sweeper.execution.local import LocalExecutor
-from sweeper.execution.places import Places
+from sweeper.machine.places import Places
 from sweeper.notebooks.metadata import read_metadata
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.testing.executor_contract import ListedTrials

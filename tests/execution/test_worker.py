@@ -23,11 +23,11 @@ from hanging_disks import hanging_disk
 from kernels_alone import hasten_ends, install_kernel
 from studies import PATIENCE_S, small_settings, until, workload_of
 
-from sweeper.execution.claims import Claims
-from sweeper.execution.places import Place, Places
 from sweeper.execution.worker import Worker, is_no_kernel
 from sweeper.guard import Guard, marked_processes
 from sweeper.kernels import KernelPool, KernelSetup
+from sweeper.machine.claims import Claims
+from sweeper.machine.places import Place, Places
 from sweeper.notebook_api.messages import REPORTS_VARIABLE, Point, StopReason
 from sweeper.notebooks.reading import read_notebook
 from sweeper.notebooks.scores import scrape

@@ -17,8 +17,8 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from studies import until
 
+from sweeper.agents.server import Agent, server_of
 from sweeper.cli import main
-from sweeper.cli.agents import Agent, server_of
 from sweeper.testing import write_notebook
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.usefixtures("here")]

@@ -14,10 +14,10 @@ from simulated_gpu import DEVICE_CELL, SimulatedGpus
 from studies import forked, run_until, small_settings, until
 
 from sweeper import Sweep
-from sweeper.execution.claims import Claims
 from sweeper.execution.local import LocalExecutor
-from sweeper.execution.mps import Mps
-from sweeper.execution.places import Places
+from sweeper.machine.claims import Claims
+from sweeper.machine.mps import Mps
+from sweeper.machine.places import Places
 from sweeper.testing import write_notebook
 from sweeper.trials import Reason, SweepResult, TrialState
 

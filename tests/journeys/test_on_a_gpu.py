@@ -18,8 +18,8 @@ import nbformat
 import pytest
 from studies import sweep_of
 
-from sweeper.execution.nvml import Nvml
-from sweeper.study.pruners import Curves, PredictivePruner, Verdict
+from sweeper.machine.nvml import Nvml
+from sweeper.search.pruners import Curves, PredictivePruner, Verdict
 from sweeper.testing import write_notebook
 from sweeper.trials import Reason, SweepResult, TrialState
 

@@ -18,9 +18,9 @@ from studies import mlflow_runs, small_settings, until
 
 from sweeper.control.rebuilding import rebuild
 from sweeper.notebooks.metadata import read_metadata
+from sweeper.search.samplers import SamplerFactory
 from sweeper.settings import Settings
 from sweeper.settings.addresses import Address
-from sweeper.study.samplers import SamplerFactory
 from sweeper.study.study import Study
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]

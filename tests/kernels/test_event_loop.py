@@ -7,7 +7,7 @@ import threading
 
 from jupyter_core.utils import run_sync
 
-from sweeper.kernels.event_loop import thread_event_loop
+from sweeper.kernels.process.event_loop import thread_event_loop
 
 
 async def loop_of_call() -> asyncio.AbstractEventLoop:

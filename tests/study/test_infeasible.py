@@ -13,7 +13,7 @@ from opened_studies import Opened, counts_of
 from optuna.trial import TrialState as OptunaState
 
 from sweeper.notebooks.executed import ExecutedNotebook
-from sweeper.study.samplers.views import with_constraints
+from sweeper.search.samplers.views import with_constraints
 from sweeper.testing import trial_spec
 from sweeper.trials import Params, Reason, TrialOutcome, TrialState
 

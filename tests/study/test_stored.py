@@ -17,10 +17,10 @@ from opened_studies import RANGE, Opened, completed, failed, stopped
 from optuna.storages import RDBStorage
 
 from sweeper.errors import StorageAwayError
+from sweeper.search.trial_codec import RECORD, decode, encode, record_of
 from sweeper.settings import Settings
 from sweeper.study.stored import StoredStudy
 from sweeper.study.study import Study
-from sweeper.study.trial_codec import RECORD, decode, encode, record_of
 from sweeper.trials import GpuUse, Reason, TrialOutcome, TrialRecord, TrialState
 
 RECORDED = TrialRecord(

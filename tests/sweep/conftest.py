@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from optuna.storages import RDBStorage
 
+from sweeper.search.samplers import SamplerFactory
 from sweeper.settings import Settings
 from sweeper.settings.addresses import Address
-from sweeper.study.samplers import SamplerFactory
 from sweeper.study.study import Study
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
+from sweeper.sweep.scheduling.stop_switch import StopSwitch
 from sweeper.sweep.scheduling.trial_log import TrialLog
-from sweeper.sweep.stop_switch import StopSwitch
 from sweeper.tracking import Store, Tracker
 from sweeper.trials import Events, StudyPaths
 

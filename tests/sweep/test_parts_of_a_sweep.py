@@ -20,8 +20,8 @@ from sweeper.settings.sections import Cost
 from sweeper.study.study import Study
 from sweeper.study_folder.snapshots import CodeSnapshot
 from sweeper.sweep.frozen_code import changed_meanwhile, snapshot_of
+from sweeper.sweep.scheduling.stop_switch import StopSwitch
 from sweeper.sweep.spending import Spending
-from sweeper.sweep.stop_switch import StopSwitch
 from sweeper.testing import write_notebook
 from sweeper.trials import Events, RunningTrial
 
@@ -93,7 +93,7 @@ def test_a_trial_that_is_to_be_stopped_before_it_has_begun_is_stopped_as_it_begi
 
 _STOPPED_MEANWHILE = """
 import signal
-from sweeper.sweep.stop_switch import StopSwitch
+from sweeper.sweep.scheduling.stop_switch import StopSwitch
 from sweeper.trials import Events, RunningTrial
 
 class Interrupted(RunningTrial):

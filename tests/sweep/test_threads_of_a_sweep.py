@@ -21,7 +21,7 @@ from sweeper import Sweep
 from sweeper.display import screen
 from sweeper.execution.executor import TrialSource
 from sweeper.execution.local import _Trials
-from sweeper.execution.places import Places
+from sweeper.machine.places import Places
 from sweeper.notebook_api.messages import Point, StopReason
 from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState

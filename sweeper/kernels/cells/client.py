@@ -27,11 +27,11 @@ from ...notebooks.reading import cell_tags
 from ...notebooks.scores import PrintedScores, displayed_point
 from ..forking.origins import RanCell, SharedRun
 from ..forking.zygote.messages import RECORDED
-from ..kernel import Kernel
-from ..request import ExecutionRequest
+from ..process.kernel import Kernel
 from .expressions import Answer, Question, prepare_forked, prepare_started
 from .outputs import joined, moved, notice, shorten_error, size
 from .report_socket import ReportSocket
+from .request import ExecutionRequest
 from .stopping import NotebookStopper
 
 _log = logging.getLogger(__name__)

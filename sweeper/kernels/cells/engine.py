@@ -15,12 +15,12 @@ from zmq import ZMQError
 
 from ...errors import first_line, shortened
 from ...trials import RunningTrial
-from ..event_loop import thread_event_loop
-from ..pool import KernelPool
-from ..request import Ending, ExecutionRequest, KernelResult
+from ..process.event_loop import thread_event_loop
+from ..process.pool import KernelPool
 from .client import CATCH_UP_S, SweepClient
 from .expressions import Shown
 from .inject import assignments
+from .request import Ending, ExecutionRequest, KernelResult
 
 #: How long after a cell's reply its last outputs may still arrive.
 _IOPUB_TIMEOUT_S = 60

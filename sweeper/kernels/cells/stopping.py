@@ -12,9 +12,9 @@ from typing import Any
 from nbclient.util import ensure_async
 
 from ...notebook_api.messages import StopReason
-from ..kernel import Kernel
-from ..request import ExecutionRequest
+from ..process.kernel import Kernel
 from .report_socket import ReportSocket
+from .request import ExecutionRequest
 
 #: The longest wait after an interrupt, in which the notebook's `finally` blocks run.
 _INTERRUPT_S = 5.0

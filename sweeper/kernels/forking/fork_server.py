@@ -18,10 +18,10 @@ from typing import Any
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 from ...guard import MARK_VARIABLE
-from ..ipython_folder import ipython_folder
 from .command import KernelCommand
+from .forked_process import ANSWER_S, ForkedProcess, request_fork
+from .ipython_folder import ipython_folder
 from .origins import SWITCH_OFF, ForkAvailability, KernelSetup
-from .process import ANSWER_S, ForkedProcess, request_fork
 from .sharing import NotShared, SharedCells, run_shared_cells
 from .zygote_process import ZygoteProcess
 

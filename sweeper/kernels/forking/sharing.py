@@ -12,10 +12,8 @@ from nbformat import NotebookNode
 
 from ...notebooks.reading import cell_tags
 from ...notebooks.shared_cells import SHARED_TAG
-from ...trials import Params
-from ..cells.inject import inject
+from .forked_process import request_fork
 from .origins import KernelSetup, RanCell, SharedRun
-from .process import request_fork
 from .zygote.messages import receive
 
 
@@ -35,14 +33,12 @@ class SharedCells:
     tagged: int
 
     @classmethod
-    def of(cls, node: NotebookNode, *, fixed: Params, kernel_name: str) -> SharedCells | None:
+    def of(cls, node: NotebookNode) -> SharedCells | None:
         """The tagged cells of a notebook; None where there are none.
 
         Args:
-            node: the notebook as a trial starts from it.
-            fixed: parameters that are the same for all trials.
+            node: the notebook as a trial starts from it, with the fixed params injected.
         """
-        node = inject(node, fixed, kernel_name=kernel_name, language="python")
         tagged = [i for i, cell in enumerate(node.cells) if SHARED_TAG in cell_tags(cell)]
         sources, numbers, number = {}, {}, 0
         for index, cell in enumerate(node.cells[: max(tagged, default=-1) + 1]):

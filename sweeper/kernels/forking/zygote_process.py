@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .forked_process import ANSWER_S
 from .origins import KernelSetup
-from .process import ANSWER_S
 from .zygote.messages import receive, send
 
 _SCRIPT = Path(__file__).parent / "zygote" / "__main__.py"

@@ -12,7 +12,7 @@ from ...study.files import is_storage
 from ...study.stored import LEARNED, StoredStudy
 from ...study.study import Study
 from ...trials import TrialRecord, TrialState
-from ..plan import SweepPlan
+from ..planning.plan import SweepPlan
 from .upstream import find_upstream
 
 #: More trials of one earlier study say nothing new.

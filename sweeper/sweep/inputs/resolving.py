@@ -16,7 +16,7 @@ from ...study.files import is_storage
 from ...study.study import Study
 from ...study_folder.saved import is_intact, keep
 from ...trials import InputFile, display_path
-from ..plan import SweepPlan
+from ..planning.plan import SweepPlan
 from .upstream import find_upstream
 
 #: The fact of a study with its inputs: `stated`, as the parameters file has it, and `file`.

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from ...notebook_api.messages import Point, StopReason
-from ...study.pruners import Curves, Outlook, PredictivePruner, Verdict
+from ...search.pruners import Curves, Outlook, PredictivePruner, Verdict
 from ...study.study import Study
 from ...trials import RunningTrial, TrialState
 

@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 
 from ...errors import StorageAwayError, first_line
-from ...execution.capacity import memory_of
+from ...machine.capacity import memory_of
 from ...notebook_api.messages import Point, StopReason
 from ...notebooks.executed import mark_ended
 from ...notebooks.metadata import read_metadata
+from ...search.pruners import PredictivePruner, make_pruner
 from ...study.access import LostFileError
-from ...study.pruners import PredictivePruner, make_pruner
 from ...study.study import Study
 from ...trials import (
     Chore,
@@ -42,13 +42,13 @@ from ...trials import (
     run_id_of,
     seconds_left,
 )
-from ..plan import SweepPlan
-from ..stop_switch import StopSwitch
+from ..planning.plan import SweepPlan
 from .checkpoint_cleaner import CheckpointCleaner
 from .freezing import Freezer
 from .overwritten import OverwrittenRule
 from .shortages import Shortages
 from .stop_rules import StopRules
+from .stop_switch import StopSwitch
 from .trial_log import TrialLog
 from .worthless import Tied, Worthless, WorthlessRule
 

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from ...errors import SweepError, first_line
 from ...notebook_api.messages import Point, StopReason
+from ...search.pruners import make_pruner
 from ...settings import Settings
-from ...study.pruners import make_pruner
 from ...study.study import Study
 from ...trials import RunningTrial, run_id_of
 from .freezing import Freezer

@@ -19,7 +19,7 @@ from sweeper.notebook_api.messages import Point
 from sweeper.notebooks.metadata import read_metadata
 from sweeper.study.study import Study
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
-from sweeper.sweep.stop_switch import StopSwitch
+from sweeper.sweep.scheduling.stop_switch import StopSwitch
 from sweeper.testing import InlineExecutor
 from sweeper.tracking import Tracker
 from sweeper.trials import (

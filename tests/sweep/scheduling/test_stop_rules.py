@@ -12,8 +12,8 @@ from optuna.storages import RDBStorage
 from studies import small_settings, until
 
 from sweeper.notebook_api.messages import Point, StopReason
-from sweeper.study.pruners import Curves, Outlook, PredictivePruner
-from sweeper.study.samplers import SamplerFactory
+from sweeper.search.pruners import Curves, Outlook, PredictivePruner
+from sweeper.search.samplers import SamplerFactory
 from sweeper.study.study import Study
 from sweeper.sweep.scheduling.freezing import Freezer
 from sweeper.sweep.scheduling.stop_rules import StopRules

@@ -1,0 +1,660 @@
+"""Trials on the workers of a Dask cluster, which may come late and may be lost.
+
+How trials run there is `dask_worker`'s business, how a cluster is reached `dask_cluster`'s.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from ..errors import BrokenError, SettingsError, first_line, shortened
+from ..execution.executor import TrialSource
+from ..execution.verdict import failed
+from ..execution.worker import keep_earlier_attempt
+from ..execution.workload import Workload
+from ..files import beside
+from ..kernels import check_kernel
+from ..machine.capacity import read_jobs
+from ..notebook_api.messages import Point
+from ..settings.machines import Cluster
+from ..study_folder.patience import Patience, is_of_the_machine
+from ..study_folder.snapshots import keep_environment
+from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState, display_path
+from .dask_cluster import DaskCluster, DaskWorker, LostError
+from .files import (
+    NOTEBOOK,
+    PART_BYTES,
+    Stamp,
+    difference,
+    files_below,
+    files_of,
+    kernel_python,
+    path_of,
+    stamp_of,
+    travelling_files,
+)
+
+_log = logging.getLogger(__name__)
+
+#: How often the scheduler is asked for its workers.
+_LOOK_S = 1.0
+#: How long the first worker waits for others that are there and have not answered yet.
+_SETTLE_S = 10.0
+#: How often a cluster is asked for its workers again: jobs end, and Dask notices after 15 s.
+_SCALE_AGAIN_S = 30.0
+#: How long a worker may take for an answer that is there, or to end its processes.
+_ANSWER_S = 30.0
+_OUTCOME, _FINDINGS = TypeAdapter(TrialOutcome), TypeAdapter(list[str])
+_ENVIRONMENT = TypeAdapter(dict[str, Any] | None)
+#: A message of a trial keeps so many characters.
+_MESSAGE = 10_000
+
+
+class RefusedError(Exception):
+    """A worker cannot run the trials of this sweep."""
+
+
+class DaskExecutor:
+    """Runs trials on the workers of a Dask cluster. Made by `open`, ended by `run` or `close`.
+
+    No trial is frozen: it would keep its worker's thread.
+
+    Args:
+        most: how many trials run at once at most; None for as many as the workers have threads.
+    """
+
+    can_freeze = False
+
+    def __init__(self, workload: Workload, settings: Cluster, *, most: int | None) -> None:
+        self._workload = workload
+        self._settings = settings
+        self._most = most
+        outputs = f"the outputs in {display_path(workload.paths.root)}"
+        self._patience = Patience(outputs, may_pass=is_of_the_machine)
+        self._python = kernel_python(workload.kernel_name)
+        #: Guards what follows; notified whenever a worker or a slot changes.
+        self._change = threading.Condition(threading.RLock())
+        self._members: dict[DaskWorker, Member] = {}
+        self._source: TrialSource | None = None
+        self._files: tuple[list[Path], list[Path]] = ([], [])
+        self._slots: list[Future[None]] = []
+        self._losses = 0
+        self._is_over = False
+        self._findings: list[str] = []
+        self._running: dict[str, RunningTrial] = {}
+        self._cluster = DaskCluster(settings, on_event=self._take_event)
+
+    @classmethod
+    def open(cls, workload: Workload, settings: Cluster, jobs: int | str | None) -> DaskExecutor:
+        """Connect to a cluster, or start one, and wait for a first worker that can run trials.
+
+        Args:
+            jobs: trials at once at most; None or `"auto"` for as many as the workers have threads.
+
+        Raises:
+            KernelError: this machine lacks the notebook's kernel, which workers are compared with.
+            SettingsError: there is no such cluster, or none of its workers can run trials.
+        """
+        check_kernel(workload.kernel_name, asked_by=workload.notebook.display_name)
+        most = None
+        if jobs not in (None, "auto"):
+            most, _ = read_jobs(jobs, workload.settings.resources.threads)
+        executor = cls(workload, settings, most=most)
+        began_s = time.monotonic()
+        try:
+            executor._watch(
+                lambda: (
+                    bool(executor._usable())
+                    and (executor._all_have_answered or time.monotonic() - began_s > _SETTLE_S)
+                )
+            )
+        except BaseException as error:
+            executor.close()
+            if isinstance(error, BrokenError):
+                raise SettingsError(str(error)) from error
+            raise
+        return executor
+
+    @property
+    def jobs(self) -> int:
+        """How many trials run at once; with late workers it grows.
+
+        The order of trials, where it is fixed, goes by what is asked for.
+        """
+        offered = sum(member.worker.threads for member in self._usable())
+        if self._most is not None and self._workload.settings.study.order == "fixed":
+            return self._most
+        return max(1, offered if self._most is None else min(self._most, offered or self._most))
+
+    @property
+    def description(self) -> str:
+        """Where the trials run, and what `pruner: auto` does not do there."""
+        workers = len(self._usable())
+        prunes = self._workload.settings.study.pruner.name == "auto"
+        ends = ", where auto prunes for good" if prunes else ""
+        return f"{workers} worker{'s' * (workers != 1)} of {self._cluster.place}{ends}"
+
+    def close(self) -> None:
+        """End what was started on the workers, and the cluster that this sweep has started."""
+        left_s = None if self._source is None else self._source.left_s()
+        end_by_s = time.monotonic() + (_ANSWER_S if left_s is None else min(_ANSWER_S, left_s / 3))
+        for ended in [member.end() for member in self._usable()]:
+            ended.wait(max(0.0, end_by_s - time.monotonic()))
+        with self._change:
+            for member in self._members.values():
+                member.lose()
+        self._cluster.close()
+
+    def run(self, source: TrialSource) -> Sequence[str]:
+        """Keep the slots of all workers busy until there are no more trials.
+
+        Raises:
+            BrokenError: the scheduler or all workers were lost, and have not come back.
+        """
+        self._patience.limit_s = source.patience_s
+        self._files = travelling_files(self._workload)
+        with self._change:
+            self._source = source
+            self._change.notify_all()
+        # A slot has a thread of its own, however many there are.
+        with ThreadPoolExecutor(max_workers=10_000, thread_name_prefix="cluster slot") as slots:
+            try:
+                self._watch(lambda: self._serve_slots(slots, source))
+            except BaseException as error:
+                is_lost = isinstance(error, BrokenError)
+                source.stop(str(error) if is_lost else "an interruption")
+                for member in self._usable() if is_lost else ():
+                    member.lose()
+                raise
+            finally:
+                wait(self._slots)
+                self.close()
+        for slot in self._slots:
+            slot.result()  # raises what one has ended with at last
+        return self._findings
+
+    # --- workers ----------------------------------------------------------------------------------
+
+    def _usable(self) -> list[Member]:
+        """The workers that can run trials, or will when the sweep begins."""
+        with self._change:
+            return [it for it in self._members.values() if it.is_accepted and not it.is_lost]
+
+    @property
+    def _all_have_answered(self) -> bool:
+        """Whether all workers that there are have been accepted or refused."""
+        with self._change:
+            return all(it.is_accepted or it.refusal for it in self._members.values())
+
+    def _watch(self, is_done: Callable[[], bool]) -> None:
+        """Use workers as they come, and notice those that go, until there is nothing to do.
+
+        Raises:
+            BrokenError: no worker has come in time, or all are refused.
+        """
+        used_s, scaled_s = time.monotonic(), -math.inf
+        trials = self._workload.settings.study.trials
+        while True:
+            try:
+                self._look()
+                is_away = False
+            except LostError as error:  # Dask connects again, or gives it up
+                _log.info("%s: %s", self._cluster.place, error)
+                is_away = True
+            if is_done():
+                return
+            now_s = time.monotonic()
+            if self._usable() and not is_away:
+                used_s = now_s
+            with self._change:
+                refusals = [it.refusal for it in self._members.values()]
+            limit_s = self._settings.wait
+            if self._settings.class_ is None and refusals and all(refusals):
+                limit_s = 0.0  # no others are to be expected
+            elif self._source is not None and self._source.is_closed():
+                limit_s = min(limit_s, _ANSWER_S)
+            if now_s - used_s >= limit_s:
+                why = f"{self._cluster.place}: {self._lack(max(refusals, default=''))}"
+                raise BrokenError(f"{why}, and the same command goes on")
+            if self._settings.class_ is not None and now_s - scaled_s > _SCALE_AGAIN_S:
+                scaled_s = now_s
+                self._cluster.scale(min(self._settings.max, trials, self._most or trials))
+            with self._change:
+                self._change.wait(_LOOK_S)
+
+    def _lack(self, refusal: str) -> str:
+        """Why there is no worker, and what helps."""
+        if refusal:
+            return (
+                f"no worker can run these trials: {refusal}; give the workers the versions, the "
+                "kernel and the data of this machine"
+            )
+        how = "" if self._settings.class_ else f" with `dask worker {self._cluster.place}`"
+        limit = f"{self._settings.wait:g} s (cluster: wait)"
+        return f"no worker has come within {limit}; start one{how}"
+
+    def _look(self) -> None:
+        """Begin with workers that have come, and end with those that are gone.
+
+        Raises:
+            LostError: the scheduler does not answer.
+        """
+        present = self._cluster.workers()
+        with self._change:
+            for worker, member in list(self._members.items()):
+                if worker not in present:
+                    member.lose()
+                is_gone = worker not in present or not member.refusal
+                if member.is_lost and is_gone and not member.used:
+                    del self._members[worker]
+            for worker in () if self._is_over else present - self._members.keys():
+                member = self._members[worker] = Member(
+                    cluster=self._cluster,
+                    worker=worker,
+                    workload=self._workload,
+                    patience=self._patience,
+                    findings=self._findings,
+                    running=self._running,
+                )
+                threading.Thread(
+                    target=self._welcome, args=[member], name="cluster worker", daemon=True
+                ).start()
+
+    def _welcome(self, member: Member) -> None:
+        """Accept a worker that has come and make it ready for trials, or refuse it."""
+        try:
+            member.begin(self._python)
+            with self._change:
+                member.is_accepted = True
+                self._change.notify_all()
+                while self._source is None and not member.is_lost:
+                    self._change.wait(_LOOK_S)
+            if self._source is not None:
+                member.open(*self._files)
+                member.is_ready = True
+        except LostError as error:  # it is looked at again while it is there
+            _log.info("%s: %s", member.worker.address, error)
+            member.lose()
+        except Exception as error:  # noqa: BLE001  an answer can hold anything
+            member.refuse(first_line(error))
+        with self._change:
+            self._change.notify_all()
+
+    def _take_event(self, event: Mapping[str, Any]) -> None:
+        """Take what a worker has logged: a point of a trial, or how far it is with its data."""
+        try:
+            if "line" in event:
+                _log.warning("worker %s: %s", event["host"], event["line"])
+            elif (running := self._running.get(event["task"])) is not None:
+                running.publish(Point.decode(event["point"]))
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            _log.info("an event of a worker cannot be read: %s", first_line(error))
+
+    # --- the sweep --------------------------------------------------------------------------------
+
+    def _serve_slots(self, pool: ThreadPoolExecutor, source: TrialSource) -> bool:
+        """Serve each slot that the workers offer and no thread serves; whether all is done.
+
+        Raises:
+            Exception: one of the threads has ended with it.
+        """
+        with self._change:
+            for slot in [it for it in self._slots if it.done()]:
+                self._slots.remove(slot)
+                slot.result()
+            used = sum(member.used for member in self._members.values())
+            is_over = self._is_over or source.is_closed()
+            while not is_over and used != self._most:
+                free = [it for it in self._usable() if it.is_ready and it.used < it.worker.threads]
+                if not free:
+                    break
+                # The worker with the fewest trials, so that they spread over the machines.
+                member = min(free, key=lambda member: member.used / member.worker.threads)
+                member.used += 1
+                used += 1
+                self._slots.append(pool.submit(self._serve, source, member))
+            return is_over and not used
+
+    def _serve(self, source: TrialSource, member: Member) -> None:
+        """Run trials in one slot of a worker, as long as it is there."""
+        try:
+            while not member.is_lost:
+                losses = self._losses
+                if (trial := source.next_trial()) is None:
+                    self._is_over = losses == self._losses
+                    return
+                outcome = member.run_trial(*trial)
+                source.finish_trial(trial[0], outcome)
+                if outcome.reason is Reason.WORKER_LOST:  # it is run again
+                    self._losses += 1
+                    self._is_over = False
+        finally:
+            with self._change:
+                member.used -= 1
+                self._change.notify_all()
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Member:
+    """A worker of the cluster. Safe to use from several threads.
+
+    Attributes:
+        patience: with home's disk.
+        findings: gets what users should know of how trials ran, each sentence once.
+        running: gets the trials that run there, by the names of their tasks.
+        host: the name of the worker's machine; empty before `begin`.
+        used: how many slots of the sweep use it now; `DaskExecutor` counts them.
+        is_accepted: whether it can run the trials of this sweep.
+        is_ready: whether trials may be sent.
+        is_lost: whether no trial can run there any more.
+        refusal: why it is not used; empty where it may be.
+    """
+
+    cluster: DaskCluster
+    worker: DaskWorker
+    workload: Workload
+    patience: Patience
+    findings: list[str]
+    running: dict[str, RunningTrial]
+    host: str = ""
+    used: int = 0
+    is_accepted: bool = False
+    is_ready: bool = False
+    is_lost: bool = False
+    refusal: str = ""
+    _session: Any = None
+    _environment: Any = None
+    _sent_inputs: set[Path] = field(default_factory=set)
+
+    def lose(self) -> None:
+        """Give the worker up, with the trials that run there; it ends everything by itself."""
+        self.is_lost, self._session = True, None
+
+    def refuse(self, why: str) -> None:
+        """Give the worker up for good, while others go on."""
+        self.refusal = f"worker {self.worker.address}: {why}"
+        self.lose()
+        _log.warning("%s; it is not used", self.refusal)
+
+    def begin(self, python: Mapping[str, Any] | None) -> None:
+        """Ask the worker what it has.
+
+        Args:
+            python: of the kernel at home, as `kernel_python` describes it.
+
+        Raises:
+            RefusedError: it cannot run trials.
+            LostError: it is gone.
+        """
+        there = self._ask("begin", {"workload": pickle.dumps(self.workload)})
+        self.host = str(there["host"])
+        if found := difference(python, there["python"]):
+            raise RefusedError(found)
+
+    def open(self, travelling: Iterable[Path], large: Iterable[Path]) -> None:
+        """Make the worker ready for trials, which takes as long as their data does.
+
+        Args:
+            travelling: the files beside the notebook that it gets.
+            large: those in whose place it uses what it has at the same paths.
+
+        Raises:
+            RefusedError: it runs no trials after all.
+            LostError: it is gone.
+        """
+        self._send(travelling)
+        opened = self._ask("open", {"linked": [str(path) for path in large]})
+        self._environment = _ENVIRONMENT.validate_python(opened["environment"])
+
+    def end(self) -> threading.Event:
+        """Have everything there ended; returns what is set when it has."""
+        ended = threading.Event()
+        try:
+            self._submit("end", {}).add_done_callback(lambda _: ended.set())
+        except LostError:  # it ends by itself, as after the sweep's death
+            ended.set()
+        return ended
+
+    def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        """Run a trial there, from its files that home has to those that it has when it ends.
+
+        A worker that starts no kernel, or answers what cannot be read, runs no further trial.
+        """
+        running.host = self.host
+        task = f"{spec.run_id}-{spec.attempt}-{token_hex(4)}"
+        trial = _TrialThere(task=task, spec=spec, running=running)
+        self.running[task] = running
+        try:
+            if message := keep_earlier_attempt(spec, self.patience):
+                return failed(Reason.FILE, message)
+            self._send_trial(trial)
+            running.on_stop(trial.wake.set)
+            asked = {"task": task, "spec": pickle.dumps(spec), "trials_left": running.trials_left}
+            follow = partial(self._follow, trial)
+            answer = self._ask("run", asked, wake=trial.wake, meanwhile=follow)
+            outcome = self._ended(trial, answer)
+            if outcome.reason is not Reason.KERNEL_START or running.stop_reason is not None:
+                return outcome
+            self.refuse(outcome.message)
+        except RefusedError as error:
+            return failed(Reason.INTERNAL, f"on {self.host}: {error}")
+        except OSError as error:  # of home
+            message = f"{spec.notebook}: {error.strerror or error}"
+            return TrialOutcome(state=TrialState.STOPPED, reason=Reason.FILE, message=message)
+        except LostError as error:
+            _log.info("%s: %s", self.worker.address, error)
+            self.lose()
+        except Exception as error:  # noqa: BLE001  an answer can hold anything
+            self.refuse(f"its answer cannot be read: {first_line(error)}")
+        finally:
+            running.on_stop(None)
+            del self.running[task]
+            try:  # copies of a later attempt are other ones
+                self._ask("forget", {"task": task})
+            except (LostError, RefusedError):
+                self.lose()
+        message = f"the worker on {self.host} that ran the trial, or the way to it, is gone"
+        state, reason = TrialState.STOPPED, Reason.WORKER_LOST
+        return TrialOutcome(
+            state=state, reason=reason, message=self.refusal or message, host=self.host
+        )
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    def _submit(self, act: str, arguments: Mapping[str, Any]) -> Any:
+        """Have a method of `TrialsOnWorker` called; the future of its answer.
+
+        Raises:
+            LostError: the scheduler does not answer.
+        """
+        asked = {
+            "version": version("notebook-hpo"),
+            "key": self.cluster.key,
+            "act": act,
+            "arguments": arguments,
+        }
+        task = f"{self.cluster.key}-{act}-{token_hex(8)}"
+        return self.cluster.submit(self.worker, pickle.dumps(asked), task=task)
+
+    def _ask(
+        self,
+        act: str,
+        arguments: Mapping[str, Any],
+        *,
+        wake: threading.Event | None = None,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> dict[str, Any]:
+        """Call a method of `TrialsOnWorker`; its answer, whose bytes are `data`.
+
+        Args:
+            wake: set when the answer is there.
+            meanwhile: called again and again until then; by default waits for it.
+
+        Raises:
+            RefusedError: the worker has answered that it cannot.
+            LostError: it does not answer any more.
+        """
+        wake = wake or threading.Event()
+        future = self._submit(act, arguments)
+        if act == "begin":
+            self._session = future  # which Dask keeps there as long as it is held here
+        future.add_done_callback(lambda _: wake.set())
+        while not future.done():
+            if self.is_lost:
+                raise LostError("it is gone")
+            meanwhile() if meanwhile is not None else wake.wait(_LOOK_S)
+        if future.status == "error":  # it could not even begin
+            needed = f"notebook-hpo {version('notebook-hpo')} is needed there"
+            raise RefusedError(f"{needed}: {first_line(future.exception(timeout=_ANSWER_S))}")
+        try:  # a future may have been cancelled, with the connection to the scheduler
+            line, _, data = bytes(future.result(timeout=_ANSWER_S)).partition(b"\n")
+            answer = json.loads(line)
+        except Exception as error:
+            raise LostError(f"no answer has arrived: {first_line(error)}") from error
+        if not isinstance(answer, dict):
+            raise LostError("it does not belong to the sweep any more")
+        if "error" in answer:
+            raise RefusedError(str(answer["error"]))
+        return {**answer, "data": data}
+
+    def _send(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            with suppress(OSError), open(path, "rb") as file:  # it may be gone meanwhile
+                size, changed_ns = stamp_of(os.fstat(file.fileno()))
+                for offset in range(0, size or 1, PART_BYTES):
+                    part = {"offset": offset, "data": file.read(PART_BYTES)}
+                    self._ask("write", {"path": str(path), "changed_ns": changed_ns, **part})
+
+    # --- a trial that runs there ------------------------------------------------------------------
+
+    def _send_trial(self, trial: _TrialThere) -> None:
+        """Have the files of a trial there that home has."""
+        spec = trial.spec
+        trial.have = files_of(spec)
+        trial.have.pop(NOTEBOOK, None)
+        self._send(path_of(spec, name) for name in trial.have)
+        if spec.continues is not None:
+            self._send([spec.continues])
+        for path in {it.path for it in spec.inputs.values()} - self._sent_inputs:
+            self._send(files_below(path) if path.is_dir() else [path])
+            self._sent_inputs.add(path)  # they never change
+
+    def _follow(self, trial: _TrialThere) -> None:
+        """Bring home what is new of a trial, until there is something to do for it."""
+        # It is tried again until the worker is gone.
+        with suppress(LostError, RefusedError, OSError):
+            self._bring(trial)
+        trial.wake.wait(max(_LOOK_S, len(self.running) / 50))  # with many trials less often
+        trial.wake.clear()
+
+    def _ended(self, trial: _TrialThere, answer: Mapping[str, Any]) -> TrialOutcome:
+        """The outcome of a trial, when all its files are at home.
+
+        Raises:
+            LostError: it did not come to its end.
+            ValueError: its outcome cannot be read.
+            OSError: a file cannot be written at home.
+        """
+        outcome = _OUTCOME.validate_python(answer["outcome"])
+        outcome = replace(outcome, environment="", message=shortened(outcome.message, _MESSAGE))
+        scores = [outcome.scores.get(it, math.nan) for it in self.workload.settings.objective]
+        is_completed = outcome.state is TrialState.COMPLETED
+        if not outcome.state.has_ended or (is_completed and any(map(math.isnan, scores))):
+            raise ValueError(f"the trial is {outcome.state} without its scores")
+        if outcome.reason is Reason.INTERRUPTED and trial.running.stop_reason is None:
+            raise LostError("the worker ends")
+        findings = _FINDINGS.validate_python(answer["findings"])
+        self.findings += [it for it in findings if it not in self.findings]
+        self.patience.insist(partial(self._bring, trial, is_over=True))
+        if self._environment is not None:  # home names the record by its content
+            name = keep_environment(self.workload.paths, self._environment)
+            outcome = replace(outcome, environment=name)
+        return replace(outcome, host=self.host)
+
+    def _bring(self, trial: _TrialThere, *, is_over: bool = False) -> None:
+        """Bring home the files of a trial that are new, and pass a stop on.
+
+        A file in a folder may be half written until the trial has ended: it comes when the last
+        look has found the same.
+
+        Raises:
+            LostError: the worker does not answer.
+            RefusedError: it cannot read a file.
+            ValueError: it names a file that is none of the trial's; it is not used any more.
+            OSError: a file cannot be written at home.
+        """
+        reason, message = trial.running.stop_reason, trial.running.message
+        stop = None if reason is None else (str(reason), message)
+        answer = self._ask("follow", {"task": trial.task, "stop": stop})
+        if "files" not in answer:  # it has not begun
+            return
+        trial.running.cell, trial.running.cells = map(int, answer["cells"])
+        files = answer["files"].items()
+        found = {name: (int(size), int(time_ns)) for name, (size, time_ns) in files}
+        for name, stamp in found.items():
+            is_whole = is_over or name == NOTEBOOK or trial.seen.get(name) == stamp
+            if is_whole and trial.have.get(name) != stamp:
+                self._fetch(trial, name, stamp)
+        trial.seen = found
+        # Only now: a new checkpoint is at home before the older one goes.
+        for name in [it for it in trial.have if it not in found and it != NOTEBOOK]:
+            path_of(trial.spec, name).unlink(missing_ok=True)
+            del trial.have[name]
+
+    def _fetch(self, trial: _TrialThere, name: str, stamp: Stamp) -> None:
+        """Bring one file home, beside its place and then renamed, unless it changes meanwhile."""
+        place = path_of(trial.spec, name)
+        part = beside(place)
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with open(part, "wb") as file:
+                for offset in range(0, stamp[0], PART_BYTES):
+                    asked = {"task": trial.task, "name": name, "offset": offset, "stamp": stamp}
+                    if not (data := self._ask("read", asked)["data"]):
+                        return
+                    file.write(data)
+            os.replace(part, place)
+            trial.have[name] = stamp
+        except OSError as error:
+            if is_of_the_machine(error):
+                raise
+            raise RefusedError(f"{name!r} cannot be kept at home: {error.strerror}") from error
+        finally:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
+@dataclass(slots=True, kw_only=True)
+class _TrialThere:
+    """A trial that runs on a worker.
+
+    Attributes:
+        task: its name in all calls.
+        have: the files that home has as the worker has them.
+        seen: the files that the last look has found there.
+        wake: set when there is something to do for it.
+    """
+
+    task: str
+    spec: TrialSpec
+    running: RunningTrial
+    have: dict[str, Stamp] = field(default_factory=dict)
+    seen: dict[str, Stamp] = field(default_factory=dict)
+    wake: threading.Event = field(default_factory=threading.Event)

@@ -1,0 +1,106 @@
+"""What one execution of a notebook needs, and what has come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from nbformat import NotebookNode
+
+from ...settings.sections import ScoreSource
+from ...trials import Params, RunningTrial
+from ..forking.origins import KernelOrigin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionRequest:
+    """One notebook to run in a kernel of its own.
+
+    Attributes:
+        node: the notebook, executed in place; outputs, states and times end up in it.
+        running: receives each point and the kernel's pid and cell; a stop comes from it.
+        write: called whenever the notebook's file should be brought up to date.
+        on_kernel_gone: called once the kernel and all processes that it has started have ended,
+            which may be after the result is there; with False where SIGKILL has not ended it.
+        env: variables that this trial adds to the environment of its kernel.
+        own_params: injected parameters that not all trials have in common.
+        origin: how the kernel has to come to be; None for as the policy decides.
+        prepares_next: whether to start the kernel of a later trial meanwhile.
+        score_sources: by score; those with a pattern are looked for in what is printed.
+        variables: top-level variables to read after the last cell.
+        values: Top-level variables to read back after the last cell, of any type.
+        gpu_fraction: of its GPU's memory, that torch may take at most; None for all.
+        cell_output_bytes: how much of one cell's output is kept.
+        on_kernel_ready: called when the kernel has answered for the first time.
+        grace_s: from a stop to the kernel's end, for a notebook that asks whether to stop.
+    """
+
+    node: NotebookNode
+    running: RunningTrial
+    write: Callable[[], None]
+    on_kernel_gone: Callable[[bool], None]
+    env: Mapping[str, str]
+    own_params: Params
+    origin: KernelOrigin | None = None
+    prepares_next: bool = False
+    score_sources: Mapping[str, ScoreSource] = field(default_factory=dict)
+    variables: Sequence[str] = ()
+    values: Sequence[str] = ()
+    gpu_fraction: float | None = None
+    cell_output_bytes: int
+    grace_s: float
+    on_kernel_ready: Callable[[], None] = lambda: None
+
+
+class Ending(StrEnum):
+    """How the execution of a notebook ended."""
+
+    FINISHED = "finished"
+    CELL_FAILED = "cell_failed"
+    KERNEL_DIED = "kernel_died"
+    NOT_STARTED = "not_started"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelResult:
+    """What has come of one execution; the outputs are in the notebook itself.
+
+    Attributes:
+        ending: how the execution ended.
+        error: the cell that failed with its exception, or why no kernel was there; empty if none.
+        exit_code: of a kernel that ended by itself; negative for a signal.
+        stderr_tail: the last text that the kernel's process wrote outside of any cell.
+        variables: floats of the requested top-level variables, once all cells have run.
+        values: What the requested variables ended with: scalars of JSON, and a short `repr` of all
+            else. Empty where the kernel could not be asked.
+        origin: how the kernel came to be; if it was started, also why.
+        is_orphan: whether the kernel ended because the process that it was forked from did.
+        gpu_bytes: what torch has held of its GPU at most, CUDA's own share not included; None if it
+            used none.
+        not_replicable: the operations that need not repeat bit for bit, as torch has warned.
+        libraries: those that have reported by themselves.
+    """
+
+    ending: Ending
+    error: str = ""
+    exit_code: int | None = None
+    stderr_tail: str = ""
+    variables: Mapping[str, float] = field(default_factory=dict)
+    values: Params = field(default_factory=dict)
+    origin: KernelOrigin = field(default_factory=KernelOrigin)
+    is_orphan: bool = False
+    gpu_bytes: int | None = None
+    not_replicable: tuple[str, ...] = ()
+    libraries: frozenset[str] = frozenset()
+
+    @property
+    def shared_cells(self) -> int:
+        """How many tagged cells had run before the kernel was forked."""
+        return 0 if self.origin.shared is None else self.origin.shared.tagged
+
+    @property
+    def lost_its_kernel(self) -> bool:
+        """Whether no kernel was there, or the process that it was forked from ended."""
+        return self.is_orphan or self.ending is Ending.NOT_STARTED

@@ -1,0 +1,229 @@
+"""One kernel's process: started before its trial begins, and ended after the trial's end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from jupyter_core.utils import run_sync
+
+from ...files import write_atomically
+from ...guard import MARK_VARIABLE, kill_marked, kill_session
+from ..forking.fork_server import ForkingProvisioner, ForkServer
+from ..forking.forked_process import ForkedProcess
+from ..forking.ipython_folder import ipython_folder
+from ..forking.origins import KernelOrigin, KernelSetup
+from .manager import PrivateKernelManager
+from .specs import runs_in_python
+
+#: After the request to shut down, how long exit handlers have before SIGTERM, and then SIGKILL.
+_SHUTDOWN_S, _TERMINATE_S = 10.0, 2.0
+#: After SIGKILL, how long the system may take: a driver or a disk that hangs can hold a process.
+_KILL_S = 30.0
+#: How long the request to shut down may be on its way.
+_DELIVERY_MS = 5000
+#: How often to look whether the process has ended.
+_POLL_INTERVAL_S = 0.2
+_TAIL_BYTES = 2000
+#: How far a kernel is before the sweep's own processes when the system ends one for want of memory:
+#: as if it took a fifth of the memory more than it does.
+_EARLIER = 200
+
+
+class Kernel:
+    """A kernel's process, with its private folder and all processes that the kernel starts.
+
+    It boots while the caller goes on.
+
+    Args:
+        setup: what it has in common with others, with its own environment.
+        origin: how it should come to be; it is started where it cannot be forked.
+        fork_server: where it is forked.
+
+    Attributes:
+        manager: jupyter_client's manager of the kernel.
+        folder: private to the kernel, with a short path; it is removed when the kernel has ended.
+        origin: how the kernel came to be.
+
+    Raises:
+        OSError: its command cannot be run.
+    """
+
+    def __init__(
+        self, setup: KernelSetup, origin: KernelOrigin, *, fork_server: ForkServer
+    ) -> None:
+        self.setup, self.origin, runtime_folder = setup, origin, setup.runtime_folder
+        own = {"IPYTHONDIR": ipython_folder(runtime_folder)}
+        self.folder = folder = Path(tempfile.mkdtemp(prefix="k", dir=runtime_folder))
+        self._mark = f"{setup.token}.{folder.name};"
+        self._is_given_up = False
+        self._stderr: BinaryIO = open(folder / "stderr", "w+b")  # noqa: SIM115  closed by `_see_end`
+        log = logging.getLogger(__name__)
+        self.manager = PrivateKernelManager(
+            folder=folder, kernel_name=setup.name, log=log, is_local=runs_in_python(setup.name)
+        )
+        if origin.is_forked:
+            self.manager.provisioner = ForkingProvisioner(
+                fork_server=fork_server,
+                kernel_id=folder.name,
+                kernel_spec=self.manager.kernel_spec,
+                parent=self.manager,
+            )
+        try:
+            run_sync(self.manager.start_kernel)(
+                env={**setup.env, **own, MARK_VARIABLE: self._mark},
+                cwd=str(setup.cwd),
+                stdout=self._stderr,
+                stderr=self._stderr,
+            )
+        except BaseException:
+            self._remove()
+            raise
+        self._process: Any = self.manager.provisioner.process  # type: ignore[union-attr]
+        if isinstance(self._process, ForkedProcess):
+            self.origin = replace(origin, shared=self._process.shared)
+        elif origin.is_forked:
+            self.origin = KernelOrigin(reason="no kernel could be forked just then")
+        _give_up_first(self.pid)
+
+    async def ended(self) -> None:
+        """Wait for the process to end, by itself or not, or to be given up."""
+        while self.exit_code is None and not self._is_given_up:
+            await asyncio.sleep(_POLL_INTERVAL_S)
+
+    async def end_at_once(self) -> None:
+        """Send SIGKILL; give the process up if the system does not end it. Called where it runs."""
+        self._signal(signal.SIGKILL)
+        await asyncio.sleep(_KILL_S)
+        self._is_given_up = True
+
+    @property
+    def stop_file(self) -> Path:
+        """The file that appears when the trial should end by itself; `report` looks for it."""
+        return self.folder / "stop"
+
+    @property
+    def reports_socket(self) -> Path:
+        """The path of the socket to which `report` sends points."""
+        return self.folder / "reports"
+
+    @property
+    def pid(self) -> int:
+        """The number of the kernel's process."""
+        return int(self._process.pid)
+
+    def ask_to_stop(self, kind: str, message: str) -> None:
+        """Let the notebook's next report raise, and `should_stop` return True."""
+        write_atomically(self.stop_file, json.dumps({"kind": kind, "message": message}))
+
+    def stand_still(self, is_still: bool) -> bool:
+        """Halt the kernel's process group, or have it go on; whether the kernel is alive."""
+        self._signal(signal.SIGSTOP if is_still else signal.SIGCONT)
+        return self.exit_code is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the kernel's process; negative for a signal, None while it runs."""
+        code: int | None = self._process.poll()
+        return code
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether its process runs and its sockets are there, which may have been cleaned away."""
+        return self.exit_code is None and self.folder.is_dir()
+
+    @property
+    def is_orphan(self) -> bool:
+        """Whether the kernel has ended because the zygote that it was forked from has."""
+        return isinstance(self._process, ForkedProcess) and self._process.is_orphan
+
+    def stderr_tail(self) -> str:
+        """The end of what the process wrote outside of any cell."""
+        size = self._stderr.seek(0, 2)
+        self._stderr.seek(max(0, size - _TAIL_BYTES))
+        return self._stderr.read().decode("utf-8", "replace").strip()
+
+    def retire(self, on_gone: Callable[[bool], None]) -> threading.Thread:
+        """Ask the kernel to end, and ensure its end in a thread of its own.
+
+        Exit handlers run; then the kernel and all processes that it has started are killed.
+
+        Args:
+            on_gone: called when all of them have ended, or with False when SIGKILL has not ended
+                the kernel.
+        """
+        if self.is_usable:
+            control = self.manager.connect_control()
+            # By default what has not left within 0.1 s is dropped, which is not long on a busy
+            # machine; the kernel would then be waited for in vain, and hold its GPU meanwhile.
+            control.linger = _DELIVERY_MS
+            self.manager.session.send(control, "shutdown_request", {"restart": False})
+            control.close()
+        thread = threading.Thread(
+            target=self._see_end, args=[on_gone], name="kernel end", daemon=True
+        )
+        thread.start()
+        return thread
+
+    def kill(self, on_gone: Callable[[bool], None] = lambda _: None) -> None:
+        """End the kernel at once, without exit handlers; for one that has run nothing."""
+        self._signal(signal.SIGKILL)
+        self._see_end(on_gone)
+
+    def _see_end(self, on_gone: Callable[[bool], None]) -> None:
+        # Without its folder it has not been asked to end.
+        if not self._exits_within(_SHUTDOWN_S if self.folder.is_dir() else 0.0):
+            self._signal(signal.SIGTERM)
+            if not self._exits_within(_TERMINATE_S):
+                self._signal(signal.SIGKILL)
+        is_gone = self._exits_within(_KILL_S)
+        try:
+            # DataLoader workers and subprocesses may still run after the kernel's end.
+            kill_marked(self._mark)
+            if self.origin.is_forked:
+                kill_session(self._process.pid)
+                self._process.release()
+            self._remove()
+        finally:
+            on_gone(is_gone)  # else the trial's share of a GPU would never be given back
+
+    def _exits_within(self, limit_s: float) -> bool:
+        try:
+            self._process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def _signal(self, number: int) -> None:
+        """Send a signal to the kernel's process group, of which the kernel is the leader."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def _remove(self) -> None:
+        self._stderr.close()
+        self.manager.context.destroy(linger=100)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _give_up_first(pid: int) -> None:
+    """Have the system end a kernel, and what it starts, before the process of the sweep.
+
+    A kernel costs one trial, which is run again; that process, or the one from which kernels are
+    forked, costs all that run.
+    """
+    score = Path(f"/proc/{pid}/oom_score_adj")
+    with contextlib.suppress(OSError, ValueError):  # the kernel has ended, or there is no such file
+        score.write_text(str(min(1000, int(score.read_text()) + _EARLIER)))

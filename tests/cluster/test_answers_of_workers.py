@@ -1,0 +1,141 @@
+"""What workers of a cluster answer comes from outside: at worst it costs its trial."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from studies import workload_of
+
+from sweeper.cluster.dask_cluster import DaskWorker
+from sweeper.cluster.executor import Member
+from sweeper.execution.verdict import failed
+from sweeper.study_folder.patience import Patience, is_of_the_machine
+from sweeper.testing import trial_spec, write_notebook
+from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialState
+
+HOSTILE: list[Any] = [
+    *(None, True, -1, 0.5, 10**30, float("nan"), "", "x", "\0", "\ud800", "a\x1b[2J", "m" * 10**6),
+    *([], [[]], {}, {"x": 1}, [1, 2, 3], {"\ud800": None}, "running", "completed", "worker_lost"),
+]
+NAMES = [
+    *("../out", "/etc/x", "artifacts/../../out", "artifacts/a", "artifacts/a/b", "checkpoints/"),
+    *("artifacts/" + "n" * 300, "artifacts/\ud800", "notebook", "artifacts/.", "", "\0", "x/y"),
+]
+
+
+class AnsweringCluster:
+    """A cluster whose worker answers as a function says.
+
+    Args:
+        answer: from the name of a call to the line that comes back.
+    """
+
+    key = "key"
+
+    def __init__(self, answer: Callable[[str], bytes]) -> None:
+        self._answer = answer
+
+    def submit(self, worker: DaskWorker, payload: bytes, *, task: str) -> Any:
+        """Answer at once."""
+        answered: Any = Future()
+        answered.status = "finished"
+        answered.set_result(self._answer(pickle.loads(payload)["act"]))
+        return answered
+
+
+def member_of(folder: Path, answer: Callable[[str], bytes]) -> Member:
+    cluster: Any = AnsweringCluster(answer)
+    return Member(
+        cluster=cluster,
+        worker=DaskWorker(address="tcp://there", identity="1", threads=1),
+        workload=workload_of(write_notebook(folder / "nb.ipynb", "val = x")),
+        patience=Patience("outputs", may_pass=is_of_the_machine),
+        findings=[],
+        running={},
+    )
+
+
+def run_on(member: Member, folder: Path) -> TrialOutcome:
+    spec = trial_spec(
+        0,
+        notebook=folder / "out" / "0000.ipynb",
+        checkpoint_dir=folder / "out" / "c",
+        artifact_dir=folder / "out" / "a",
+    )
+    return member.run_trial(spec, RunningTrial(trials_left=1))
+
+
+def damaged(value: Any, chance: random.Random) -> Any:
+    """An answer with something else in one place."""
+    if not isinstance(value, dict | list) or not value or chance.random() < 0.2:
+        return chance.choice(HOSTILE)
+    if isinstance(value, list):
+        place = chance.randrange(len(value))
+        return [*value[:place], damaged(value[place], chance), *value[place + 1 :]]
+    key = chance.choice([*value])
+    if chance.random() < 0.1:
+        return {it: value[it] for it in value if it != key}
+    return {**value, key: damaged(value[key], chance)}
+
+
+def test_whatever_a_worker_answers_costs_at_most_its_trial(tmp_path: Path) -> None:
+    whole = TrialOutcome(
+        state=TrialState.COMPLETED, scores={"val": 0.5}, series={"val": [(0, 0.5)]}, message="m"
+    )
+    states = set()
+    for seed in range(250):
+        chance = random.Random(seed)
+        named = {name: [4, 5] for name in chance.sample(NAMES, 2)}
+        answers: dict[str, Any] = {
+            "run": {"outcome": asdict(whole), "findings": ["f"]},
+            "follow": {"files": named if seed % 3 == 0 else {}, "cells": [1, 2]},
+            "open": {"environment": {"git": {"commit": "c", "is_dirty": False}}},
+        }
+        call = chance.choice([*answers, ""])
+        if call:
+            answers[call] = damaged(answers[call], chance)
+
+        def line(act: str, answers: dict[str, Any] = answers, garbage: bool = not call) -> bytes:
+            if garbage and act == "run":
+                return b"\xff{"
+            return json.dumps(answers.get(act, {})).encode() + b"\ndata"
+
+        home = tmp_path / str(seed)
+        (home / "out").mkdir(parents=True)
+        member = member_of(home, line)
+        outcome = run_on(member, home)
+        states.add(outcome.state)
+        assert outcome.reason is not Reason.FILE, "that ends the sweep"
+        assert len(outcome.message) < 20_000
+        assert outcome.environment == ""
+        assert all(isinstance(it, str) for it in member.findings)
+        assert {path.name for path in home.iterdir()} == {"nb.ipynb", "out"}
+    assert all(path.name.isdigit() for path in tmp_path.iterdir()), "outside of the outputs"
+    assert {TrialState.COMPLETED, TrialState.STOPPED} <= states
+
+
+def test_a_worker_that_starts_no_kernel_loses_its_trials_to_others(tmp_path: Path) -> None:
+    outcome = TrialOutcome(
+        state=TrialState.STOPPED, reason=Reason.KERNEL_START, message="no such library"
+    )
+    answer = {"outcome": asdict(outcome), "findings": []}
+    member = member_of(tmp_path, lambda act: json.dumps(answer if act == "run" else {}).encode())
+    lost = run_on(member, tmp_path)
+    assert (lost.state, lost.reason) == (TrialState.STOPPED, Reason.WORKER_LOST)
+    assert member.is_lost
+    assert "no such library" in member.refusal
+    assert "no such library" in lost.message
+
+
+def test_a_trial_that_fails_there_costs_no_worker(tmp_path: Path) -> None:
+    answer = {"outcome": asdict(failed(Reason.CELL_ERROR, "no")), "findings": []}
+    member = member_of(tmp_path, lambda act: json.dumps(answer if act == "run" else {}).encode())
+    assert run_on(member, tmp_path).reason is Reason.CELL_ERROR
+    assert not member.is_lost

@@ -1,0 +1,283 @@
+"""The cluster executor without workers: its parts, and clusters that it starts or refuses."""
+
+from __future__ import annotations
+
+import gc
+import http.client
+import os
+import re
+import shlex
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import psutil
+import pytest
+from studies import processes_in, until, workload_of
+
+from sweeper.cluster.dask_cluster import DaskCluster
+from sweeper.cluster.executor import DaskExecutor
+from sweeper.cluster.files import Mirror, difference, files_of, path_of, stamp_of
+from sweeper.errors import SettingsError
+from sweeper.execution.workload import Workload
+from sweeper.settings.machines import Cluster
+from sweeper.settings.yaml_reader import read_yaml
+from sweeper.study_folder.snapshots import CodeSnapshot
+from sweeper.testing import trial_spec, write_notebook
+from sweeper.testing.executor_contract import ListedTrials
+from sweeper.trials import TrialSpec
+
+
+def a_workload(folder: Path) -> Workload:
+    workload = workload_of(write_notebook(folder / "nb.ipynb"))
+    snapshot = CodeSnapshot(
+        folder=str(folder),
+        notebook_name="nb.ipynb",
+        notebook=workload.notebook.text,
+        files={"lib/far.py": "far = 1\n"},
+    )
+    return replace(workload, snapshot=snapshot)
+
+
+def a_spec(folder: Path, **changes: object) -> TrialSpec:
+    return trial_spec(
+        3,
+        attempt=2,
+        notebook=folder / "0003.ipynb",
+        checkpoint_dir=folder / "c",
+        artifact_dir=folder / "a",
+        **changes,
+    )
+
+
+def test_a_trials_files_are_known_by_names_without_places(tmp_path: Path) -> None:
+    for file in ("0003.ipynb", "c/1.ckpt", "c/.x.part/half", "a/m/w.pt"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(file)
+    spec = a_spec(tmp_path)
+    found = files_of(spec)
+    assert list(found) == ["notebook", "checkpoints/1.ckpt", "artifacts/m/w.pt"]
+    assert {stamp_of(path_of(spec, name).stat()) for name in found} == set(found.values())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "checkpoints/../0003.ipynb",
+        "checkpoints//etc/passwd",
+        "checkpoints",
+        "artifacts/\0",
+        "/etc/passwd",
+        "../0004.ipynb",
+        "study.db",
+        "",
+    ],
+)
+def test_a_name_that_leads_out_of_the_trials_own_folders_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(ValueError, match="no file of trial 0003"):
+        path_of(a_spec(tmp_path), name)
+
+
+def test_a_workers_paths_stand_below_its_root(tmp_path: Path) -> None:
+    home, root = tmp_path / "home", tmp_path / "root"
+    workload, below = a_workload(home), root / str(home)[1:]
+    there = Mirror(root=root).workload(workload, host="node7")
+    assert there.cwd == below
+    assert there.paths.notebook("0003") == below / "0003.ipynb"
+    assert there.frozen == {str(below / "lib" / "far.py"): "far = 1\n"}
+    assert there.snapshot == workload.snapshot  # whose name the executed notebooks have
+    spec = trial_spec(3, notebook=home / "a.ipynb", checkpoint_dir=home / "c", continues=None)
+    assert Mirror(root=root).spec(spec).checkpoint_dir == below / "c"
+
+
+def a_python(version: str = "3.12.1", **packages: str) -> dict[str, object]:
+    return {"implementation": "cpython", "version": version, "packages": packages}
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "found"),
+    [
+        # What installs packages has no part in a result, and what one side lacks is no difference.
+        (a_python(numpy="2.0", pip="1"), a_python("3.12.9", numpy="2.0", pip="2", more="1"), ""),
+        (a_python(numpy="2.0"), a_python(numpy="0.1"), "numpy: 2.0 here, 0.1 there"),
+        (a_python(), a_python("2.7.18"), "Python: cpython 3.12 here, cpython 2.7 there"),
+        (a_python(), None, "the Python of the notebook's kernel does not answer there"),
+        (None, None, ""),  # a kernel of another language
+    ],
+)
+def test_a_worker_is_refused_for_what_differs(
+    here: dict[str, object] | None, there: dict[str, object] | None, found: str
+) -> None:
+    assert difference(here, there) == found
+
+
+@pytest.mark.slow
+def test_what_runs_on_a_worker_imports_neither_optuna_nor_mlflow() -> None:
+    code = "import sys, sweeper.cluster.on_worker; print({'optuna', 'mlflow'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+a_cluster = partial(DaskCluster, on_event=print)
+PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
+
+
+def test_without_dask_the_command_that_installs_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "dask", None)
+    with pytest.raises(SettingsError, match=r"pip install 'notebook-hpo\[dask\]'"):
+        a_cluster(Cluster(url="local:2"))
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ({"class": "no_such_jobs.SLURMCluster"}, r"no_such_jobs.*; pip install no-such-jobs"),
+        ({"class": "dask_jobqueue.SLURMClster"}, r"'dask_jobqueue' has no attribute 'SLURMClster'"),
+        (
+            {"class": "dask_jobqueue.SLURMCluster", "options": {"coers": 2}},
+            r"SLURMCluster: cannot be started with options {'coers': 2}: ",
+        ),
+        ({"class": "collections.OrderedDict"}, r"OrderedDict: is no class of a cluster"),
+        (
+            {"class": "subprocess.check_output", "options": {"args": ["true"]}},
+            r"check_output: is no class of a cluster",
+        ),
+    ],
+)
+def test_a_class_that_cannot_be_used_is_refused_by_its_name(
+    written: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        a_cluster(Cluster.model_validate(written))
+
+
+@pytest.mark.slow
+def test_a_cluster_on_this_machine_listens_on_loopback_and_shows_nothing_to_whoever_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = listening()
+    cluster = a_cluster(Cluster(url="local:1"))
+    try:
+        (worker,) = cluster.workers()
+        assert worker.address.startswith("tls://127.0.0.1:")
+        assert {folder.name for folder in tmp_path.iterdir()} == {
+            f"notebook-hpo-dask-{os.geteuid()}"
+        }
+        opened = listening() - before
+        assert {host for host, _ in opened} == {"127.0.0.1"}
+        answers = {
+            (place, page): answer
+            for place in opened
+            for page in ("status", "info/main/workers.html", "json/counts.json", "health")
+            if (answer := answer_of(f"http://{place[0]}:{place[1]}/{page}")) is not None
+        }
+        assert answers
+        assert set(answers.values()) == {404}, answers
+    finally:
+        cluster.close()
+
+
+def test_a_folder_for_dask_that_others_may_have_made_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = tmp_path / f"notebook-hpo-dask-{os.geteuid()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(SettingsError, match=f"{folder} is no folder that is yours alone; set TMP"):
+        a_cluster(Cluster(url="local:1"))
+
+
+def listening() -> set[tuple[str, int]]:
+    """Where this process and those that it has started listen, without Unix sockets."""
+    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    return {
+        (it.laddr.ip, it.laddr.port)
+        for one in family
+        for it in one.net_connections("inet")
+        if it.status == psutil.CONN_LISTEN
+    }
+
+
+def answer_of(url: str) -> int | None:
+    """The status with which a server answers; None where none of HTTP is there."""
+    try:
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except (OSError, http.client.HTTPException):
+        return None
+
+
+def test_the_script_for_slurm_asks_for_what_the_page_has_and_only_the_user_reads_its_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (block,) = re.findall(
+        r"    cluster:\n      class: .*SLURM.*\n(?:      .*\n)+", PAGE.read_text()
+    )
+    written = read_yaml(dedent(block))["cluster"]
+    monkeypatch.chdir(tmp_path)
+    opened = a_cluster(Cluster.model_validate(written))
+    try:
+        assert opened._cluster is not None
+        script = opened._cluster.job_script()
+        (key,) = tmp_path.glob(".dask-jobqueue.worker.key.*")
+        assert key.stat().st_mode & 0o777 == 0o600
+        assert f"--tls-key {key}" in script
+    finally:
+        opened.close()
+    del opened
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+    for line in ("-p gpu", "--cpus-per-task=2", "--mem=30G", "-t 08:00:00", "--gres=gpu:1"):
+        assert f"#SBATCH {line}\n" in script
+    assert "--nthreads 2" in script
+    assert f"\n{sys.executable} -m distributed.cli.dask_worker tls://" in script
+    assert "--tls-ca-file" in script
+
+
+@pytest.mark.kernel
+@pytest.mark.slow
+def test_a_class_gets_no_more_workers_than_there_are_trials_and_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs that are processes here stand for those of SLURM."""
+    monkeypatch.chdir(tmp_path)
+    notebook = write_notebook(tmp_path / "nb.ipynb", "val = x")
+    workload = workload_of(notebook, study={"trials": 1})
+    # The class takes a command apart at its spaces, which the interpreter's path may have.
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
+    options = {"python": str(python), "cores": 1, "memory": "1GB"}
+    settings = Cluster.model_validate(
+        {"class": "dask_jobqueue.local.LocalCluster", "options": options, "max": 2}
+    )
+    jobs = partial(processes_in, tmp_path, "distributed.cli.dask_worker")
+    spec = trial_spec(
+        0,
+        params={"x": 0.5},
+        notebook=workload.paths.notebook("0000"),
+        checkpoint_dir=workload.paths.checkpoints("0000"),
+    )
+    source = ListedTrials(
+        [spec],
+        on_end=lambda *_: counted.append(len(jobs())),
+    )
+    counted: list[int] = []
+    DaskExecutor.open(workload, settings, None).run(source)
+    assert source.states == ["completed"]
+    assert counted == [1]
+    until(lambda: not jobs(), "a job is left")

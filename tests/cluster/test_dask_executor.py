@@ -1,0 +1,255 @@
+"""Trials on the workers of a Dask cluster: the contract of executors, and files both ways."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Command, project
+from dask_clusters import left_there, started, started_program
+from distributed import Client
+from studies import acting_workload, is_listening, processes_in, until, workload_of
+
+from sweeper.cluster import dask_cluster
+from sweeper.cluster.dask_cluster import DaskCluster
+from sweeper.cluster.executor import DaskExecutor
+from sweeper.cluster.on_worker import TrialsOnWorker
+from sweeper.errors import BrokenError, KernelError, SettingsError
+from sweeper.execution.executor import Executor
+from sweeper.notebooks.metadata import read_metadata
+from sweeper.settings.machines import Cluster
+from sweeper.settings.sections import Data
+from sweeper.study_folder.snapshots import CodeSnapshot
+from sweeper.sync.archive import Dataset
+from sweeper.testing import trial_spec, write_notebook
+from sweeper.testing.executor_contract import ExecutorContract, ListedTrials
+from sweeper.tracking import free_port
+from sweeper.trials import InputFile, StudyPaths, TrialOutcome, TrialSpec
+
+pytestmark = [pytest.mark.kernel, pytest.mark.slow]
+
+
+class TestDaskExecutor(ExecutorContract):
+    @pytest.fixture(autouse=True)
+    def _cluster(self, two_slots: str) -> None:
+        self.address = two_slots
+
+    def make(self, folder: Path, *, jobs: int) -> Executor:
+        acts = ["complete", "report", "fail", "wait", "lose"]
+        workload = acting_workload(folder, space={"act": acts}, kernels="cold")
+        settings = Cluster.model_validate({"url": self.address, "wait": "60s"})
+        return DaskExecutor.open(workload, settings, jobs)
+
+
+CHECKPOINTS = """
+import sweeper
+from pathlib import Path
+saved = sweeper.load_checkpoint()
+first = (saved or {"epoch": -1})["epoch"] + 1
+sweeper.save_checkpoint(epoch=first)
+val = float(first) + float(Path(encoder).read_text()) * float(Path("data/small.txt").read_text())
+val += Path("data/large.bin").stat().st_size / 11_000_000  # used at its own path
+"""
+
+
+def test_files_travel_both_ways_between_folders_of_their_own(
+    tmp_path: Path, two_slots: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = tmp_path / "home"
+    notebook = write_notebook(
+        home / "nb.ipynb", "from lib import beside", CHECKPOINTS, parameters="x = 0.0\nencoder = ''"
+    )
+    (home / "data").mkdir()
+    (home / "data" / "small.txt").write_text("2")
+    (home / "data" / "empty.txt").touch()
+    (home / "data" / "large.bin").write_bytes(bytes(11_000_000))
+    (home / ".encoder").write_text("100")
+    encoder = InputFile(
+        study="s",
+        study_id="0",
+        run_id="0000",
+        artifact="encoder",
+        sha256="0",
+        size_bytes=3,
+        path=home / ".encoder",
+    )
+    workload = replace(
+        workload_of(notebook, space={"x": {"low": 0.0, "high": 1.0}}),
+        paths=StudyPaths.parse(str(home / "out" / "{run_id}.ipynb"), study="s"),
+    )
+    files = {"lib/__init__.py": "", "lib/beside.py": "here = 1\n"}
+    snapshot = CodeSnapshot(
+        folder=str(home), notebook_name="nb.ipynb", notebook=workload.notebook.text, files=files
+    )
+    workload = replace(workload, snapshot=snapshot)
+    stale = home / "out" / "s" / "checkpoints" / "0001"
+
+    def spec(number: int, attempt: int) -> TrialSpec:
+        earlier = workload.paths.notebook("0000")
+        return trial_spec(
+            number,
+            attempt=attempt,
+            params={"x": 0.5},
+            inputs={"encoder": encoder},
+            notebook=workload.paths.notebook(f"{number:04d}"),
+            checkpoint_dir=workload.paths.checkpoints(f"{number:04d}"),
+            continues=earlier.with_suffix(".attempt1.ipynb") if attempt > 1 else None,
+        )
+
+    def run(*specs: TrialSpec) -> dict[int, TrialOutcome]:
+        source = ListedTrials(specs)
+        settings = Cluster(url=two_slots)
+        DaskExecutor.open(workload, settings, 1).run(source)
+        assert source.reasons == []
+        return source.outcomes
+
+    first = run(spec(0, 1), spec(1, 1))
+    assert [(first[n].state, first[n].scores) for n in (0, 1)] == [
+        ("completed", {"val": 201.0})
+    ] * 2
+    (line,) = [it for it in caplog.messages if "do not travel" in it]
+    assert line.endswith(f"at the same paths: {home / 'data' / 'large.bin'}")
+    metadata = read_metadata(workload.paths.notebook("0000")) or {}
+    assert metadata["snapshot"] == snapshot.name
+    assert metadata["host"] == first[0].host != ""
+    environment = json.loads(workload.paths.environment(metadata["environment"]).read_text())
+    assert environment["host"] == first[0].host
+    assert [path.name for path in stale.iterdir()] == ["000001.ckpt"]
+    # The second attempt goes on from the checkpoint that home has, and finds none where it was
+    # removed there; the earlier notebook is kept.
+    stale.joinpath("000001.ckpt").unlink()
+    second = run(spec(0, 2), spec(1, 2))
+    assert second[0].scores == {"val": 202.0}
+    assert second[1].scores == {"val": 201.0}
+    kept = workload.paths.notebook("0000").with_suffix(".attempt1.ipynb")
+    assert (read_metadata(kept) or {})["attempt"] == 1
+    assert list(home.rglob("*.part")) == []
+    assert left_there(two_slots) == []
+
+
+def test_a_scheduler_that_cannot_be_reached_is_named_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_cluster, "_CONNECT_S", 0.5)
+    workload = workload_of(write_notebook(tmp_path / "nb.ipynb", "val = x"))
+    with pytest.raises(SettingsError, match=r"tcp://127\.0\.0\.1:9 cannot be reached.*dask sched"):
+        DaskExecutor.open(workload, Cluster(url="tcp://127.0.0.1:9"), None)
+
+
+def test_a_scheduler_with_encryption_needs_certificates_here() -> None:
+    with pytest.raises(SettingsError, match=r"distributed\.comm\.tls\) name no certificates"):
+        DaskCluster(Cluster(url="tls://127.0.0.1:9"), on_event=print)
+
+
+def test_a_cluster_without_workers_is_refused_when_the_time_is_over(tmp_path: Path) -> None:
+    workload = workload_of(write_notebook(tmp_path / "nb.ipynb", "val = x"))
+    with started(workers=0, threads=1) as address:
+        settings = Cluster.model_validate({"url": address, "wait": "1s"})
+        with pytest.raises(SettingsError, match=r"no worker has come within 1 s.*dask worker tcp"):
+            DaskExecutor.open(workload, settings, None)
+
+
+def test_home_needs_the_kernel_with_which_it_compares_the_workers(tmp_path: Path) -> None:
+    notebook = write_notebook(tmp_path / "nb.ipynb", "val = x", kernel="no-such")
+    workload = replace(workload_of(notebook), kernel_name="no-such")
+    with pytest.raises(KernelError, match="the kernel 'no-such' is not installed"):
+        DaskExecutor.open(workload, Cluster(url="tcp://127.0.0.1:9"), None)
+
+
+def test_workers_that_cannot_have_the_data_end_the_sweep_at_once(
+    tmp_path: Path, two_slots: str
+) -> None:
+    remote = tmp_path / "remote"
+    first, second = (
+        Data.model_validate({"path": str(tmp_path / name), "from": remote.as_uri()})
+        for name in ("pushed", "fetched")
+    )
+    (tmp_path / "pushed").mkdir()
+    (tmp_path / "pushed" / "some.txt").write_text("some")
+    Dataset(first, folder=tmp_path).push(lambda _: None)
+    data = Dataset(second, folder=tmp_path)
+    data.settle()
+    shutil.rmtree(remote / "archives")
+    workload = replace(acting_workload(tmp_path), data=data)
+    settings = Cluster.model_validate({"url": two_slots, "wait": "600s"})
+    executor = DaskExecutor.open(workload, settings, None)
+    source = ListedTrials([])
+    began_s = time.monotonic()
+    with pytest.raises(
+        BrokenError, match=r"no worker can run these trials: worker tcp://.*archives"
+    ):
+        executor.run(source)
+    assert time.monotonic() - began_s < 120
+
+
+def test_a_scheduler_that_is_lost_ends_the_sweep(tmp_path: Path) -> None:
+    port = free_port(24_100)
+    address = f"tcp://127.0.0.1:{port}"
+    workload = acting_workload(tmp_path, kernels="cold")
+    with ExitStack() as stack:
+        place = ["--local-directory", str(tmp_path), "--nthreads", "1", "--no-nanny"]
+        processes = [
+            started_program(stack, "scheduler", "--port", str(port)),
+            started_program(stack, "worker", address, *place),
+        ]
+
+        def lose(*_: object) -> None:
+            for process in processes:
+                process.kill()
+                process.wait()
+
+        until(lambda: is_listening(port), "no scheduler")
+        executor = DaskExecutor.open(workload, Cluster(url=address), 1)
+        source = ListedTrials(TestDaskExecutor().specs(tmp_path, *["complete"] * 3), on_end=lose)
+        with pytest.raises(BrokenError, match=r"was lost.*same command goes on"):
+            executor.run(source)
+        assert source.states[0] == "completed"
+        assert 2 not in source.outcomes
+
+
+def sabotage(dask_worker: Any) -> None:
+    """Have the thread of each trial die."""
+    (plugin,) = (it for it in dask_worker.plugins.values() if isinstance(it, TrialsOnWorker))
+
+    def die(*_: object, **__: object) -> None:
+        raise SystemExit("the thread dies")
+
+    plugin.run = die  # type: ignore[method-assign, assignment]
+
+
+def test_a_trial_whose_thread_dies_on_a_worker_has_failed(tmp_path: Path, two_slots: str) -> None:
+    workload = acting_workload(tmp_path)
+    executor = DaskExecutor.open(workload, Cluster(url=two_slots), 1)
+    with Client(two_slots, set_as_default=False) as client:  # type: ignore[no-untyped-call]
+        client.run(sabotage)
+    source = ListedTrials(TestDaskExecutor().specs(tmp_path, "complete"))
+    executor.run(source)
+    assert source.states == ["failed"]
+    assert source.outcomes[0].message.endswith("SystemExit: the thread dies")
+
+
+def test_a_sweep_that_is_ended_while_its_cluster_is_built_leaves_no_jobs(tmp_path: Path) -> None:
+    job = tmp_path / "job"  # it never joins, as a job that waits in a queue
+    job.write_text("#!/bin/sh\necho Registered to: >&2\nwhile true; do sleep 0.1; done\n")
+    job.chmod(0o755)
+    cluster = (
+        "cluster:\n  class: dask_jobqueue.local.LocalCluster\n"
+        f"  options: {{python: {job}, cores: 1, memory: 1GB}}\n"
+    )
+
+    sweep = Command(*project("val = x", settings=cluster, folder=tmp_path), cwd=tmp_path)
+    try:
+        until(lambda: processes_in(tmp_path, str(job)), "no job was started")
+        sweep.send_signal(signal.SIGTERM)
+        assert sweep.wait(timeout=60) == 143
+        until(lambda: not processes_in(tmp_path, str(job)), "a job is left")
+    finally:
+        sweep.kill()
+        sweep.communicate()

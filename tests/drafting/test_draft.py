@@ -1,0 +1,278 @@
+"""The draft of a parameters file: what it sweeps, what it leaves out, and that it always loads."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeper.drafting.draft import draft
+from sweeper.errors import NotebookError
+from sweeper.notebooks.research import ResearchNotebook
+from sweeper.notebooks.scores import PrintedScores
+from sweeper.settings import Settings
+from sweeper.settings.space import ChoiceDimension
+from sweeper.testing import write_notebook
+
+Drafted = Callable[..., Settings]
+
+
+def checked(folder: Path, notebook: ResearchNotebook) -> Settings:
+    """The settings of a notebook's draft, which load, fit the notebook and begin as it does."""
+    file = folder / "drafted.yml"
+    file.write_text(draft(notebook), encoding="utf-8")
+    loaded = Settings.load(file)
+    notebook.check_names(dict.fromkeys(loaded.space, "draft"))
+    scope: dict[str, Any] = {}
+    exec(re.sub("^%.*", "", notebook.code[notebook.parameters_cell - 1], flags=re.MULTILINE), scope)
+    assert loaded.start == ({name: scope[name] for name in loaded.space},)
+    return loaded
+
+
+@pytest.fixture
+def drafted(tmp_path: Path) -> Drafted:
+    """The checked draft for a parameters cell, and the cells after it."""
+
+    def make(parameters: str, *cells: str) -> Settings:
+        path = write_notebook(tmp_path / "study.ipynb", *cells, parameters=parameters)
+        return checked(tmp_path, ResearchNotebook(path))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        "lr: float = 0.1\nn: int\nopt = 'sgd'\nuse_bn = True\ndata_dir = './data'",
+        "lr, (width, depth) = 0.1, (32, 4)\na = b = 16\nlr = 0.01\nn = 3\nn += 1\nc, *d = 1, 2",
+        "import os\nlr = 0.1\nroot = os.path.join('a', 'b')\nwarmup = int(lr * 100)\nwidth = 16",
+        "lr = 1\na = 5e-324\nb = 1e308\nc = 10**30\nd = -0.0\ne = 2**53\nf = -10**9\ni = 1e999",
+        "x = 0\ny = 0.0\nmomentum = 0\np = 1.0\nC = 1\nk = 1e5\nz = -3\nw = -0.5\nq = 0.9999999999",
+        "n = 3\ny = 4\nnull = 5\ntrue = 6\non = 0.5\na = '1e-3'\nb = 'a: b'\nc = '# no'",
+        "lr = 0.1  # see 1-3, \\ud800 'x' {[: #\na = '\\ud800'\nb = 'two\\nlines'\nc = '\\x00'",
+        "größe = 0.1\nµ = 3\n学习率 = 1e-3\n_private = 0.5",
+        "lr = 0.1\npairs = {(0, 1): 2}\nϵ = 0.5  # read as ε",
+        "lr = 0.1  # x\n'''text\n'''\nif True:\n    hidden = 3\nlr = 0.2; b = 32",
+        "%matplotlib inline\nlr = 0.1\n%config X.y = 1\nopt = 'sgd'  # sgd | adam",
+    ],
+)
+def test_a_draft_loads_and_starts_with_the_notebooks_own_values(
+    drafted: Drafted, parameters: str
+) -> None:
+    assert drafted(parameters).space
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("lr = 1e-3", (1e-4, 1e-2, "log")),
+        ("C = 10.0", (1.0, 100.0, "log")),
+        ("momentum = 0.9", (0.09, 0.99, "log")),
+        ("beta2 = 0.999", (0.0999, 0.9999, "log")),
+        ("n_layers = 4", (1, 40)),
+        ("n_estimators = 100", (10, 1000, "log")),
+        ("batch_size = 64", [16, 32, 64, 128, 256]),
+        ("opt = 'sgd'  # sgd | adam | adamw", ["sgd", "adam", "adamw"]),
+        ("mode = 'a'  # a, b or c", ["a", "b", "c"]),
+    ],
+)
+def test_a_range_is_ten_times_less_to_ten_times_more_and_words_are_those_of_the_comment(
+    drafted: Drafted, line: str, expected: Any
+) -> None:
+    (dimension,) = drafted(line).space.values()
+    if isinstance(dimension, ChoiceDimension):
+        assert list(dimension.choices) == expected
+        return
+    found = (dimension.low, dimension.high, *(["log"] if dimension.log else []))
+    assert found == expected
+    assert [type(part) for part in found] == [type(part) for part in expected]
+
+
+@pytest.mark.parametrize(
+    ("cells", "objective"),
+    [
+        (["import sweeper\nsweeper.report(0, train_loss=1, val_loss=2)"], "val_loss: minimize"),
+        (["import sweeper as sw\nsw.score(reward=1, n_done=3)\nacc = 1"], "reward: maximize"),
+        (["import sweeper\nm = {'val_top1': 1, 'x': 2}\nsweeper.report(0, **m)"], "val_top1"),
+        (["import scrapbook as sb\nsb.glue('test_auc', 0.9)\nsb.glue('fig', fig)"], "test_auc"),
+        (["def f():\n    val_acc = 3", "perplexity: float = 2.0"], "perplexity: minimize"),
+        (["%%bash\nacc=3", "%%time\nauc = 0.1", "this is no python"], "auc"),
+        (["val_acc = []\nfor e in r:\n    val_acc.append(f())\nacc = f()"], "acc"),
+        (["precision, recall, _ = precision_recall_curve(y, p)\nmap = f()"], "map"),
+        (["loss = nn.CrossEntropyLoss()\nauc = 0.5"], "auc"),
+        (["def score(y):\n    return 1\naccuracy = load()\naccuracy(y)\nerror = f()"], "error"),
+        (["test_loss, test_acc = model.evaluate(x, y)"], "test_acc"),
+        (["plt.plot(val_loss)\nval_loss = fit()\nloss = val_loss[-1]"], "loss"),
+        (["try:\n    pass\nexcept E:\n    val_acc = 1"], "val_acc"),
+        (["elapsed = 3\ntest_score = [1, 2]\nprint('loss 3')"], "score"),
+        (["model.compile(metrics=['mae'])\nh = model.fit(validation_split=0.1)"], "val_mae: min"),
+        (["model.compile()\nacc = model.fit(x).history['acc']"], "loss: minimize"),
+        (["class M:\n    def f(self): self.log('val_f1', 1)\nt.fit(M())"], "val_f1: maximize"),
+        (["t.fit(EarlyStopping(monitor='val_acc'))\ntrain_loss = 1"], "val_acc: maximize"),
+        (["x = 1e-3"], "score"),
+    ],
+)
+def test_the_likeliest_score_is_active_and_never_a_counter_or_an_array(
+    drafted: Drafted, tmp_path: Path, cells: list[str], objective: str
+) -> None:
+    ((name, goal),) = drafted("lr = 0.1", *cells).objective.items()
+    assert f"{name}: {goal.direction}".startswith(objective)
+    assert ("FILL IN" in (tmp_path / "drafted.yml").read_text()) == (objective == "score")
+
+
+@pytest.mark.parametrize(
+    ("code", "printed", "name"),
+    [
+        (
+            "print(f'Epoch {e}: train loss {a:.3f} | Test loss: {b:.3f}')",
+            "Test loss: 0.5",
+            "test_loss",
+        ),
+        ("print('valid accuracy: %.2f%%' % f(x))", "valid accuracy: 0.5%", "valid_accuracy"),
+        ("print('\\nacc_val: {:.4f}'.format(x), 'time')", "acc_val: 0.5000 time", "acc_val"),
+        ("def f():\n    print('Val  AUC =', auc)", "Val AUC = tensor(0.5)", "val_auc"),
+        ("print('Accuracy of it: ' + str(x))", "Accuracy of it: 5.0e-1.", "accuracy"),
+    ],
+)
+def test_a_score_that_is_only_printed_is_found_by_its_words(
+    drafted: Drafted, code: str, printed: str, name: str
+) -> None:
+    settings = drafted("lr = 0.1", code)
+    assert list(settings.objective) == [name]
+    points: list[Any] = []
+    reader = PrintedScores({name: settings.scores[name]}, points.append)
+    reader.read("stdout", f"train loss 0.7 |\n{printed}\n")
+    assert [point.metrics for point in points] == [{name: 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("cells", "expression", "direction"),
+    [
+        (["clf.score(X, y)"], "clf.score(X, y)", "maximize"),
+        (["forest.oob_score_", "fit(3)"], "forest.oob_score_", "maximize"),
+        (["mean_squared_error(y, p)", "plot_loss(y)"], "mean_squared_error(y, p)", "minimize"),
+        (["-cross_val_score(m, X)"], "-cross_val_score(m, X).mean()", "minimize"),
+        (["f1_score(y, p)", "accuracy_score(t, q)\np = 3"], None, "maximize"),
+    ],
+)
+def test_a_score_that_a_cell_shows_is_an_expression_unless_its_names_change_later(
+    drafted: Drafted, cells: list[str], expression: str | None, direction: str
+) -> None:
+    settings = drafted("lr = 0.1", *cells)
+    assert [it.expression for it in settings.scores.values()] == [expression] * bool(expression)
+    assert [it.direction for it in settings.objective.values()] == [direction]
+
+
+@pytest.mark.parametrize(
+    ("cells", "space"),
+    [
+        (
+            ["m = RF(max_depth=2, random_state=4)\nm.fit(X)", "n = RF(max_depth=3)", "m.score(X)"],
+            ["m.max_depth"],
+        ),
+        (
+            [
+                "data = load(batch_size=8)\nother = load(batch_size=9)",
+                "net = build()\nopt = SGD(net.p(), 0.1, momentum=0.9)\nSGD(lr=3)",
+                "for x in data:\n    net.train()\n    f(net(x)).backward()",
+                "acc = test(net)",
+            ],
+            ["data.batch_size", "momentum"],
+        ),
+        (
+            [
+                "def train(net, batch):\n    o = Adam(net, lr=0.1)\n    print('val loss', f(o))",
+                "o = Adam(lr=3)\nhidden = 3",
+                "net = Net(hidden)\ntrain(net, 3)",
+            ],
+            ["hidden", "cell1.lr"],
+        ),
+        (
+            [
+                "net = N([Dropout(0.2), Dense(9, kernel='x')])\nnet.compile(optimizer='sgd')",
+                "net.fit(x, batch_size=8, epochs=3, validation_data=v)",
+                "plot(alpha=0.1, lr=1)",
+            ],
+            ["optimizer", "Dropout", "batch_size"],
+        ),
+        (["m = Ridge(alpha=1)\nm.fit(x)\nplt.plot(alpha=0.5)\nacc = m.f(x)"], ["Ridge.alpha"]),
+        (
+            ["lr, k = 0.1, f()\nbeta = 1.5", "for x in it:\n    beta = x * lr"],
+            ["lr"],
+        ),
+    ],
+)
+def test_without_a_parameters_cell_what_the_score_depends_on_is_swept_in_calls_too(
+    tmp_path: Path, cells: list[str], space: list[str]
+) -> None:
+    path = write_notebook(tmp_path / "n.ipynb", *cells, parameters="")
+    file = tmp_path / "n.yml"
+    file.write_text(draft(ResearchNotebook(path)))
+    settings = Settings.load(file)
+    ResearchNotebook(path).check_names(settings.sources)
+    assert list(settings.space) == space
+
+
+@pytest.mark.parametrize(
+    ("name", "objective"),
+    [("digits", "val_top1"), ("resnet", "val_top1"), ("untouched", "val_loss")],
+)
+def test_the_examples_have_drafts(tmp_path: Path, name: str, objective: str) -> None:
+    notebook = ResearchNotebook(Path(__file__).parents[2] / "notebooks" / f"{name}.ipynb")
+    assert list(checked(tmp_path, notebook).objective) == [objective]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "language", "fragment"),
+    [
+        ("seed = 0\npath = 'a/b'", "python3", "no number or choice to sweep; give one a name"),
+        ("lr = ", "python", "no number or choice to sweep; code cell 1, line 1: invalid syntax"),
+        ("lr <- 0.1", "R", "language is R; write the parameters file by hand"),
+    ],
+)
+def test_a_notebook_without_a_draft_is_refused_with_the_remedy(
+    tmp_path: Path, parameters: str, language: str, fragment: str
+) -> None:
+    path = write_notebook(tmp_path / "bare.ipynb", parameters=parameters)
+    content = json.loads(path.read_text())
+    content["metadata"]["kernelspec"]["language"] = language
+    path.write_text(json.dumps(content))
+    with pytest.raises(NotebookError, match=re.escape(fragment)) as raised:
+        draft(ResearchNotebook(path))
+    assert str(path) in str(raised.value)
+
+
+def test_a_draft_has_the_notebooks_values_in_comments(tmp_path: Path) -> None:
+    source = "lr = 1e-3  # of Adam\nbatch_size = 32\nepochs = 5\nseed = 0\nuse_bn = True"
+    source += "\napi_key = 'abcdef123'"
+    cell = "import sweeper\nsweeper.report(0, val_loss=1, val_acc=0.5)"
+    path = write_notebook(tmp_path / "n.ipynb", cell, parameters=source)
+    assert draft(ResearchNotebook(path)).replace(str(path), "n.ipynb") == (
+        """\
+# A draft for n.ipynb, to be edited: ranges and score are guesses.
+
+study:
+  trials: 20
+
+objective:
+  val_acc: maximize    # reported in code cell 2
+  # or one of these:
+  # val_loss: minimize    # reported in code cell 2
+
+space:
+  lr: {low: 0.0001, high: 0.01, log: true}    # 0.001 in the notebook; of Adam
+  batch_size: [8, 16, 32, 64, 128]    # 32 in the notebook
+  # Not swept; a line without its # would be:
+  # epochs: {low: 1, high: 50}    # 5 in the notebook
+  # seed: […]    # 0 in the notebook
+  # use_bn: [false, true]    # true in the notebook
+  # api_key: a secret?
+
+start:    # the notebook's own values
+  - {"lr": 0.001, "batch_size": 32}
+"""
+    )

@@ -1,0 +1,154 @@
+"""How many trials at once a machine or a container carries."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from sweeper.errors import SettingsError
+from sweeper.machine.capacity import (
+    available_bytes,
+    check_descriptors,
+    has_descriptors,
+    memory_of,
+    oom_kills,
+    raise_descriptor_limit,
+    read_jobs,
+    usable_cores,
+)
+
+GIB = 1024**3
+
+
+def machine(root: Path, groups: str, **files: str) -> Path:
+    """A machine with 24 GiB free, whose control groups have these files; `__` stands for `/`."""
+    texts = {
+        "proc/meminfo": f"MemFree: 10 kB\nMemAvailable: {24 * 1024**2} kB\n",
+        "proc/self/cgroup": groups,
+        **{f"sys/fs/cgroup/{name.replace('__', '/')}": text for name, text in files.items()},
+    }
+    for name, text in texts.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text + "\n")
+    return root
+
+
+def test_a_machine_carries_as_many_trials_as_its_cores_and_never_none() -> None:
+    cores = usable_cores()
+    assert 1 <= cores <= (os.cpu_count() or cores)
+    assert 1 <= read_jobs("auto", 1)[0] <= cores
+    assert read_jobs("auto", cores + 1)[0] == 1
+    assert (available_bytes() or 0) > 0
+    assert (memory_of(os.getpid()) or 0) > 0
+
+
+OWN = {
+    "memory.max": str(8 * GIB),
+    "memory.current": str(5 * GIB),
+    "memory.stat": f"anon 7\ninactive_file {1 * GIB}",  # files that were read make room
+}
+NESTED = {
+    "job__memory.max": str(6 * GIB),
+    "job__memory.current": str(1 * GIB),
+    "job__task__memory.max": "max",
+    "job__task__memory.current": "0",
+}
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "gib"),
+    [
+        ("0::/", {}, 24),
+        ("0::/", OWN, 4),
+        ("0::/docker/of/its/host", OWN, 4),
+        ("0::/job/task", NESTED, 5),
+    ],
+)
+def test_memory_is_free_within_the_least_limit_of_all_groups(
+    tmp_path: Path, groups: str, limits: dict[str, str], gib: int
+) -> None:
+    root = machine(tmp_path, groups, **limits)
+    assert available_bytes(root) == gib * GIB
+    count, why = read_jobs("auto", 1, root)
+    assert count == min(gib // 2, usable_cores())
+    assert why.endswith(f", {gib * GIB / 1e9:.1f} GB of free memory carries {gib // 2}")
+
+
+def test_a_system_that_says_nothing_carries_what_its_cores_do(tmp_path: Path) -> None:
+    assert available_bytes(tmp_path) is None
+    assert oom_kills(tmp_path) == 0
+    assert read_jobs("auto", 1, tmp_path)[0] == usable_cores()
+
+
+def test_a_number_is_taken_as_it_is_and_anything_else_is_refused() -> None:
+    assert read_jobs(7, 1) == (7, "")
+    assert read_jobs("3", 1) == (3, "")
+    for wrong in ("0", "-1", "1001", "many", ""):
+        with pytest.raises(SettingsError, match="expected a number from 1 to 1000, or auto"):
+            read_jobs(wrong, 1)
+
+
+@pytest.mark.parametrize(
+    ("groups", "files"),
+    [
+        ("0::/job/task", {"job__task__memory.events": "oom 9\noom_kill 4\noom_group_kill 0"}),
+        ("0::/on/its/host", {"memory.events": "low 0\noom_kill 4"}),
+        ("5:cpu:/\n4:memory:/job\n0::/", {"memory__job__memory.oom_control": "oom_kill 4"}),
+        ("0::/", {"cgroup.procs": "1"}),  # the root group counts nothing
+        ("", {}),
+    ],
+)
+def test_kills_for_want_of_memory_are_those_of_the_innermost_group_that_counts(
+    tmp_path: Path, groups: str, files: dict[str, str]
+) -> None:
+    root = machine(tmp_path, groups, **files)
+    counts = any("oom_kill" in text for text in files.values())
+    (root / "proc" / "vmstat").write_text(f"pgfault 3\noom_kill {99 if counts else 4}\n")
+    assert oom_kills(root) == 4
+
+
+@pytest.fixture
+def usual_limit() -> Iterator[int]:
+    """A process with the usual soft limit of descriptors."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+    yield 1024
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_the_soft_limit_of_descriptors_is_raised_to_the_hard_one(usual_limit: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    raise_descriptor_limit()
+    soft, after = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert after == hard
+    assert soft == min(hard, 65_536) > usual_limit
+
+
+def test_no_more_trials_are_frozen_when_a_quarter_of_the_descriptors_is_left(
+    usual_limit: int,
+) -> None:
+    assert has_descriptors()
+    with ExitStack() as opened:
+        for _ in range(usual_limit * 3 // 4):
+            opened.enter_context(open(os.devnull))
+        assert not has_descriptors()
+    assert has_descriptors()
+
+
+def test_more_trials_at_once_than_open_files_are_allowed_are_refused_with_what_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 150))
+    check_descriptors(4)
+    with pytest.raises(SettingsError, match=r"-j 8 .* 240 .* 150 .*nofile=240.* -j 4$"):
+        check_descriptors(8)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
+    with pytest.raises(SettingsError, match=r"-j 1 .* 72 .* 64 .*nofile=72\)$"):
+        check_descriptors(1)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, resource.RLIM_INFINITY))
+    check_descriptors(1000)

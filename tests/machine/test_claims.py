@@ -1,0 +1,84 @@
+"""What the sweeps of one user see of each other's claims on GPUs."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from studies import until
+
+from sweeper.machine.claims import Claim, Claims
+
+ONE = Claim(claim_bytes=9, used_bytes=8)
+
+OTHER = """
+import sys, time
+from pathlib import Path
+from sweeper.machine.claims import Claim, Claims
+claims = Claims(Path(sys.argv[1]))
+with claims.gate() as is_mine:
+    claims.write({"GPU-a": [Claim(claim_bytes=5, used_bytes=5)]})
+print(is_mine, flush=True)
+time.sleep(60)
+"""
+
+
+def test_sweeps_see_each_others_claims_and_not_their_own(tmp_path: Path) -> None:
+    here, there = Claims(tmp_path / "c"), Claims(tmp_path / "c")
+    here.write({"GPU-a": [ONE, ONE]})
+    assert (tmp_path / "c").stat().st_mode & 0o777 == 0o700, "others could lay claims there"
+    assert there.of_others("GPU-a") == [ONE, ONE]
+    assert there.of_others("GPU-b") == []
+    assert here.of_others("GPU-a") == []
+    here.write({})
+    assert there.of_others("GPU-a") == []
+    here.write({"GPU-a": [ONE]})
+    here.close()
+    assert there.of_others("GPU-a") == []
+
+
+def test_the_claims_of_a_killed_sweep_count_no_more(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", OTHER, str(tmp_path / "c")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
+        claims = Claims(tmp_path / "c")
+        assert claims.of_others("GPU-a") == [Claim(claim_bytes=5, used_bytes=5)]
+        other.send_signal(signal.SIGKILL)
+        until(lambda: claims.of_others("GPU-a") == [])
+    assert [path.name for path in (tmp_path / "c").glob("*.json")] == []
+
+
+def test_a_gate_that_another_sweep_holds_is_not_waited_for(tmp_path: Path) -> None:
+    here, there = Claims(tmp_path / "c"), Claims(tmp_path / "c")
+    with here.gate() as is_mine:
+        assert is_mine
+        with there.gate() as is_theirs:
+            assert not is_theirs
+    with there.gate() as is_theirs:
+        assert is_theirs
+
+
+@pytest.mark.parametrize("what", ["link", "open", "file"])
+def test_a_folder_that_others_may_have_laid_is_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    folder, target = tmp_path / "c", tmp_path / "target"
+    target.mkdir(mode=0o700)
+    if what == "link":
+        folder.symlink_to(target)
+    elif what == "open":
+        folder.mkdir()
+        folder.chmod(0o777)
+    else:
+        folder.touch()
+    claims = Claims(folder)
+    claims.write({"GPU-a": [ONE]})
+    with claims.gate() as is_mine:
+        assert is_mine, "trials go on without the others' claims"
+    assert claims.of_others("GPU-a") == []
+    assert list(target.iterdir()) == []
+    assert caplog.text.count("other sweeps of yours are not considered") == 1

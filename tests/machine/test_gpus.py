@@ -1,0 +1,205 @@
+"""Which GPUs a sweep may use, as the driver and the environment say."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_drivers import StatedDriver
+
+from sweeper.errors import SettingsError
+from sweeper.machine.gpus import chosen_gpus
+from sweeper.settings.machines import Resources
+
+
+@pytest.fixture(autouse=True)
+def nobody_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+TWO = StatedDriver("GPU-a", "GPU-b")
+
+
+def wanted(gpus: str | list[int] = "auto", **stated: Any) -> Resources:
+    return Resources.model_validate({"gpus": gpus, **stated})
+
+
+def found(gpus: str | list[int], **stated: Any) -> list[str]:
+    return [gpu.uuid for gpu in chosen_gpus(wanted(gpus, **stated), TWO)]
+
+
+def test_auto_means_every_gpu_and_numbers_choose_among_them() -> None:
+    assert found("auto") == ["GPU-a", "GPU-b"]
+    assert found([1, 0]) == ["GPU-b", "GPU-a"]
+
+
+@pytest.mark.parametrize(
+    ("driver", "there"), [(TWO, "0 to 1"), (StatedDriver(), "none of NVIDIA's")]
+)
+def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(
+    driver: StatedDriver, there: str
+) -> None:
+    with pytest.raises(SettingsError, match=rf"resources\.gpus: there is no GPU 2 .*: {there}$"):
+        chosen_gpus(wanted([2, 0]), driver)
+    assert chosen_gpus(wanted(), driver) == driver.gpus
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpus"),
+    [
+        ("1", ["GPU-b"]),
+        (" 1 , 0 ", ["GPU-b", "GPU-a"]),
+        ("GPU-b", ["GPU-b"]),
+        ("MIG-x,GPU-a", []),
+        ("", []),
+        ("-1", []),
+        ("0,-1,1", ["GPU-a"]),  # CUDA sees nothing after an index that does not exist
+    ],
+)
+def test_only_gpus_that_this_process_may_see_are_used(
+    monkeypatch: pytest.MonkeyPatch, visible: str, gpus: list[str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert found("auto") == gpus
+
+
+def test_numbers_of_a_parameters_file_count_among_the_gpus_that_are_visible(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    assert found([0]) == ["GPU-b"]
+    with pytest.raises(SettingsError, match="there is no GPU 2"):
+        found([2])
+
+
+def test_more_memory_than_a_gpu_has_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"resources\.gpu_memory.*42\.9 GB"):
+        found("auto", gpu_memory="50GB")
+
+
+def test_a_trial_that_takes_more_gpus_than_there_are_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"gpus_per_trial: a trial takes 3 GPUs; there are 2"):
+        found("auto", gpus_per_trial=3)
+    with pytest.raises(SettingsError, match="takes 2 GPUs; there is 1 to use"):
+        found([1], gpus_per_trial=2)
+    none = chosen_gpus(wanted(gpus_per_trial=3), StatedDriver())
+    assert none == [], "a notebook may run without"
+
+
+def test_several_parts_for_a_trial_are_refused() -> None:
+    driver = StatedDriver("GPU-a", "MIG-b", "MIG-c")
+    with pytest.raises(SettingsError, match=r"gpus_per_trial: MIG-b is a part of a GPU \(MIG\)"):
+        chosen_gpus(wanted([1, 2], gpus_per_trial=2), driver)
+
+
+# --- NVIDIA's library ----------------------------------------------------------------------------
+
+#: A library that answers as NVIDIA's would on a machine with a GPU, one that is split in two parts
+#: of the three that it could have, one that shares the machine's memory, and one that is broken.
+NVML = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+typedef struct { int number, part; } device;
+static device whole[4] = {{0, -1}, {1, -1}, {2, -1}, {3, -1}};
+static device parts[3] = {{1, 0}, {1, 1}, {1, 2}};
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory;
+typedef struct { unsigned pid; unsigned long long bytes; unsigned a, b; } process;
+int nvmlInitWithFlags(unsigned f) { return 0; }
+const char *nvmlErrorString(int code) { return "an error of the driver"; }
+int nvmlDeviceGetCount_v2(unsigned *n) { *n = 4; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned n, device **d) {
+    *d = &whole[n]; return n == 3 ? 15 : 0;
+}
+int nvmlDeviceGetUUID(device *d, char *text, unsigned length) {
+    if (d->part < 0) snprintf(text, length, "GPU-%d", d->number);
+    else snprintf(text, length, "MIG-%d", d->part);
+    return 0;
+}
+int nvmlDeviceGetName(device *d, char *text, unsigned length) {
+    snprintf(text, length, "H%d", d->number); return 0;
+}
+int nvmlDeviceGetMigMode(device *d, unsigned *now, unsigned *later) {
+    *now = *later = d->number == 1; return d->number == 2 ? 3 : 0;
+}
+int nvmlDeviceGetMaxMigDeviceCount(device *d, unsigned *n) { *n = 3; return 0; }
+int nvmlDeviceGetMigDeviceHandleByIndex(device *d, unsigned n, device **part) {
+    *part = &parts[n]; return n == 2 ? 6 : 0;
+}
+int nvmlDeviceGetMemoryInfo_v2(device *d, memory *m) {
+    m->total = 1100 + d->number; m->reserved = 100; m->used = 10; m->free = m->total - 110;
+    return d->number == 2 ? 3 : m->version == 0x2000028 ? 0 : 25;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(device *d, unsigned *n, process *found) {
+    if (d->number) { *n = 0; return 0; }
+    if (*n < 2) { *n = 2; return 7; }
+    *n = 2;
+    found[0] = (process){4711, 7, 0, 0};
+    found[1] = (process){4712, ~0ULL, 0, 0};
+    return 0;
+}
+int nvmlDeviceGetComputeMode(device *d, unsigned *mode) {
+    *mode = d->number == 2 ? 3 : 0; return d->part < 0 ? 0 : 3;
+}
+typedef struct { unsigned gpu, memory; } utilization;
+int nvmlDeviceGetUtilizationRates(device *d, utilization *u) {
+    u->gpu = 75; u->memory = 10; return d->part < 0 ? 0 : 3;
+}
+int nvmlDeviceGetMPSComputeRunningProcesses_v3(device *d, unsigned *n, process *found) {
+    if (d->number) return 3;
+    if (*n < 1) { *n = 1; return 7; }
+    *n = 1;
+    found[0] = (process){4713, 9, 0, 0};
+    return 0;
+}
+"""
+ASK = """
+from sweeper.machine.nvml import Nvml
+nvml = Nvml()
+for gpu in nvml.installed():
+    print(gpu.uuid, gpu.model, gpu.memory_bytes, gpu.is_exclusive)
+    print(nvml.used_bytes(gpu.uuid), dict(nvml.used_by(gpu.uuid)), nvml.busy_share(gpu.uuid))
+"""
+
+
+def compiled(library: Path, source: str) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    command = [compiler, "-shared", "-fPIC", "-w", "-x", "c", "-", "-o", str(library)]
+    subprocess.run([*command, f"-Wl,-soname,{library.name}"], input=source, text=True, check=True)
+
+
+def test_whole_gpus_and_parts_are_read_out_of_the_drivers_library(tmp_path: Path) -> None:
+    compiled(tmp_path / "libnvidia-ml.so.1", NVML)
+    asked = subprocess.run(
+        [sys.executable, "-c", ASK],
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert asked.stdout.splitlines() == [
+        "GPU-0 H0 1000 False",
+        "10 {4711: 7, 4713: 9} 0.75",
+        "MIG-0 H1 1001 False",
+        "10 {} None",
+        "MIG-1 H1 1001 False",
+        "10 {} None",
+        f"GPU-2 H2 {machine_bytes} True",
+        "None {} 0.75",
+    ]
+    assert "GPU 3 cannot be used: GPU is lost" in asked.stderr
+
+
+def test_a_machine_without_a_driver_has_no_gpus() -> None:
+    asked = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=True)
+    assert asked.stderr == ""
+    if not shutil.which("nvidia-smi"):
+        assert asked.stdout == ""

@@ -1,0 +1,489 @@
+"""When a trial begins on a machine, on which GPU, and what it is seen to take of it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import pytest
+from gpu_drivers import GIB, StatedDriver
+from studies import PATIENCE_S, until
+
+from sweeper.machine.claims import Claims
+from sweeper.machine.nvml import CONTEXT_BYTES
+from sweeper.machine.places import NoGpuLeftError, Place, Places, StoppedWaiting
+from sweeper.notebook_api.messages import Point, StopReason
+from sweeper.settings.machines import Resources
+from sweeper.testing import trial_spec
+from sweeper.trials import AloneOn, Reason, RunningTrial, TrialOutcome, TrialState
+
+Make = Callable[..., Places]
+COMPLETED = TrialOutcome(state=TrialState.COMPLETED)
+FAILED = TrialState.FAILED
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Makes the places of a machine, which looks at its GPUs all the time."""
+
+    def make(*names: str, driver: StatedDriver | None = None, **resources: int) -> Places:
+        driver = driver or StatedDriver(*names)
+        return Places(
+            driver.gpus,
+            resources=Resources(**resources),  # type: ignore[arg-type]
+            driver=driver,
+            claims=Claims(tmp_path / "claims"),
+            look_s=0.01,
+            settled_s=0.1,
+        )
+
+    return make
+
+
+class Trial:
+    """A trial in a thread of its own, which ends when it is asked to, or with its test."""
+
+    all: ClassVar[list[Trial]] = []
+
+    def __init__(self, places: Places, alone_on: AloneOn | None = None, *, number: int = 0) -> None:
+        self.running, self.place, self.error = RunningTrial(), None, None
+        self.told: list[str] = []
+        self._places, self._may_end = places, threading.Event()
+        self._spec = trial_spec(number=number, alone_on=alone_on)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        self.all.append(self)
+        until(lambda: self.place or self.error or self.running.waits_for)
+
+    place: Place | None
+    error: Exception | None
+
+    def _run(self) -> None:
+        try:
+            with self._places.lease(self._spec, self.running, self.told.append) as self.place:
+                self._may_end.wait()
+        except (StoppedWaiting, NoGpuLeftError) as error:
+            self.error = error
+
+    @property
+    def waits(self) -> bool:
+        return self.place is None and self.error is None
+
+    def begun(self) -> Place:
+        until(lambda: self.place is not None)
+        assert self.place is not None
+        return self.place
+
+    def has_to_wait(self) -> bool:
+        time.sleep(0.2)
+        return self.waits
+
+    def shows(self, driver: StatedDriver, gib: float, gpu: str = "GPU-a") -> None:
+        """Take memory, and report steps."""
+        self.running.pid = pid = os.getpid() if not self.running.pid else self.running.pid
+        driver.by_process[gpu][pid] = round(gib * GIB)
+        driver.used[gpu] = sum(driver.by_process[gpu].values())
+        for step in range(2):
+            self.running.publish(Point(metrics={"val": 0.0}, step=step))
+
+    def end(self) -> None:
+        self._may_end.set()
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture(autouse=True)
+def all_trials_end() -> Iterator[None]:
+    yield
+    while Trial.all:
+        Trial.all.pop(0).end()
+
+
+@contextmanager
+def process() -> Iterator[int]:
+    """A process that leads a session, as a kernel does."""
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as one:
+        yield one.pid
+        one.kill()
+
+
+def names(place: Place) -> str:
+    """The GPUs of a place, as its kernel sees them."""
+    return place.env["CUDA_VISIBLE_DEVICES"]
+
+
+def learned(places: Places, gib: float) -> Places:
+    """The places after a trial that has completed and took so much."""
+    with places.lease(trial_spec(), RunningTrial()) as place:
+        places.settle(place, COMPLETED, round(gib * GIB) - CONTEXT_BYTES)
+    return places
+
+
+# --- the environment of kernels ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("gpus", "visible"), [("none", ""), ("auto", None)])
+def test_kernels_see_no_gpu_where_users_want_none_and_any_that_nobody_knows_else(
+    gpus: Literal["none", "auto"], visible: str | None
+) -> None:
+    places = Places.of_machine(Resources(gpus=gpus), jobs=1, driver=StatedDriver())
+    assert places.env.get("CUDA_VISIBLE_DEVICES") == visible
+    with places.lease(trial_spec(), RunningTrial()) as place:
+        assert (place.gpus, place.env) == ([], {})
+
+
+def test_kernels_have_a_fixed_number_of_threads_and_what_else_changes_the_last_bits() -> None:
+    env = Places(resources=Resources(cpus_per_trial=3)).env
+    assert list(env.values()).count("3") == 5
+    assert (env["OMP_NUM_THREADS"], env["PYTHONHASHSEED"]) == ("3", "0")
+    assert env["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+
+
+def test_libraries_that_would_take_most_of_a_gpu_take_what_they_need(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE", raising=False)
+    monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "false")  # a user's own word counts
+    env = make("GPU-a").env
+    assert env["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+    assert env["TF_FORCE_GPU_ALLOW_GROWTH"] == "false"
+    assert "XLA_PYTHON_CLIENT_PREALLOCATE" not in Places().env
+
+
+# --- the memory of the machine -------------------------------------------------------------------
+
+
+def test_trials_run_beside_each_other() -> None:
+    places = Places()
+    first = Trial(places)
+    assert first.begun().is_alone
+    second = Trial(places)
+    assert not first.begun().is_alone
+    first.end()
+    assert not second.begun().is_alone, "the other one has run meanwhile"
+    second.end()
+    last = Trial(places)
+    assert last.begun().is_alone
+
+
+def test_a_trial_that_is_alone_waits_for_all_others_and_those_after_it_wait_for_its_end() -> None:
+    places = Places(look_s=0.01)
+    others = [Trial(places, number=0), Trial(places, number=1)]
+    alone = Trial(places, AloneOn.MACHINE, number=2)
+    after = Trial(places, number=3)
+    assert alone.running.waits_for == "the end of 0000, 0001: 0002 runs alone on this machine"
+    assert after.running.waits_for == "its turn, behind 0002"
+    others[0].end()
+    assert alone.has_to_wait()
+    assert after.waits
+    others[1].end()
+    assert alone.begun().is_alone
+    assert after.has_to_wait()
+    assert after.running.waits_for == "the end of 0002: 0002 runs alone on this machine"
+    alone.end()
+    after.begun()
+
+
+def test_a_stop_ends_the_wait_and_those_behind_it_go_on() -> None:
+    places = Places(look_s=10)
+    _, alone = Trial(places), Trial(places, AloneOn.MACHINE)
+    after = Trial(places)
+    alone.running.stop(StopReason.INTERRUPTED)
+    alone.end()
+    assert isinstance(alone.error, StoppedWaiting)
+    after.begun()
+
+
+def test_a_trial_sees_the_kills_since_it_began(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    counts = tmp_path / "proc" / "vmstat"
+    counts.write_text("oom_kill 3\n")
+    places = Places(root=tmp_path)
+    with ExitStack() as stack:
+        before = stack.enter_context(places.lease(trial_spec(), RunningTrial()))
+        assert not places.ran_short(before)
+        counts.write_text("oom_kill 4\n")
+        assert places.ran_short(before)
+        later = stack.enter_context(places.lease(trial_spec(), RunningTrial()))
+        assert not places.ran_short(later)
+
+
+# --- the memory of GPUs --------------------------------------------------------------------------
+
+
+def test_as_many_trials_share_a_gpu_as_what_they_state_fits(make: Make) -> None:
+    places = make("GPU-a", gpu_memory=9 * GIB)
+    trials = [Trial(places, number=number) for number in range(5)]
+    for trial in trials[:4]:
+        place = trial.begun()
+        assert (names(place), place.claim_bytes) == ("GPU-a", 9 * GIB + CONTEXT_BYTES)
+        assert place.memory_fraction == pytest.approx(1.05 * 9 / 40)
+    alone = Trial(places, AloneOn.GPU, number=5)
+    assert trials[4].has_to_wait()
+    trials[0].end()
+    trials[4].begun()
+    for trial in trials[1:]:
+        trial.end()
+    assert alone.begun().memory_fraction is None
+
+
+def test_a_trial_claims_what_the_largest_so_far_took_and_a_tenth_more(make: Make) -> None:
+    places = learned(learned(make("GPU-a"), 10), 4)
+    trials = [Trial(places, number=number) for number in range(4)]
+    assert [trial.begun().claim_bytes for trial in trials[:3]] == [11 * GIB] * 3
+    assert trials[3].has_to_wait()
+    assert trials[3].running.waits_for == (
+        "11.8 GB of a GPU: GPU-a has 6.4 GB free (0000 11.8 GB, 0001 11.8 GB, 0002 11.8 GB)"
+    )
+
+
+def test_the_gpu_with_the_most_free_memory_is_taken(make: Make) -> None:
+    driver = StatedDriver("GPU-a", "GPU-b", "GPU-c")
+    driver.used.update({"GPU-a": 5 * GIB, "GPU-c": 20 * GIB})  # by other programs
+    places = learned(make(driver=driver), 10)
+    trials = [Trial(places, number=number) for number in range(7)]
+    found = [names(trial.begun()) for trial in trials]
+    assert found[:3] == ["GPU-b", "GPU-a", "GPU-b"]
+    assert sorted(found) == ["GPU-a"] * 3 + ["GPU-b"] * 3 + ["GPU-c"]
+
+
+def test_what_other_programs_take_is_left_to_them(make: Make) -> None:
+    driver = StatedDriver("GPU-a")
+    places = learned(make(driver=driver), 10)
+    driver.used["GPU-a"] = 30 * GIB
+    trial = Trial(places)
+    assert trial.has_to_wait()
+    assert "other programs 32.2 GB" in trial.running.waits_for
+    driver.used["GPU-a"] = 10 * GIB
+    assert not trial.begun().is_alone_on_gpu
+
+
+def test_until_a_first_trial_has_shown_its_peak_it_is_alone_and_then_one_joins_at_a_time(
+    make: Make,
+) -> None:
+    driver = StatedDriver("GPU-a")
+    places = make(driver=driver)
+    first, second, third = (Trial(places, number=number) for number in range(3))
+    with process() as one, process() as other:
+        first.running.pid, second.running.pid = one, other
+        assert second.has_to_wait()
+        driver.by_process["GPU-a"][one] = driver.used["GPU-a"] = 8 * GIB
+        assert second.has_to_wait(), "a trial that takes memory and does nothing may take more"
+        first.shows(driver, 8)
+        assert second.begun().claim_bytes == round(1.1 * 8 * GIB)
+        until(lambda: first.begun().claim_bytes == round(1.1 * 8 * GIB))
+        assert third.has_to_wait(), "the second one has shown nothing yet"
+        assert "takes one more trial when these have shown" in third.running.waits_for
+        second.shows(driver, 9)
+        assert third.begun().claim_bytes == round(1.1 * 9 * GIB)
+
+
+def test_a_trial_that_keeps_its_gpu_busy_has_shown_its_peak_without_any_report(make: Make) -> None:
+    driver = StatedDriver("GPU-a")
+    places = make(driver=driver)
+    _, second = Trial(places), Trial(places)
+    driver.used["GPU-a"] = 8 * GIB
+    assert second.has_to_wait(), "a minute of loading data says nothing"
+    driver.busy["GPU-a"] = 0.9
+    assert second.begun().claim_bytes == round(1.1 * 8 * GIB)
+
+
+def test_a_claim_grows_with_what_its_trial_takes(make: Make) -> None:
+    driver = StatedDriver("GPU-a")
+    places = learned(make(driver=driver), 10)
+    with process() as pid:
+        trial = Trial(places)
+        trial.running.pid = pid
+        trial.shows(driver, 30)
+        until(lambda: trial.begun().claim_bytes == 30 * GIB)
+
+
+def test_a_peak_that_could_not_be_measured_is_not_learned(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    places = make("GPU-a")
+    with places.lease(trial_spec(), RunningTrial()) as place:
+        for _ in range(2):
+            places.settle(place, COMPLETED)
+        assert Trial(places).has_to_wait()
+    assert caplog.text.count("what trials take of GPU-a cannot be measured") == 1
+
+
+@pytest.mark.parametrize(("busy_share", "peak_bytes"), [(0.5, None), (None, None), (0.0, 0)])
+def test_nothing_seen_of_a_trial_is_no_peak_unless_its_gpu_did_no_work(
+    make: Make, busy_share: float | None, peak_bytes: int | None
+) -> None:
+    driver = StatedDriver("GPU-a")
+    driver.busy["GPU-a"] = busy_share
+    places = make(driver=driver)
+    with places.lease(trial_spec(), RunningTrial()) as place:
+        time.sleep(0.1)
+        settled = places.settle(place, COMPLETED)
+        assert settled.gpu is not None
+        assert settled.gpu.peak_bytes == peak_bytes
+    if peak_bytes == 0:  # others join it from then on
+        trials = [Trial(places) for _ in range(9)]
+        assert [trial.begun().claim_bytes for trial in trials] == [0] * 9
+
+
+def test_a_trial_that_ran_out_of_memory_has_an_empty_gpu_and_no_limit(make: Make) -> None:
+    places = learned(make("GPU-a"), 10)
+    beside, alone = Trial(places), Trial(places, AloneOn.GPU)
+    after = Trial(places)
+    assert alone.has_to_wait()
+    assert "an empty GPU: GPU-a" in alone.running.waits_for
+    assert after.waits
+    beside.end()
+    place = alone.begun()
+    assert place.claim_bytes is None
+    assert place.is_alone_on_gpu
+    assert after.has_to_wait()
+    alone.end()
+    after.begun()
+
+
+def test_a_claim_that_no_gpu_can_hold_is_tried_where_it_is_alone(make: Make) -> None:
+    places = learned(make("GPU-a"), 39)
+    first = Trial(places)
+    first.begun()
+    second = Trial(places)
+    assert second.has_to_wait()
+
+
+def test_trials_with_several_gpus_have_them_for_themselves(make: Make) -> None:
+    places = make("GPU-a", "GPU-b", "GPU-c", gpus_per_trial=2)
+    first = Trial(places)
+    assert names(first.begun()) == "GPU-a,GPU-b"
+    second = Trial(places)
+    assert second.has_to_wait()
+    first.end()
+    second.begun()
+
+
+def test_a_gpu_that_takes_one_process_takes_one_trial(make: Make) -> None:
+    driver = StatedDriver("GPU-a")
+    driver.gpus = [replace(gpu, is_exclusive=True) for gpu in driver.gpus]
+    places = learned(make(driver=driver), 1)
+    first, second = Trial(places), Trial(places)
+    assert second.has_to_wait()
+    assert "EXCLUSIVE_PROCESS" in second.running.waits_for
+    first.end()
+    second.begun()
+
+
+def test_what_a_trial_took_is_the_larger_of_what_the_driver_and_torch_say(make: Make) -> None:
+    driver = StatedDriver("GPU-a")
+    places = make(driver=driver)
+    with places.lease(trial_spec(), RunningTrial()) as place:
+        driver.used["GPU-a"] = 9 * GIB
+        for torch_bytes, peak_bytes in ((8 * GIB, 9 * GIB), (9 * GIB, 9 * GIB + CONTEXT_BYTES)):
+            gpu = places.settle(place, COMPLETED, torch_bytes).gpu
+            assert gpu is not None
+            assert gpu.peak_bytes == peak_bytes
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (Reason.OUT_OF_MEMORY, "does not fit on this GPU, even alone: why"),
+        (Reason.OUT_OF_HOST_MEMORY, "does not fit into this machine's memory, even with no other"),
+    ],
+)
+def test_a_trial_does_not_fit_only_where_it_was_alone_with_what_it_ran_out_of(
+    make: Make, reason: Reason, words: str
+) -> None:
+    outcome = TrialOutcome(state=FAILED, reason=reason, message="why")
+    places = learned(make("GPU-a"), 1)
+    with places.lease(trial_spec(alone_on=AloneOn.GPU), RunningTrial()) as place:
+        alone = places.settle(place, outcome)
+        assert alone.is_infeasible
+        assert alone.message.startswith(words)
+    with ExitStack() as stack:
+        leases = [places.lease(trial_spec(), RunningTrial()) for _ in range(2)]
+        for place in [stack.enter_context(lease) for lease in leases]:
+            settled = places.settle(place, outcome)
+            assert (settled.is_infeasible, settled.message) == (False, "why")
+
+
+def test_a_library_that_does_not_begin_lacks_memory_only_beside_others(make: Make) -> None:
+    message = "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling"
+    outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_MEMORY, message=message)
+    places = make("GPU-a")
+    with places.lease(trial_spec(), RunningTrial()) as place:
+        assert places.settle(place, outcome) == replace(
+            outcome, reason=Reason.CELL_ERROR, gpu=places.settle(place, outcome).gpu
+        )
+        place.is_alone_on_gpu = False
+        assert places.settle(place, outcome).reason is Reason.OUT_OF_MEMORY
+
+
+def test_without_a_known_gpu_it_is_the_machine_that_a_trial_has_for_itself() -> None:
+    """XLA words it as that of a GPU, and a GPU of another maker is seen by its notebook alone."""
+    places = Places()
+    message = "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes."
+    outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_MEMORY, message=message)
+    with places.lease(trial_spec(), RunningTrial()) as place:
+        settled = places.settle(place, outcome)
+        assert (settled.reason, settled.is_infeasible) == (Reason.OUT_OF_HOST_MEMORY, True)
+
+
+# --- other sweeps, and GPUs that fail ------------------------------------------------------------
+
+
+def test_sweeps_of_one_user_leave_each_other_what_they_claim(make: Make) -> None:
+    other = Trial(make("GPU-a", gpu_memory=30 * GIB))
+    large = Trial(make("GPU-a", gpu_memory=10 * GIB))
+    assert large.has_to_wait()
+    assert "another sweep 32.7 GB" in large.running.waits_for
+    small = Trial(make("GPU-a", gpu_memory=4 * GIB))
+    small.begun()
+    other.end()
+    large.begun()
+
+
+def test_a_gpu_that_does_not_answer_is_closed_and_its_trial_runs_elsewhere(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver = StatedDriver("GPU-a", "GPU-b")
+    places = learned(make(driver=driver), 1)
+    trial = Trial(places)
+    place = trial.begun()
+    driver.lost.add(names(place))
+    failed = TrialOutcome(state=FAILED, reason=Reason.CELL_ERROR, message="oh")
+    settled = places.settle(place, failed)
+    assert (settled.state, settled.reason) == (TrialState.STOPPED, Reason.GPU_FAULT)
+    others = [Trial(places) for _ in range(3)]
+    assert {names(other.begun()) for other in others} == {"GPU-a", "GPU-b"} - {names(place)}
+    assert caplog.text.count(f"{names(place)} takes no more trials of this sweep") == 1
+
+
+def test_a_gpu_with_an_uncorrectable_error_is_closed(make: Make) -> None:
+    places = make("GPU-a")
+    with places.lease(trial_spec(), RunningTrial()) as place:
+        message = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+        broken = TrialOutcome(state=FAILED, reason=Reason.CELL_ERROR, message=message)
+        assert places.settle(place, replace(broken, message="1/0")).state is FAILED
+        assert places.settle(place, broken).reason is Reason.GPU_FAULT
+    with pytest.raises(NoGpuLeftError):
+        places.lease(trial_spec(), RunningTrial()).__enter__()
+
+
+def test_what_a_trial_waits_for_is_logged_once(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    places = learned(make("GPU-a"), 30)
+    with caplog.at_level(logging.INFO, logger="sweeper"):
+        first, second = Trial(places, number=0), Trial(places, number=1)
+        assert second.has_to_wait()
+        for trial in (first, second):
+            trial.end()
+    assert caplog.text.count("trial 0001 waits for 35.4 GB of a GPU: GPU-a has") == 1
+    assert len(second.told) == 1

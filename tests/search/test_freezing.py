@@ -1,0 +1,160 @@
+"""`pruner: auto` where trials can be frozen: which stand still, go on, and are given up."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from sweeper.search.pruners import Curve, Curves, PredictivePruner, Verdict
+
+STEPS = 18  # so the first look is after two
+
+
+def shape(end: float, steps: int = STEPS) -> list[float]:
+    """A curve that nears its end as a power of the steps."""
+    return [end - 0.3 * (end + 0.2) / (step + 1) for step in range(steps)]
+
+
+def study(
+    *,
+    completed: Sequence[Sequence[float]] = (),
+    frozen: Sequence[Sequence[float]] = (),
+    running: Sequence[Sequence[float]] = (),
+    scale: Callable[[float], float] = float,
+    sign: float = 1.0,
+) -> Curves:
+    """Trials numbered in the order of the arguments."""
+    found = []
+    for state, several in (("completed", completed), ("frozen", frozen), ("running", running)):
+        for curve in several:
+            values = {10 * step: scale(value) for step, value in enumerate(curve)}
+            final = scale(curve[-1]) if state == "completed" else None
+            found.append(Curve(values=values, state=state, final=final))  # type: ignore[arg-type]
+    return Curves(by_number=dict(enumerate(found)), sign=sign)
+
+
+ENDED = [shape(end) for end in (0.5, 0.7, 0.8)]
+EARLY = [shape(end, 2) for end in (0.4, 0.6, 0.86, 0.9)]
+
+
+def test_a_trial_is_frozen_at_its_first_look_for_new_ones_unless_it_leads() -> None:
+    pruner = PredictivePruner()
+    curves = study(completed=ENDED, running=[shape(0.9, 1), *EARLY])
+    verdicts = [pruner.judge(curves, number, to_begin=9) for number in range(3, 8)]
+    assert verdicts == [Verdict.GO_ON, *3 * [Verdict.FREEZE], Verdict.GO_ON]
+
+
+def test_without_a_completed_trial_the_first_goes_on_and_shows_how_long_a_training_is() -> None:
+    pruner = PredictivePruner()
+    curves = study(running=[shape(end, 5) for end in (0.3, 0.4, 0.6, 0.5)])
+    verdicts = [pruner.judge(curves, number, to_begin=9) for number in range(4)]
+    assert verdicts == [Verdict.GO_ON, Verdict.FREEZE, Verdict.GO_ON, Verdict.FREEZE]
+
+
+@pytest.mark.parametrize("sign", [1, -1], ids=["maximize", "minimize"])
+def test_at_the_end_the_most_promising_go_on_until_none_may_win(sign: int) -> None:
+    def scale(value: float) -> float:
+        return sign * 1e6 * value + 3
+
+    pruner = PredictivePruner()
+    done = [*ENDED, shape(0.89)]
+    curves = study(completed=done, frozen=EARLY, scale=scale, sign=sign)
+    assert pruner.thaw(curves, to_begin=0) == 7
+    assert [outlook.number for outlook in pruner.order(curves)] == [7, 6, 5, 4]
+    curves = study(completed=[*done, shape(1.3)], frozen=EARLY, scale=scale, sign=sign)
+    assert pruner.thaw(curves, to_begin=0) is None
+    best, *_ = outlooks = pruner.order(curves)
+    assert not any(outlook.may_win for outlook in outlooks)
+    assert best.likely == pytest.approx(scale(0.9), rel=0.1)
+    assert str(best).endswith(f"finished trials has {scale(shape(1.3)[-1]):.6g}")
+
+
+def test_a_frozen_trial_that_was_judged_too_early_goes_on_before_new_ones_begin() -> None:
+    assert PredictivePruner().thaw(study(completed=ENDED, frozen=[[0.1]]), to_begin=9) == 3
+
+
+def test_while_trials_are_left_to_begin_one_slot_in_four_goes_on_with_a_frozen_one() -> None:
+    pruner = PredictivePruner()
+    beginning = [shape(0.5, 1)] * 3
+    assert pruner.thaw(study(completed=ENDED, frozen=EARLY, running=beginning), to_begin=9) == 6
+    running = [*beginning[1:], shape(0.92, 3)]
+    curves = study(completed=ENDED, frozen=EARLY, running=running)
+    assert pruner.thaw(curves, to_begin=9) is None
+
+
+def test_of_two_slots_one_goes_on_with_the_most_promising() -> None:
+    pruner = PredictivePruner()
+    assert (
+        pruner.thaw(study(completed=ENDED, frozen=EARLY, running=[shape(0.5, 1)]), to_begin=9) == 6
+    )
+    running = [shape(0.5, 1), shape(0.92, 3)]
+    curves = study(completed=ENDED, frozen=EARLY, running=running)
+    assert pruner.judge(curves, 8, to_begin=9) is Verdict.GO_ON
+
+
+def test_after_twice_the_first_look_a_trial_goes_on_while_it_may_win() -> None:
+    pruner = PredictivePruner()
+    for steps, verdict in ((4, Verdict.FREEZE), (5, Verdict.GO_ON)):
+        curves = study(completed=ENDED, frozen=EARLY, running=[shape(0.5, 1), shape(0.82, steps)])
+        assert pruner.judge(curves, 8, to_begin=9) is verdict
+    curves = study(completed=ENDED, frozen=EARLY, running=[shape(0.5, 1), shape(0.5, 5)])
+    assert pruner.judge(curves, 8, to_begin=9) is not Verdict.GO_ON
+
+
+def test_where_early_scores_mean_nothing_no_frozen_trial_is_given_up() -> None:
+    chance = random.Random(1)
+    done = [[*(chance.random() for _ in range(17)), 0.9 + chance.gauss(0, 0.01)] for _ in range(4)]
+    curves = study(completed=done, frozen=[[chance.random() for _ in range(3)] for _ in range(20)])
+    assert all(outlook.may_win for outlook in PredictivePruner().order(curves))
+
+
+def test_a_trial_goes_on_at_its_last_step_and_one_that_has_diverged_is_pruned() -> None:
+    curves = study(completed=ENDED, running=[shape(0.1), [0.5, math.nan], [0.9, 0.9, 0.9]])
+    pruner = PredictivePruner()
+    verdicts = [pruner.judge(curves, number, to_begin=9) for number in (3, 4)]
+    assert verdicts == [Verdict.GO_ON, Verdict.PRUNE]
+
+
+def test_a_study_with_freezing_keeps_its_winner_for_a_part_of_the_training() -> None:
+    chance = random.Random(5)
+    ends = [chance.random() for _ in range(40)]
+    curves = [
+        [end - 0.6 * (step + 1) ** -chance.uniform(0.9, 1.1) for step in range(STEPS)]
+        for end in ends
+    ]
+    trained, finished = replay(curves, jobs=4)
+    assert ends.index(max(ends)) in finished
+    assert trained < 0.5 * 40 * STEPS
+
+
+def replay(curves: Sequence[Sequence[float]], *, jobs: int) -> tuple[int, list[int]]:
+    """The steps that are run, and the trials that complete, as a scheduler would have it."""
+    pruner, begun, trained = PredictivePruner(), 0, 0
+    seen: dict[int, Curve] = {}
+    all_seen = Curves(by_number=seen, sign=1.0)
+    running: list[int] = []
+    while True:
+        while len(running) < jobs:
+            number = pruner.thaw(all_seen, to_begin=len(curves) - begun)
+            if number is None and begun == len(curves):
+                break
+            if number is None:
+                number, begun = begun, begun + 1
+            held = seen[number].values if number in seen else {}
+            seen[number] = Curve(values=held, state="running")
+            running.append(number)
+        if not running:
+            return trained, [number for number, it in seen.items() if it.final is not None]
+        number, curve = running[0], curves[running.pop(0)]
+        values = {**seen[number].values, len(seen[number].values): curve[len(seen[number].values)]}
+        trained += 1
+        seen[number] = Curve(values=values, state="running")
+        if len(values) == len(curve):
+            seen[number] = Curve(values=values, state="completed", final=curve[-1])
+        elif pruner.judge(all_seen, number, to_begin=len(curves) - begun) is Verdict.GO_ON:
+            running.append(number)
+        else:
+            seen[number] = Curve(values=values, state="frozen")

@@ -1,0 +1,134 @@
+"""Pruned trials as the Gaussian process sees them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import optuna
+import pytest
+from opened_studies import completed
+from optuna.trial import FrozenTrial, TrialState
+
+from sweeper.search.samplers.views import with_pruned
+from sweeper.search.trial_codec import RECORD
+from sweeper.trials import Reason, TrialOutcome
+from sweeper.trials import TrialState as State
+
+pytestmark = pytest.mark.slow  # Gaussian processes
+
+Direction = Literal["maximize", "minimize"]
+UNIT = optuna.distributions.FloatDistribution(0.0, 1.0)
+
+
+def trial(state: TrialState, *curve: float) -> FrozenTrial:
+    return optuna.trial.create_trial(
+        state=state,
+        params={"x": 0.5},
+        distributions={"x": UNIT},
+        intermediate_values=dict(enumerate(curve)),
+        value=curve[-1] if state is TrialState.COMPLETE else None,
+    )
+
+
+def seen(*trials: FrozenTrial, direction: Direction = "maximize") -> list[float | None]:
+    """The values of the trials that the sampler takes for completed ones."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(direction=direction)
+    study.add_trials(trials)
+    view = with_pruned(study)
+    return [one.value for one in view.get_trials(states=(TrialState.COMPLETE,))]
+
+
+#: Each ends at twice its first value.
+CURVES = [trial(TrialState.COMPLETE, n / 10, n / 5) for n in range(6)]
+
+
+def pruned(*curve: float) -> FrozenTrial:
+    return trial(TrialState.PRUNED, *curve)
+
+
+def test_a_pruned_trial_counts_with_its_place_among_all_curves() -> None:
+    low, middle, high = seen(*CURVES, pruned(0.05), pruned(0.25), pruned(0.45))[-3:]
+    assert low is not None
+    assert middle is not None
+    assert high is not None
+    assert 0 < low < middle < high < 1
+
+
+def test_a_frozen_trial_counts_as_a_pruned_one_and_one_that_runs_does_not() -> None:
+    frozen, running = trial(TrialState.RUNNING, 0.25), trial(TrialState.RUNNING, 0.25)
+    frozen.user_attrs = {RECORD: {"state": "frozen"}}
+    assert seen(*CURVES, frozen) == seen(*CURVES, pruned(0.25))
+    assert seen(*CURVES, running) == [one.value for one in CURVES]
+
+
+def test_where_only_good_trials_complete_bad_ones_are_still_told_from_them() -> None:
+    *good, bad, middle = seen(*CURVES[-2:], pruned(0.0), pruned(0.2))
+    assert bad is not None
+    assert middle is not None
+    assert bad < middle < 0.9 * min(value for value in good if value is not None)
+
+
+def test_one_that_goes_better_than_all_counts_so_and_one_far_off_the_scale_does_not() -> None:
+    assert seen(*CURVES, pruned(0.6))[-1] == pytest.approx(1.2)
+    assert seen(*CURVES[:3], pruned(-9.0))[-1] == pytest.approx(0.1 - 4 * (0.4 - 0.1))
+
+
+@pytest.mark.parametrize(("direction", "worst"), [("maximize", 0.0), ("minimize", 1.0)])
+def test_one_that_has_diverged_is_as_bad_as_the_worst(direction: Direction, worst: float) -> None:
+    assert seen(*CURVES, pruned(0.3, float("nan")), direction=direction)[-1] == worst
+
+
+def test_without_a_value_or_a_completed_trial_it_does_not_count() -> None:
+    assert seen(*CURVES, pruned()) == [one.value for one in CURVES]
+    assert seen(pruned(0.3)) == []
+
+
+def test_the_process_proposes_trials_also_where_most_are_pruned(begin: Any) -> None:
+    pytest.importorskip("torch")
+    space = {"x": {"low": 0.0, "high": 1.0}}
+    chosen = {"name": "gp", "n_startup_trials": 6}
+    opened = begin(space, sampler=chosen, trials=9)
+    design = begin(space, sampler={"name": "gp", "n_startup_trials": 99}, trials=9)
+    proposals = []
+    for number in range(9):
+        record = opened.ask()
+        proposals.append((record.params["x"], design.ask().params["x"]))
+        value = 1 - abs(float(record.params["x"]) - 0.3)
+        opened.study.report(record.number, 0, value, optuna.pruners.NopPruner())
+        outcome = completed(value) if number < 3 else TrialOutcome(state=State.PRUNED)
+        opened.study.tell(record.number, outcome)
+    assert all(ours == points for ours, points in proposals[:6])
+    assert not any(ours == points for ours, points in proposals[6:])
+
+
+def test_no_trial_is_pruned_at_the_last_step_of_the_completed_ones(begin: Any) -> None:
+    opened = begin({"x": {"low": 0.0, "high": 1.0}}, sampler="random", trials=3)
+    pruner = optuna.pruners.ThresholdPruner(lower=0.5)
+    first, second = opened.ask(), opened.ask()
+    for step in range(3):
+        opened.study.report(first.number, step, 0.9, pruner)
+    opened.study.tell(first.number, completed(0.9))
+    assert opened.study.report(second.number, 1, 0.1, pruner)
+    assert opened.study.report(second.number, 2, 0.1, pruner) is None
+
+
+def test_the_process_goes_on_after_a_trial_that_was_pruned_and_one_that_did_not_fit(
+    begin: Any,
+) -> None:
+    pytest.importorskip("torch")
+    opened = begin(
+        {"x": {"low": 0.0, "high": 1.0}}, sampler={"name": "gp", "n_startup_trials": 4}, trials=9
+    )
+    infeasible = TrialOutcome(
+        state=State.FAILED, reason=Reason.OUT_OF_MEMORY, message="?", is_infeasible=True
+    )
+    outcomes = [completed(0.1), completed(0.3), TrialOutcome(state=State.PRUNED), infeasible]
+    asked = []
+    for number in range(9):
+        record = opened.ask()
+        reported = (0.1, 0.3, 0.2, 0.2)[number % 4]
+        opened.study.report(record.number, 0, reported, optuna.pruners.NopPruner())
+        opened.study.tell(record.number, outcomes[number % 4])
+        asked.append(record.params["x"])
+    assert len({*asked}) == 9
