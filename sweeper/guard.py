@@ -56,7 +56,7 @@ def kill_marked(mark: str, *, patience_s: float = 3.0) -> None:
         deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
             marks = marked_processes(mark)
-            found = {pid for pid, its in marks.items() if with_last or not its.endswith(LAST)}
+            found = {pid for pid, mark in marks.items() if with_last or not mark.endswith(LAST)}
             if not found and not any(map(_runs, killed)):
                 break
             for pid in found:

@@ -129,7 +129,8 @@ class Agent:
         if result is not None and wait([result], wait_s).done:
             error = result.exception()
             findings = [str(error)] if error else [*result.result().findings]
-        searches = [it for it in self._studies().values() if it.study.confirmation is None]
+        studies = self._studies().values()
+        searches = [existing for existing in studies if existing.study.confirmation is None]
         chosen = searches if study is None else [self._study(study)]
         for existing in chosen:
             clean_up_after_crash(existing)
@@ -182,8 +183,8 @@ class Agent:
 
         An improvement counts only where `counts` is true.
         """
-        one, two = self._study(new).confirmation(), self._study(old).confirmation()
-        found = None if one is None or two is None else one.gain_over(two)
+        newer, older = self._study(new).confirmation(), self._study(old).confirmation()
+        found = None if newer is None or older is None else newer.gain_over(older)
         if found is None:
             why = (
                 "not to be judged: both have to be confirmed, with two seeds or more in common; "
@@ -256,7 +257,8 @@ class Agent:
         from ..control.lookup import find_studies
 
         try:
-            return {it.study.name: it for it in find_studies(str(self._output), storage=None)}
+            found = find_studies(str(self._output), storage=None)
+            return {existing.study.name: existing for existing in found}
         except StorageAwayError:
             raise
         except StudyError:  # there is none yet
@@ -275,5 +277,6 @@ def _described(existing: ExistingStudy) -> dict[str, Any]:
 
     result, _ = look(existing)
     best = sort(existing, result.records, by=None)[:_MOST_SHOWN]
-    failed = [it for it in result.records if it.state is TrialState.FAILED][-_MOST_SHOWN:]
-    return {**result.to_json(), "trials": [trial_json(it) for it in [*best, *failed]]}
+    failed = [record for record in result.records if record.state is TrialState.FAILED]
+    shown = [*best, *failed[-_MOST_SHOWN:]]
+    return {**result.to_json(), "trials": [trial_json(record) for record in shown]}

@@ -63,7 +63,9 @@ def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: An
         on = [*found.confirmation.seeds]
     ((objective, goal),) = settings.objective.items()
     wanted = plan_of([best], on, objective=objective, direction=goal.direction)
-    others = [{"run_id": it, "params": params, "score": None} for it, params in changed.items()]
+    others = [
+        {"run_id": run_id, "params": params, "score": None} for run_id, params in changed.items()
+    ]
     wanted |= {"ablated": best.run_id, "trials": [*wanted["trials"], *others]}
     wider = settings.model_copy(update={"space": {**settings.space, **dimensions}})
     search = replace(search, workload=replace(search.workload, settings=wider))
@@ -96,7 +98,7 @@ def _ablated(
         if name in best and own[name] != best[name]:
             values = {**own, **best, name: own[name]}
             with suppress(KeyError):  # it opens a branch whose own values are not known
-                params = SearchSpace(dimensions).sample(lambda it, _: values[it])  # noqa: B023
+                params = SearchSpace(dimensions).sample(lambda name, _: values[name])  # noqa: B023
                 changed[f"{name}={value_text(own[name])}"] = params
     return dimensions, changed
 

@@ -211,7 +211,8 @@ def _seed_remedy(notebook: ResearchNotebook) -> str:
 
 def _free_bytes(folder: Path) -> int:
     """How much can be written into a folder, which need not exist yet."""
-    return shutil.disk_usage(next(it for it in (folder, *folder.parents) if it.exists())).free
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    return shutil.disk_usage(existing).free
 
 
 # --- the runs --------------------------------------------------------------------------------
@@ -356,18 +357,20 @@ def _of_runs(
     if not measured[-1].is_completed:
         yield _failure(measured[-1])
         return
-    run = {it.role: it for it in measured}
-    yield _score(run[Role.TYPICAL], settings)
-    yield _repeats(run[Role.LARGEST], run[Role.AGAIN], takes_seed=takes_seed)
-    other = run.get(Role.QUICK, run[Role.TYPICAL])
-    if other.params != run[Role.LARGEST].params:
+    run_as = {run.role: run for run in measured}
+    yield _score(run_as[Role.TYPICAL], settings)
+    yield _repeats(run_as[Role.LARGEST], run_as[Role.AGAIN], takes_seed=takes_seed)
+    other = run_as.get(Role.QUICK, run_as[Role.TYPICAL])
+    if other.params != run_as[Role.LARGEST].params:
         yield what_params_change(
-            run[Role.LARGEST], run[Role.AGAIN], other, objective=settings.objective
+            run_as[Role.LARGEST], run_as[Role.AGAIN], other, objective=settings.objective
         )
-    on_gpu = max((it.outcome.gpu.peak_bytes or 0 for it in measured if it.outcome.gpu), default=0)
+    on_gpu = max(
+        (run.outcome.gpu.peak_bytes or 0 for run in measured if run.outcome.gpu), default=0
+    )
     gpu = f", and {size(on_gpu)} of a GPU" if on_gpu else ""
     free = f" of {size(memory)} that are free" if (memory := available_bytes()) else ""
-    peak = size(max(it.memory_bytes for it in measured))
+    peak = size(max(run.memory_bytes for run in measured))
     yield Finding(name="memory", holds=True, text=f"a trial takes {peak} of memory{free}{gpu}")
 
 
@@ -383,18 +386,18 @@ def _overwritten(measured: Sequence[Measured], notebook: ResearchNotebook) -> It
         yield Finding(name="values", holds=False, text=str(found), remedy=remedy)
 
 
-def _failure(it: Measured) -> Finding:
-    lines = it.outcome.message.strip().splitlines() or [str(it.outcome.state)]
-    text = f"the notebook fails at {it.role} ({params_line(it.params)}): {lines[0]}"
+def _failure(run: Measured) -> Finding:
+    lines = run.outcome.message.strip().splitlines() or [str(run.outcome.state)]
+    text = f"the notebook fails at {run.role} ({params_line(run.params)}): {lines[0]}"
     remedy = "run it by hand with these values; if they are too much, make the space smaller"
     return Finding(name="runs", holds=False, text=text, remedy=remedy)
 
 
-def _score(it: Measured, settings: Settings) -> Finding:
-    found = ", ".join(f"{name} {it.outcome.scores[name]:.6g}" for name in settings.objective)
-    steps = max((len(points) for points in it.outcome.series.values()), default=0)
+def _score(run: Measured, settings: Settings) -> Finding:
+    found = ", ".join(f"{name} {run.outcome.scores[name]:.6g}" for name in settings.objective)
+    steps = max((len(points) for points in run.outcome.series.values()), default=0)
     live = f", reported at {steps} steps" if steps else ", found after the last cell"
-    text = f"the notebook runs in {duration(it.outcome.duration_s)} and gives {found}{live}"
+    text = f"the notebook runs in {duration(run.outcome.duration_s)} and gives {found}{live}"
     holds = bool(steps) or settings.study.pruner.name == "none"
     remedy = "report it while it runs (sweeper.report), or no trial can be pruned"
     return Finding(name="score", holds=holds, text=text, remedy="" if holds else remedy)
@@ -402,7 +405,7 @@ def _score(it: Measured, settings: Settings) -> Finding:
 
 def _repeats(first: Measured, second: Measured, *, takes_seed: bool) -> Finding:
     """Whether both runs gave the same bits, which a notebook without a seed need not do."""
-    what = "the same seed gives" if takes_seed else "the same params give"
+    condition = "the same seed gives" if takes_seed else "the same params give"
     for name, value in first.outcome.scores.items():
         other = second.outcome.scores.get(name)
         if repr(other) == repr(value):
@@ -410,10 +413,10 @@ def _repeats(first: Measured, second: Measured, *, takes_seed: bool) -> Finding:
         return Finding(
             name="repeats",
             holds=False if takes_seed else None,
-            text=f"{what} another score: {name} {value!r} and {other!r}",
+            text=f"{condition} another score: {name} {value!r} and {other!r}",
             remedy="call sweeper.seed_everything(seed) before anything random",
         )
-    text = f"{what} the same score, to the last bit"
+    text = f"{condition} the same score, to the last bit"
     return Finding(name="repeats", holds=True, text=text)
 
 
@@ -474,8 +477,8 @@ def forecast(
     trial_s = measured[-1].outcome.duration_s * max(1, at_once / usable_cores())
     duration_s = math.ceil(trials / at_once) * trial_s
     cost = None if settings.cost is None else settings.cost.price_per_hour * duration_s / 3600
-    disk_bytes = trials * max(it.disk_bytes for it in measured)
-    memory, free = max(it.memory_bytes for it in measured), available_bytes()
+    disk_bytes = trials * max(run.disk_bytes for run in measured)
+    memory, free = max(run.memory_bytes for run in measured), available_bytes()
     memory_at_once = int(_MEMORY_SHARE * free / memory) if free and memory else None
     money = "" if cost is None else f", cost {cost:.2f}"
     text = (

@@ -88,7 +88,9 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
     paths = existing.paths
     study = existing.opened()
     folder = paths.page_notebooks
-    ended = [it for it in study.records() if it.state.has_ended and it.notebook.exists()]
+    ended = [
+        record for record in study.records() if record.state.has_ended and record.notebook.exists()
+    ]
     missing = [record for record in ended if not is_rendered(record, folder)]
     try:
         if missing:
@@ -151,7 +153,10 @@ def write_code(existing: ExistingStudy, run_id: str) -> Path:
     # Modules outside of the notebook's folder keep their places to it.
     above = os.path.commonpath([os.path.dirname(path) for path in contents])
     try:
-        files = {below(folder, os.path.relpath(path, above)): it for path, it in contents.items()}
+        files = {
+            below(folder, os.path.relpath(path, above)): content
+            for path, content in contents.items()
+        }
     except ValueError as error:
         raise StudyError(f"trial {run_id}: its code cannot be written: {error}") from error
     notebook = folder / os.path.relpath(snapshot.notebook_path, above)

@@ -104,7 +104,8 @@ class LoadedStudy:
 
         existing = self._found()
         records = existing.study.records()
-        scores = {*existing.settings.objective, *(name for it in records for name in it.scores)}
+        found = {name for record in records for name in record.scores}
+        scores = {*existing.settings.objective, *found}
         index = pd.Index([record.run_id for record in records], name="run_id")
         return pd.DataFrame([_row(record, scores) for record in records], index=index)
 

@@ -67,7 +67,7 @@ class ReplayTarget:
 
     def inputs(self, paths: StudyPaths) -> dict[str, InputFile]:
         """What the trial has used of other studies, where its own study keeps it."""
-        keys = [it.name for it in fields(InputFile)]
+        keys = [field.name for field in fields(InputFile)]
         stored = entries_of(self.metadata, "inputs", *keys)
         files = {name: InputFile.decode(data) for name, data in stored.items()}
         return {
@@ -121,7 +121,7 @@ class Verdict:
         if self.state is ReplayState.EQUAL:
             compared = f"final scores: {self.n_scores}, reported points: {self.n_points}"
             lines = [f"{self.run_id}: equal, bit for bit ({compared}; {self.duration_s:.1f} s)"]
-            return lines + [f"  an output differs: {it}" for it in self.found.outputs[:1]]
+            return lines + [f"  an output differs: {output}" for output in self.found.outputs[:1]]
         if self.state is ReplayState.FAILED:
             return [f"{self.run_id}: not compared: {self.message}"]
         distance = self.found.distance
@@ -220,7 +220,9 @@ def targets_of(
     if run_ids:
         records = [existing.record(run_id) for run_id in dict.fromkeys(run_ids)]
     else:
-        records = [it for it in existing.study.records() if it.state is TrialState.COMPLETED]
+        records = [
+            record for record in existing.study.records() if record.state is TrialState.COMPLETED
+        ]
         if not records:
             raise StudyError(f"the study {existing.study.name!r} has no trial that has completed")
     if sample is not None:
@@ -251,7 +253,7 @@ def trial_of(
     wanted = str(metadata["study"])
     if storage is None:
         folders = (folder / wanted for folder in notebook.absolute().parents)
-        folder = next((it for it in folders if (it / STORAGE_NAME).is_file()), None)
+        folder = next((folder for folder in folders if (folder / STORAGE_NAME).is_file()), None)
         if folder is None:
             raise StudyError(
                 f"{notebook}: its study {wanted!r} is in no folder above it; give its storage with "
@@ -397,7 +399,7 @@ def _judge(
     before = read_execution(record.notebook, existing.paths, settings)
     now = read_execution(target.replay, workload.paths, settings)
     found = compare(before, now)
-    causes = [f"since the study was swept: {it}" for it in found.environment_in_words()]
+    causes = [f"since the study was swept: {change}" for change in found.environment_in_words()]
     if record.attempt > 1 or record.retry_of is not None:
         causes.append(
             "the trial was interrupted and begun again: if it went on from a checkpoint, that "

@@ -78,14 +78,16 @@ def sort(
     """
     objectives = existing.settings.objective
     name = by if by is not None else next(iter(objectives))
-    ended = [(it, {**it.params, **it.scores}) for it in records if it.state.has_ended]
+    ended = [
+        (record, {**record.params, **record.scores}) for record in records if record.state.has_ended
+    ]
     known: list[tuple[Any, TrialRecord]]
-    known = [(values[name], it) for it, values in ended if name in values]
+    known = [(values[name], record) for record, values in ended if name in values]
     if not known and by is not None:
         names = sorted({name for _, values in ended for name in values})
         raise SettingsError(f"--sort {by}: no trial has it; {nearest(by, names)}")
     if name in objectives:  # others have a score that is not their last
-        known = [(value, it) for value, it in known if it.state is TrialState.COMPLETED]
+        known = [(value, record) for value, record in known if record.state is TrialState.COMPLETED]
     is_number = all(isinstance(value, int | float) for value, _ in known)
     known.sort(
         key=lambda pair: pair[0] if is_number else str(pair[0]),

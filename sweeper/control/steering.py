@@ -50,9 +50,9 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
         if existing.record(run_id).state.has_ended:
             running = ", ".join(sorted(_running(existing))) or "none"
             raise StudyError(f"trial {run_id} does not run; running: {running}")
-    for what in run_ids or [NO_MORE if running_finish else ALL]:
+    for request in run_ids or [NO_MORE if running_finish else ALL]:
         try:
-            ask_to_stop(existing.paths.requests, what)
+            ask_to_stop(existing.paths.requests, request)
         except OSError as error:
             raise StudyError(
                 f"a request to stop is a file in {display_path(existing.paths.requests)}, which "

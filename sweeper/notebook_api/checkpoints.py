@@ -206,9 +206,9 @@ def _dump(content: Mapping[str, Any], file: IO[bytes]) -> None:
             return
         with (
             zipfile.ZipFile(file, "w") as zipped,
-            zipped.open(_PICKLE, "w", force_zip64=True) as it,
+            zipped.open(_PICKLE, "w", force_zip64=True) as pickled,
         ):
-            pickle.dump(content, it, protocol=5)
+            pickle.dump(content, pickled, protocol=5)
     except _UNPICKLABLE as error:
         for name, value in {**content["states"], **content["values"]}.items():
             try:

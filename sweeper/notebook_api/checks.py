@@ -160,7 +160,9 @@ def gradients_flow(model: Any, loss: Any) -> CheckResult:
     """
     import torch
 
-    trainable = {name: it for name, it in model.named_parameters() if it.requires_grad}
+    trainable = {
+        name: weights for name, weights in model.named_parameters() if weights.requires_grad
+    }
     found: Sequence[Any] = [None] * len(trainable)
     if loss.requires_grad:
         found = torch.autograd.grad(

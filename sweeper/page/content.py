@@ -61,14 +61,14 @@ def trial_of(record: TrialRecord, *, has_notebook: bool) -> dict[str, Any]:
 
 
 def _plain(params: Params) -> dict[str, Any]:
-    return {
-        name: encode_float(value)
-        if isinstance(value, float)
-        else value_text(value)
-        if isinstance(value, list | dict)
-        else value
-        for name, value in params.items()
-    }
+    """Return params as values of JSON that the page shows as they are."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, float):
+            return encode_float(value)
+        return value_text(value) if isinstance(value, list | dict) else value
+
+    return {name: plain(value) for name, value in params.items()}
 
 
 def _param(name: str, dimension: AnyDimension) -> dict[str, Any]:

@@ -81,8 +81,12 @@ def dimension_here(entry: Mapping[Any, Any]) -> str:
     if "uniform" in kind and step is None and not any(word in kind for word in whole_words):
         low, high = (float(bound) if isinstance(bound, int) else bound for bound in (low, high))
     here: dict[str, Any] = {"low": low, "high": high}
-    here |= {"log": True} if is_log else {"step": step} if step is not None else {}
-    here |= {"when": entry["when"]} if "when" in entry else {}
+    if is_log:
+        here["log"] = True
+    elif step is not None:
+        here["step"] = step
+    if "when" in entry:
+        here["when"] = entry["when"]
     return f"write {as_yaml(here)}"
 
 

@@ -65,7 +65,7 @@ def _written(value: Any, depth: int) -> Iterator[str]:
     elif value is None or isinstance(value, bool):
         yield {None: "null", True: "true", False: "false"}[value]
     elif isinstance(value, float) and not math.isfinite(value):
-        yield ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+        yield {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}[str(value)]
     else:
         yield "binary data" if isinstance(value, bytes) else repr(value)
 

@@ -168,7 +168,8 @@ class Settings(SettingsModel):
                 check_param_name(name, where=f"{key}.")
                 if key in ("fixed", "smoke"):
                     refuse_secret(value, name, where=f"{key}.")
-        pairs = [("space", "fixed"), *(("inputs", it) for it in ("space", "fixed", "smoke"))]
+        others = ("space", "fixed", "smoke")
+        pairs = [("space", "fixed"), *(("inputs", section) for section in others)]
         for key, other in pairs:
             for name in sections[key].keys() & sections[other].keys():
                 raise problem(f"{name!r} stands in both {key} and {other}; keep one of them")
@@ -350,7 +351,9 @@ class Settings(SettingsModel):
         """
         fixed = dict(fixed or {})
         said = {"study": study, "trials": trials, "cluster": cluster, "confirm": confirm}
-        flags = [f"--{key} {shlex.quote(str(it))}" for key, it in said.items() if it is not None]
+        flags = [
+            f"--{key} {shlex.quote(str(value))}" for key, value in said.items() if value is not None
+        ]
         for name, value in fixed.items():
             flags.append(flag := _set_flag(name, value))
             dimension = self.space.get(name)

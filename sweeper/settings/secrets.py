@@ -40,7 +40,8 @@ def masked(value: Any, name: str = "") -> Any:
         return HIDDEN
     url = Address("" if re.search(r"\s", value) else value)
     return _ASSIGNED.sub(
-        lambda it: f"{it[1]}={HIDDEN}" if _is_secret(it[1]) else it[0], url.scrubbed(value)
+        lambda found: f"{found[1]}={HIDDEN}" if _is_secret(found[1]) else found[0],
+        url.scrubbed(value),
     )
 
 

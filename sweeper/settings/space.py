@@ -251,7 +251,10 @@ class SearchSpace(Mapping[str, AnyDimension]):
 
     def __init__(self, dimensions: Mapping[str, AnyDimension]) -> None:
         # A parent that is not a dimension is fixed.
-        parents = {n: [it for it in d.when if it in dimensions] for n, d in dimensions.items()}
+        parents = {
+            name: [parent for parent in dimension.when if parent in dimensions]
+            for name, dimension in dimensions.items()
+        }
         try:
             names = [*TopologicalSorter(parents).static_order()]
         except CycleError as error:

@@ -49,7 +49,7 @@ class Patience:
     """Repeats calls that fail temporarily, for several threads.
 
     Args:
-        what: the name of what may be away, for messages, such as the URL of a database.
+        subject: the name of what may be away, for messages, such as the URL of a database.
         may_pass: whether an error is temporary, so that the call may succeed later.
 
     Attributes:
@@ -57,8 +57,8 @@ class Patience:
         has_succeeded: whether any call has succeeded so far.
     """
 
-    def __init__(self, what: str, *, may_pass: Callable[[Exception], bool]) -> None:
-        self._what = what
+    def __init__(self, subject: str, *, may_pass: Callable[[Exception], bool]) -> None:
+        self._subject = subject
         self._may_pass = may_pass
         self.limit_s: Callable[[], float] = lambda: 0.0
         self._since_s: float | None = None
@@ -119,7 +119,7 @@ class Patience:
             self._is_away = True
             self._is_unsteady = not _has_settled(there_since_s)
             message = first_line(error)
-            place = "" if message.startswith(self._what) else f"{self._what}: "
+            place = "" if message.startswith(self._subject) else f"{self._subject}: "
             _log.warning("%s%s; trials go on, and %s", place, message, what_next)
 
     def note_success(self) -> None:
@@ -131,7 +131,7 @@ class Patience:
         self._there_since_s = self._there_since_s or time.monotonic()
         if not self._is_unsteady or _has_settled(self._there_since_s):
             self._is_away = False
-            _log.warning("%s can be used again", self._what)
+            _log.warning("%s can be used again", self._subject)
 
 
 def _has_settled(since_s: float | None) -> bool:

@@ -22,15 +22,15 @@ ALL, NO_MORE = "all", "no-more"
 _POLL_INTERVAL_S = 0.25
 
 
-def ask_to_stop(folder: Path, what: str) -> None:
+def ask_to_stop(folder: Path, request: str) -> None:
     """Leave a request for the sweep that is alive.
 
     Args:
         folder: the folder of the requests.
-        what: a run id, `ALL` or `NO_MORE`.
+        request: a run id, `ALL` or `NO_MORE`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / what).touch()
+    (folder / request).touch()
 
 
 class Requests:
@@ -60,11 +60,11 @@ class Requests:
     def _work(self) -> None:
         touched_s = time.monotonic()
         while not self._closing.wait(_POLL_INTERVAL_S):
-            for what in self._take():
+            for request in self._take():
                 try:
-                    self._on_request(what)
+                    self._on_request(request)
                 except Exception as error:  # noqa: BLE001  later requests still count
-                    _log.warning("the request to stop %s failed: %s", what, first_line(error))
+                    _log.warning("the request to stop %s failed: %s", request, first_line(error))
             if time.monotonic() - touched_s >= TOUCH_S:
                 touched_s = time.monotonic()
                 with contextlib.suppress(OSError):  # the disk may come back before it is too late

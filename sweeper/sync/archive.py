@@ -186,7 +186,9 @@ class Dataset:
             problem = f"{display_path(place)} has files of its own"
         elif record.version != self.version:
             problem = f"{display_path(place)} has version {record.version}"
-        elif changed := [it for it, look in record.files.items() if _look(place / it) != look]:
+        elif changed := [
+            name for name, look in record.files.items() if _look(place / name) != look
+        ]:
             problem = f"{display_path(place)}/{changed[0]} has changed"
         else:
             return True
@@ -343,7 +345,8 @@ def _names(place: Path) -> list[str]:
             f"data.path: there is no folder {display_path(place)}; a relative path begins in the "
             "notebook's folder, which -i names"
         )
-    paths = (Path(below, name) for below, _, it in os.walk(place, followlinks=True) for name in it)
+    walked = os.walk(place, followlinks=True)
+    paths = (Path(below, name) for below, _, names in walked for name in names)
     names = sorted(path.relative_to(place).as_posix() for path in paths if path.is_file())
     names = [name for name in names if name != _RECORD]
     if not names:
@@ -361,7 +364,8 @@ def _look(file: Path) -> list[int]:
 
 
 def _free_bytes(place: Path) -> int:
-    return shutil.disk_usage(next(it for it in (place, *place.parents) if it.exists())).free
+    existing = next(folder for folder in (place, *place.parents) if folder.exists())
+    return shutil.disk_usage(existing).free
 
 
 @contextmanager

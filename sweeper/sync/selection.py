@@ -70,7 +70,8 @@ class Selection:
                 else:
                     taken[name] = entry
         before = self.checkpoints_before.items()
-        return {**{n: it for n, it in before if PurePosixPath(n).parent in missed}, **taken}
+        kept = {name: stamp for name, stamp in before if PurePosixPath(name).parent in missed}
+        return kept | taken
 
     def _is_open(self, name: str) -> bool:
         """Whether a name is that of a checkpoint whose trial has not ended in the copied study.

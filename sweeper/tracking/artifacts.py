@@ -36,11 +36,12 @@ def stage_tags(record: TrialRecord) -> dict[str, str]:
     metadata = read_metadata(record.notebook) or {}
     inputs = entries_of(metadata, "inputs", "study", "run_id", "artifact", "sha256")
     tags = {
-        f"sweeper.input.{name}": f"{it['study']}/{it['run_id']}/{it['artifact']}@{it['sha256']}"
-        for name, it in inputs.items()
+        f"sweeper.input.{name}": "{study}/{run_id}/{artifact}@{sha256}".format(**source)
+        for name, source in inputs.items()
     }
-    for name, it in entries_of(metadata, "artifacts", "size_bytes", "sha256").items():
-        tags[f"sweeper.artifact.{name}"] = f"{it['size_bytes']} bytes, sha256 {it['sha256']}"
+    for name, artifact in entries_of(metadata, "artifacts", "size_bytes", "sha256").items():
+        text = "{size_bytes} bytes, sha256 {sha256}".format(**artifact)
+        tags[f"sweeper.artifact.{name}"] = text
     return tags
 
 

@@ -42,8 +42,11 @@ class LoggedPoints:
         if mlflow_id not in self._logged:
             self.begin(mlflow_id, is_new=False)
         logged = self._logged[mlflow_id]
-        distinct = {(legal(p[0]), p[1], repr(p[2])): p for p in reversed(points)}
-        new = [point for key, point in reversed(distinct.items()) if key not in logged]
+        first_of_equals: dict[tuple[str, int, str], TimedPoint] = {}
+        for point in points:
+            name, step, value, _ = point
+            first_of_equals.setdefault((legal(name), step, repr(value)), point)
+        new = [point for key, point in first_of_equals.items() if key not in logged]
         metrics = [metric(name, value, step, at_ms) for name, step, value, at_ms in new]
         if metrics:
             self._batches.log(mlflow_id, metrics=[m for m in metrics if m])
@@ -78,13 +81,15 @@ class LoggedPoints:
         if mlflow_id not in self._logged:
             self.begin(mlflow_id, is_new=False)
         known = {
-            legal(name): {(step, repr(float(it))) for step, it in series[name]} for name in series
+            legal(name): {(step, repr(float(value))) for step, value in points}
+            for name, points in series.items()
         }
         ends = {(legal(name), repr(value)) for name, value in final.items()}
-        return any(
-            name in known and (step, text) not in known[name] and (name, text) not in ends
-            for name, step, text in self._logged[mlflow_id]
-        )
+        for name, step, text in self._logged[mlflow_id]:
+            is_known = name not in known or (step, text) in known[name] or (name, text) in ends
+            if not is_known:
+                return True
+        return False
 
     def newest(self, mlflow_id: str, name: str) -> tuple[int, float | None]:
         """The last step of a series, and the newest value at it; 0 and None without points."""
@@ -99,8 +104,11 @@ class LoggedPoints:
         self._logged.pop(mlflow_id, None)
 
     def _stored(self, mlflow_id: str) -> dict[tuple[str, int, str], None]:
-        names = self._client.get_run(mlflow_id).data.metrics
-        points = [it for n in names for it in self._client.get_metric_history(mlflow_id, n)]
-        points.sort(key=lambda it: it.timestamp, reverse=True)
-        newest_first = dict.fromkeys((it.key, it.step, repr(it.value)) for it in points)
+        points = [
+            point
+            for name in self._client.get_run(mlflow_id).data.metrics
+            for point in self._client.get_metric_history(mlflow_id, name)
+        ]
+        points.sort(key=lambda point: point.timestamp, reverse=True)
+        newest_first = dict.fromkeys((point.key, point.step, repr(point.value)) for point in points)
         return dict.fromkeys(reversed(newest_first))

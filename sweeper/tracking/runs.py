@@ -128,19 +128,20 @@ class RunWriter:
         if not is_new and self._points.has_others(mlflow_id, series, final=record.scores):
             # Of an earlier attempt with other numbers; MLflow cannot take points back.
             if self._has_of_notebook(mlflow_id, record, [*described, *series, *record.scores]):
-                earlier_id = self._set_aside(record)
-                mlflow_id, is_new = self._run_of(record)
-                self._client.set_tag(earlier_id, _PARENT, mlflow_id)
+                nested_id = self._set_aside(record)
             else:
+                nested_id = None
                 self._client.set_terminated(mlflow_id, status="KILLED")
                 self._delete(record.run_id)
-                mlflow_id, is_new = self._run_of(record)
+            mlflow_id, is_new = self._run_of(record)
+            if nested_id is not None:
+                self._client.set_tag(nested_id, _PARENT, mlflow_id)
         if not is_new and not self._points.has_all_names(mlflow_id, series):
             self._points.begin(mlflow_id, is_new=False)
         points = [  # of two at one step MLflow takes the later one
-            (name, step, value, at_ms - len(its) + i)
-            for name, its in series.items()
-            for i, (step, value) in enumerate(its)
+            (name, step, value, at_ms - len(scraped) + i)
+            for name, scraped in series.items()
+            for i, (step, value) in enumerate(scraped)
         ]
         self._points.log(mlflow_id, [*reported, *points])  # those that were scraped, not reported
         metrics = []
@@ -160,7 +161,7 @@ class RunWriter:
             all_tags[_ATTEMPT] = str(record.attempt)
         self._batches.log(
             mlflow_id,
-            metrics=[it for it in metrics if it],
+            metrics=[made for made in metrics if made],
             params=as_params(described),
             tags=as_tags(all_tags),
         )

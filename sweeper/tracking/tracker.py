@@ -349,8 +349,8 @@ class Tracker:
         self._n_written += call.method == "end"
         if reply.error is not None:  # a server that is away fails each call alike
             self.problem = reply.error
-            what = f"{_WHAT[call.method]} {call.about}"
-            self._warn_once(reply.error, f"MLflow did not take {what}: {reply.error}")
+            written = f"{_WHAT[call.method]} {call.about}"
+            self._warn_once(reply.error, f"MLflow did not take {written}: {reply.error}")
         elif call.method in ("start", "end"):
             self.mlflow_run_ids[call.about] = reply.value
             if call.method == "end":

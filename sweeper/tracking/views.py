@@ -42,7 +42,7 @@ def view_of(space: SearchSpace, objectives: Mapping[str, Objective], *, study_id
         "deleted": False,
         "isGenerated": False,
         "runsCountToCompare": _MOST_RUNS,
-        "selectedParams": [logs.get(n, n) for n, it in space.items() if not it.when],
+        "selectedParams": [logs.get(n, n) for n, dimension in space.items() if not dimension.when],
         "selectedMetrics": metrics,
         "showAllRuns": True,
         "displayName": "Parallel coordinates",

@@ -136,9 +136,9 @@ class Confirmation:
                 )
             )
         sign = 1 if plan["direction"] == "maximize" else -1
-        complete = [one for one in trials if one.is_complete]
-        complete.sort(key=lambda one: -sign * (one.mean or 0.0))
-        others = [one for one in trials if not one.is_complete]
+        complete = [trial for trial in trials if trial.is_complete]
+        complete.sort(key=lambda trial: -sign * (trial.mean or 0.0))
+        others = [trial for trial in trials if not trial.is_complete]
         return cls(
             study=study,
             objective=name,
@@ -156,7 +156,7 @@ class Confirmation:
     @property
     def n_missing(self) -> int:
         """How many of them have not ended."""
-        ended = (run.is_final for one in self.ranking for run in one.runs.values())
+        ended = (run.is_final for trial in self.ranking for run in trial.runs.values())
         return self.n_wanted - sum(ended)
 
     @cached_property
@@ -170,8 +170,8 @@ class Confirmation:
         """The trials that the seeds do not show to be worse than the winner, by their means."""
         if self.winner is None:
             return ()
-        others = (one for one in self.ranking[1:] if one.is_complete)
-        return [one for one in others if not self.winner.differs_from(one)]
+        others = (trial for trial in self.ranking[1:] if trial.is_complete)
+        return [trial for trial in others if not self.winner.differs_from(trial)]
 
     @cached_property
     def worths(self) -> Mapping[str, tuple[float, float]]:
@@ -180,14 +180,16 @@ class Confirmation:
         By what differs in a trial: the 95 % interval of the ablated one's mean gain over it on the
         same seeds, positive where that one is better.
         """
-        complete = {one.run_id: one.scores for one in self.ranking if one.is_complete}
-        if self.ablated is None or (ablated := complete.pop(self.ablated, None)) is None:
+        complete = {trial.run_id: trial.scores for trial in self.ranking if trial.is_complete}
+        ablated = complete.pop(self.ablated, None) if self.ablated else None
+        if ablated is None:
             return {}
         found = {}
         for change, scores in complete.items():
             gains = [self.sign * (ablated[seed] - score) for seed, score in scores.items()]
             found[change] = interval_of(gains)
-        return dict(sorted(found.items(), key=lambda it: -sum(it[1])))
+        most_valuable_first = sorted(found, key=lambda change: -sum(found[change]))
+        return {change: found[change] for change in most_valuable_first}
 
     def gain_over(self, other: Confirmation) -> tuple[float, float] | None:
         """The 95 % interval of the winner's mean gain over that of another study on the seeds that
@@ -196,17 +198,16 @@ class Confirmation:
         None without two winners by one objective and two such seeds, and where no seed changes a
         score: the noise is unknown.
         """
-        one, two = self.winner, other.winner
-        if (
-            one is None
-            or two is None
-            or (self.objective, self.sign) != (other.objective, other.sign)
-        ):
+        ours, theirs = self.winner, other.winner
+        if ours is None or theirs is None:
             return None
-        both = one.scores.keys() & two.scores.keys()
-        if len(both) < 2 or not (one.std or two.std):
+        if (self.objective, self.sign) != (other.objective, other.sign):
             return None
-        return interval_of([self.sign * (one.scores[seed] - two.scores[seed]) for seed in both])
+        seeds = ours.scores.keys() & theirs.scores.keys()
+        if len(seeds) < 2 or not (ours.std or theirs.std):
+            return None
+        gains = [self.sign * (ours.scores[seed] - theirs.scores[seed]) for seed in seeds]
+        return interval_of(gains)
 
     @property
     def decides(self) -> bool:
@@ -223,7 +224,7 @@ class Confirmation:
     @property
     def has_no_effect(self) -> bool:
         """Whether every trial with a spread has the same score on all seeds."""
-        spreads = [one.std for one in self.ranking if one.std is not None]
+        spreads = [trial.std for trial in self.ranking if trial.std is not None]
         return bool(spreads) and not any(spreads)
 
     @property
@@ -249,8 +250,8 @@ class Confirmation:
             "missing": self.n_missing,
             "seed_has_no_effect": self.has_no_effect,
             "winner": None if self.winner is None else self.winner.run_id,
-            "indistinguishable": [one.run_id for one in self.alike],
-            "ranking": [self._entry(one) for one in self.ranking],
+            "indistinguishable": [trial.run_id for trial in self.alike],
+            "ranking": [self._entry(trial) for trial in self.ranking],
             "ablated": self.ablated,
             "repeats": self.repeats,
             "worths": {
@@ -259,19 +260,19 @@ class Confirmation:
             },
         }
 
-    def _entry(self, one: ConfirmedTrial) -> dict[str, Any]:
+    def _entry(self, trial: ConfirmedTrial) -> dict[str, Any]:
         runs = [
             {
-                "run_id": run.run_id,
+                "run_id": trial.runs[seed].run_id,
                 "seed": seed,
-                "state": str(run.state),
-                "score": one.scores.get(seed),
-                "notebook": display_path(run.notebook),
+                "state": str(trial.runs[seed].state),
+                "score": trial.scores.get(seed),
+                "notebook": display_path(trial.runs[seed].notebook),
             }
             for seed in self.seeds
-            if (run := one.runs.get(seed)) is not None
+            if seed in trial.runs
         ]
-        return {"run_id": one.run_id, **one.to_json(), "runs": runs}
+        return {"run_id": trial.run_id, **trial.to_json(), "runs": runs}
 
 
 def plan_of(

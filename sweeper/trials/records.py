@@ -254,7 +254,8 @@ class TrialRecord(TrialEnd):
 
     def ended(self, outcome: TrialEnd) -> TrialRecord:
         """The record after an attempt that ended so."""
-        return replace(self, **{it.name: getattr(outcome, it.name) for it in fields(TrialEnd)})
+        names = [field.name for field in fields(TrialEnd)]
+        return replace(self, **{name: getattr(outcome, name) for name in names})
 
     @property
     def first_number(self) -> int:

@@ -43,13 +43,15 @@ class Repeats:
             params.setdefault(record.proposal, own)
             keep_run(runs.setdefault(record.proposal, {}), place, record, name)
         self.proposals: dict[int, ConfirmedTrial] = {}
-        for number, its in runs.items():
-            scores = {place: run.scores[name] for place, run in its.items() if has_score(run, name)}
+        for number, runs_of_it in runs.items():
+            scores = {
+                place: run.scores[name] for place, run in runs_of_it.items() if has_score(run, name)
+            }
             self.proposals[number] = ConfirmedTrial(
                 run_id=run_id_of(number),
                 params=params[number],
                 search_score=None,
-                runs=its,
+                runs=runs_of_it,
                 scores=scores,
                 is_complete=len(scores) >= len(plan["values"]),
             )
@@ -57,10 +59,10 @@ class Repeats:
     @property
     def ranking(self) -> list[ConfirmedTrial]:
         """The proposals with all their runs, the best mean first."""
-        complete = [one for one in self.proposals.values() if one.is_complete]
+        complete = [proposal for proposal in self.proposals.values() if proposal.is_complete]
         return sorted(complete, key=self._worth)
 
-    def has_lost(self, one: ConfirmedTrial) -> bool:
+    def has_lost(self, proposal: ConfirmedTrial) -> bool:
         """Whether a proposal is worse than the best one on the same seeds or folds.
 
         A one-sided t test at the level of 5 %. Its variance is that of all differences to the best
@@ -69,25 +71,25 @@ class Repeats:
         from scipy.special import stdtrit
 
         best = self._best
-        if best is None or best is one:
+        if best is None or best is proposal:
             return False
         squares, freedom = 0.0, 0
         for gaps in (self._gaps(other, best) for other in self.proposals.values()):
             squares += sum((gap - fmean(gaps)) ** 2 for gap in gaps)
             freedom += max(len(gaps) - 1, 0)
-        own = self._gaps(one, best)
+        own = self._gaps(proposal, best)
         if not own or not freedom:
             return False
         error = (squares / freedom / len(own)) ** 0.5
         return bool(fmean(own) > float(stdtrit(freedom, _LEVEL)) * error)
 
-    def value(self, one: ConfirmedTrial) -> float | None:
+    def value(self, proposal: ConfirmedTrial) -> float | None:
         """The mean as samplers see it; folds that were not run would have been as for the best."""
-        if self.by_fold and not one.is_complete and (best := self._best) is not None:
-            gaps = self._gaps(one, best)
-            if gaps and best.mean is not None:
-                return best.mean - self.sign * fmean(gaps)
-        return one.mean
+        best = self._best
+        if not self.by_fold or proposal.is_complete or best is None or best.mean is None:
+            return proposal.mean
+        gaps = self._gaps(proposal, best)
+        return best.mean - self.sign * fmean(gaps) if gaps else proposal.mean
 
     def confirmation(self, study: str) -> Confirmation:
         """What the means say, as if the study had confirmed its trials."""
@@ -103,15 +105,19 @@ class Repeats:
     @property
     def _best(self) -> ConfirmedTrial | None:
         """The proposal with the best mean among those with the most scores."""
-        scored = [one for one in self.proposals.values() if one.scores]
-        return min(scored, key=lambda one: (-len(one.scores), self._worth(one)), default=None)
+        scored = [proposal for proposal in self.proposals.values() if proposal.scores]
+        return min(
+            scored,
+            key=lambda proposal: (-len(proposal.scores), self._worth(proposal)),
+            default=None,
+        )
 
-    def _worth(self, one: ConfirmedTrial) -> float:
-        return -self.sign * (one.mean or 0.0)
+    def _worth(self, proposal: ConfirmedTrial) -> float:
+        return -self.sign * (proposal.mean or 0.0)
 
-    def _gaps(self, one: ConfirmedTrial, best: ConfirmedTrial) -> Sequence[float]:
+    def _gaps(self, proposal: ConfirmedTrial, best: ConfirmedTrial) -> Sequence[float]:
         """By how much the best one is better, on each seed or fold that both have."""
-        if one is best:
+        if proposal is best:
             return ()
-        both = best.scores.keys() & one.scores.keys()
-        return [self.sign * (best.scores[it] - one.scores[it]) for it in both]
+        both = best.scores.keys() & proposal.scores.keys()
+        return [self.sign * (best.scores[place] - proposal.scores[place]) for place in both]

@@ -84,8 +84,11 @@ def without_effect(records: Iterable[TrialRecord]) -> list[str]:
     completed = [record for record in records if record.state is TrialState.COMPLETED]
     if len(completed) < _TRIALS_TO_TELL or len({repr(r.scores) for r in completed}) > 1:
         return []
-    values = {name: [repr(r.params.get(name)) for r in completed] for name in completed[0].params}
-    tried = [name for name, its in values.items() if len({*its}) > 1]
+    values = {
+        name: {repr(record.params.get(name)) for record in completed}
+        for name in completed[0].params
+    }
+    tried = [name for name in values if len(values[name]) > 1]
     return tried and [
         f"all {len(completed)} completed trials have the same scores to the last bit: "
         f"{', '.join(tried)} had no effect"
@@ -206,14 +209,14 @@ class SweepResult:
             "counts": dict(self.counts),
             "stopped_by": self.stopped_by,
             "stop_cause": self.stop_cause,
-            "best": best if several else (best[0] if best else None),
+            "best": best if several else next(iter(best), None),
             "confirmation": self._confirmation(),
             "trials": [
                 {**trial_json(record), "mlflow_run_id": self.mlflow_run_ids.get(record.run_id)}
                 for record in self.records
             ],
             "importances": {
-                name: {param: one._asdict() for param, one in found.items()}
+                name: {param: importance._asdict() for param, importance in found.items()}
                 for name, found in self.importances.items()
             },
             "cost": _rounded(self.cost, 4),
@@ -240,7 +243,7 @@ class SweepResult:
             **brief,
             "won_by": confirmation.won_by,
             "confirmed": None if winner is None else winner.to_json(),
-            "indistinguishable": [one.run_id for one in confirmation.alike],
+            "indistinguishable": [trial.run_id for trial in confirmation.alike],
         }
 
     def _confirmation(self) -> dict[str, Any] | None:
