@@ -75,13 +75,16 @@ class Fleet:
         final, outcome = self._chance.random(), None
         for step in range(REPORTS):
             value = final + self._chance.random() / (step + 1)
-            report = partial(self.study.report, record.number, step, value, self._pruner)
-            if self.timed("judge", report) is not None:
+            if self.timed("judge", partial(self._judge, record.number, step, value)) is not None:
                 outcome = TrialOutcome(state=TrialState.PRUNED, reason=Reason.PRUNED)
                 break
         if outcome is None:
             outcome = TrialOutcome(state=TrialState.COMPLETED, scores={"loss": final})
         self.timed("tell", partial(self.study.tell, record.number, outcome))
+
+    def _judge(self, number: int, step: int, value: float) -> str | None:
+        self.study.note_report(number, step, value)
+        return self.study.why_to_prune(number, self._pruner)
 
 
 def main() -> None:

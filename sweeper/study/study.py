@@ -327,21 +327,20 @@ class Study:
         assert isinstance(storage, MirroredStorage), "a study from `load` cannot be swept"
         return storage
 
-    def report(self, number: int, step: int, value: float, pruner: BasePruner) -> str | None:
-        """Store a value that a running trial reports, and judge the trial with the pruner.
+    def why_to_prune(self, number: int, pruner: BasePruner) -> str | None:
+        """Ask the pruner about a running trial at its last report.
 
         Returns:
-            why the trial should be pruned; None when it should go on, as it does at the last step
-            of the completed ones: no training is left to save, and what it has learned would be
-            lost.
+            why the trial should be pruned; None when it should continue, as it does at the last
+            step of the completed ones: no training is left to save, and what it has learned would
+            be lost.
         """
         with self._lock:
-            self.note_report(number, step, value)
             latest = self._trial(number)
             if latest.state.is_finished() or not pruner.prune(self._study, latest):
                 return None
             ends = (trial.last_step for trial in self._trials(OptunaState.COMPLETE))
-            if step == max((end for end in ends if end is not None), default=None):
+            if latest.last_step == max((end for end in ends if end is not None), default=None):
                 return None
             return why_pruned(pruner, self._study, latest)
 

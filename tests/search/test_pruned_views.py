@@ -95,7 +95,7 @@ def test_the_process_proposes_trials_also_where_most_are_pruned(begin: Any) -> N
         record = opened.ask()
         proposals.append((record.params["x"], design.ask().params["x"]))
         value = 1 - abs(float(record.params["x"]) - 0.3)
-        opened.study.report(record.number, 0, value, optuna.pruners.NopPruner())
+        opened.study.note_report(record.number, 0, value)
         outcome = completed(value) if number < 3 else TrialOutcome(state=State.PRUNED)
         opened.study.tell(record.number, outcome)
     assert all(ours == points for ours, points in proposals[:6])
@@ -107,10 +107,12 @@ def test_no_trial_is_pruned_at_the_last_step_of_the_completed_ones(begin: Any) -
     pruner = optuna.pruners.ThresholdPruner(lower=0.5)
     first, second = opened.ask(), opened.ask()
     for step in range(3):
-        opened.study.report(first.number, step, 0.9, pruner)
+        opened.study.note_report(first.number, step, 0.9)
     opened.study.tell(first.number, completed(0.9))
-    assert opened.study.report(second.number, 1, 0.1, pruner)
-    assert opened.study.report(second.number, 2, 0.1, pruner) is None
+    opened.study.note_report(second.number, 1, 0.1)
+    assert opened.study.why_to_prune(second.number, pruner) is not None
+    opened.study.note_report(second.number, 2, 0.1)
+    assert opened.study.why_to_prune(second.number, pruner) is None
 
 
 def test_the_process_goes_on_after_a_trial_that_was_pruned_and_one_that_did_not_fit(
@@ -128,7 +130,7 @@ def test_the_process_goes_on_after_a_trial_that_was_pruned_and_one_that_did_not_
     for number in range(9):
         record = opened.ask()
         reported = (0.1, 0.3, 0.2, 0.2)[number % 4]
-        opened.study.report(record.number, 0, reported, optuna.pruners.NopPruner())
+        opened.study.note_report(record.number, 0, reported)
         opened.study.tell(record.number, outcomes[number % 4])
         asked.append(record.params["x"])
     assert len({*asked}) == 9

@@ -45,6 +45,7 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
         settings: Settings,
         *,
         jobs: int = 2,
+        can_freeze: bool = False,
         stop_switch: StopSwitch | None = None,
     ) -> TrialScheduler:
         paths = StudyPaths.parse(f"{tmp_path}/{{study}}.{{run_id}}.ipynb", study=settings.name)
@@ -54,7 +55,7 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
             inputs={},
             samplers=SamplerFactory(settings),
             paths=paths,
-            executor=SimpleNamespace(jobs=jobs, can_freeze=False),
+            executor=SimpleNamespace(jobs=jobs, can_freeze=can_freeze),
             confirming=None,
             allow_changes=False,
         )

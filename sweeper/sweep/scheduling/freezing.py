@@ -1,101 +1,82 @@
-"""Which running trials stand still while others have their slots, and which of them go on."""
+"""Decides which running trials stand still, which continue in a free slot, and which are pruned."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from ...notebook_api.messages import Point, StopReason
 from ...search.pruners import Curves, Outlook, PredictivePruner, Verdict
 from ...study.study import Study
-from ...trials import RunningTrial, TrialState
+from ...trials import RunningTrial
+from .decisions import Decision, Freeze, Prune, Thaw
 
 
 class Freezer:
-    """The stop rule of `pruner: auto`, which can also have a trial stand still.
+    """The stop rule of `pruner: auto` where trials can stand still.
 
-    A trial that is unlikely to win now gives its slot to a new one, or to the frozen one that is
-    most likely to win. Frozen trials keep their memory as long as nobody needs it: where a trial
-    waits for its place, or finds no room to be frozen, the one least likely to win is pruned.
+    It only decides. A trial that is unlikely to win now is frozen, so that its slot goes to a new
+    trial or to the frozen one that is most likely to win. Frozen trials keep their memory as long
+    as nobody needs it. Where a trial waits for its place, or finds no room to be frozen, the frozen
+    trial that is least likely to win is pruned.
 
     Args:
-        running: the trials that have a kernel, frozen ones too, by number.
-        note: stores that a trial is frozen, or runs again.
-        to_begin: how many trials the study has still to begin.
+        running: Returns the trials that have a kernel, frozen ones too, by number.
+        to_begin: Returns how many trials the study has still to begin.
     """
 
     def __init__(
         self,
         study: Study,
         pruner: PredictivePruner,
-        objective: str,
         *,
         running: Callable[[], Mapping[int, RunningTrial]],
-        note: Callable[[int, TrialState], object],
         to_begin: Callable[[], int],
     ) -> None:
-        self._study, self._pruner, self._objective = study, pruner, objective
-        self._running, self._note, self._to_begin = running, note, to_begin
-        self._lock = threading.RLock()
+        self._study, self._pruner = study, pruner
+        self._running, self._to_begin = running, to_begin
 
     @property
     def frozen(self) -> dict[int, RunningTrial]:
         """The trials that stand still, by number."""
-        return {number: it for number, it in self._running().items() if it.is_frozen}
+        return {number: trial for number, trial in self._running().items() if trial.is_frozen}
 
-    def consider(self, number: int, point: Point) -> str | None:
-        """As `StopRule` has it; the study gets the report, and the trial may be frozen."""
-        value = point.metrics.get(self._objective)
-        if value is None or point.step is None or point.step < 0:
-            return None
-        with self._lock:
-            self._study.note_report(number, point.step, value)
-            verdict = self._pruner.judge(self._curves(), number, to_begin=self._to_begin())
-            if verdict is Verdict.FREEZE:
-                self._freeze(number)
+    def judge(self, number: int) -> Decision | None:
+        """Decide what becomes of a trial that has just reported."""
+        verdict = self._pruner.judge(self._curves(), number, to_begin=self._to_begin())
         if verdict is Verdict.PRUNE:
-            return self._study.why_pruned(number, self._pruner)
-        return None
-
-    def _freeze(self, number: int) -> None:
+            return Prune(number, self._study.why_pruned(number, self._pruner))
         trial = self._running().get(number)
-        if trial is None or trial.is_frozen:
-            return
-        if trial.freeze():
-            self._note(number, TrialState.FROZEN)
-        elif not trial.has_room():  # it goes on, and is judged again at its next report
-            self.make_room()
+        if verdict is Verdict.GO_ON or trial is None or trial.is_frozen:
+            return None
+        if not trial.has_room():  # it continues, and is judged again at its next report
+            return self.make_room()
+        return Freeze(number)
 
-    def thaw(self) -> int | None:
-        """Have a frozen trial go on in a free slot; None where that has something better to do."""
-        with self._lock:
-            number = self._pruner.thaw(self._curves(), to_begin=self._to_begin())
-            trial = None if number is None else self.frozen.get(number)
-            if number is None or trial is None or not trial.thaw():
-                return None
-            self._note(number, TrialState.RUNNING)
-            return number
+    def fill_slot(self, *, has_begun_all: bool) -> Sequence[Thaw | Prune]:
+        """Decide which frozen trial continues in a free slot; empty where a new one should begin.
 
-    def make_room(self) -> None:
-        """Prune the frozen trial that is least likely to win, unless another is just ending."""
-        with self._lock:
-            is_ending = any(it.stop_reason is not None for it in self._running().values())
-            if not is_ending and (outlooks := self._pruner.order(self._curves())):
-                self._give_up(outlooks[-1])
+        Args:
+            has_begun_all: Whether no new trial is left. Where then no trial runs and no frozen one
+                can still win, all of them are pruned.
+        """
+        curves = self._curves()
+        number = self._pruner.thaw(curves, to_begin=self._to_begin())
+        if number is not None:
+            return [Thaw(number)]
+        if has_begun_all and len(self.frozen) == len(self._running()):
+            return [_pruned_where_frozen(outlook) for outlook in self._pruner.order(curves)]
+        return []
 
-    def end(self) -> int | None:
-        """As `thaw`, with all trials begun; where nothing runs and none may win, prune all."""
-        with self._lock:
-            number = self.thaw()
-            if number is None and len(self.frozen) == len(self._running()):
-                for outlook in self._pruner.order(self._curves()):
-                    self._give_up(outlook)
-            return number
+    def make_room(self) -> Prune | None:
+        """Choose the frozen trial that is least likely to win, unless another is just ending."""
+        if any(trial.stop_reason is not None for trial in self._running().values()):
+            return None
+        outlooks = self._pruner.order(self._curves())
+        return _pruned_where_frozen(outlooks[-1]) if outlooks else None
 
     def _curves(self) -> Curves:
         return self._study.curves(frozen=self.frozen)
 
-    def _give_up(self, outlook: Outlook) -> None:
-        message = f"pruned at step {outlook.step}, where it was frozen; {outlook}"
-        if (trial := self.frozen.get(outlook.number)) is not None:  # else it has just been stopped
-            trial.stop(StopReason.PRUNED, message)
+
+def _pruned_where_frozen(outlook: Outlook) -> Prune:
+    message = f"pruned at step {outlook.step}, where it was frozen; {outlook}"
+    return Prune(outlook.number, message)

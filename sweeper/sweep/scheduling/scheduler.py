@@ -44,10 +44,11 @@ from ...trials import (
 )
 from ..planning.plan import SweepPlan
 from .checkpoint_cleaner import CheckpointCleaner
+from .decisions import Decision, Freeze, Prune, Thaw
 from .freezing import Freezer
 from .overwritten import OverwrittenRule
 from .shortages import Shortages
-from .stop_rules import StopRules
+from .stop_rules import PruneRule, StopRule, StopRules
 from .stop_switch import StopSwitch
 from .trial_log import TrialLog
 from .worthless import Tied, Worthless, WorthlessRule
@@ -118,17 +119,24 @@ class TrialScheduler:
         self._shortages = Shortages(self._records.values())
         self._best = _Best(n_ended=0, records=())
         pruner = make_pruner(settings)
+        rules: list[StopRule] = []
         self._freezer = None
         if plan.executor.can_freeze and isinstance(pruner, PredictivePruner):
             self._freezer = Freezer(
-                study,
-                pruner,
-                next(iter(settings.objective)),
-                running=stop_switch.running_trials,
-                note=self._note_state,
-                to_begin=self._to_begin,
+                study, pruner, running=stop_switch.running_trials, to_begin=self._to_begin
             )
-        self._rules = StopRules(study, settings, self._freezer)
+            rules.append(self._freezer)
+        elif settings.study.pruner.name != "none":
+            rules.append(PruneRule(study, pruner))
+        # From a decision until it is carried out no other one is made.
+        self._deciding = threading.RLock()
+        self._rules = StopRules(
+            study,
+            rules,
+            objective=next(iter(settings.objective)),
+            act=self._act,
+            lock=self._deciding,
+        )
         may_be_worthless = plan.confirming is None and not plan.allow_changes
         self._worthless_rule = WorthlessRule() if may_be_worthless else None
         self._given: dict[int, tuple[TrialSpec, RunningTrial]] = {}
@@ -171,9 +179,9 @@ class TrialScheduler:
                     self._wait_for_end()  # it decides which frozen trial may still win
             self._records[record.number] = record
             running = RunningTrial(trials_left=self._trials_left())
-            running.subscribe(partial(self._on_point, record, running))
+            running.subscribe(partial(self._on_point, record))
             if self._freezer is not None:
-                running.make_room = self._freezer.make_room
+                running.make_room = self._make_room
             self._stop_switch.enter(record.number, running)
             spec = self._spec(record)
             self._given[record.number] = spec, running
@@ -187,12 +195,39 @@ class TrialScheduler:
         return spec, running
 
     def _thawed(self) -> tuple[TrialSpec, RunningTrial] | None:
-        """A frozen trial that goes on in a free slot; None where a new one is worth more."""
+        """Thaw a frozen trial for a free slot; None where a new one should begin."""
         if self._freezer is None:
             return None
         given = dict(self._given)  # before, as it may end at once
-        number = self._freezer.end() if self._has_begun_all else self._freezer.thaw()
-        return None if number is None else given[number]
+        with self._deciding:
+            for decision in self._freezer.fill_slot(has_begun_all=self._has_begun_all):
+                if self._act(decision) and isinstance(decision, Thaw):
+                    return given[decision.number]
+        return None
+
+    def _make_room(self) -> None:
+        """Prune a frozen trial if one should go, as another trial waits for its place."""
+        with self._deciding:
+            decision = None if self._freezer is None else self._freezer.make_room()
+            if decision is not None:
+                self._act(decision)
+
+    def _act(self, decision: Decision) -> bool:
+        """Carry out a decision; False where the trial can no longer do so, and is left alone."""
+        trial = self._stop_switch.running_trials().get(decision.number)
+        if trial is None:
+            return False
+        match decision:
+            case Prune(message=message):
+                trial.stop(StopReason.PRUNED, message)
+                return True
+            case Freeze():
+                has_changed, state = trial.freeze(), TrialState.FROZEN
+            case Thaw():
+                has_changed, state = trial.thaw(), TrialState.RUNNING
+        if has_changed:
+            self._note_state(decision.number, state)
+        return has_changed
 
     def _stop_frozen(self) -> None:
         """Stop what is frozen: it comes first in the next sweep."""
@@ -210,10 +245,10 @@ class TrialScheduler:
         self._has_trial_ended.clear()
         return not self.is_closed()
 
-    def _on_point(self, record: TrialRecord, running: RunningTrial, point: Point) -> None:
+    def _on_point(self, record: TrialRecord, point: Point) -> None:
         self._log.reported(record.run_id, point)
         if record.repeat_of is None:  # of a further run the score counts, as of the others
-            self._rules.consider(record.number, point, running)
+            self._rules.consider(record.number, point)
 
     def close(self) -> None:
         """End the threads beside the trials, of which none runs any more."""

@@ -15,8 +15,9 @@ from opened_studies import counts_of
 from optuna.storages import RDBStorage
 from studies import PATIENCE_S, scored, small_settings, until
 
-from sweeper.notebook_api.messages import Point
+from sweeper.notebook_api.messages import Point, StopReason
 from sweeper.notebooks.metadata import read_metadata
+from sweeper.search.pruners import Curves, PredictivePruner
 from sweeper.study.study import Study
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
 from sweeper.sweep.scheduling.stop_switch import StopSwitch
@@ -323,6 +324,28 @@ def test_a_report_reaches_the_pruner_and_its_stop_comes_back_to_the_trial(
     first, _ = study.records()
     assert first.state is TrialState.PRUNED
     assert "0.1" in first.message
+
+
+def test_a_frozen_trial_that_is_stopped_just_before_it_is_thawed_gets_no_slot(
+    storage: RDBStorage, make_scheduler: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = small_settings("stopped-meanwhile", study={"trials": 2, "pruner": "auto"})
+    study = Study.open(storage, settings)
+    scheduler = make_scheduler(study, settings, can_freeze=True)
+    begun = scheduler.next_trial()
+    assert begun is not None
+    _, running = begun
+    running.on_freeze(lambda _: True)
+    assert running.freeze()
+
+    def thaw(_: PredictivePruner, curves: Curves, *, to_begin: int) -> int:
+        running.stop(StopReason.INTERRUPTED)
+        return 0
+
+    monkeypatch.setattr(PredictivePruner, "thaw", thaw)
+    begun = scheduler.next_trial()
+    scheduler.close()
+    assert begun is not None and begun[0].number == 1
 
 
 def test_a_sampler_that_fails_stops_the_running_trials_and_is_kept_as_the_reason(

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from optuna.storages import RDBStorage
 from studies import small_settings, until
 
 from sweeper.notebook_api.messages import Point, StopReason
-from sweeper.search.pruners import Curves, Outlook, PredictivePruner
+from sweeper.search.pruners import Curves, PredictivePruner, Verdict, make_pruner
 from sweeper.search.samplers import SamplerFactory
 from sweeper.study.study import Study
+from sweeper.sweep.scheduling.decisions import Decision, Freeze, Prune
 from sweeper.sweep.scheduling.freezing import Freezer
-from sweeper.sweep.scheduling.stop_rules import StopRules
+from sweeper.sweep.scheduling.stop_rules import PruneRule, StopRules
 from sweeper.trials import RunningTrial
 
 
@@ -28,85 +28,81 @@ def test_a_rule_that_fails_is_logged_once_and_ends_no_trial(
     assert study.ask(SamplerFactory(pruned), lambda n: Path(f"{n}.ipynb")) is not None
     steps: list[int] = []
 
-    def fails(_number: int, step: int, *_: Any) -> None:
+    def fails(_number: int, step: int, _value: float) -> None:
         steps.append(step)
         raise MemoryError
 
-    monkeypatch.setattr(study, "report", fails)
+    monkeypatch.setattr(study, "note_report", fails)
     caplog.set_level(logging.WARNING, logger="sweeper.sweep.scheduling.stop_rules")
-    rules, running = StopRules(study, pruned), RunningTrial()
+    decided: list[Decision] = []
+    rules = StopRules(
+        study,
+        [PruneRule(study, make_pruner(pruned))],
+        objective="val",
+        act=decided.append,
+        lock=threading.RLock(),
+    )
     for step in range(3):
-        rules.consider(0, Point(step=step, metrics={"val": 0.1}), running)
+        rules.consider(0, Point(step=step, metrics={"val": 0.1}))
     until(lambda: steps == [0, 1, 2])
     rules.close()
     (record,) = [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert not record.exc_info, "a traceback is for -v"
-    assert (
-        "trial 0000 could not be judged at step 0 (MemoryError: MemoryError)" in record.getMessage()
-    )
-    assert running.stop_reason is None
+    assert all(part in record.getMessage() for part in ("trial 0000", "step 0", "MemoryError"))
+    assert decided == []
 
 
-class Interrupted(PredictivePruner):
-    """Something else stops a trial while it is judged."""
+class Freezes(PredictivePruner):
+    """Freezes each trial that reports, and thaws none."""
 
-    def __init__(self, stopped: RunningTrial) -> None:
-        super().__init__()
-        self.stopped = stopped
+    def judge(self, curves: Curves, number: int, *, to_begin: int) -> Verdict:
+        return Verdict.FREEZE
 
-    def order(self, curves: Curves) -> Sequence[Outlook]:
-        found = super().order(curves)
-        self.stopped.stop(StopReason.INTERRUPTED)
-        return found
-
-    def thaw(self, curves: Curves, *, to_begin: int) -> int | None:
-        self.stopped.stop(StopReason.INTERRUPTED)
-        return 0
+    def thaw(self, curves: Curves, *, to_begin: int) -> None:
+        return None
 
 
-@pytest.mark.parametrize("act", [Freezer.make_room, Freezer.thaw, Freezer.end])
-def test_a_frozen_trial_that_is_stopped_meanwhile_is_left_alone(
-    storage: RDBStorage, act: Callable[[Freezer], object]
-) -> None:
-    settings = small_settings(f"judged-{act.__name__}", study={"pruner": "auto"})
-    study, trial = Study.open(storage, settings), RunningTrial()
-    assert study.ask(SamplerFactory(settings), lambda n: Path(f"{n}.ipynb")) is not None
-    study.note_report(0, 0, 0.5)
-    freezer = Freezer(
-        study,
-        Interrupted(trial),
-        "val",
-        running=lambda: {0: trial},
-        note=lambda *_: None,
-        to_begin=lambda: 0,
-    )
-    trial.on_freeze(lambda _: True)
-    assert trial.freeze()
-    assert act(freezer) is None
-    assert trial.stop_reason is StopReason.INTERRUPTED
+@pytest.fixture
+def running() -> dict[int, RunningTrial]:
+    """Two trials that have a kernel, of which the first stands still."""
+    trials = {n: RunningTrial() for n in range(2)}
+    for trial in trials.values():
+        trial.on_freeze(lambda _: True)
+    assert trials[0].freeze()
+    return trials
 
 
-def test_a_frozen_trial_is_pruned_for_want_of_room_and_for_nothing_else(
-    storage: RDBStorage,
-) -> None:
-    settings = small_settings("crowded", study={"pruner": "auto"})
+@pytest.fixture
+def freezer(
+    storage: RDBStorage, running: dict[int, RunningTrial], request: pytest.FixtureRequest
+) -> Freezer:
+    settings = small_settings(f"judged-{request.node.name}", study={"pruner": "auto"})
     study, samplers = Study.open(storage, settings), SamplerFactory(settings)
-    running = {n: RunningTrial() for n in range(2)}
     for number in running:
         assert study.ask(samplers, lambda n: Path(f"{n}.ipynb")) is not None
         study.note_report(number, 0, 0.5)
-    freezer = Freezer(
-        study,
-        PredictivePruner(),
-        "val",
-        running=lambda: running,
-        note=lambda *_: None,
-        to_begin=lambda: 3,
-    )
-    running[0].on_freeze(lambda _: True)
-    assert running[0].freeze()
-    freezer._freeze(1)  # it has no kernel yet
-    assert running[0].stop_reason is None
+    return Freezer(study, Freezes(), running=lambda: running, to_begin=lambda: 0)
+
+
+def test_a_frozen_trial_is_pruned_for_want_of_room_unless_another_is_ending(
+    freezer: Freezer, running: dict[int, RunningTrial]
+) -> None:
+    assert freezer.judge(0) is None, "it stands still already"
+    assert freezer.judge(1) == Freeze(1)
     running[1].has_room = lambda: False
-    freezer._freeze(1)
-    assert running[0].stop_reason is StopReason.PRUNED
+    decision = freezer.judge(1)
+    assert isinstance(decision, Prune) and decision.number == 0
+    assert "step 0, where it was frozen" in decision.message
+    assert freezer.make_room() == decision
+    running[1].stop(StopReason.TIME_LIMIT)
+    assert freezer.make_room() is None
+    assert running[0].stop_reason is None, "nothing but a decision was made"
+
+
+def test_frozen_trials_are_pruned_once_no_trial_runs_or_is_left_to_begin(
+    freezer: Freezer, running: dict[int, RunningTrial]
+) -> None:
+    assert freezer.fill_slot(has_begun_all=True) == []
+    assert running[1].freeze()
+    assert freezer.fill_slot(has_begun_all=False) == []
+    assert {decision.number for decision in freezer.fill_slot(has_begun_all=True)} == {0, 1}
