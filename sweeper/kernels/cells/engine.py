@@ -14,15 +14,13 @@ from papermill.engines import NotebookExecutionManager
 from zmq import ZMQError
 
 from ...errors import first_line, shortened
-from ...trials import RunningTrial
 from ..process.event_loop import thread_event_loop
 from ..process.pool import KernelPool
-from .client import CATCH_UP_S, SweepClient
-from .expressions import Shown
+from .client import CATCH_UP_S, CellStatus, SweepClient
 from .inject import assignments
 from .request import Ending, ExecutionRequest, KernelResult
 
-#: How long after a cell's reply its last outputs may still arrive.
+#: How long after a cell's reply its last outputs may still arrive (chosen).
 _IOPUB_TIMEOUT_S = 60
 
 _log = logging.getLogger(__name__)
@@ -34,10 +32,8 @@ class LiveNotebook(NotebookExecutionManager):
     papermill marks every cell as completed that did not raise, also those that never ran.
 
     Args:
-        write: writes the notebook's file.
+        write: Writes the notebook's file.
     """
-
-    STOPPED = "stopped"
 
     def __init__(self, nb: NotebookNode, *, write: Callable[[], None]) -> None:
         # papermill saves only when a message arrives; the client does it by time.
@@ -56,35 +52,40 @@ class LiveNotebook(NotebookExecutionManager):
         """Write what has changed since the last time."""
         if self._is_behind:
             self._write()
-            self._is_behind, self._written_s = False, time.monotonic()
+            self._is_behind = False
+            self._written_s = time.monotonic()
 
-    def cell_end(self, cell: NotebookNode, status: str) -> None:
+    def cell_end(self, cell: NotebookNode, status: CellStatus) -> None:
         """State how a cell ended, and save."""
-        if status == self.FAILED:
+        if status is CellStatus.FAILED:
             self.cell_exception(cell)
+        record = cell.metadata.papermill
         ended = self.now()
-        started = datetime.datetime.fromisoformat(cell.metadata.papermill["start_time"])
-        cell.metadata.papermill["end_time"] = ended.isoformat()
-        cell.metadata.papermill["duration"] = (ended - started).total_seconds()
-        cell.metadata.papermill["status"] = status
+        started = datetime.datetime.fromisoformat(record["start_time"])
+        record["end_time"] = ended.isoformat()
+        record["duration"] = (ended - started).total_seconds()
+        record["status"] = str(status)
         self.save()
 
     def notebook_complete(self, **_: Any) -> None:
         """State how long the notebook took; cells that never ran stay `pending`."""
         self.end_time = self.now()
-        self.nb.metadata.papermill["end_time"] = self.end_time.isoformat()
-        self.nb.metadata.papermill["duration"] = (self.end_time - self.start_time).total_seconds()
+        record = self.nb.metadata.papermill
+        record["end_time"] = self.end_time.isoformat()
+        record["duration"] = (self.end_time - self.start_time).total_seconds()
 
 
 def execute(request: ExecutionRequest, *, pool: KernelPool) -> KernelResult:
-    """Run all cells of a notebook in a kernel of its own; papermill's engines see no message.
+    """Run all cells of a notebook in a kernel of its own.
+
+    papermill's engines are not used: they see no message.
 
     Args:
-        request: the notebook, and what its trial needs.
-        pool: gives the kernel.
+        request: The notebook, and what its trial needs.
+        pool: Gives the kernel.
 
     Raises:
-        OSError: the notebook could not be written.
+        OSError: The notebook could not be written.
     """
     live = LiveNotebook(request.node, write=request.write)
     live.notebook_start()
@@ -96,7 +97,7 @@ def execute(request: ExecutionRequest, *, pool: KernelPool) -> KernelResult:
 
 
 def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) -> KernelResult:
-    """Take a kernel, run the cells in it, and have it end while the caller goes on."""
+    """Take a kernel, run the cells in it, and let it end while the caller continues."""
     try:
         kernel = pool.take(request.env, request.origin)
     except OSError as error:
@@ -106,38 +107,25 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
         live, kernel=kernel, request=request, iopub_timeout=_IOPUB_TIMEOUT_S, timeout=None, log=_log
     )
     try:
-        client.connect(request.env if pool.can_prepare else None)
-        request.on_kernel_ready()
-        if request.prepares_next:
-            pool.prepare()
-        if kernel.origin.shared is not None:
-            client.take_over(kernel.origin.shared, assignments(request.own_params, request.node))
-        client.run(reads_imports=pool.fork_server.wants_import_profile)
-        # A zygote for no further trial would import everything for nothing.
-        imports = client.answer.imports
-        if imports is not None and request.running.trials_left > 0:
-            pool.fork_server.record_imports(imports)
+        _run_cells(client, pool)
     except (RuntimeError, OSError, ZMQError) as error:
-        if client.is_ready:  # what fails later is the notebook's file, or a defect
+        if client.ending is not Ending.NOT_STARTED:  # the notebook's file, or a defect
             raise
         client.error = first_line(error)
     finally:
         client.disconnect()
-        tail = kernel.stderr_tail()
-        if client.is_ready:
-            pool.retire(kernel, request.on_kernel_gone)
-        else:  # it has run nothing, and may not be reached by a request to end
+        stderr_tail = kernel.stderr_tail()
+        if client.ending is Ending.NOT_STARTED:  # a request to end may not reach it
             kernel.kill(request.on_kernel_gone)
+        else:
+            pool.retire(kernel, request.on_kernel_gone)
     return KernelResult(
-        ending=_ending(client, request.running),
-        error=shortened(client.error or ""),
+        ending=_ending(client),
+        error=shortened(client.error),
         exit_code=client.exit_code,
-        stderr_tail=tail,
+        stderr_tail=stderr_tail,
         variables=client.answer.floats,
-        values={
-            name: value.text if isinstance(value, Shown) else value
-            for name, value in client.answer.values.items()
-        },
+        values=client.answer.values,
         origin=kernel.origin,
         is_orphan=kernel.is_orphan,
         gpu_bytes=client.answer.gpu_bytes,
@@ -146,13 +134,26 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
     )
 
 
-def _ending(client: SweepClient, running: RunningTrial) -> Ending:
-    if client.has_finished and not client.reports.is_stopping:
-        return Ending.FINISHED
-    if running.stop_reason:
+def _run_cells(client: SweepClient, pool: KernelPool) -> None:
+    """Connect to the kernel, run the cells, and let the fork server know what they import."""
+    request = client.request
+    shared = client.kernel.origin.shared
+    client.connect(request.env if pool.can_prepare else None)
+    request.on_kernel_ready()
+    if request.prepares_next:
+        pool.prepare()
+    if shared is not None:
+        client.take_over(shared, assignments(request.own_params, request.node))
+    client.run(reads_imports=pool.fork_server.wants_import_profile)
+    imports = client.answer.imports
+    # A zygote for no further trial would import everything for nothing.
+    if imports is not None and request.running.trials_left > 0:
+        pool.fork_server.record_imports(imports)
+
+
+def _ending(client: SweepClient) -> Ending:
+    """Return how the execution ended: a stop has done it, unless the notebook was done before."""
+    has_finished = client.ending is Ending.FINISHED and not client.reports.is_stopping
+    if client.running.stop_reason and not has_finished:
         return Ending.STOPPED
-    if not client.is_ready:
-        return Ending.NOT_STARTED
-    if client.died:
-        return Ending.KERNEL_DIED
-    return Ending.CELL_FAILED
+    return client.ending

@@ -1,7 +1,7 @@
-"""What a kernel is asked next to the cells, and what it answers.
+"""What the sweep asks a kernel next to the cells, and what the kernel answers.
 
-The module `in_kernel` answers, in the kernel. Names of expressions are the notebook's; builtins,
-`repr` and the encoding of answers are not, whatever the notebook has done to them.
+The module `in_kernel` answers, in the kernel. The names in expressions are the notebook's.
+Builtins, `repr` and the encoding of answers are not, whatever the notebook has done to them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from ..forking.zygote import finders, in_kernel
 
-_PACKAGE_FOLDER = Path(__file__).parents[2]
+_PACKAGE_FOLDER = str(Path(__file__).parents[2])
 _FINDERS = Path(finders.__file__).read_text(encoding="utf-8")
 _IN_KERNEL = Path(in_kernel.__file__).read_text(encoding="utf-8")
 
@@ -24,24 +24,35 @@ def prepare_started(
 ) -> str:
     """Return code that prepares a started kernel for its trial, before its first cell.
 
+    The kernel runs the source of `in_kernel` and calls a function of it, which leaves no name in
+    the notebook.
+
     Args:
-        environment: variables of the trial.
-        gpu_fraction: of a GPU's memory, that torch may take at most; None for all.
-        frozen: the sources of frozen modules, by their absolute paths without links.
+        environment: Variables of the trial.
+        gpu_fraction: The share of a GPU's memory that torch may use; None for all.
+        frozen: The sources of frozen modules, by their absolute paths without links.
     """
-    trial = {"environment": dict(environment), "gpu_fraction": gpu_fraction}
-    return (
-        f"(lambda names: (__import__('builtins').exec({_IN_KERNEL!r}, names), "
-        f"names['prepare_started']({_FINDERS!r}, {str(_PACKAGE_FOLDER)!r}, {dict(frozen)!r}, "
-        f"**{trial!r})))({{'__name__': 'sweeper_in_kernel'}})\n"
-    )
+    arguments = {
+        "finders": _FINDERS,
+        "folder": _PACKAGE_FOLDER,
+        "frozen": dict(frozen),
+        **_arguments(environment, gpu_fraction),
+    }
+    module = {"__name__": "sweeper_in_kernel"}
+    run_source = f"__import__('builtins').exec({_IN_KERNEL!r}, module)"
+    call = f"module['prepare_started'](**{arguments!r})"
+    return f"(lambda module: ({run_source}, {call}))({module!r})\n"
 
 
 def prepare_forked(environment: Mapping[str, str], gpu_fraction: float | None) -> str:
-    """Return the same for a forked kernel, which has these modules of its zygote."""
-    trial = {"environment": dict(environment), "gpu_fraction": gpu_fraction}
+    """Return the same for a forked kernel, which has the modules of its zygote."""
     modules = "__import__('sys').modules"
-    return f"{modules}['_sweeper_zygote.in_kernel'].prepare_forked(**{trial!r})\n"
+    arguments = _arguments(environment, gpu_fraction)
+    return f"{modules}['_sweeper_zygote.in_kernel'].prepare_forked(**{arguments!r})\n"
+
+
+def _arguments(environment: Mapping[str, str], gpu_fraction: float | None) -> dict[str, Any]:
+    return {"environment": dict(environment), "gpu_fraction": gpu_fraction}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +60,9 @@ class Question:
     """What to read in a kernel after its last cell.
 
     Attributes:
-        floats: variables, and expressions of them, to read as numbers.
-        values: variables to read as plain values.
-        reads_imports: whether to list what the kernel has imported.
+        floats: Variables, and expressions of them, to read as numbers.
+        values: Variables to read as plain values.
+        reads_imports: Whether to list what the kernel has imported.
     """
 
     floats: Sequence[str] = ()
@@ -64,26 +75,20 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """A value that JSON does not have, by a short `repr`."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What a kernel has answered; what could not be read is missing.
 
     Attributes:
-        floats: the numbers, by expression.
-        values: the plain values by name: scalars of JSON, floats with NaN and infinities.
-        imports: what the kernel has imported, and the variables that libraries read then.
-        gpu_bytes: what torch has held of its GPU at most; None if it has used none.
-        not_replicable: the operations that need not repeat bit for bit, as torch has warned.
+        floats: The numbers, by expression.
+        values: The plain values by name: scalars of JSON, floats with NaN and infinities, and a
+            short `repr` of all else.
+        imports: What the kernel has imported, and the variables that libraries read at import.
+        gpu_bytes: The most memory that torch has held of its GPU; None if it has used none.
+        not_replicable: The operations that need not repeat bit for bit, as torch has warned.
     """
 
     floats: Mapping[str, float] = field(default_factory=dict)
-    values: Mapping[str, bool | int | float | str | Shown | None] = field(default_factory=dict)
+    values: Mapping[str, bool | int | float | str | None] = field(default_factory=dict)
     imports: Mapping[str, Any] | None = None
     gpu_bytes: int | None = None
     not_replicable: tuple[str, ...] = ()
@@ -95,17 +100,19 @@ class Answer:
         if text is None:
             return cls()
         read = json.loads(text)
+        floats = {
+            name: float.fromhex(digits)
+            for name, digits in read["floats"].items()
+            if digits is not None
+        }
+        values = {
+            name: read_value["value"]
+            for name, read_value in read["values"].items()
+            if read_value is not None
+        }
         return cls(
-            floats={
-                name: float.fromhex(digits)
-                for name, digits in read["floats"].items()
-                if digits is not None
-            },
-            values={
-                name: Shown(text=value["shown"]) if "shown" in value else value["value"]
-                for name, value in read["values"].items()
-                if value is not None
-            },
+            floats=floats,
+            values=values,
             imports=read.get("imports"),
             gpu_bytes=read["gpu_bytes"],
             not_replicable=tuple(read["not_replicable"] or ()),

@@ -11,7 +11,7 @@ from ...trials import Params
 
 
 def inject(node: NotebookNode, params: Params, *, kernel_name: str, language: str) -> NotebookNode:
-    """A notebook whose cells see `params`.
+    """Return the notebook with cells that see `params`.
 
     Papermill's cell after the parameters cell assigns those that the parameters cell only sets. It
     is added even where it assigns nothing, so that all trials' notebooks have the same cells. The
@@ -32,7 +32,7 @@ def inject(node: NotebookNode, params: Params, *, kernel_name: str, language: st
 
 
 def assignments(params: Params, node: NotebookNode) -> str:
-    """Python that assigns those of `params` that the injected cell of a notebook does."""
+    """Return Python code that assigns those of `params` that the injected cell assigns."""
     injected = {name: params[name] for name in injected_names(node) if name in params}
     code: str = translate_parameters("python3", "python", injected)
     return code

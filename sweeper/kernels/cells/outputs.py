@@ -1,9 +1,9 @@
 """Join a cell's outputs: text in few pieces, overwritten text removed, the order kept.
 
 A kernel sends text in pieces of a fifth of a second. Pieces that follow each other in one stream
-become one, as Jupyter shows them; text and displays keep their order. Unlike nbclient's
-`coalesce_streams`, which moves all text of a stream to the place of its first piece, and takes the
-square of a line's length.
+become one, as Jupyter shows them. Text and displays keep their order. nbclient's
+`coalesce_streams` is no help: it moves all text of a stream to the place of its first piece, and
+its time grows with the square of a line's length.
 """
 
 from __future__ import annotations
@@ -19,51 +19,56 @@ from ...errors import shortened
 
 #: Marks where pieces of a stream were joined: half of a character, which no file can have.
 _BREAK = "\ud800"
+#: The types of messages that become an output.
+_OUTPUTS = ("stream", "error", "display_data", "execute_result", "update_display_data")
 #: The parts of an output that grow with what a notebook puts out.
 _PARTS = ("text", "data", "metadata", "ename", "evalue", "traceback")
 
 
 def joined(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
-    """The outputs in their order; adjacent text of one stream is one piece.
+    """Return the outputs in their order, with adjacent text of one stream as one piece.
 
     A carriage return overwrites the line that its stream has begun, also where the other stream has
-    printed in between, as in a terminal: of a progress bar among printed lines its last drawing is
+    printed in between, as in a terminal: of a progress bar among printed lines the last drawing is
     left. A display ends the line, as in Jupyter: what the bar showed above a figure stays there.
     """
     kept: list[NotebookNode] = []
-    for is_text, run in itertools.groupby(outputs, lambda output: bool(_stream(output))):
-        part = list(run)
-        kept += _joined_text(part) if is_text else part
+    for is_text, run in itertools.groupby(outputs, _is_text):
+        if is_text:
+            kept += _joined_text(list(run))
+        else:
+            kept += run
     return kept
 
 
 def _joined_text(pieces: Sequence[NotebookNode]) -> list[NotebookNode]:
-    """The same for pieces of text with no display among them."""
-    left = [""] * len(pieces)
-    for name in {_stream(piece) for piece in pieces}:
-        places = [place for place, piece in enumerate(pieces) if _stream(piece) == name]
-        texts = without_overwritten(pieces[place].text for place in places)
-        for place, text in zip(places, texts, strict=True):
-            left[place] = text
-    visible = ((piece, text) for piece, text in zip(pieces, left, strict=True) if text)
+    """Join pieces of text with no display among them."""
+    for name in {piece.name for piece in pieces}:
+        stream = [piece for piece in pieces if piece.name == name]
+        texts = without_overwritten(piece.text for piece in stream)
+        for piece, text in zip(stream, texts, strict=True):
+            piece.text = text
+    visible = [piece for piece in pieces if piece.text]
     kept: list[NotebookNode] = []
-    for _, run in itertools.groupby(visible, lambda pair: _stream(pair[0])):
-        adjacent = list(run)
-        first, _ = adjacent[0]
-        first.text = "".join(text for _, text in adjacent)
+    for _, run in itertools.groupby(visible, lambda piece: piece.name):
+        first, *others = run
+        first.text += "".join(piece.text for piece in others)
         kept.append(first)
     return kept
 
 
 def without_overwritten(pieces: Iterable[str]) -> list[str]:
-    """Remove from each piece of a stream what carriage returns overwrite; the time is linear.
+    """Remove from each piece of a stream what carriage returns overwrite, in linear time.
 
     A return that ends its line overwrites nothing.
     """
-    left = []
-    for line in _BREAK.join(piece.replace(_BREAK, "") for piece in pieces).split("\n"):
-        end = 1 + line.rfind("\r", 0, len(line.rstrip(_BREAK)) - 1)
-        left.append(_BREAK * line.count(_BREAK, 0, end) + line[end:])
+    text = _BREAK.join(piece.replace(_BREAK, "") for piece in pieces)
+    left: list[str] = []
+    for line in text.split("\n"):
+        last = len(line.rstrip(_BREAK)) - 1
+        begin = line.rfind("\r", 0, last) + 1
+        breaks = line.count(_BREAK, 0, begin)
+        left.append(_BREAK * breaks + line[begin:])
     return "\n".join(left).split(_BREAK)
 
 
@@ -76,7 +81,7 @@ def moved(
     """Correct where the displays of a cell are found, once its outputs were joined.
 
     Args:
-        places: from a display's id to the places of its outputs, by cell; changed in place.
+        places: From a display's id to the places of its outputs, by cell; changed in place.
     """
     now: dict[int, Any] = {id(output): index for index, output in enumerate(after)}
     for by_cell in places.values():
@@ -86,9 +91,8 @@ def moved(
 
 
 def size(kind: str, content: Mapping[str, Any]) -> int:
-    """About how many bytes a message puts into its cell; 0 for one without an output."""
-    displays = ("display_data", "execute_result", "update_display_data")
-    if kind not in ("stream", "error", *displays):
+    """Return about how many bytes a message puts into its cell; 0 for one without an output."""
+    if kind not in _OUTPUTS:
         return 0
     return sum(_length(content[part]) for part in _PARTS if part in content)
 
@@ -97,7 +101,8 @@ def _length(part: Any) -> int:
     if isinstance(part, str):
         return len(part)
     values = part.values() if isinstance(part, Mapping) else part
-    return sum(len(it) if isinstance(it, str) else len(json.dumps(it)) for it in values)
+    texts = (value if isinstance(value, str) else json.dumps(value) for value in values)
+    return sum(map(len, texts))
 
 
 def shorten_error(content: dict[str, Any]) -> None:
@@ -107,9 +112,9 @@ def shorten_error(content: dict[str, Any]) -> None:
 
 
 def notice(text: str) -> NotebookNode:
-    """An output that is plainly from the sweep and not from the notebook."""
+    """Return an output that is plainly from the sweep and not from the notebook."""
     return NotebookNode(output_type="stream", name="stderr", text=f"\n[sweeper: {text}]\n")
 
 
-def _stream(output: NotebookNode) -> str:
-    return str(output.name) if output.output_type == "stream" else ""
+def _is_text(output: NotebookNode) -> bool:
+    return bool(output.output_type == "stream")

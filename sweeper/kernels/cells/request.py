@@ -18,22 +18,23 @@ class ExecutionRequest:
     """One notebook to run in a kernel of its own.
 
     Attributes:
-        node: the notebook, executed in place; outputs, states and times end up in it.
-        running: receives each point and the kernel's pid and cell; a stop comes from it.
-        write: called whenever the notebook's file should be brought up to date.
-        on_kernel_gone: called once the kernel and all processes that it has started have ended,
-            which may be after the result is there; with False where SIGKILL has not ended it.
-        env: variables that this trial adds to the environment of its kernel.
-        own_params: injected parameters that not all trials have in common.
-        origin: how the kernel has to come to be; None for as the policy decides.
-        prepares_next: whether to start the kernel of a later trial meanwhile.
-        score_sources: by score; those with a pattern are looked for in what is printed.
-        variables: top-level variables to read after the last cell.
+        node: The notebook, executed in place. Outputs, states and times end up in it.
+        running: Receives each point and the kernel's pid and cell. A stop comes from it.
+        write: Called whenever the notebook's file should be brought up to date.
+        on_kernel_gone: Called once the kernel and all processes that it has started have ended,
+            which may be after the result is there. Called with False where SIGKILL has not ended
+            the kernel.
+        env: Variables that this trial adds to the environment of its kernel.
+        own_params: The injected parameters that not all trials have in common.
+        origin: How the kernel has to come to be; None for as the policy decides.
+        prepares_next: Whether to start the kernel of a later trial meanwhile.
+        score_sources: By score. Those with a pattern are searched for in what is printed.
+        variables: Top-level variables to read as numbers after the last cell.
         values: Top-level variables to read back after the last cell, of any type.
-        gpu_fraction: of its GPU's memory, that torch may take at most; None for all.
-        cell_output_bytes: how much of one cell's output is kept.
-        on_kernel_ready: called when the kernel has answered for the first time.
-        grace_s: from a stop to the kernel's end, for a notebook that asks whether to stop.
+        gpu_fraction: The share of its GPU's memory that torch may use; None for all.
+        cell_output_bytes: How much of one cell's output is kept.
+        on_kernel_ready: Called when the kernel has answered for the first time.
+        grace_s: The time from a stop to the kernel's end, for a notebook that asks whether to stop.
     """
 
     node: NotebookNode
@@ -68,19 +69,19 @@ class KernelResult:
     """What has come of one execution; the outputs are in the notebook itself.
 
     Attributes:
-        ending: how the execution ended.
-        error: the cell that failed with its exception, or why no kernel was there; empty if none.
-        exit_code: of a kernel that ended by itself; negative for a signal.
-        stderr_tail: the last text that the kernel's process wrote outside of any cell.
-        variables: floats of the requested top-level variables, once all cells have run.
+        ending: How the execution ended.
+        error: The cell that failed with its exception, or why no kernel was there; empty if none.
+        exit_code: Of a kernel that ended by itself; negative for a signal.
+        stderr_tail: The last text that the kernel's process wrote outside of any cell.
+        variables: The requested variables as floats, once all cells have run.
         values: What the requested variables ended with: scalars of JSON, and a short `repr` of all
             else. Empty where the kernel could not be asked.
-        origin: how the kernel came to be; if it was started, also why.
-        is_orphan: whether the kernel ended because the process that it was forked from did.
-        gpu_bytes: what torch has held of its GPU at most, CUDA's own share not included; None if it
-            used none.
-        not_replicable: the operations that need not repeat bit for bit, as torch has warned.
-        libraries: those that have reported by themselves.
+        origin: How the kernel came to be; if it was started, also why.
+        is_orphan: Whether the kernel ended because the process that it was forked from did.
+        gpu_bytes: The most memory that torch has held of its GPU, CUDA's own share not included;
+            None if it used none.
+        not_replicable: The operations that need not repeat bit for bit, as torch has warned.
+        libraries: The libraries that have reported by themselves.
     """
 
     ending: Ending

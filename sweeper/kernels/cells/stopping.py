@@ -1,4 +1,4 @@
-"""End a running notebook step by step, from a polite request to SIGKILL; or have it stand still."""
+"""End a running notebook step by step, from a polite request to SIGKILL; or let it stand still."""
 
 from __future__ import annotations
 
@@ -16,13 +16,18 @@ from ..process.kernel import Kernel
 from .report_socket import ReportSocket
 from .request import ExecutionRequest
 
+# Chosen; times in seconds.
 #: The longest wait after an interrupt, in which the notebook's `finally` blocks run.
 _INTERRUPT_S = 5.0
-_INTERRUPTS = 2
 #: The shortest such wait, however short the grace time is.
 _LEAST_INTERRUPT_S = 0.5
+#: How many times a notebook is interrupted before its kernel is killed.
+_INTERRUPTS = 2
 #: How long a notebook that reports has to come to its next report before it is interrupted.
 _NEXT_REPORT_S = 1.0
+#: The shortest time that a notebook has to end by itself.
+_LEAST_OWN_S = 1.0
+#: How often to check for the next report.
 _POLL_INTERVAL_S = 0.01
 #: What the sweep itself needs of the grace time, once the last kernel has ended.
 _SWEEP_END_S = 3.0
@@ -30,12 +35,12 @@ _SWEEP_END_S = 3.0
 
 @dataclass(kw_only=True, eq=False)
 class NotebookStopper:
-    """Ends the notebook that runs in a kernel when its trial is stopped, or has it stand still.
+    """Ends the notebook that runs in a kernel when its trial is stopped, or lets it stand still.
 
     Attributes:
-        request: with the running trial, and the time that a stop has.
-        reports: where the notebook tells what it does about a stop.
-        loop: on which the kernel's messages are read.
+        request: States the running trial, and how much time a stop has.
+        reports: Tells what the notebook does about a stop.
+        loop: The loop on which the kernel's messages are read.
     """
 
     kernel: Kernel
@@ -73,25 +78,34 @@ class NotebookStopper:
 
     async def _stop(self) -> None:
         """Let the next report raise; interrupt the kernel's process group twice; kill it."""
-        running, time_s = self.request.running, self.request.grace_s - _SWEEP_END_S
-        reason, message = running.stop_reason, running.message
-        interrupt_s = min(_INTERRUPT_S, max(_LEAST_INTERRUPT_S, time_s / (_INTERRUPTS + 1)))
-        # A notebook that knows of the stop has all the time but that of the interrupts.
-        own_s = max(1.0, time_s - _INTERRUPTS * interrupt_s)
+        time_s = self.request.grace_s - _SWEEP_END_S
+        interrupt_s = time_s / (_INTERRUPTS + 1)
+        interrupt_s = min(_INTERRUPT_S, max(_LEAST_INTERRUPT_S, interrupt_s))
+        reason = self.request.running.stop_reason
         if reason and reason is not StopReason.TIME_LIMIT:
-            with contextlib.suppress(OSError):  # its private folder may have been cleaned away
-                self.kernel.ask_to_stop(reason, message or "the sweep was stopped")
-            if reason is not StopReason.PRUNED and self.reports.handles_stop:
-                await asyncio.sleep(own_s)
-            elif running.reports and await self._has_raised(1, min(_NEXT_REPORT_S, own_s)):
-                await self._has_raised(2, own_s)  # one that goes on has caught it
+            # A notebook that knows of the stop has all the time but that of the interrupts.
+            await self._ask(reason, max(_LEAST_OWN_S, time_s - _INTERRUPTS * interrupt_s))
         for _ in range(_INTERRUPTS):
             await ensure_async(self.kernel.manager.interrupt_kernel())
             await asyncio.sleep(interrupt_s)
         await self.kernel.end_at_once()
 
+    async def _ask(self, reason: StopReason, own_s: float) -> None:
+        """Ask the notebook to end by itself, and wait while it may do so.
+
+        Args:
+            own_s: The longest wait.
+        """
+        running = self.request.running
+        with contextlib.suppress(OSError):  # its private folder may have been cleaned away
+            self.kernel.ask_to_stop(reason, running.message or "the sweep was stopped")
+        if self.reports.handles_stop and reason is not StopReason.PRUNED:
+            await asyncio.sleep(own_s)
+        elif running.reports and await self._has_raised(1, min(_NEXT_REPORT_S, own_s)):
+            await self._has_raised(2, own_s)  # a notebook that continues has caught the first
+
     async def _has_raised(self, times: int, limit_s: float) -> bool:
-        """Wait until so many reports have raised; False after `limit_s` seconds."""
+        """Wait until so many reports have raised; return False after `limit_s` seconds."""
         end_s = self.loop.time() + limit_s
         while self.reports.raised < times:
             if self.loop.time() >= end_s:

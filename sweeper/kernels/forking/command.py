@@ -11,6 +11,8 @@ from pathlib import PurePath
 #: The name of an interpreter's file.
 PYTHON = re.compile(r"python(\d+(\.\d+)?t?)?(\.exe)?")
 _MODULES = ("ipykernel_launcher", "ipykernel")
+#: The option -m, alone or as the last of several letters: -Im
+_RUN_MODULE = re.compile("-([a-zA-Z]*)m")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,54 +20,59 @@ class KernelCommand:
     """How a kernelspec starts its kernels.
 
     Attributes:
-        interpreter: the Python that runs them; empty where `obstacle` is not.
-        options: of the interpreter, such as `-Xfrozen_modules=off`.
-        arguments: of ipykernel, but for the connection file.
-        obstacle: why such kernels cannot be forked, in words; empty if they can.
+        interpreter: The Python that runs them.
+        options: Of the interpreter, such as `-Xfrozen_modules=off`.
+        arguments: Of ipykernel, but for the connection file.
     """
 
-    interpreter: str = ""
-    options: Sequence[str] = ()
-    arguments: Sequence[str] = ()
-    obstacle: str = ""
+    interpreter: str
+    options: Sequence[str]
+    arguments: Sequence[str]
 
-    @classmethod
-    def read(cls, argv: Sequence[str], *, kernelspec: str, language: str) -> KernelCommand:
-        """Read the command of a kernelspec.
 
-        Args:
-            kernelspec: its name, for the obstacle.
-            language: that its kernels run.
-        """
-        if language != "python":
-            why = (
-                f"only kernels that run Python can be forked; those of {kernelspec} run {language}"
-            )
-            return cls(obstacle=why)
-        interpreter, *words = argv or [""]
-        if PYTHON.fullmatch(PurePath(interpreter).name) is None:
-            return _not_forked(kernelspec, argv, "is no Python interpreter", interpreter)
-        place = next((place for place, word in enumerate(words) if word in _MODULES), 0)
-        # The option -m, alone or as the last of several letters: -Im
-        if place == 0 or re.fullmatch("-[a-zA-Z]*m", words[place - 1]) is None:
-            return _not_forked(
-                kernelspec, argv, "does not run `-m ipykernel_launcher`", interpreter
-            )
-        letters = words[place - 1][:-1]
-        return cls(
-            interpreter=interpreter,
-            options=[*words[: place - 1], *([letters] if letters != "-" else [])],
-            arguments=[
-                it for it in words[place + 1 :] if "connection_file" not in it and it != "-f"
-            ],
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why kernels can never be forked, in words, with the remedy if there is one."""
+
+    reason: str
+
+
+def read_command(
+    argv: Sequence[str], *, kernelspec: str, language: str
+) -> KernelCommand | Obstacle:
+    """Read the command of a kernelspec.
+
+    Args:
+        kernelspec: The name of the kernelspec, for messages.
+        language: The language that its kernels run.
+    """
+    if language != "python":
+        return Obstacle(
+            f"only kernels that run Python can be forked; those of {kernelspec} run {language}"
         )
-
-
-def _not_forked(kernelspec: str, argv: Sequence[str], why: str, interpreter: str) -> KernelCommand:
+    interpreter, *words = argv or [""]
+    if PYTHON.fullmatch(PurePath(interpreter).name) is None:
+        return _obstacle(kernelspec, argv, f"{interpreter or 'nothing'} is no Python interpreter")
+    place = next((place for place, word in enumerate(words) if word in _MODULES), 0)
+    run_module = _RUN_MODULE.fullmatch(words[place - 1]) if place else None
+    if run_module is None:
+        why = f"{interpreter} does not run `-m ipykernel_launcher`"
+        return _obstacle(kernelspec, argv, why)
+    options = words[: place - 1]
+    if run_module[1]:
+        options.append(f"-{run_module[1]}")
     return KernelCommand(
-        obstacle=(
-            f"the kernelspec {kernelspec} starts its kernels by `{shlex.join(argv)}`, and "
-            f"{interpreter or 'nothing'} {why}; `python -m ipykernel install --user --name NAME` "
-            "in the kernel's environment makes one whose kernels can be forked: --kernel NAME"
-        )
+        interpreter=interpreter,
+        options=options,
+        arguments=[
+            word for word in words[place + 1 :] if "connection_file" not in word and word != "-f"
+        ],
+    )
+
+
+def _obstacle(kernelspec: str, argv: Sequence[str], why: str) -> Obstacle:
+    return Obstacle(
+        f"the kernelspec {kernelspec} starts its kernels by `{shlex.join(argv)}`, and {why}; "
+        "`python -m ipykernel install --user --name NAME` in the kernel's environment makes one "
+        "whose kernels can be forked: --kernel NAME"
     )

@@ -1,7 +1,7 @@
 """Fork kernels from a zygote that has imported what the notebook imports.
 
-A kernel that is forked and one that is started look the same to a notebook. Where there is any
-doubt, or any trouble, kernels are started.
+A forked kernel and a started one look the same to a notebook. Where there is any doubt, or any
+trouble, kernels are started.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 from ...guard import MARK_VARIABLE
-from .command import KernelCommand
+from .command import KernelCommand, Obstacle
 from .forked_process import ANSWER_S, ForkedProcess, request_fork
 from .ipython_folder import ipython_folder
 from .origins import SWITCH_OFF, ForkAvailability, KernelSetup
@@ -27,65 +27,80 @@ from .zygote_process import ZygoteProcess
 
 _log = logging.getLogger(__name__)
 
+# Chosen.
 #: How long a zygote may import; kernels are started meanwhile.
 _IMPORT_LIMIT_S = 120
-#: How many zygotes are raised, each in place of one that died or could not fork with all modules.
+#: How many zygotes are raised. Each but the first replaces one that died, or one that could not
+#: fork with all modules.
 _MOST_ZYGOTES = 5
+
 #: `torch.cuda.is_available()` then asks NVML, and does not initialise CUDA, which cannot be forked.
 _IMPORT_ENV = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-_UNKNOWN = "no trial had completed before this one began; the first that does shows what to import"
+_UNKNOWN = ForkAvailability(
+    obstacle=(
+        "no trial had completed before this one began; the first that does shows what to import"
+    )
+)
 _PREPARING = ForkAvailability(
     obstacle="the libraries were being imported, or the shared cells ran, when this one began",
     is_coming=True,
 )
 
 
-def obstacle_of_system() -> str:
-    """Why no kernels can be forked on this system; empty if they can."""
+def obstacle_of_system() -> Obstacle | None:
+    """Return why no kernels can be forked on this system; None if they can."""
     if sys.platform != "linux":
-        return f"kernels are forked on Linux only, and this is {sys.platform}"
+        return Obstacle(f"kernels are forked on Linux only, and this is {sys.platform}")
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (AttributeError, OSError):  # of an older Linux than 5.3, and of some containers
-        return "this system has no descriptors of processes (pidfd_open)"
-    return ""
+        return Obstacle("this system has no descriptors of processes (pidfd_open)")
+    return None
+
+
+class _Refused(Exception):
+    """No zygote can fork kernels; the text says why."""
 
 
 class ForkServer:
     """Keeps a zygote that has imported what a notebook imports, and forks kernels from it.
 
     Args:
-        command: how the kernelspec starts a kernel.
-        setup: of all kernels, with the environment in which the zygote imports libraries.
-        obstacle: why no kernel is ever forked, in words; empty where they may be.
-        shared_cells: the cells that run once, before kernels are forked; None for none.
+        command: How the kernelspec starts a kernel, or why no kernel is ever forked.
+        setup: Of all kernels, with the environment in which the zygote imports libraries.
+        shared_cells: The cells that run once, before kernels are forked; None for none.
 
     Attributes:
-        available: whether kernels can be forked now.
-        finding: what users should know of shared cells; empty for nothing.
+        available: Whether kernels can be forked now.
+        finding: What users should know of shared cells; empty for nothing.
     """
 
     def __init__(
         self,
-        command: KernelCommand,
+        command: KernelCommand | Obstacle,
         setup: KernelSetup,
         *,
-        obstacle: str,
         shared_cells: SharedCells | None = None,
     ) -> None:
-        self._command = command
-        self._argv = list(command.arguments)
         env = {**_IMPORT_ENV, **setup.env, MARK_VARIABLE: f"{setup.token}.zygote;"}
         self._setup = replace(setup, env=env)
         self._shared_cells = shared_cells
         self.finding = ""
+        self.available = _UNKNOWN
+        self._interpreter: list[str] = []
+        self._argv: list[str] = []
+        match command:
+            case Obstacle(reason):
+                self.available = ForkAvailability(obstacle=reason, is_lasting=True)
+            case KernelCommand():
+                self._interpreter = [command.interpreter, *command.options]
+                self._argv = [*command.arguments]
         self._lock = threading.Lock()
         #: What a kernel has imported.
         self._import_profile: Mapping[str, Any] | None = None
         self._thread = threading.Thread(target=self._keep_zygote, name="fork server", daemon=True)
         self._is_closed = False
         self._zygote: ZygoteProcess | None = None
-        self.available = ForkAvailability(obstacle=obstacle or _UNKNOWN, is_lasting=bool(obstacle))
 
     @property
     def wants_import_profile(self) -> bool:
@@ -96,7 +111,7 @@ class ForkServer:
         """Raise a zygote that imports what a kernel has imported; only the first call counts.
 
         Args:
-            profile: as `in_kernel.import_profile` returns it.
+            profile: What `in_kernel.import_profile` has returned.
         """
         with self._lock:
             if self._import_profile is not None:
@@ -115,16 +130,19 @@ class ForkServer:
         """Fork a kernel's process; None when one has to be started instead.
 
         Args:
-            connection_file: of the kernel.
-            output: the file descriptor for what the process writes outside of any cell.
+            connection_file: The connection file of the kernel.
+            output: The file descriptor for what the process writes outside of any cell.
         """
         with self._lock:
             available, zygote = self.available, self._zygote
         if zygote is None or not available.can_fork:
             return None
         path = (available.shared or zygote).path
-        argv = ["ipykernel_launcher", "-f", connection_file, *self._argv]
-        request = {"argv": argv, "connection_file": connection_file, "env": dict(env)}
+        request = {
+            "argv": ["ipykernel_launcher", "-f", connection_file, *self._argv],
+            "connection_file": connection_file,
+            "env": dict(env),
+        }
         try:
             return ForkedProcess(*request_fork(path, request, [output]), shared=available.shared)
         except TimeoutError:
@@ -132,7 +150,7 @@ class ForkServer:
         except (ConnectionError, FileNotFoundError) as error:
             _log.info("the zygote has ended: %s", error)
             zygote.let_go()
-        except OSError as error:  # such as too many open files: the zygote and its kernels go on
+        except OSError as error:  # such as too many open files: the zygote and its kernels live on
             _log.warning(
                 "kernels are started where none can be forked, which is slower: %s; raise the "
                 "limits of processes, memory and open files (ulimit -a)",
@@ -152,58 +170,83 @@ class ForkServer:
     def _keep_zygote(self) -> None:
         """Raise a zygote, and another in place of each that is lost; a thread of its own."""
         excluded: set[str] = set()
-        refusal = ""
-        for _ in range(_MOST_ZYGOTES):
-            try:
-                zygote = self._new_zygote(excluded)
-            except OSError as error:
-                refusal = f"the process that forks kernels does not start ({error}); {SWITCH_OFF}"
-                break
-            with self._lock:
-                self._zygote = zygote
+        obstacle = f"the process that forks kernels is lost again and again; {SWITCH_OFF}"
+        try:
+            for _ in range(_MOST_ZYGOTES):
+                self._use_zygote(excluded)
                 if self._is_closed:
-                    zygote.let_go()
-            report = zygote.wait_for_report(_IMPORT_LIMIT_S)
-            if report is None and Path(zygote.path).parent.exists():
-                died = f"a process that imports the same died or took over {_IMPORT_LIMIT_S} s"
-                refusal = f"{died}; {SWITCH_OFF}"
-            elif report is not None and report["exclude"]:
-                _log.info("imported in each kernel: %s", ", ".join(report["exclude"]))
-                excluded.update(report["exclude"])
-            elif report is not None and report["refusal"] is not None:
-                refusal = report["refusal"]
-            elif report is not None:
-                self._fork_after_shared_cells(zygote, import_s=report["duration_s"])
-                zygote.wait()
-            if (shared := self.available.shared) is not None:
+                    obstacle = ""
+                    break
+        except _Refused as refused:
+            obstacle = str(refused)
+        self.available = ForkAvailability(obstacle=obstacle, is_lasting=True)
+
+    def _use_zygote(self, excluded: set[str]) -> None:
+        """Raise one zygote, and fork kernels from it until it ends.
+
+        Args:
+            excluded: Modules that the zygote does not import. Those are added without which another
+                one may be able to fork.
+
+        Raises:
+            _Refused: Another zygote would not fork kernels either.
+        """
+        try:
+            zygote = self._new_zygote(excluded)
+        except OSError as error:
+            raise _Refused(
+                f"the process that forks kernels does not start ({error}); {SWITCH_OFF}"
+            ) from error
+        with self._lock:
+            self._zygote = zygote
+            if self._is_closed:
+                zygote.let_go()
+        try:
+            self._fork_from(zygote, excluded)
+        finally:
+            shared = self.available.shared
+            if shared is not None:
                 shared.lease.close()
             self.available = _PREPARING
             zygote.end()
-            if refusal or self._is_closed:
-                break
-        else:
-            refusal = f"the process that forks kernels is lost again and again; {SWITCH_OFF}"
-        self.available = ForkAvailability(obstacle=refusal, is_lasting=True)
+
+    def _fork_from(self, zygote: ZygoteProcess, excluded: set[str]) -> None:
+        """Let kernels be forked once the zygote has reported, until it ends; see `_use_zygote`."""
+        report = zygote.wait_for_report(_IMPORT_LIMIT_S)
+        if report is None:
+            if not Path(zygote.path).parent.exists():  # its folder was cleaned away
+                return
+            raise _Refused(
+                f"a process that imports the same died or took over {_IMPORT_LIMIT_S} s; "
+                f"{SWITCH_OFF}"
+            )
+        if report.exclude:
+            _log.info("imported in each kernel: %s", ", ".join(report.exclude))
+            excluded.update(report.exclude)
+            return
+        if report.refusal is not None:
+            raise _Refused(report.refusal)
+        self._fork_after_shared_cells(zygote, import_s=report.duration_s)
+        zygote.wait()
 
     def _new_zygote(self, excluded: Set[str]) -> ZygoteProcess:
         profile = self._import_profile
         assert profile is not None
-        own = {"IPYTHONDIR": ipython_folder(self._setup.runtime_folder)}
-        self._setup = replace(self._setup, env={**self._setup.env, **own})
-        return ZygoteProcess(
-            [self._command.interpreter, *self._command.options],
-            self._setup,
-            imports={
-                "modules": [name for name in profile["modules"] if name not in excluded],
-                "environment": profile["environment"],
-                "argv": self._argv,
-                "frozen": dict(self._setup.frozen),
-            },
-        )
+        configuration = ipython_folder(self._setup.runtime_folder)
+        env = {**self._setup.env, "IPYTHONDIR": configuration}
+        self._setup = replace(self._setup, env=env)
+        imports = {
+            "modules": [name for name in profile["modules"] if name not in excluded],
+            "environment": profile["environment"],
+            "argv": self._argv,
+            "frozen": dict(self._setup.frozen),
+        }
+        return ZygoteProcess(self._interpreter, self._setup, imports=imports)
 
     def _fork_after_shared_cells(self, zygote: ZygoteProcess, *, import_s: float) -> None:
         """Run the shared cells, if there are any; fork kernels from now on."""
-        shared, self.finding = None, ""
+        self.finding = ""
+        shared = None
         try:
             if self._shared_cells is not None:
                 shared = run_shared_cells(

@@ -1,4 +1,4 @@
-"""The process of a kernel that was forked, and the request that has it forked."""
+"""The process of a forked kernel, and the request that forks it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ from typing import Any
 from .origins import SharedRun
 from .zygote.messages import receive, send
 
-#: How long a zygote may take to answer.
+#: How long a zygote may take to answer (chosen).
 ANSWER_S = 10.0
 
 
 class ForkedProcess:
-    """The part of `subprocess.Popen` that is used of a kernel, for a child of the zygote.
+    """A child of the zygote, with the part of `subprocess.Popen` that kernels need.
 
     Args:
-        shared: the shared cells after which it was forked; None for none.
+        lease: The connection to the zygote that keeps the process alive.
+        shared: The shared cells after which it was forked; None for none.
+
+    Attributes:
+        is_orphan: Whether the process ended because the zygote did.
     """
 
     stdin = stdout = stderr = None
@@ -31,7 +35,6 @@ class ForkedProcess:
         self.pid = pid
         self.shared = shared
         self.returncode: int | None = None
-        #: Whether the process ended because the zygote did.
         self.is_orphan = False
         self._lease = lease
         try:
@@ -42,7 +45,7 @@ class ForkedProcess:
         self._lock = threading.Lock()
 
     def poll(self) -> int | None:
-        """The exit code; None while it runs."""
+        """Return the exit code; None while the process runs."""
         with self._lock:
             if self.returncode is None and is_readable(self.pidfd, 0.0):
                 self._collect()
@@ -52,7 +55,7 @@ class ForkedProcess:
         """Wait for the end; return the exit code.
 
         Raises:
-            TimeoutExpired: the process still runs after `timeout` seconds.
+            TimeoutExpired: The process still runs after `timeout` seconds.
         """
         if is_readable(self.pidfd, timeout) or self.returncode is not None:
             return self.poll()
@@ -75,22 +78,24 @@ class ForkedProcess:
             reply, _ = receive(self._lease)
         except OSError:
             reply = None
-        # Without an answer the zygote is gone, and has taken its children with it.
-        self.is_orphan = reply is None
-        self.returncode = -signal.SIGKILL if reply is None else int(reply["exit"])
+        if reply is None:  # the zygote is gone, and has taken its children with it
+            self.is_orphan = True
+            self.returncode = -signal.SIGKILL
+        else:
+            self.returncode = int(reply["exit"])
 
 
 def request_fork(
     path: str, request: Mapping[str, Any], files: Sequence[int]
 ) -> tuple[socket.socket, int]:
-    """Have the process that serves at `path` fork a child; return the child's lease and pid.
+    """Let the process that serves at `path` fork a child; return the child's lease and pid.
 
     Args:
-        files: open descriptors that the child receives.
+        files: Open descriptors that the child receives.
 
     Raises:
-        ConnectionError: the serving process is gone.
-        OSError: it does not answer, it cannot fork now, or no connection can be made.
+        ConnectionError: The serving process is gone.
+        OSError: It does not answer, it cannot fork now, or no connection can be made.
     """
     lease = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -109,7 +114,7 @@ def request_fork(
 
 
 def is_readable(descriptor: int, limit_s: float | None) -> bool:
-    """Whether there is something to read, or a process has ended, within a time."""
+    """Return whether there is something to read, or a process has ended, within a time."""
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     return bool(poller.poll(None if limit_s is None else limit_s * 1000))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-#: The boot of a kernel takes about 0.3 s; a forked one saves it, beside the imports.
+#: How long a kernel boots (measured); a forked one saves that, in addition to the imports.
 _BOOT_S = 0.3
 #: The end of what users read of a failed attempt to fork kernels.
 SWITCH_OFF = "`kernels: cold` spares the attempt"
@@ -19,12 +19,12 @@ class KernelSetup:
     """What all kernels of a sweep have in common.
 
     Attributes:
-        name: of their kernelspec.
-        env: the environment of all kernels; what differs between trials is set when one begins.
-        cwd: the working directory of all kernels.
-        runtime_folder: a private folder with a short path, for sockets.
-        token: the beginning of the marks in their environments.
-        frozen: modules that kernels import in place of what lies on disk: their sources by their
+        name: The name of their kernelspec.
+        env: The environment of all kernels. What differs between trials is set when one begins.
+        cwd: The working directory of all kernels.
+        runtime_folder: A private folder with a short path, for sockets.
+        token: The beginning of the marks in their environments.
+        frozen: Modules that kernels import in place of what lies on disk: their sources by their
             absolute paths without links.
     """
 
@@ -49,11 +49,11 @@ class SharedRun:
     """Shared cells that have run in a process of their own, from which kernels are forked.
 
     Attributes:
-        path: the socket of that process.
-        lease: ends the process when it is closed.
-        cells: the cells by their place in the notebook.
-        tagged: how many cells are tagged.
-        duration_s: how long the cells ran, which each trial saves.
+        path: The socket of that process.
+        lease: Ends the process when it is closed.
+        cells: The cells by their place in the notebook.
+        tagged: How many cells are tagged.
+        duration_s: How long the cells ran, which each trial saves.
     """
 
     path: str
@@ -73,8 +73,8 @@ class KernelOrigin:
     """How one kernel comes to be: started, or forked from a process that is ahead of it.
 
     Attributes:
-        shared: the cells after which the kernel was forked; None for none.
-        reason: why the kernel is started, in words; empty for a forked one.
+        shared: The cells after which the kernel was forked; None for none.
+        reason: Why the kernel is started, in words; empty for a forked one.
     """
 
     is_forked: bool = False
@@ -87,12 +87,12 @@ class ForkAvailability:
     """Whether kernels can be forked now.
 
     Attributes:
-        can_fork: whether there is a process that forks kernels.
-        shared: the shared cells that have run in it; None when there are none.
-        import_s: how long the imports took that a forked kernel does not repeat.
-        obstacle: why no kernel can be forked, with the remedy if there is one; empty if one can.
-        is_coming: whether such a process is being raised.
-        is_lasting: whether the obstacle stays, in all of the sweep.
+        can_fork: Whether there is a process that forks kernels.
+        shared: The shared cells that have run in it; None when there are none.
+        import_s: How long the imports took that a forked kernel does not repeat.
+        obstacle: Why no kernel can be forked, with the remedy if there is one; empty if one can.
+        is_coming: Whether such a process is being raised.
+        is_lasting: Whether the obstacle stays for the whole sweep.
     """
 
     can_fork: bool = False
@@ -105,4 +105,7 @@ class ForkAvailability:
     @property
     def saved_s(self) -> float:
         """How long a started kernel takes until it is where a forked one begins."""
-        return _BOOT_S + self.import_s + (0.0 if self.shared is None else self.shared.duration_s)
+        saved_s = _BOOT_S + self.import_s
+        if self.shared is not None:
+            saved_s += self.shared.duration_s
+        return saved_s

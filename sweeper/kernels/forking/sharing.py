@@ -1,4 +1,4 @@
-"""Shared cells: those that run once for all trials, in a fork of the zygote, and what they did."""
+"""Run the shared cells of a notebook once for all trials, in a fork of the zygote."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ class SharedCells:
     """The cells to run once for all trials.
 
     Attributes:
-        sources: the code of the cells to run, by their place in the notebook; the parameters cell
-            and the injected one are among them where they stand before the last shared cell.
-        numbers: of these cells among the code cells of the user's notebook, for messages.
-        tagged: how many cells are tagged.
+        sources: The code of the cells, by their place in the notebook. The parameters cell and the
+            injected one are among them where they stand before the last shared cell.
+        numbers: The numbers of these cells among the code cells of the user's notebook, for
+            messages.
+        tagged: How many cells are tagged.
     """
 
     sources: Mapping[int, str]
@@ -34,20 +35,29 @@ class SharedCells:
 
     @classmethod
     def of(cls, node: NotebookNode) -> SharedCells | None:
-        """The tagged cells of a notebook; None where there are none.
+        """Return the cells up to the last tagged one; None where no cell is tagged.
 
         Args:
-            node: the notebook as a trial starts from it, with the fixed params injected.
+            node: The notebook as a trial starts from it, with the fixed params injected.
         """
-        tagged = [i for i, cell in enumerate(node.cells) if SHARED_TAG in cell_tags(cell)]
-        sources, numbers, number = {}, {}, 0
-        for index, cell in enumerate(node.cells[: max(tagged, default=-1) + 1]):
+        tagged = [index for index, cell in enumerate(node.cells) if SHARED_TAG in cell_tags(cell)]
+        if not tagged:
+            return None
+        sources: dict[int, str] = {}
+        numbers: dict[int, int] = {}
+        number = 0
+        for index, cell in enumerate(node.cells[: tagged[-1] + 1]):
             if cell.cell_type != "code":
                 continue
-            number += "injected-parameters" not in cell_tags(cell)
-            if cell.source.strip() and "skip-execution" not in cell_tags(cell):
-                sources[index], numbers[index] = cell.source, number
-        return cls(sources=sources, numbers=numbers, tagged=len(tagged)) if sources else None
+            tags = cell_tags(cell)
+            if "injected-parameters" not in tags:
+                number += 1
+            if cell.source.strip() and "skip-execution" not in tags:
+                sources[index] = cell.source
+                numbers[index] = number
+        if not sources:
+            return None
+        return cls(sources=sources, numbers=numbers, tagged=len(tagged))
 
 
 class NotShared(Exception):
@@ -60,13 +70,13 @@ def run_shared_cells(
     """Run the cells in a fork of a zygote, from which kernels can be forked then.
 
     Args:
-        setup: of all kernels.
-        zygote: the path of its socket.
-        argv: arguments of all kernels but for the connection file.
+        setup: Of all kernels.
+        zygote: The path of the zygote's socket.
+        argv: The arguments of all kernels, but for the connection file.
 
     Raises:
-        NotShared: a cell failed, or left what no fork has.
-        OSError: the zygote does not answer.
+        NotShared: A cell failed, or left what no fork has.
+        OSError: The zygote does not answer.
     """
     path = f"{tempfile.mkdtemp(prefix='p', dir=setup.runtime_folder)}/s"
     request = {
@@ -80,10 +90,11 @@ def run_shared_cells(
         with theirs, open(Path(path).with_name("output"), "w+b") as output:
             lease, _ = request_fork(zygote, request, [output.fileno(), theirs.fileno()])
         report, _ = receive(ours)
-    if report is None or report["why"] is not None:
+    if report is None:
         lease.close()
-        if report is None:
-            raise NotShared("the process in which they run died")
+        raise NotShared("the process in which they run died")
+    if report["why"] is not None:
+        lease.close()
         number = list(cells.numbers.values())[report["failed_at"]]
         raise NotShared(f"code cell {number} {report['why']}")
     ran = (RanCell(**cell) for cell in report["cells"])

@@ -6,7 +6,8 @@ import contextlib
 import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,34 @@ from .zygote.messages import receive, send
 _SCRIPT = Path(__file__).parent / "zygote" / "__main__.py"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZygoteReport:
+    """What a zygote reports after its imports.
+
+    Attributes:
+        refusal: Why no kernel can be forked from it; None where kernels can be.
+        exclude: Modules without which another zygote can probably fork kernels.
+        duration_s: How long the imports took.
+    """
+
+    refusal: str | None
+    exclude: Sequence[str]
+    duration_s: float
+
+
 class ZygoteProcess:
     """A process that imports what a notebook imports, and then forks kernels on request.
 
     Args:
-        interpreter: the Python that runs the kernels, and its options.
-        setup: of all kernels, with the whole environment of the process.
-        imports: what to import; see `serve_forks`.
+        interpreter: The Python that runs the kernels, and its options.
+        setup: States the whole environment of the process.
+        imports: What to import; see `serve_forks`.
 
     Attributes:
-        path: the socket at which the zygote serves, once it has reported.
+        path: The socket at which the zygote serves, once it has reported.
 
     Raises:
-        OSError: the interpreter cannot be run.
+        OSError: The interpreter cannot be run.
     """
 
     def __init__(
@@ -60,15 +76,17 @@ class ZygoteProcess:
         with contextlib.suppress(ConnectionError):  # it has ended; there is no report
             send(self._owner, imports)
 
-    def wait_for_report(self, limit_s: float) -> Mapping[str, Any] | None:
-        """The report after the imports; None when the zygote ends before or takes longer."""
+    def wait_for_report(self, limit_s: float) -> ZygoteReport | None:
+        """Return the report; None when the zygote ends before it reports, or takes longer."""
         self._owner.settimeout(limit_s)
         try:
             report, _ = receive(self._owner)
         except OSError:
             return None
-        self._has_reported = report is not None
-        return report
+        if report is None:
+            return None
+        self._has_reported = True
+        return ZygoteReport(**report)
 
     def wait(self) -> None:
         """Wait until the zygote has ended, or was let go."""
@@ -77,7 +95,7 @@ class ZygoteProcess:
             self._owner.recv(1)
 
     def let_go(self) -> None:
-        """Have the zygote end, and whoever waits for it go on; from any thread."""
+        """Let the zygote end, which ends `wait` as well; from any thread."""
         with contextlib.suppress(OSError):  # it has ended before
             self._owner.shutdown(socket.SHUT_RDWR)
 

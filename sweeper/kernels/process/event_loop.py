@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from jupyter_core.utils import ensure_event_loop
 
-#: How long tasks that are left may take to end; they are cancelled.
+#: How long cancelled tasks may take to end (chosen).
 _TASKS_S = 1.0
 
 
@@ -16,8 +16,8 @@ _TASKS_S = 1.0
 def thread_event_loop() -> Iterator[None]:
     """Close the event loop of the calling thread at the end of the block.
 
-    Jupyter's libraries make a loop for each thread that uses them and never close it. One that is
-    left to the garbage collector may lose its sockets first, and Python then writes a traceback to
+    Jupyter's libraries make a loop for each thread that uses them and never close it. A loop that
+    is left to the garbage collector may lose its sockets first. Python then writes a traceback to
     stderr at any moment. Where a loop runs already, as in a notebook, those libraries use another
     thread, and nothing is closed.
     """

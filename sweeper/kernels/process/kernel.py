@@ -28,62 +28,71 @@ from ..forking.origins import KernelOrigin, KernelSetup
 from .manager import PrivateKernelManager
 from .specs import runs_in_python
 
-#: After the request to shut down, how long exit handlers have before SIGTERM, and then SIGKILL.
-_SHUTDOWN_S, _TERMINATE_S = 10.0, 2.0
-#: After SIGKILL, how long the system may take: a driver or a disk that hangs can hold a process.
+# Chosen, but for the last two.
+#: How long exit handlers have after the request to shut down, before SIGTERM.
+_SHUTDOWN_S = 10.0
+#: How long the kernel has after SIGTERM, before SIGKILL.
+_TERMINATE_S = 2.0
+#: How long the system may take after SIGKILL: a driver or a disk that hangs can hold a process.
 _KILL_S = 30.0
 #: How long the request to shut down may be on its way.
 _DELIVERY_MS = 5000
-#: How often to look whether the process has ended.
+#: How often to check whether the process has ended.
 _POLL_INTERVAL_S = 0.2
+#: How much of a process's stderr is shown.
 _TAIL_BYTES = 2000
-#: How far a kernel is before the sweep's own processes when the system ends one for want of memory:
-#: as if it took a fifth of the memory more than it does.
+#: How far a kernel is before the sweep's own processes when the system ends one for want of memory.
+#: The unit is a thousandth of the memory: the kernel counts as if it took a fifth more.
 _EARLIER = 200
+#: The highest score that Linux has.
+_FIRST_TO_GO = 1000
 
 
 class Kernel:
     """A kernel's process, with its private folder and all processes that the kernel starts.
 
-    It boots while the caller goes on.
+    It boots while the caller continues.
 
     Args:
-        setup: what it has in common with others, with its own environment.
-        origin: how it should come to be; it is started where it cannot be forked.
-        fork_server: where it is forked.
+        setup: What the kernel has in common with others, with its own environment.
+        origin: How it should come to be. It is started where it cannot be forked.
+        fork_server: Forks it.
 
     Attributes:
         manager: jupyter_client's manager of the kernel.
-        folder: private to the kernel, with a short path; it is removed when the kernel has ended.
-        origin: how the kernel came to be.
+        folder: Private to the kernel, with a short path; removed when the kernel has ended.
+        origin: How the kernel came to be.
 
     Raises:
-        OSError: its command cannot be run.
+        OSError: Its command cannot be run.
     """
 
     def __init__(
         self, setup: KernelSetup, origin: KernelOrigin, *, fork_server: ForkServer
     ) -> None:
-        self.setup, self.origin, runtime_folder = setup, origin, setup.runtime_folder
-        own = {"IPYTHONDIR": ipython_folder(runtime_folder)}
-        self.folder = folder = Path(tempfile.mkdtemp(prefix="k", dir=runtime_folder))
-        self._mark = f"{setup.token}.{folder.name};"
+        configuration = ipython_folder(setup.runtime_folder)  # makes that folder where it is gone
+        self.setup = setup
+        self.folder = Path(tempfile.mkdtemp(prefix="k", dir=setup.runtime_folder))
+        self._mark = f"{setup.token}.{self.folder.name};"
         self._is_given_up = False
-        self._stderr: BinaryIO = open(folder / "stderr", "w+b")  # noqa: SIM115  closed by `_see_end`
-        log = logging.getLogger(__name__)
+        stderr = self.folder / "stderr"
+        self._stderr: BinaryIO = open(stderr, "w+b")  # noqa: SIM115  closed by `_see_end`
         self.manager = PrivateKernelManager(
-            folder=folder, kernel_name=setup.name, log=log, is_local=runs_in_python(setup.name)
+            folder=self.folder,
+            kernel_name=setup.name,
+            log=logging.getLogger(__name__),
+            is_local=runs_in_python(setup.name),
         )
         if origin.is_forked:
             self.manager.provisioner = ForkingProvisioner(
                 fork_server=fork_server,
-                kernel_id=folder.name,
+                kernel_id=self.folder.name,
                 kernel_spec=self.manager.kernel_spec,
                 parent=self.manager,
             )
         try:
             run_sync(self.manager.start_kernel)(
-                env={**setup.env, **own, MARK_VARIABLE: self._mark},
+                env={**setup.env, "IPYTHONDIR": configuration, MARK_VARIABLE: self._mark},
                 cwd=str(setup.cwd),
                 stdout=self._stderr,
                 stderr=self._stderr,
@@ -92,10 +101,7 @@ class Kernel:
             self._remove()
             raise
         self._process: Any = self.manager.provisioner.process  # type: ignore[union-attr]
-        if isinstance(self._process, ForkedProcess):
-            self.origin = replace(origin, shared=self._process.shared)
-        elif origin.is_forked:
-            self.origin = KernelOrigin(reason="no kernel could be forked just then")
+        self.origin = _true_origin(origin, self._process)
         _give_up_first(self.pid)
 
     async def ended(self) -> None:
@@ -104,14 +110,14 @@ class Kernel:
             await asyncio.sleep(_POLL_INTERVAL_S)
 
     async def end_at_once(self) -> None:
-        """Send SIGKILL; give the process up if the system does not end it. Called where it runs."""
+        """Send SIGKILL; give the process up if the system does not end it in time."""
         self._signal(signal.SIGKILL)
         await asyncio.sleep(_KILL_S)
         self._is_given_up = True
 
     @property
     def stop_file(self) -> Path:
-        """The file that appears when the trial should end by itself; `report` looks for it."""
+        """The file that appears when the trial should end by itself; `report` checks for it."""
         return self.folder / "stop"
 
     @property
@@ -121,7 +127,7 @@ class Kernel:
 
     @property
     def pid(self) -> int:
-        """The number of the kernel's process."""
+        """The pid of the kernel's process."""
         return int(self._process.pid)
 
     def ask_to_stop(self, kind: str, message: str) -> None:
@@ -129,7 +135,7 @@ class Kernel:
         write_atomically(self.stop_file, json.dumps({"kind": kind, "message": message}))
 
     def stand_still(self, is_still: bool) -> bool:
-        """Halt the kernel's process group, or have it go on; whether the kernel is alive."""
+        """Halt the kernel's process group, or let it continue; return whether it is alive."""
         self._signal(signal.SIGSTOP if is_still else signal.SIGCONT)
         return self.exit_code is None
 
@@ -141,7 +147,7 @@ class Kernel:
 
     @property
     def is_usable(self) -> bool:
-        """Whether its process runs and its sockets are there, which may have been cleaned away."""
+        """Whether its process runs, and its sockets have not been cleaned away."""
         return self.exit_code is None and self.folder.is_dir()
 
     @property
@@ -150,8 +156,8 @@ class Kernel:
         return isinstance(self._process, ForkedProcess) and self._process.is_orphan
 
     def stderr_tail(self) -> str:
-        """The end of what the process wrote outside of any cell."""
-        size = self._stderr.seek(0, 2)
+        """Return the end of what the process wrote outside of any cell."""
+        size = self._stderr.seek(0, os.SEEK_END)
         self._stderr.seek(max(0, size - _TAIL_BYTES))
         return self._stderr.read().decode("utf-8", "replace").strip()
 
@@ -161,13 +167,13 @@ class Kernel:
         Exit handlers run; then the kernel and all processes that it has started are killed.
 
         Args:
-            on_gone: called when all of them have ended, or with False when SIGKILL has not ended
+            on_gone: Called when all of them have ended, or with False when SIGKILL has not ended
                 the kernel.
         """
         if self.is_usable:
             control = self.manager.connect_control()
-            # By default what has not left within 0.1 s is dropped, which is not long on a busy
-            # machine; the kernel would then be waited for in vain, and hold its GPU meanwhile.
+            # By default what has not left within 0.1 s is dropped, which is short on a busy
+            # machine. The kernel would not know that it should end, and hold its GPU meanwhile.
             control.linger = _DELIVERY_MS
             self.manager.session.send(control, "shutdown_request", {"restart": False})
             control.close()
@@ -183,8 +189,9 @@ class Kernel:
         self._see_end(on_gone)
 
     def _see_end(self, on_gone: Callable[[bool], None]) -> None:
-        # Without its folder it has not been asked to end.
-        if not self._exits_within(_SHUTDOWN_S if self.folder.is_dir() else 0.0):
+        # A kernel without its folder has not been asked to end.
+        shutdown_s = _SHUTDOWN_S if self.folder.is_dir() else 0.0
+        if not self._exits_within(shutdown_s):
             self._signal(signal.SIGTERM)
             if not self._exits_within(_TERMINATE_S):
                 self._signal(signal.SIGKILL)
@@ -192,7 +199,7 @@ class Kernel:
         try:
             # DataLoader workers and subprocesses may still run after the kernel's end.
             kill_marked(self._mark)
-            if self.origin.is_forked:
+            if isinstance(self._process, ForkedProcess):
                 kill_session(self._process.pid)
                 self._process.release()
             self._remove()
@@ -218,12 +225,22 @@ class Kernel:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _give_up_first(pid: int) -> None:
-    """Have the system end a kernel, and what it starts, before the process of the sweep.
+def _true_origin(origin: KernelOrigin, process: Any) -> KernelOrigin:
+    """Return how a kernel's process came to be, which should have come to be as `origin` says."""
+    if isinstance(process, ForkedProcess):
+        return replace(origin, shared=process.shared)
+    if origin.is_forked:
+        return KernelOrigin(reason="no kernel could be forked just then")
+    return origin
 
-    A kernel costs one trial, which is run again; that process, or the one from which kernels are
-    forked, costs all that run.
+
+def _give_up_first(pid: int) -> None:
+    """Make the system end a kernel, and what it starts, before the process of the sweep.
+
+    A kernel costs one trial, which is run again. The sweep's process, or the one from which kernels
+    are forked, costs all trials that run.
     """
-    score = Path(f"/proc/{pid}/oom_score_adj")
+    file = Path(f"/proc/{pid}/oom_score_adj")
     with contextlib.suppress(OSError, ValueError):  # the kernel has ended, or there is no such file
-        score.write_text(str(min(1000, int(score.read_text()) + _EARLIER)))
+        score = int(file.read_text()) + _EARLIER
+        file.write_text(str(min(_FIRST_TO_GO, score)))

@@ -16,10 +16,17 @@ from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.manager import AsyncKernelManager
 from traitlets import default
 
+# Chosen.
 #: How soon to try again to reach a kernel that has not bound its sockets yet.
 _RECONNECT_MS = 5
-#: How long to wait for an answer before the next request: first, and at most.
-_FIRST_RETRY_S, _LAST_RETRY_S = 0.02, 0.5
+#: How long to wait for an answer before the second request; twice as long before each next one.
+_FIRST_RETRY_S = 0.02
+#: The longest wait before a further request.
+_LAST_RETRY_S = 0.5
+#: How long a kernel has for its first answer, where the caller states no limit.
+_READY_S = 60.0
+#: How long closed sockets may still send.
+_LINGER_MS = 100
 
 
 class QuickClient(AsyncKernelClient):
@@ -29,7 +36,7 @@ class QuickClient(AsyncKernelClient):
     def _own_context(self) -> zmq.asyncio.Context:
         context = zmq.asyncio.Context()
         context.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
-        # By default, of a kernel that prints faster than this reads, messages beyond 1000 are lost.
+        # By default messages beyond 1000 are lost where a kernel prints faster than this reads.
         context.setsockopt(zmq.RCVHWM, 0)
         return context
 
@@ -38,12 +45,12 @@ class QuickClient(AsyncKernelClient):
         super().start_channels(shell=True, iopub=True, stdin=False, hb=False, control=False)
 
     def stop_channels(self) -> None:
-        """Close them."""
+        """Close these sockets."""
         for channel in (self.shell_channel, self.iopub_channel):
             if channel.is_alive():
                 channel.stop()
         if not self.context.closed:
-            self.context.destroy(linger=100)
+            self.context.destroy(linger=_LINGER_MS)
 
     async def wait_for_ready(
         self, timeout: float | None = None, is_wanted: Callable[[], bool] = lambda: True
@@ -51,36 +58,41 @@ class QuickClient(AsyncKernelClient):
         """Wait for the kernel's first answer.
 
         Args:
-            is_wanted: whether the kernel is still needed; called twice a second or more often.
+            is_wanted: Whether the kernel is still needed; called twice a second or more often.
 
         Raises:
-            RuntimeError: the kernel died first, did not answer in time, or is not wanted any more.
+            RuntimeError: The kernel died first, did not answer in time, or is not wanted any more.
         """
-        deadline = time.monotonic() + (timeout or 60.0)
+        limit_s = timeout or _READY_S
+        deadline_s = time.monotonic() + limit_s
         retry_s = _FIRST_RETRY_S
-        asked = {self.kernel_info()}
+        requests = {self.kernel_info()}
         reply: dict[str, Any] | None = None
         is_connected = False
-        while reply is None or not is_connected:
+        while True:
             answered, connected = await asyncio.gather(
                 self._reply_within(retry_s if reply is None else 0.0),
-                self._connected_within(retry_s if not is_connected else 0.0, asked),
+                self._connected_within(0.0 if is_connected else retry_s, requests),
             )
-            reply, is_connected = reply or answered, is_connected or connected
-            if reply is not None and not is_connected:
-                # The end of the last request came before this socket received.
-                asked.add(self.kernel_info())
-            retry_s = min(2 * retry_s, _LAST_RETRY_S)
+            reply = reply or answered
+            is_connected = is_connected or connected
             if not is_wanted():
                 raise RuntimeError("its trial was stopped before its first answer")
             if reply is None and not await self.is_alive():
                 raise RuntimeError("it died before its first answer")
-            if not (reply and is_connected) and not Path(self.connection_file).exists():
+            if reply is not None and is_connected:
+                break
+            if not Path(self.connection_file).exists():
                 raise RuntimeError("its private folder was removed")
-            if time.monotonic() > deadline and not (reply and is_connected):
-                raise RuntimeError(f"no answer within {timeout:g} s")
-        self.session.adapt_version = int(reply["content"]["protocol_version"].split(".")[0])
-        self.language_info = reply["content"]["language_info"]
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"no answer within {limit_s:g} s")
+            if reply is not None:
+                # The end of the last request came before this socket received.
+                requests.add(self.kernel_info())
+            retry_s = min(2 * retry_s, _LAST_RETRY_S)
+        content = reply["content"]
+        self.session.adapt_version = int(content["protocol_version"].split(".")[0])
+        self.language_info = content["language_info"]
 
     async def _reply_within(self, limit_s: float) -> dict[str, Any] | None:
         with suppress(Empty):
@@ -88,32 +100,32 @@ class QuickClient(AsyncKernelClient):
             return message if message["msg_type"] == "kernel_info_reply" else None
         return None
 
-    async def _connected_within(self, limit_s: float, asked: set[str]) -> bool:
-        """Whether outputs arrive from now on.
+    async def _connected_within(self, limit_s: float, requests: set[str]) -> bool:
+        """Return whether outputs arrive from now on.
 
-        ipykernel greets a new subscriber of its outputs; of other kernels, the end of one of the
-        requests `asked` arrives.
+        ipykernel greets a new subscriber of its outputs. Of other kernels, the end of one of the
+        requests arrives.
         """
-        deadline = time.monotonic() + limit_s
+        deadline_s = time.monotonic() + limit_s
         with suppress(Empty):
-            while (left_s := deadline - time.monotonic()) > 0:
+            while (left_s := deadline_s - time.monotonic()) > 0:
                 message = await self.iopub_channel.get_msg(timeout=left_s)
                 if message["msg_type"] == "iopub_welcome":
                     return True
                 is_idle = message["content"].get("execution_state") == "idle"
-                if is_idle and message["parent_header"].get("msg_id") in asked:
+                if is_idle and message["parent_header"].get("msg_id") in requests:
                     return True
         return False
 
 
 class PrivateKernelManager(AsyncKernelManager):
-    """Connects to its kernel by Unix sockets in a folder of its own, where the kernel knows those.
+    """Connects to its kernel by Unix sockets in a private folder, if the kernel knows those.
 
-    TCP ports are chosen before the kernel binds them, and kernels that start together collide.
+    TCP ports are chosen before the kernel binds them, so kernels that start together collide.
 
     Args:
-        folder: for the connection file and the sockets.
-        is_local: whether to connect by Unix sockets; by TCP if not.
+        folder: Holds the connection file and the sockets.
+        is_local: Whether to connect by Unix sockets; by TCP if not.
     """
 
     def __init__(self, *, folder: Path, is_local: bool, **options: Any) -> None:

@@ -1,9 +1,8 @@
-"""The kernels of one sweep: one for each running trial, and one booting for each slot's next."""
+"""The kernels of one sweep: one for each running trial, and a booting one for each slot's next."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 import time
 from collections import deque
@@ -15,6 +14,7 @@ from typing import Literal
 from nbformat import NotebookNode
 
 from ...notebooks.shared_cells import sharing_advice
+from ..forking.command import KernelCommand, Obstacle
 from ..forking.fork_server import ForkServer, obstacle_of_system
 from ..forking.origins import KernelOrigin, KernelSetup
 from ..forking.policy import ForkPolicy
@@ -23,7 +23,7 @@ from .event_loop import thread_event_loop
 from .kernel import Kernel
 from .specs import command_of, environment_of, is_ipykernel
 
-#: A bound for the threads that start kernels, of which there are as many as starts at once.
+#: A bound for the threads that start kernels. There are as many as starts at the same time.
 _MOST_STARTS = 1000
 
 
@@ -33,15 +33,15 @@ class KernelPool:
     Args:
         kernels: `auto`: forked with the notebook's libraries imported, once the proof allows it;
             `fork`: without a proof; `cold`: never.
-        import_env: variables with which libraries are imported before kernels are forked, beside
-            those of `env`.
-        shared_cells: the cells that run once, before kernels are forked; None for none.
+        import_env: Variables with which libraries are imported before kernels are forked, in
+            addition to those of `env`.
+        shared_cells: The cells that run once, before kernels are forked; None for none.
 
     Attributes:
-        can_prepare: whether a trial's environment can be set in a kernel that was started before:
-            other kernels need not take the requests that the sweep adds.
-        fork_server: forks kernels, where that can be.
-        policy: decides whether they are.
+        can_prepare: Whether a trial's environment can be set in a kernel that was started before.
+            Kernels other than ipykernel need not accept the requests that the sweep adds.
+        fork_server: Forks kernels, where that can be.
+        policy: Decides whether they are forked.
     """
 
     def __init__(
@@ -54,33 +54,32 @@ class KernelPool:
     ) -> None:
         self.setup = setup
         self.can_prepare = is_ipykernel(setup.name)
-        command = command_of(setup.name)
-        is_cold = "`kernels` is cold" if kernels == "cold" else ""
+        env = {**environment_of(setup.name, setup.env), **(import_env or {})}
         self.fork_server = ForkServer(
-            command,
-            replace(setup, env={**environment_of(setup.name, setup.env), **(import_env or {})}),
-            obstacle=is_cold or command.obstacle or obstacle_of_system(),
+            _forkable_command(setup.name, kernels),
+            replace(setup, env=env),
             shared_cells=shared_cells,
         )
+        self.policy = ForkPolicy(kernels)
         self._lock = threading.Lock()
-        #: A start takes a while, in which the slot goes on. The system kills a kernel when the
+        #: A start takes a while, in which the slot continues. The system kills a kernel when the
         #: thread ends that has started it, so these threads live until all kernels have ended.
         self._starters = ThreadPoolExecutor(_MOST_STARTS, thread_name_prefix="kernel start")
         self._prepared: deque[Future[Kernel]] = deque()
         self._ending: list[threading.Thread] = []
-        self.policy = ForkPolicy(kernels)
         self._advice = ""
 
     @property
     def findings(self) -> list[str]:
         """What users should know of how the kernels ran, one sentence each."""
-        return [it for it in (self.policy.finding, self.fork_server.finding, self._advice) if it]
+        found = (self.policy.finding, self.fork_server.finding, self._advice)
+        return [finding for finding in found if finding]
 
     def record_times(self, node: NotebookNode, own_names: Set[str]) -> None:
-        """Note what it would save to share leading cells; see `sharing_advice`.
+        """Note how much time it would save to share leading cells; see `sharing_advice`.
 
         Args:
-            node: executed in a forked kernel, without shared cells.
+            node: The notebook, executed in a forked kernel without shared cells.
         """
         self._advice = sharing_advice(node, own_names)
 
@@ -90,15 +89,15 @@ class KernelPool:
         return self.policy.waits(self.fork_server.available)
 
     def take(self, env: Mapping[str, str], origin: KernelOrigin | None = None) -> Kernel:
-        """A kernel for one trial.
+        """Return a kernel for one trial.
 
         Args:
-            env: what the trial adds to the environment; used where that cannot be set later.
-            origin: how the kernel has to come to be; None for as the policy decides, which is most
-                often that of a kernel which was prepared.
+            env: What the trial adds to the environment; used where that cannot be set later.
+            origin: How the kernel has to come to be. None for as the policy decides, which is most
+                often how a prepared kernel came to be.
 
         Raises:
-            OSError: the kernel's command cannot be run, or no kernel can be forked.
+            OSError: The kernel's command cannot be run, or no kernel can be forked.
         """
         env = self.setup.env if self.can_prepare else {**self.setup.env, **env}
         if origin is None:
@@ -110,32 +109,40 @@ class KernelPool:
         return kernel
 
     def _take_best(self, env: Mapping[str, str]) -> Kernel:
-        with self._lock:
-            prepared = self._prepared.popleft() if self._prepared else None
-        kernel = None
-        if prepared is not None:
-            with contextlib.suppress(OSError):  # if starts still fail, the one below raises
-                kernel = prepared.result()
+        kernel = self._take_prepared()
         best = self.policy.origin(self.fork_server.available)
-        if kernel is None:
-            return self._start(env, best)
-        # Discard the prepared kernel if it died or lost its sockets while idle, or if it is to be
-        # forked by now, or no more.
-        if not kernel.is_usable or kernel.origin.is_forked != best.is_forked:
+        if kernel is not None:
+            # An idle kernel may have died or lost its sockets. Or kernels are forked by now, or no
+            # longer.
+            if kernel.is_usable and kernel.origin.is_forked == best.is_forked:
+                return kernel
             kernel.kill()
-            return self._start(env, best)
-        return kernel
+        return self._start(env, best)
+
+    def _take_prepared(self) -> Kernel | None:
+        """Return the kernel that was prepared first; None where there is none."""
+        with self._lock:
+            start = self._prepared.popleft() if self._prepared else None
+        if start is None:
+            return None
+        try:
+            return start.result()
+        except OSError:  # if starts still fail, the next one raises
+            return None
 
     def prepare(self) -> None:
         """Start the kernel of a later trial; it boots while this one runs."""
-        # While it is found out if kernels may be forked, a started one would most likely be
-        # discarded, and its boot takes a core from the imports.
-        if self.can_prepare and not self.policy.forks_soon(self.fork_server.available):
-            with self._lock:
-                self._prepared.append(self._starters.submit(self._start_best))
+        if not self.can_prepare:
+            return
+        # As long as the proof runs, a started kernel would most likely be discarded, and its boot
+        # takes a core from the imports.
+        if self.policy.forks_soon(self.fork_server.available):
+            return
+        with self._lock:
+            self._prepared.append(self._starters.submit(self._start_best))
 
     def retire(self, kernel: Kernel, on_gone: Callable[[bool], None]) -> None:
-        """Have a kernel end while the caller goes on; see `Kernel.retire`."""
+        """Let a kernel end while the caller continues; see `Kernel.retire`."""
         ending = kernel.retire(on_gone)
         with self._lock:
             self._ending = [thread for thread in self._ending if thread.is_alive()]
@@ -145,18 +152,19 @@ class KernelPool:
         """Wait until all kernels have ended; prepared ones that no trial has taken are killed.
 
         Args:
-            patience_s: how long at most, for their exit handlers; None for as long as it takes.
+            patience_s: The longest wait for their exit handlers; None for as long as it takes.
         """
         with self._lock:
-            prepared, self._prepared = list(self._prepared), deque()
-            ending, self._ending = self._ending, []
+            prepared = list(self._prepared)
+            self._prepared.clear()
+            ending = self._ending
+            self._ending = []
         for start in prepared:
             with contextlib.suppress(OSError):
                 start.result().kill()
-        end_s = math.inf if patience_s is None else time.monotonic() + patience_s
+        end_s = None if patience_s is None else time.monotonic() + patience_s
         for thread in ending:
-            left_s = end_s - time.monotonic()
-            thread.join(None if math.isinf(left_s) else max(0.0, left_s))
+            thread.join(None if end_s is None else max(0.0, end_s - time.monotonic()))
         self._starters.shutdown()
         self.fork_server.close()
 
@@ -169,3 +177,15 @@ class KernelPool:
     def _made(self, env: Mapping[str, str], origin: KernelOrigin) -> Kernel:
         with thread_event_loop():
             return Kernel(replace(self.setup, env=env), origin, fork_server=self.fork_server)
+
+
+def _forkable_command(
+    kernel_name: str, kernels: Literal["auto", "fork", "cold"]
+) -> KernelCommand | Obstacle:
+    """Return how kernels are run, or why none is ever forked."""
+    if kernels == "cold":
+        return Obstacle("`kernels` is cold")
+    command = command_of(kernel_name)
+    if isinstance(command, Obstacle):
+        return command
+    return obstacle_of_system() or command

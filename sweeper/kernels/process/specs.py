@@ -11,14 +11,14 @@ from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKerne
 
 from ...errors import KernelError
 from ...notebooks.reading import language_name
-from ..forking.command import PYTHON, KernelCommand
+from ..forking.command import PYTHON, KernelCommand, Obstacle, read_command
 
 
 def check_kernel(name: str, *, asked_by: str) -> None:
     """Refuse a kernel that is not installed.
 
     Raises:
-        KernelError: the text names the installed ones and how to choose.
+        KernelError: The text names the installed kernels and tells how to choose one.
     """
     try:
         _spec(name)
@@ -33,50 +33,61 @@ def check_kernel(name: str, *, asked_by: str) -> None:
 
 
 def language_of(name: str) -> str:
-    """The language that a kernel runs, as `language_name` has it."""
+    """Return the language that a kernel runs, in the form of `language_name`."""
     return language_name(_spec(name).language)
 
 
-def command_of(name: str) -> KernelCommand:
-    """How a kernelspec starts its kernels; `python` means the interpreter of this process."""
+def command_of(name: str) -> KernelCommand | Obstacle:
+    """Return how a kernelspec starts its kernels, or why they cannot be forked.
+
+    `python` means the interpreter of this process.
+    """
     argv = list(_spec(name).argv)
     major, minor = sys.version_info[:2]
     if argv and argv[0] in ("python", f"python{major}", f"python{major}.{minor}"):
         argv[0] = sys.executable
-    return KernelCommand.read(argv, kernelspec=name, language=language_of(name))
+    return read_command(argv, kernelspec=name, language=language_of(name))
 
 
 def interpreter_of(name: str) -> list[str]:
-    """The Python that runs a kernel, and its options; empty where the kernelspec does not say."""
+    """Return the Python that runs a kernel, with its options.
+
+    The list is empty where the kernelspec does not tell.
+    """
     command = command_of(name)
-    return [] if command.obstacle else [command.interpreter, *command.options]
+    if isinstance(command, Obstacle):
+        return []
+    return [command.interpreter, *command.options]
 
 
 def environment_of(name: str, env: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a kernel: what its kernelspec adds to another one.
+    """Return the environment of a kernel: `env`, and what the kernelspec adds to it.
 
     Args:
-        env: that of the process that starts it; the kernelspec may refer to it, as in `${HOME}`.
+        env: The environment of the process that starts the kernel. The kernelspec may refer to it,
+            as in `${HOME}`.
     """
-    added = {k: Template(v).safe_substitute(env) for k, v in _spec(name).env.items()}
+    added = {
+        variable: Template(text).safe_substitute(env) for variable, text in _spec(name).env.items()
+    }
     return {**env, **added}
 
 
 def runs_in_python(name: str) -> bool:
-    """Whether the kernel itself is a Python program, whatever language it runs.
+    """Return whether the kernel itself is a Python program, whatever language it runs.
 
-    Such kernels have ipykernel's sockets, of which all kinds work. Others, such as those of R and
-    Rust, often name a Unix socket otherwise than their clients do.
+    Such kernels have ipykernel's sockets, of which all kinds work. Other kernels, such as those of
+    R and Rust, often give a Unix socket another name than their clients do.
     """
     argv = _spec(name).argv
     return bool(argv) and PYTHON.fullmatch(PurePath(argv[0]).name) is not None
 
 
 def is_ipykernel(name: str) -> bool:
-    """Whether a kernel is an ipykernel, and takes the arguments and requests of one."""
-    return language_of(name) == "python" and any(
-        "ipykernel" in argument for argument in _spec(name).argv
-    )
+    """Return whether a kernel is an ipykernel, and accepts its arguments and requests."""
+    if language_of(name) != "python":
+        return False
+    return any("ipykernel" in argument for argument in _spec(name).argv)
 
 
 def _spec(name: str) -> KernelSpec:

@@ -17,15 +17,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from studies import forked, run_until, sweep_of
 
-from sweeper.kernels.forking.command import KernelCommand
+from sweeper.kernels.forking.command import KernelCommand, Obstacle, read_command
 from sweeper.testing import write_notebook
 
 FILE = ["-f", "{connection_file}"]
 PYTHON = "/opt/env/bin/python"
 
 
-def read(*argv: str, language: str = "python") -> KernelCommand:
-    return KernelCommand.read(argv, kernelspec="mine", language=language)
+def read(*argv: str, language: str = "python") -> KernelCommand | Obstacle:
+    return read_command(argv, kernelspec="mine", language=language)
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,8 @@ def read(*argv: str, language: str = "python") -> KernelCommand:
 def test_a_kernelspec_of_ipykernel_can_be_forked_whatever_its_options(
     argv: Sequence[str], options: Sequence[str], arguments: Sequence[str]
 ) -> None:
-    command = read(*argv)
-    assert command.obstacle == ""
-    assert command.interpreter == argv[0]
-    assert (command.options, command.arguments) == (options, arguments)
+    expected = KernelCommand(interpreter=argv[0], options=options, arguments=arguments)
+    assert read(*argv) == expected
 
 
 @pytest.mark.parametrize(
@@ -80,10 +78,11 @@ def test_a_kernelspec_of_ipykernel_can_be_forked_whatever_its_options(
 def test_any_other_kernelspec_is_started_and_the_reason_has_the_remedy(
     argv: Sequence[str], language: str, fragment: str
 ) -> None:
-    command = read(*argv, language=language)
-    assert fragment in command.obstacle
-    assert language != "python" or "python -m ipykernel install" in command.obstacle
-    assert "\n" not in command.obstacle
+    obstacle = read(*argv, language=language)
+    assert isinstance(obstacle, Obstacle)
+    assert fragment in obstacle.reason
+    assert language != "python" or "python -m ipykernel install" in obstacle.reason
+    assert "\n" not in obstacle.reason
 
 
 # --- in real environments -------------------------------------------------------------------------

@@ -19,23 +19,25 @@ from . import generators, libraries
 from .shell import App
 
 
-class SharedCells:
-    """The process in which the cells have run.
+class CellsProcess:
+    """The process in which the shared cells have run.
 
     Args:
-        sources: of the cells, in order.
-        app: the kernel's application, booted by half.
+        sources: The code of the cells, in order.
+        app: The kernel's application, booted by half.
 
     Attributes:
-        report: `cells`, for each one its messages; `duration_s` of all; where no kernel can be
-            forked after them, `why`, and the cell that is to blame (`failed_at`).
+        report: Under `cells`, the messages of each cell; under `duration_s`, how long all ran.
+            Where no kernel can be forked after them, `why`, and under `failed_at` the cell that is
+            to blame.
     """
 
     def __init__(self, sources: Sequence[str], app: App) -> None:
         self._app = app
         app.enter_fork()
         app.recorder.take()
-        start, environment = generators.states(), dict(os.environ)
+        states = generators.states()
+        environment = dict(os.environ)
         self._written = 0
         self.report: dict[str, Any] = {"cells": [], "why": None}
         started_s = time.perf_counter()
@@ -46,12 +48,12 @@ class SharedCells:
                 return
         self.report["duration_s"] = time.perf_counter() - started_s
         self._environment = {
-            k: os.environ.get(k)
-            for k in {*environment, *os.environ}
-            if environment.get(k) != os.environ.get(k)
+            name: os.environ.get(name)
+            for name in {*environment, *os.environ}
+            if environment.get(name) != os.environ.get(name)
         }
         # What the cells have used goes on in each trial; any other generator begins anew there.
-        self._states = generators.changed_since(start)
+        self._states = generators.changed_since(states)
         libraries.settle()
 
     def attach(self, connection_file: str) -> None:
@@ -70,21 +72,24 @@ class SharedCells:
         generators.restore(self._states)
 
     def _run(self, source: str) -> str | None:
-        """Run one cell, and report its messages; why it failed."""
+        """Run one cell, and report its messages; return why it failed, None if it did not."""
         shell = self._app.shell
         count = shell.execution_count
         result = shell.run_cell(source, store_history=True)
         messages = self._app.recorder.take()
-        if written := self._written_since():
+        written = self._written_since()
+        if written:
             content = {"name": "stdout", "text": written}
             messages.append({"msg_type": "stream", "content": content, "metadata": {}})
         number = count if shell.execution_count > count else None
         self.report["cells"].append({"messages": messages, "execution_count": number})
         error = result.error_before_exec or result.error_in_exec
-        return None if error is None else f"raises {type(error).__name__}: {error}"
+        if error is None:
+            return None
+        return f"raises {type(error).__name__}: {error}"
 
     def _written_since(self) -> str:
-        """What the last cell wrote to the descriptors of the process, past IPython's streams."""
+        """Return what the last cell wrote to the process's descriptors, past IPython's streams."""
         for stream in (sys.__stdout__, sys.__stderr__):
             if stream is not None:
                 stream.flush()
@@ -95,21 +100,22 @@ class SharedCells:
 
 
 def _lost() -> str | None:
-    """What the cells have left that a fork would not have."""
+    """Return what the cells have left that a fork would not have; None for nothing."""
     for thread in threading.enumerate():
-        if type(thread).__name__ == "TMonitor":  # tqdm's; it makes another when it wants one
+        if type(thread).__name__ == "TMonitor":  # tqdm makes another when it needs one
             thread.exit()  # type: ignore[attr-defined]
     lost = libraries.lost_by_a_fork()
     return None if lost is None else f"leaves {lost}"
 
 
 def reopen_files() -> None:
-    """In a fork: read open files from where they are, unmoved by what other forks read."""
+    """Give this fork open files of its own, whose positions other forks do not move."""
     for descriptor in libraries.open_files():
-        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
-        if stat.S_ISREG(os.fstat(descriptor).st_mode) and flags & os.O_ACCMODE == os.O_RDONLY:
-            place = os.lseek(descriptor, 0, os.SEEK_CUR)
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        access = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+        if is_file and access == os.O_RDONLY:
+            position = os.lseek(descriptor, 0, os.SEEK_CUR)
             again = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
-            os.lseek(again, place, os.SEEK_SET)
+            os.lseek(again, position, os.SEEK_SET)
             os.dup2(again, descriptor, inheritable=os.get_inheritable(descriptor))
             os.close(again)

@@ -11,11 +11,11 @@ import os
 class FastExit:
     """Ends a kernel after all its exit handlers, without tearing down every module.
 
-    The exit handler that is registered first runs last, so this one is made before any import that
-    may register another.
+    The exit handler that is registered first runs last, so this one is registered before any import
+    that may register another.
 
     Attributes:
-        code: the exit code.
+        code: The exit code.
     """
 
     def __init__(self) -> None:
@@ -31,12 +31,13 @@ class FastExit:
         if os.getpid() != self._pid:
             return
         try:
-            for thing in gc.get_objects():
-                if isinstance(thing, (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
-                    try:
-                        if not thing.closed:
-                            thing.flush()
-                    except Exception:  # noqa: BLE001  as at the end of an interpreter
-                        continue
+            for file in gc.get_objects():
+                if not isinstance(file, (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
+                    continue
+                try:
+                    if not file.closed:
+                        file.flush()
+                except Exception:  # noqa: BLE001  as at the end of an interpreter
+                    continue
         finally:
             os._exit(self.code)

@@ -1,7 +1,7 @@
-"""What a kernel imports beside its environment: this package, and modules of a snapshot.
+"""What a kernel imports in addition to its environment: this package, and modules of a snapshot.
 
-Also run as a text in kernels that are started and in the workers that a notebook spawns, so it
-imports the standard library only.
+Started kernels, and the workers that a notebook spawns, run this module as a text, so it imports
+the standard library only.
 """
 
 from __future__ import annotations
@@ -19,28 +19,39 @@ from typing import Any
 _NAME = "sweeper"
 #: Modules in which IPython opens the scripts of `%run`, in its versions.
 _RUNNERS = ("IPython.core.interactiveshell", "IPython.utils.py3compat")
-#: Modules that start workers with an interpreter of their own, and their function that describes
-#: the process to the worker, which reads the description before it imports anything.
+#: Modules that start workers with an interpreter of their own.
 _SPAWNERS = {
-    *("multiprocessing.spawn", "joblib.externals.loky.backend.spawn", "loky.backend.spawn"),
+    "multiprocessing.spawn",
+    "joblib.externals.loky.backend.spawn",
+    "loky.backend.spawn",
 }
+#: Their function that describes the process to the worker, which reads the description before it
+#: imports anything.
 _DESCRIBE = "get_preparation_data"
 #: Modules whose libraries `notebook_api.observing` knows.
 _OBSERVED = {
-    *("fastai.learner", "keras.callbacks", "lightgbm", "lightning.pytorch.trainer.trainer"),
-    *("mlflow", "pytorch_lightning.trainer.trainer", "torch.utils.tensorboard.writer"),
-    *("transformers.trainer", "xgboost.callback"),
+    "fastai.learner",
+    "keras.callbacks",
+    "lightgbm",
+    "lightning.pytorch.trainer.trainer",
+    "mlflow",
+    "pytorch_lightning.trainer.trainer",
+    "torch.utils.tensorboard.writer",
+    "transformers.trainer",
+    "xgboost.callback",
 }
 #: The name of this module's source in a worker.
 _TEXT = "_text"
+#: The loaders of modules, as in every interpreter.
+_LOADERS = (
+    (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
+    (machinery.SourceFileLoader, machinery.SOURCE_SUFFIXES),
+    (machinery.SourcelessFileLoader, machinery.BYTECODE_SUFFIXES),
+)
 
 
 def make_importable(folder: str) -> None:
-    """Find the package in a folder where no other finder has found it.
-
-    Args:
-        folder: of the package.
-    """
+    """Find the package in its folder where no other finder has found it."""
 
     def find_spec(name: str, *_: object) -> Any:
         if name != _NAME:
@@ -55,24 +66,19 @@ def make_importable(folder: str) -> None:
 def install_snapshot_finder(text: str, snapshot: Mapping[str, str]) -> None:
     """Import the modules of a snapshot as they were, whatever lies at their places meanwhile.
 
-    Each is found where it would be found on disk, and has that `__file__`. So do the workers that
-    `multiprocessing` and loky spawn, and the scripts of `%run`.
+    Each is found where it would be found on disk, and has that `__file__`. The same holds in the
+    workers that `multiprocessing` and loky spawn, and for the scripts of `%run`.
 
     Args:
-        text: the source of this module.
-        snapshot: the sources by their absolute paths without links; bytes that are not UTF-8 stand
-            as lone surrogates.
+        text: The source of this module.
+        snapshot: The sources by their absolute paths without links. Bytes that are not UTF-8 are
+            lone surrogates.
     """
     if not snapshot:
         return
     sources = {path: source.encode("utf-8", "surrogateescape") for path, source in snapshot.items()}
     finder = _finder_of(sources)
-    folders = {os.path.dirname(path) for path in sources}
-    folders |= {
-        os.path.dirname(os.path.dirname(path))
-        for path in sources
-        if os.path.basename(path) == "__init__.py"
-    }
+    folders = _folders_of(sources)
 
     def hook(path: str) -> Any:
         if os.path.realpath(path or ".") not in folders:
@@ -87,12 +93,15 @@ def install_snapshot_finder(text: str, snapshot: Mapping[str, str]) -> None:
     _install_in_workers(text, snapshot)
 
 
-#: As in every interpreter.
-_LOADERS = (
-    (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
-    (machinery.SourceFileLoader, machinery.SOURCE_SUFFIXES),
-    (machinery.SourcelessFileLoader, machinery.BYTECODE_SUFFIXES),
-)
+def _folders_of(sources: Mapping[str, bytes]) -> set[str]:
+    """Return the folders in which modules of the snapshot are found."""
+    folders = set()
+    for path in sources:
+        folder, name = os.path.split(path)
+        folders.add(folder)
+        if name == "__init__.py":
+            folders.add(os.path.dirname(folder))
+    return folders
 
 
 class _Loader(machinery.SourceFileLoader):
@@ -103,15 +112,15 @@ class _Loader(machinery.SourceFileLoader):
         self._source = source
 
     def path_stats(self, path: Any) -> Any:
-        """Raise an error: the compiled code beside the file is of what lies on disk."""
+        """Raise an error: the compiled code next to the file is of what lies on disk."""
         raise OSError
 
     def get_data(self, path: Any) -> bytes:
-        """The source of the snapshot, or whatever else lies beside it."""
+        """Return the source of the snapshot, or another file next to it."""
         return self._source if path == self.path else super().get_data(path)
 
     def exec_module(self, module: Any) -> None:
-        """Run the module; tracebacks and `inspect` read the same source from then on."""
+        """Run the module; tracebacks and `inspect` read its source from then on."""
         _quote(self.path, self._source)
         super().exec_module(module)
 
@@ -125,14 +134,16 @@ def _finder_of(sources: dict[str, bytes]) -> Any:
             spec = super().find_spec(fullname, target)
             if spec is not None and isinstance(spec.loader, machinery.ExtensionFileLoader):
                 return spec
-            place = os.path.join(self.path, fullname.rpartition(".")[2])
-            package = os.path.join(place, "__init__.py"), [place]
-            for file, inside in (package, (place + ".py", None)):
+            path = os.path.join(self.path, fullname.rpartition(".")[2])
+            for file, folders in (
+                (os.path.join(path, "__init__.py"), [path]),
+                (f"{path}.py", None),
+            ):
                 source = sources.get(os.path.realpath(file))
                 if source is not None:
                     loader = _Loader(fullname, file, source)
                     return spec_from_file_location(
-                        fullname, file, loader=loader, submodule_search_locations=inside
+                        fullname, file, loader=loader, submodule_search_locations=folders
                     )
             return spec
 
@@ -140,7 +151,10 @@ def _finder_of(sources: dict[str, bytes]) -> Any:
 
 
 def _quote(file: str, source: bytes) -> None:
-    """Keep the lines that tracebacks and `inspect` quote; without a time they stay as they are."""
+    """Keep the lines that tracebacks and `inspect` quote.
+
+    The entry has no time, so `linecache` does not compare it with the file.
+    """
     try:
         lines = decode_source(source).splitlines(True)
     except (SyntaxError, UnicodeDecodeError):  # the import raises it
@@ -150,13 +164,13 @@ def _quote(file: str, source: bytes) -> None:
 
 def _open_scripts_of_snapshot(sources: dict[str, bytes]) -> None:
     def open_script(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        source = None
         if mode == "rb" and isinstance(file, (str, os.PathLike)):
-            name = os.fspath(file)
-            source = sources.get(os.path.realpath(name))
-            if source is not None:
-                _quote(str(name), source)
-                return io.BytesIO(source)
-        return open(file, mode, *arguments, **options)
+            source = sources.get(os.path.realpath(file))
+        if source is None:
+            return open(file, mode, *arguments, **options)
+        _quote(str(os.fspath(file)), source)
+        return io.BytesIO(source)
 
     for name in _RUNNERS:
         module = sys.modules.get(name)
@@ -165,7 +179,7 @@ def _open_scripts_of_snapshot(sources: dict[str, bytes]) -> None:
 
 
 class _Install:
-    """Unpickled in a worker, it installs the finder there, before any of them is imported."""
+    """Installs the finder in the worker that unpickles it, before the worker imports a module."""
 
     def __init__(self, text: str, snapshot: Mapping[str, str]) -> None:
         self._text = text
@@ -189,7 +203,7 @@ def _install_in_workers(text: str, snapshot: Mapping[str, str]) -> None:
 
 
 def observe_libraries() -> None:
-    """Have libraries report by themselves once the notebook has imported them."""
+    """Let libraries report by themselves once the notebook has imported them."""
 
     def observe(module: Any) -> None:
         from sweeper.notebook_api import observing
@@ -203,30 +217,35 @@ def _after_import(names: set[str], call: Callable[[Any], None]) -> None:
     """Call a function with each of these modules, now or when it has been imported."""
     for name in names & sys.modules.keys():
         call(sys.modules[name])
-    # In a fork these come back with the package above them.
-    for place in sys.meta_path:
-        hidden = getattr(place, "hidden_modules", {})
-        for name in [it for it in names & hidden.keys() if "." in it]:
-            call(hidden[name])
+    # In a fork, hidden modules come back together with the package above them.
+    for finder in sys.meta_path:
+        hidden = getattr(finder, "hidden_modules", {})
+        for name in names & hidden.keys():
+            if "." in name:
+                call(hidden[name])
 
     def run(module: Any, body: Callable[[], None]) -> None:
         body()
         call(module)
 
     def find_spec(name: str, *where: Any) -> Any:
-        return find_and_watch(finder, run, name, *where) if name in names else None
+        return find_and_watch(watcher, run, name, *where) if name in names else None
 
-    finder: Any = SimpleNamespace(find_spec=find_spec)
-    sys.meta_path.insert(0, finder)
+    watcher: Any = SimpleNamespace(find_spec=find_spec)
+    sys.meta_path.insert(0, watcher)
 
 
 def find_and_watch(
-    finder: Any, run: Callable[[Any, Callable[[], None]], None], name: str, *where: Any
+    watcher: Any, run: Callable[[Any, Callable[[], None]], None], name: str, *where: Any
 ) -> Any:
-    """Find a module as the finders after one do, and have its body run by a function."""
-    for other in sys.meta_path[sys.meta_path.index(finder) + 1 :]:
-        find = getattr(other, "find_spec", None)
-        spec: Any = find and find(name, *where)
+    """Find a module as the finders after `watcher` do, and let a function run its body.
+
+    Args:
+        run: Is called with the module and with a function that runs the module's body.
+    """
+    for finder in sys.meta_path[sys.meta_path.index(watcher) + 1 :]:
+        find_spec = getattr(finder, "find_spec", None)
+        spec: Any = find_spec and find_spec(name, *where)
         if spec is not None:
             if hasattr(spec.loader, "exec_module"):
                 spec.loader = _Watched(spec.loader, run)
@@ -235,7 +254,7 @@ def find_and_watch(
 
 
 class _Watched:
-    """The loader of a module whose body a function runs; the module is left with its own loader."""
+    """Loads a module whose body a function runs; leaves the module with its original loader."""
 
     def __init__(self, loader: Any, run: Callable[[Any, Callable[[], None]], None]) -> None:
         self._loader = loader
@@ -245,6 +264,7 @@ class _Watched:
         return getattr(self._loader, name)
 
     def exec_module(self, module: Any) -> None:
-        """Have the function run the body of the module."""
-        module.__spec__.loader = module.__loader__ = self._loader
+        """Let the function run the body of the module."""
+        module.__loader__ = self._loader
+        module.__spec__.loader = self._loader
         self._run(module, lambda: self._loader.exec_module(module))

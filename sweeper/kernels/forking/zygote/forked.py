@@ -17,7 +17,7 @@ from . import (
     generators,
     in_kernel,  # noqa: F401  forked kernels find it among the modules
 )
-from .cells import SharedCells, reopen_files
+from .cells import CellsProcess, reopen_files
 from .exit import FastExit
 from .finders import install_snapshot_finder, make_importable
 from .libraries import Libraries
@@ -28,8 +28,7 @@ from .shell import App
 _PACKAGE_FOLDER = str(Path(__file__).parents[3])
 _FINDERS = Path(__file__).with_name("finders.py")
 
-
-#: Their exit handlers see to what the fork itself logs, starts and makes.
+#: The modules whose exit handlers see to what the fork itself logs, starts and makes.
 _KEPT_HANDLERS = ("logging", "multiprocessing.util", "weakref")
 
 
@@ -39,9 +38,9 @@ def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
     It returns in a fork, when its kernel has ended.
 
     Args:
-        path: of the socket at which requests for forks come in.
-        owner: a socket whose end ends this process.
-        ending: how forked kernels end.
+        path: The path of the socket at which requests for forks come in.
+        owner: A socket whose end ends this process.
+        ending: How forked kernels end.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C at the terminal is meant for the sweep
     connection = socket.socket(fileno=owner)
@@ -62,23 +61,22 @@ def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
     report = {name: getattr(libraries, name) for name in ("refusal", "exclude", "duration_s")}
     send(connection, report)
     request, descriptors = server.serve()
-    cells: SharedCells | None = None
+    attach = app.attach
     if "cells" in request:
-        _take_over(request, descriptors[0], libraries)
-        cells = SharedCells(request["cells"], app)
+        output, answer = descriptors
+        _take_over(request, output, libraries)
+        cells = CellsProcess(request["cells"], app)
         server = Server(request["path"], None)
-        with socket.socket(fileno=descriptors[1]) as connection:
+        with socket.socket(fileno=answer) as connection:
             send(connection, cells.report)
         if cells.report["why"] is not None:
             os._exit(0)
+        attach = cells.attach
         request, descriptors = server.serve()
     release_exit_handlers()
     ending.begin()
     _take_over(request, descriptors[0], libraries)
-    if cells is None:
-        app.attach(request["connection_file"])
-    else:
-        cells.attach(request["connection_file"])
+    attach(request["connection_file"])
     try:
         app.start()  # type: ignore[no-untyped-call]
     except BaseException as error:
@@ -122,7 +120,7 @@ def _why_not_booted(error: Exception) -> str:
 
 
 def _take_over(request: dict[str, Any], output: int, libraries: Libraries) -> None:
-    """Give this fork the environment, output and folder that the request states."""
+    """Give this fork the environment, arguments and output that the request states."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(output, 1)
@@ -133,7 +131,9 @@ def _take_over(request: dict[str, Any], output: int, libraries: Libraries) -> No
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
-    os.environ.update({**libraries.changed, **request["env"], "JPY_PARENT_PID": str(os.getppid())})
+    os.environ.update(libraries.changed)
+    os.environ.update(request["env"])
+    os.environ["JPY_PARENT_PID"] = str(os.getppid())
     time.tzset()
     sys.argv = request["argv"]
     reopen_files()

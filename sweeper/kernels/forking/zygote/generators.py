@@ -9,36 +9,39 @@ from typing import Any
 
 
 def states(unfinished: Collection[str] = ()) -> dict[str, Any]:
-    """The state of each generator that exists in this process, by its name.
+    """Return the state of each generator that exists in this process, by its name.
 
     Args:
-        unfinished: modules that are just being imported, and have no generator yet.
+        unfinished: Modules that are just being imported, and have no generator yet.
     """
     now: dict[str, Any] = {"random": random.getstate()}
-    numpy_random, torch = sys.modules.get("numpy.random"), sys.modules.get("torch")
+    numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None and "numpy.random" not in unfinished:
         now["numpy"] = numpy_random.get_state(legacy=False)
+    torch = sys.modules.get("torch")
     if torch is not None and "torch" not in unfinished:
         now["torch"] = torch.default_generator.get_state()
     return now
 
 
 def plain(states: Mapping[str, Any]) -> dict[str, Any]:
-    """Values that are equal where states are."""
+    """Return values that are equal where states are."""
     values = dict(states)
-    if "numpy" in values:
-        inner = values["numpy"]["state"]
-        key = bytes(inner.get("key", b""))
-        values["numpy"] = repr({**values["numpy"], "state": {**inner, "key": key}})
+    numpy_state = values.get("numpy")
+    if numpy_state is not None:
+        inner = numpy_state["state"]
+        key = bytes(inner.get("key", b""))  # NumPy may shorten an array's `repr`
+        values["numpy"] = repr({**numpy_state, "state": {**inner, "key": key}})
     if "torch" in values:
         values["torch"] = values["torch"].numpy().tobytes()
     return values
 
 
 def changed_since(start: Mapping[str, Any]) -> dict[str, Any]:
-    """The states of the generators that were seeded or have drawn since `start`."""
+    """Return the states of the generators that were seeded or have drawn since `start`."""
     now = states()
-    before, after = plain(start), plain(now)
+    before = plain(start)
+    after = plain(now)
     return {name: now[name] for name in before if before[name] != after[name]}
 
 
@@ -55,8 +58,9 @@ def restore(states: Mapping[str, Any]) -> None:
 def reseed() -> None:
     """Give each generator the state of a new process: forks would all draw the same numbers."""
     random.seed()
-    numpy_random, torch = sys.modules.get("numpy.random"), sys.modules.get("torch")
+    numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
+    torch = sys.modules.get("torch")
     if torch is not None:
         torch.default_generator.seed()

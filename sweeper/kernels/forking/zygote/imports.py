@@ -1,10 +1,10 @@
 """Imports whose effects a notebook would miss if they had happened before its first cell.
 
-Some modules draw from a global random generator when they are imported (`rich.style` does, and so
-everything that imports scikit-learn), or print. A kernel that is forked with such a module
+Some modules draw from a global random generator when they are imported, or print. `rich.style`
+draws, and so does everything that imports scikit-learn. A kernel that is forked with such a module
 imported would draw before the notebook's seed instead of after it. So these modules, and all that
-import them, are left out of `sys.modules`; when the notebook imports one, the body of each module
-with an effect runs once more, in a module object that is thrown away, and those that were
+import them, are left out of `sys.modules`. When the notebook imports one, the body of each module
+with an effect runs once more, in a module object that is thrown away, and the modules that were
 imported before come back.
 """
 
@@ -26,12 +26,12 @@ class ImportWatch:
     """Notes which module imports which, and which have an effect that a notebook would see.
 
     Args:
-        effects: returns values that differ after an effect, by the effect's name; of the modules
-            that are just being imported it gets the names.
+        effects: Returns values that differ after an effect, by the effect's name. It is called with
+            the names of the modules that are just being imported.
 
     Attributes:
-        acting: the modules with an effect, in the order in which their bodies began.
-        threads: from the number of a thread of the system to the module whose import started it.
+        acting: The modules with an effect, in the order in which their bodies began.
+        threads: From the number of a thread of the system to the module whose import started it.
     """
 
     def __init__(self, effects: Callable[[list[str]], Mapping[str, Any]]) -> None:
@@ -46,7 +46,8 @@ class ImportWatch:
         self.threads: dict[int, str] = {}
 
     def __enter__(self) -> ImportWatch:
-        self._last, self._tasks = self._effects([]), _threads()
+        self._last = self._effects([])
+        self._tasks = _threads()
         self._original = builtins.__import__
         builtins.__import__ = self._import
         sys.meta_path.insert(0, self)
@@ -62,19 +63,20 @@ class ImportWatch:
         return [name for name, acts in self._acts.items() if acts]
 
     def importers_of(self, names: Iterable[str]) -> set[str]:
-        """These modules and all that import them, directly or not."""
+        """Return these modules and all that import them, directly or not."""
         return _reached(names, self._imported_by) - self._known
 
     def hide(self, names: Iterable[str]) -> None:
         """Leave modules out of `sys.modules` until they are imported again."""
         modules = {name: sys.modules[name] for name in names if name in sys.modules}
-        if modules:
-            needs: dict[str, set[str]] = {name: set() for name in modules}
-            for name in modules:
-                for importer in self._imported_by.get(name, ()):
-                    if importer in needs:
-                        needs[importer].add(name)
-            sys.meta_path.insert(0, _Hidden(modules, needs, self.acting))
+        if not modules:
+            return
+        needs: dict[str, set[str]] = {name: set() for name in modules}
+        for name in modules:
+            for importer in self._imported_by.get(name, ()):
+                if importer in needs:
+                    needs[importer].add(name)
+        sys.meta_path.insert(0, _Hidden(modules, needs, self.acting))
 
     def find_spec(self, name: str, *where: Any) -> Any:
         """Find a module as the other finders do, and watch its body."""
@@ -94,13 +96,16 @@ class ImportWatch:
             self._running.pop()
 
     def _see(self, *beginning: str) -> None:
-        now, tasks = self._effects([*self._running, *beginning]), _threads()
+        """Ascribe what has happened since the last call to the body that runs."""
+        now = self._effects([*self._running, *beginning])
+        tasks = _threads()
         if self._running:
             body = self._running[-1]
             if any(now[name] != value for name, value in self._last.items()):
                 self._acts[body] = True
             self.threads.update(dict.fromkeys(tasks - self._tasks, body))
-        self._last, self._tasks = now, tasks
+        self._last = now
+        self._tasks = tasks
 
     def _import(
         self,
@@ -114,31 +119,33 @@ class ImportWatch:
         if not self._running:
             return module
         importer = str((globals or {}).get("__name__", ""))
-        if importer not in self._running:  # a function of it, which the body that runs calls
+        if importer not in self._running:  # the body that runs calls a function of the importer
             importer = self._running[-1]
-        if fromlist or level:
-            self._note(importer, module.__name__)
-            for part in fromlist or ():
-                self._note(importer, f"{module.__name__}.{part}")
-        else:
+        if not fromlist and not level:
             self._note(importer, name)
+            return module
+        self._note(importer, module.__name__)
+        for part in fromlist or ():
+            self._note(importer, f"{module.__name__}.{part}")
         return module
 
     def _note(self, importer: str, name: str) -> None:
-        if name in sys.modules:
-            self._imported_by.setdefault(name, set()).add(importer)
-            while above := name.rpartition(".")[0]:  # an import begins with the packages above
-                self._imported_by.setdefault(above, set()).add(name)
-                name = above
+        if name not in sys.modules:
+            return
+        self._imported_by.setdefault(name, set()).add(importer)
+        while "." in name:  # an import begins with the packages above
+            package = name.rpartition(".")[0]
+            self._imported_by.setdefault(package, set()).add(name)
+            name = package
 
 
 class _Hidden:
     """Finds the modules that were left out, and brings them back with their effects.
 
     Args:
-        modules: by name.
-        needs: which others of them each one imports.
-        acting: those whose bodies run once more, in this order.
+        modules: The modules by name.
+        needs: Which of the other modules each one imports.
+        acting: The modules whose bodies run once more, in this order.
     """
 
     def __init__(
@@ -165,7 +172,7 @@ class _Hidden:
         return spec
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module that was imported before."""
+        """Return the module that was imported before."""
         return self.hidden_modules[spec.name]
 
     def exec_module(self, module: ModuleType) -> None:
@@ -179,15 +186,18 @@ class _Hidden:
             if acting in needed and self._acting.pop(acting, False):
                 self._run_again(acting)
         for other in needed:
-            if (hidden := self.hidden_modules.pop(other, None)) is not None:
+            hidden = self.hidden_modules.pop(other, None)
+            if hidden is not None:
                 sys.modules[other] = hidden
         if not self.hidden_modules and self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def _run_again(self, name: str) -> None:
-        spec, before = self._specs[name], self.hidden_modules.get(name, sys.modules.get(name))
+        spec = self._specs[name]
+        before = self.hidden_modules.get(name, sys.modules.get(name))
         assert spec is not None and spec.loader is not None and before is not None
-        sys.modules[name] = again = importlib.util.module_from_spec(spec)
+        again = importlib.util.module_from_spec(spec)
+        sys.modules[name] = again
         try:
             spec.loader.exec_module(again)
         finally:
@@ -195,7 +205,7 @@ class _Hidden:
 
 
 def _reached(names: Iterable[str], edges: Mapping[str, set[str]]) -> set[str]:
-    """These names, and all to which edges lead from them."""
+    """Return these names, and all to which edges lead from them."""
     found: set[str] = set()
     waiting = list(names)
     while waiting:

@@ -1,4 +1,4 @@
-"""What the sweep does inside a kernel next to the cells; it leaves no name in the notebook.
+"""What the sweep does inside a kernel next to the cells, without a name in the notebook.
 
 A forked kernel has this module from its zygote. A started kernel runs it as a text, so it imports
 the standard library only, and IPython inside functions. A kernel's Python may be 3.9.
@@ -42,14 +42,21 @@ _READ_AT_IMPORT = re.compile(
     r"JAX_|KERAS_|HF_|TRANSFORMERS_|TORCH|PYTORCH_(?!(CUDA_)?ALLOC_CONF)|"
     r"CUDA_(?!VISIBLE_DEVICES|MPS_)|MPL(?!BACKEND)|TZ$)"
 )
-#: How often to see whether a shell command has ended that has put nothing out, and how long one may
-#: take to end that was interrupted. IPython has 0.05 s and 0.5 s (chosen there).
-_POLL_MS, _INTERRUPTED_S = 50, 0.5
+#: How often to check whether a silent shell command has ended; IPython has 50 ms as well.
+_POLL_MS = 50
+#: How long an interrupted command may take to end, as in IPython.
+_INTERRUPTED_S = 0.5
 #: The size of a command's terminal, which is IPython's: lines and columns.
 _TERMINAL_SIZE = (24, 80)
+#: How much of a command's output is read at once (chosen).
+_READ_BYTES = 1 << 16
 _PR_SET_PDEATHSIG = 1
-#: The most characters of a value that is described.
+#: The most characters of a value that is described (chosen).
 _DESCRIPTION_CHARACTERS = 200
+#: Larger integers are described: not every reader of JSON has them.
+_INTEGER_LIMIT = 1 << 63
+#: How long a kernel waits at its end for its thread that takes requests (chosen).
+_LAST_REQUEST_S = 2
 
 
 # --- before the first cell ---------------------------------------------------------------------
@@ -58,13 +65,14 @@ _DESCRIPTION_CHARACTERS = 200
 def prepare_started(finders: str, folder: str, frozen: Mapping[str, str], **trial: Any) -> None:
     """Prepare a started kernel for its trial: it finds this package and frozen modules.
 
-    It ends with the sweep's process, also while it stands still and nobody is left to end it.
+    From then on it also ends with the sweep's process, even if it stands still and nobody is left
+    to end it.
 
     Args:
-        finders: the source of the module `finders`.
-        folder: of this package.
-        frozen: the sources of those modules, by their absolute paths without links.
-        trial: see `prepare`.
+        finders: The source of the module `finders`.
+        folder: The folder of this package.
+        frozen: The sources of those modules, by their absolute paths without links.
+        trial: The arguments of `prepare`.
     """
     if sys.platform == "linux":
         import ctypes
@@ -85,11 +93,11 @@ def prepare_forked(**trial: Any) -> None:
 
 
 def prepare(*, environment: Mapping[str, str], gpu_fraction: float | None) -> None:
-    """Give a kernel what it has to know of its trial, and let it answer the sweep.
+    """Tell a kernel what it has to know of its trial, and let it answer the sweep.
 
     Args:
-        environment: variables of the trial.
-        gpu_fraction: of a GPU's memory, that torch may take at most; None for all. torch reads it
+        environment: Variables of the trial.
+        gpu_fraction: The share of a GPU's memory that torch may use; None for all. torch reads it
             when it first uses CUDA.
     """
     os.environ.update(environment)
@@ -103,13 +111,15 @@ def prepare(*, environment: Mapping[str, str], gpu_fraction: float | None) -> No
 
 
 def _cap_memory(fraction: float) -> None:
-    """Let torch take no more than a fraction of its GPU, unless users have set it up."""
+    """Let torch use no more than a fraction of its GPU's memory, unless users have set it up."""
+    if {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & {*os.environ}:
+        return
     try:
         version = [int(part) for part in metadata.version("torch").split(".")[:2]]
     except (ImportError, ValueError):
         return
     # torch before 2.13 refuses to use CUDA at all where it does not know a key.
-    if version >= [2, 13] and not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & {*os.environ}:
+    if version >= [2, 13]:
         capped = f"per_process_memory_fraction:{fraction:.4f}"
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = capped
 
@@ -155,19 +165,14 @@ def _run_commands_without_input(shell: Any) -> None:
 
 
 def _run_command(command: str) -> int:
-    """Run a command and print what it puts out, as it does; return its exit code.
+    """Run a command and print its output as it comes; return its exit code.
 
-    It prints to a terminal, so that it shows progress as for a person. That is not the controlling
-    one, so there is no `/dev/tty`, and to read from it is to read the end of input.
+    The command prints to a terminal, so that it shows progress as for a person. That is not the
+    controlling one, so there is no `/dev/tty`, and who reads from it reads the end of input.
     """
     output, terminal = os.openpty()
     try:
-        size = struct.pack("HHHH", *_TERMINAL_SIZE, 0, 0)
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
-        attributes = termios.tcgetattr(terminal)
-        attributes[3] &= ~(termios.ICANON | termios.ECHO)
-        attributes[6][termios.VMIN] = attributes[6][termios.VTIME] = 0
-        termios.tcsetattr(terminal, termios.TCSANOW, attributes)
+        _set_up_terminal(terminal)
         process = subprocess.Popen(
             [os.environ.get("SHELL", "sh"), "-c", command],
             stdin=subprocess.DEVNULL,
@@ -193,27 +198,37 @@ def _run_command(command: str) -> int:
             _signal_group(process, signal.SIGKILL)
             process.wait()
     code = process.returncode
-    # A shell has 128 and the signal by which its command has ended; in IPython it is negative.
+    # A shell adds 128 to the signal that has ended its command; in IPython a signal is negative.
     return 128 - code if code > 128 else code
 
 
+def _set_up_terminal(terminal: int) -> None:
+    """Give a terminal its size, and let every read from it return the end of input."""
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", *_TERMINAL_SIZE, 0, 0))
+    attributes = termios.tcgetattr(terminal)
+    attributes[3] &= ~(termios.ICANON | termios.ECHO)
+    attributes[6][termios.VMIN] = 0
+    attributes[6][termios.VTIME] = 0
+    termios.tcsetattr(terminal, termios.TCSANOW, attributes)
+
+
 def _print_output(process: Any, output: int) -> None:
-    """Print what a process puts out, until it has ended."""
+    """Print the output of a process, until it has ended."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     poll = select.poll()
     poll.register(output, select.POLLIN)
-    is_open, has_ended = True, False
-    while is_open:
-        is_ready = bool(poll.poll(0 if has_ended else _POLL_MS))
-        if is_ready:
+    has_ended = False
+    while True:
+        if poll.poll(0 if has_ended else _POLL_MS):
             try:
-                data = os.read(output, 1 << 16)
+                data = os.read(output, _READ_BYTES)
             except OSError:  # nobody can write to it any more
-                data = b""
+                break
+            if not data:
+                break
             sys.stdout.write(decoder.decode(data))
             sys.stdout.flush()
-            is_open = bool(data)
-        elif has_ended:  # others that it has started may still have it open
+        elif has_ended:  # processes that it has started may still have it open
             break
         elif process.poll() is not None:
             has_ended = True
@@ -237,12 +252,12 @@ def _answer(
     """Read what the sweep wants to know of a kernel, and prepare the kernel to end in order.
 
     Args:
-        floats: expressions of the notebook's names, to read as numbers.
-        values: the same, to read as plain values.
-        reads_imports: whether to list what the kernel has imported.
+        floats: Expressions of the notebook's names, to read as numbers.
+        values: Expressions of the notebook's names, to read as plain values.
+        reads_imports: Whether to list what the kernel has imported.
 
     Returns:
-        an answer for each question that could be answered.
+        An answer for each question; None for one that could not be answered.
     """
     answer: dict[str, Any] = {
         "floats": {name: _tried(_float, shell, name) for name in floats},
@@ -257,7 +272,7 @@ def _answer(
 
 
 def _tried(read: Any, *arguments: Any) -> Any:
-    """Call a function; None where it raises."""
+    """Return what a function returns; None where it raises."""
     try:
         return read(*arguments)
     except BaseException:  # noqa: BLE001  without a reply the sweep would wait for ever
@@ -269,42 +284,47 @@ def _value(shell: Any, expression: str) -> Any:
 
 
 def _float(shell: Any, expression: str) -> str:
-    """A number in hexadecimal, which has all of its bits."""
+    """Return a number in hexadecimal, which has all of its bits."""
     return float(_value(shell, expression)).hex()
 
 
 def _plain(shell: Any, expression: str) -> dict[str, Any]:
-    """A scalar of JSON as `value`, or the short description of another object as `shown`."""
-    value = _value(shell, expression)
+    """Return a value in a dictionary, as None is a value too."""
+    return {"value": _scalar_or_text(_value(shell, expression))}
+
+
+def _scalar_or_text(value: Any) -> Any:
+    """Return a scalar of JSON as it is, and another object as a short description."""
     if getattr(value, "shape", None) == () and hasattr(value, "item"):  # of numpy, torch and JAX
         value = value.item()
     if value is None or isinstance(value, bool):
-        return {"value": value}
-    if isinstance(value, int) and abs(value) < 1 << 63:
-        return {"value": int(value)}
+        return value
+    if isinstance(value, int) and abs(value) < _INTEGER_LIMIT:
+        return int(value)
     if isinstance(value, float):
-        return {"value": float(value)}
+        return float(value)
     if isinstance(value, str) and len(value) <= _DESCRIPTION_CHARACTERS:
-        return {"value": str.__str__(value)}
+        return str.__str__(value)
     short = Repr()
     short.maxstring = short.maxother = short.maxlong = _DESCRIPTION_CHARACTERS
-    shown = _tried(short.repr, value) or f"<{type(value).__name__}>"
-    return {"shown": shown[: 2 * _DESCRIPTION_CHARACTERS]}
+    text = _tried(short.repr, value) or f"<{type(value).__name__}>"
+    return text[: 2 * _DESCRIPTION_CHARACTERS]
 
 
 def import_profile() -> dict[str, Any]:
-    """What this process has imported, in order, from where it is installed.
+    """List what this process has imported, in order, from where it is installed.
 
     An environment on top of another one, as `uv run --with` or `--system-site-packages` make it,
     has libraries outside of its own folders.
     """
-    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
     paths = sysconfig.get_paths()
+    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
     folders = tuple(paths[kind] for kind in kinds if kind in paths)
 
     def is_installed(origin: str) -> bool:
-        is_of_python = origin in ("built-in", "frozen") or origin.startswith(folders)
-        return is_of_python or not {"site-packages", "dist-packages"}.isdisjoint(Path(origin).parts)
+        if origin in ("built-in", "frozen") or origin.startswith(folders):
+            return True
+        return not {"site-packages", "dist-packages"}.isdisjoint(Path(origin).parts)
 
     modules: list[str] = []
     for name, module in list(sys.modules.items()):
@@ -316,7 +336,7 @@ def import_profile() -> dict[str, Any]:
 
 
 def _gpu_bytes() -> int | None:
-    """The most memory that torch has held on the GPUs of this process; None if it has none."""
+    """Return the most memory that torch has held on GPUs in this process; None for none."""
     cuda = sys.modules["torch"].cuda
     if not cuda.is_initialized():
         return None
@@ -324,7 +344,7 @@ def _gpu_bytes() -> int | None:
 
 
 def _not_replicable() -> list[str]:
-    """The operations that torch has warned about as not replicable."""
+    """Return the operations that torch has warned about as not replicable."""
     names: list[str] = sys.modules["sweeper.notebook_api.replicability"].not_replicable()
     return names
 
@@ -332,11 +352,11 @@ def _not_replicable() -> list[str]:
 def _end_in_order(kernel: Any) -> None:
     """Remove two things that keep an ipykernel from ending in order.
 
-    It closes the thread that sends its messages while the one that took the request to shut down
-    may still have one to send, and then waits for ever; so that thread is waited for first, before
-    the notebook's own exit handlers. And it waits up to 14 s for children that have ended, but
-    whose exit code was not read.
+    It closes the thread that sends its messages while the thread that took the request to shut down
+    may still have a message to send, and then waits for ever. So the second thread is waited for
+    first, before the notebook's exit handlers. And it waits up to 14 s for children that have
+    ended, but whose exit code was not read.
     """
-    atexit.register(kernel.parent.control_thread.join, 2)
+    atexit.register(kernel.parent.control_thread.join, _LAST_REQUEST_S)
     children = kernel._process_children
     kernel._process_children = lambda: [child for child in children() if child.status() != "zombie"]

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +29,18 @@ class Libraries:
     """Imports what a notebook imports, in a process in which a kernel's shell has booted.
 
     Args:
-        modules: in the notebook's order.
-        environment: the variables that libraries read when they are imported, as the notebook has
+        modules: In the notebook's order.
+        environment: The variables that libraries read when they are imported, as the notebook has
             left them.
-        app: the kernel's application, booted by half.
-        before: the process's environment before that.
+        app: The kernel's application, booted by half.
+        before: The process's environment before that.
 
     Attributes:
-        refusal: why no kernel can be forked; None when they can be.
-        exclude: modules without which a new zygote might do; they start threads, or what they do
-            when they are imported cannot be repeated in a fork.
-        changed: what the boot and the imports did to the environment, as a notebook's own would.
-        duration_s: how long the imports took.
+        refusal: Why no kernel can be forked; None when kernels can be.
+        exclude: Modules without which another zygote may be able to fork. They start threads, or
+            what they do when they are imported cannot be repeated in a fork.
+        changed: What the boot and the imports did to the environment, as a notebook's own would.
+        duration_s: How long the imports took.
     """
 
     def __init__(
@@ -60,12 +60,15 @@ class Libraries:
         app.recorder.take()
         watch.hide(watch.importers_of(watch.acting))
         # What the imports did to the process, a fresh kernel would see at the same import.
-        self.changed = {k: v for k, v in os.environ.items() if before.get(k) != v}
+        self.changed = {
+            name: value for name, value in os.environ.items() if before.get(name) != value
+        }
         lost = lost_by_a_fork()
         settle()
         self.exclude = sorted(self._excluded(watch))
         self.refusal: str | None = None
-        if unlike := [name for name, value in environment.items() if os.environ.get(name) != value]:
+        unlike = [name for name, value in environment.items() if os.environ.get(name) != value]
+        if unlike:
             self.refusal = (
                 f"the notebook sets {unlike[0]}, which libraries read when they are imported; set "
                 "it in the environment of the sweep instead"
@@ -81,17 +84,14 @@ class Libraries:
         return {**states, "output": self._app.output_count()}
 
     def _excluded(self, watch: ImportWatch) -> set[str]:
-        """What has to be left out, so that another zygote can fork with the rest."""
-        culprits = {
-            name
-            for name in watch.acting
-            if not in_a_fork(lambda name=name: importlib.import_module(name))
-        }
+        """Return what has to be left out, so that another zygote can fork with the rest."""
+        culprits = {name for name in watch.acting if not _can_import_in_a_fork(name)}
         foreign = _foreign_threads()
         culprits |= {module for task, module in watch.threads.items() if task in foreign}
         excluded = watch.importers_of(culprits)
-        # Their generators begin anew in each fork, which has to find them.
-        if not {"numpy", "torch"}.isdisjoint(acting := watch.importers_of(watch.acting)):
+        acting = watch.importers_of(watch.acting)
+        # The generators of numpy and torch begin anew in each fork, which has to find them.
+        if not acting.isdisjoint(("numpy", "torch")):
             excluded |= acting
         return excluded
 
@@ -102,40 +102,43 @@ def settle() -> None:
     gc.freeze()  # the collector would otherwise write to every shared page
 
 
-def in_a_fork(call: Any) -> str:
-    """What a function returns in a throw-away child; empty when that did not end well."""
-    reading, writing = os.pipe()
+def _can_import_in_a_fork(name: str) -> bool:
+    return _succeeds_in_a_fork(lambda: importlib.import_module(name))
+
+
+def _succeeds_in_a_fork(call: Callable[[], object]) -> bool:
+    """Call a function in a throw-away child; return whether it returned there."""
     pid = fork()
     if pid == 0:
+        exit_code = 1
         try:
-            os.close(reading)
             null = os.open(os.devnull, os.O_RDWR)
             for descriptor in (0, 1, 2):
                 os.dup2(null, descriptor)
-            os.write(writing, str(call()).encode())
+            call()
+            exit_code = 0
         finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as answer:
-        text = answer.read()
-    os.waitpid(pid, 0)
-    return text
+            os._exit(exit_code)
+    _, status = os.waitpid(pid, 0)
+    return status == 0
 
 
 def lost_by_a_fork() -> str | None:
-    """What this process has that a fork of it would not have; None when there is nothing."""
-    in_a_fork(str)  # OpenBLAS ends its threads at a fork
+    """Return what this process has that a fork of it would not have; None for nothing."""
+    _succeeds_in_a_fork(lambda: None)  # OpenBLAS ends its threads at a fork
     if any(target.startswith(_GPU_FILES) for target in open_files().values()):
         return "a GPU in use, and CUDA cannot be forked"
     if threading.active_count() > 1:
-        return "threads: " + ", ".join(t.name for t in threading.enumerate()[1:])
-    if foreign := _foreign_threads():
+        _main, *others = threading.enumerate()
+        return "threads: " + ", ".join(thread.name for thread in others)
+    foreign = _foreign_threads()
+    if foreign:
         return f"threads of the system: {', '.join(foreign.values())}"
     return None
 
 
 def open_files() -> dict[int, str]:
-    """What each descriptor of this process is open on."""
+    """Return what each descriptor of this process is open on."""
     found = {}
     for descriptor in Path("/proc/self/fd").iterdir():
         try:
@@ -146,16 +149,17 @@ def open_files() -> dict[int, str]:
 
 
 def _foreign_threads() -> dict[int, str]:
-    """The names of threads that a fork would not have, by their numbers."""
+    """Return the names of threads that a fork would not have, by their numbers."""
     found = {}
     for thread in Path("/proc/self/task").iterdir():
-        if int(thread.name) != os.getpid():
-            found[int(thread.name)] = (thread / "comm").read_text().strip()
-    return {task: name for task, name in found.items() if name not in _HARMLESS_THREADS}
+        name = (thread / "comm").read_text().strip()
+        if int(thread.name) != os.getpid() and name not in _HARMLESS_THREADS:
+            found[int(thread.name)] = name
+    return found
 
 
 def _import_all(modules: Iterable[str]) -> None:
-    # Installed modules, not files of the same name in the folder that we are in.
+    # Installed modules are meant, not files of the same name in the working directory.
     place = sys.path.index("") if "" in sys.path else None
     if place is not None:
         del sys.path[place]

@@ -10,16 +10,17 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import select
+import selectors
 import signal
 import socket
 import warnings
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from .messages import receive, send
 
 _PR_SET_PDEATHSIG = 1
-#: Requests that may wait while a fork is made.
+#: How many requests may wait while a fork is made (chosen).
 _BACKLOG = 64
 
 
@@ -30,18 +31,15 @@ def fork() -> int:
         return os.fork()
 
 
-def _readable(sources: list[Any]) -> list[Any]:
+def _readable(sources: Iterable[Any]) -> list[Any]:
     """Wait until some sockets or descriptors can be read; return these.
 
     `select.select` takes no descriptor from 1,024 on.
     """
-    poller = select.poll()
-    by_descriptor = {
-        source if isinstance(source, int) else source.fileno(): source for source in sources
-    }
-    for descriptor in by_descriptor:
-        poller.register(descriptor, select.POLLIN)
-    return [by_descriptor[descriptor] for descriptor, _ in poller.poll()]
+    with selectors.PollSelector() as selector:
+        for source in sources:
+            selector.register(source, selectors.EVENT_READ)
+        return [key.fileobj for key, _ in selector.select()]
 
 
 class _Child:
@@ -57,7 +55,7 @@ class Server:
     """Listens at a path. In a forked child `serve` returns what the child should become.
 
     Args:
-        owner: a socket whose end ends the server; None for one that is killed with its parent.
+        owner: A socket whose end ends the server; None for a server that is killed with its parent.
     """
 
     def __init__(self, path: str, owner: socket.socket | None) -> None:
@@ -68,13 +66,17 @@ class Server:
         self._children: dict[socket.socket, _Child | None] = {}
 
     def serve(self) -> tuple[dict[str, Any], list[int]]:
-        """Fork a child for each request; returns in the child: (request, open files)."""
+        """Fork a child for each request; return in the child: (request, open files)."""
         while True:
-            watched: list[Any] = [self._listener, *self._children]
+            pidfds = {
+                child.pidfd: connection
+                for connection, child in self._children.items()
+                if child is not None and not child.has_ended
+            }
+            watched: list[Any] = [self._listener, *self._children, *pidfds]
             if self._owner is not None:
                 watched.append(self._owner)
-            pidfds = {c.pidfd: s for s, c in self._children.items() if c and not c.has_ended}
-            for source in _readable([*watched, *pidfds]):
+            for source in _readable(watched):
                 if source is self._owner:
                     self._end()
                 elif source is self._listener:
@@ -82,13 +84,14 @@ class Server:
                     self._children[connection] = None
                 elif source in pidfds:
                     self._send_exit_code(pidfds[source])
-                elif source in self._children:
+                else:
                     request = self._answer(source)
                     if request is not None:
                         return request
                 break  # the other ready sources may be closed by now
 
     def _answer(self, connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+        """Fork a child, if that is requested; in the child, return the request."""
         try:
             request, descriptors = receive(connection)
         except OSError:
@@ -99,23 +102,25 @@ class Server:
         try:
             pid = fork()
         except OSError as error:  # too many processes, or too little memory, for the moment
-            for descriptor in descriptors:
-                os.close(descriptor)
             with contextlib.suppress(OSError):
                 send(connection, {"error": f"fork: {error.strerror}"})
             self._drop(connection)
-            return None
-        if pid == 0:
-            self._become_child()
-            return request, descriptors
+        else:
+            if pid == 0:
+                self._become_child()
+                return request, descriptors
+            self._children[connection] = _Child(pid)
+            self._send(connection, {"pid": pid})
         for descriptor in descriptors:
             os.close(descriptor)
-        self._children[connection] = _Child(pid)
+        return None
+
+    def _send(self, connection: socket.socket, message: dict[str, Any]) -> None:
+        """Send a message about a child; end the child where nobody receives it."""
         try:
-            send(connection, {"pid": pid})
+            send(connection, message)
         except OSError:
             self._drop(connection)
-        return None
 
     def _become_child(self) -> None:
         parent = os.getppid()
@@ -132,30 +137,28 @@ class Server:
                 os.close(child.pidfd)
 
     def _send_exit_code(self, connection: socket.socket) -> None:
-        """Send the exit code; the zombie keeps its number until the lease ends."""
+        """Send the exit code; the zombie keeps its pid until the lease ends."""
         child = self._children[connection]
         assert child is not None
         ended = os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED | os.WNOWAIT)
         assert ended is not None
         code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
         child.has_ended = True
-        try:
-            send(connection, {"exit": code})
-        except OSError:
-            self._drop(connection)
+        self._send(connection, {"exit": code})
 
     def _drop(self, connection: socket.socket) -> None:
         child = self._children.pop(connection)
         connection.close()
-        if child is not None:
-            if not child.has_ended:
-                try:
-                    os.killpg(child.pid, signal.SIGKILL)
-                except ProcessLookupError:  # not yet the leader of its group
-                    os.kill(child.pid, signal.SIGKILL)
-            # A driver that hangs may hold one that was killed; init takes note of its end then.
-            os.waitpid(child.pid, 0 if child.has_ended else os.WNOHANG)
-            os.close(child.pidfd)
+        if child is None:
+            return
+        if not child.has_ended:
+            try:
+                os.killpg(child.pid, signal.SIGKILL)
+            except ProcessLookupError:  # not yet the leader of its group
+                os.kill(child.pid, signal.SIGKILL)
+        # A driver that hangs may hold a killed process; init takes note of its end then.
+        os.waitpid(child.pid, 0 if child.has_ended else os.WNOHANG)
+        os.close(child.pidfd)
 
     def _end(self) -> NoReturn:
         for connection in list(self._children):

@@ -1,7 +1,7 @@
 """A kernel that boots in two halves: its shell in the zygote, its sockets and threads in each fork.
 
-Libraries that ask for IPython when they are imported find the shell that every forked kernel goes
-on with. Until a kernel is attached, a session records messages in place of sending them.
+Libraries that ask for IPython when they are imported find the shell that every forked kernel
+continues with. Until a kernel is attached, a session records messages in place of sending them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Recorder(Session):
     """Keeps the messages that a kernel would send.
 
     Attributes:
-        messages: their types, contents and metadata, in order.
+        messages: The types, contents and metadata of the messages, in order.
     """
 
     messages: list[dict[str, Any]]
@@ -44,11 +44,16 @@ class Recorder(Session):
         self.messages.append({name: message[name] for name in kept})
         return message
 
-    def take(self) -> list[dict[str, Any]]:
-        """The messages since the last call."""
+    def recorded(self) -> list[dict[str, Any]]:
+        """Return the messages since the last `take`, with those of text that was not sent yet."""
         for stream in _OutStream.made.values():
             stream.flush()
-        messages, self.messages = self.messages, []
+        return self.messages
+
+    def take(self) -> list[dict[str, Any]]:
+        """Return the messages since the last call."""
+        messages = self.recorded()
+        self.messages = []
         return messages
 
 
@@ -95,8 +100,9 @@ class App(IPKernelApp):
         BaseIPythonApplication.initialize(self, list(arguments))
         self.init_pdb()
         self.init_blackhole()
-        self.recorder = recorder = Recorder()
+        recorder = Recorder()
         recorder.messages = []
+        self.recorder = recorder
         sys.stdout = _OutStream(recorder, _NoThread(), "stdout", watchfd=False)
         sys.stderr = _OutStream(recorder, _NoThread(), "stderr", watchfd=False)
         super().patch_io()
@@ -120,7 +126,7 @@ class App(IPKernelApp):
         self.init_code()
 
     def enter_fork(self) -> None:
-        """In a fork that records messages: take what is printed as this process's own."""
+        """Let the streams record what is printed in this fork, too; they serve one process."""
         for stream in _OutStream.made.values():
             stream._master_pid = os.getpid()
 
@@ -155,7 +161,5 @@ class App(IPKernelApp):
         """Do nothing: `boot` has done it."""
 
     def output_count(self) -> int:
-        """How many messages have been recorded of what was printed and displayed."""
-        for stream in _OutStream.made.values():
-            stream.flush()
-        return len(self.recorder.messages)
+        """Return how many messages have been recorded of what was printed and displayed."""
+        return len(self.recorder.recorded())
