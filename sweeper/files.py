@@ -6,9 +6,11 @@ locks and databases have the mode `PRIVATE`. All other files have the mode of th
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -37,6 +39,29 @@ def make_private_folder(folder: Path) -> None:
         folder.chmod(0o700)
     if not is_private_folder(folder):
         raise PermissionError(f"{folder} is no folder that is yours alone")
+
+
+def private_folder(folder: Path) -> Path:
+    """Make a folder that only this user can enter, where other users may have taken its name.
+
+    Returns:
+        the folder; else one whose name begins with its name, the same for all later calls.
+
+    Raises:
+        OSError: none can be made.
+    """
+    with suppress(PermissionError):
+        make_private_folder(folder)
+        return folder
+
+    def ours() -> Path | None:
+        for path in sorted(folder.parent.glob(f"{glob.escape(folder.name)}.*")):
+            with suppress(OSError):  # it was removed meanwhile
+                if is_private_folder(path):
+                    return path
+        return None
+
+    return ours() or Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
 
 
 def is_private_folder(folder: Path) -> bool:

@@ -158,13 +158,18 @@ class Guard:
             self._closing.wait(_RESTART_S)
 
     def _started(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__, self.token, str(self.folder)],
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", __file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # a Ctrl-C on the terminal must not end it
         )
+        assert process.stdin is not None
+        # Not as arguments: other users see those, and could make the folder before the sweep does.
+        with suppress(BrokenPipeError):  # it was killed, and is replaced
+            os.write(process.stdin.fileno(), os.fsencode(f"{self.token}\n{self.folder}\n"))
+        return process
 
 
 def remove(folder: Path) -> None:
@@ -175,11 +180,14 @@ def remove(folder: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _main(token: str, folder: str) -> None:
+def _main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends when its sweep does, not before
+    token, folder = (os.fsdecode(sys.stdin.buffer.readline()).rstrip("\n") for _ in range(2))
     while sys.stdin.buffer.read(1):
         pass
+    if not folder:  # the sweep was killed before there was anything of it
+        return
     with suppress(OSError):  # one after the other: each waits for the ends of those it has killed
         fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)
     for _ in range(_SCANS):
@@ -189,4 +197,4 @@ def _main(token: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], sys.argv[2])
+    _main()

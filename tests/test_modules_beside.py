@@ -12,7 +12,7 @@ import pytest
 from studies import until
 
 from sweeper.errors import SweepError, first_line, root_cause, shortened
-from sweeper.files import write_atomically
+from sweeper.files import is_private_folder, private_folder, write_atomically
 from sweeper.guard import kill_session
 
 
@@ -93,3 +93,24 @@ def test_a_session_is_ended_beside_a_process_whose_name_is_no_text(tmp_path: Pat
         assert leader.wait(timeout=10) == -signal.SIGKILL
         assert other.poll() is None
         other.kill()
+
+
+@pytest.mark.parametrize("planted", ["link", "open", "file"])
+def test_a_private_folder_whose_name_was_taken_is_made_beside_it_once_for_all(
+    tmp_path: Path, planted: str
+) -> None:
+    folder, target = tmp_path / "c", tmp_path / "target"
+    target.mkdir(mode=0o700)
+    (tmp_path / "c.0").symlink_to(target)
+    if planted == "link":
+        folder.symlink_to(target)
+    elif planted == "open":
+        folder.mkdir()
+        folder.chmod(0o777)
+    else:
+        folder.touch()
+    made = private_folder(folder)
+    assert made.name.startswith("c.")
+    assert is_private_folder(made)
+    assert private_folder(folder) == made
+    assert not target.stat().st_mode & 0o077 and list(target.iterdir()) == []

@@ -15,7 +15,7 @@ from secrets import token_hex
 from typing import Any
 
 from ..errors import BrokenError, SettingsError, first_line, root_cause
-from ..files import make_private_folder
+from ..files import private_folder
 from ..settings.machines import Cluster, is_exposed
 from ..settings.secrets import masked
 
@@ -197,13 +197,13 @@ def _private() -> Iterator[None]:
     folder as it finds it.
 
     Raises:
-        SettingsError: somebody else has made the folder.
+        SettingsError: no folder can be made.
     """
     import dask
 
     folder = Path(tempfile.gettempdir(), f"notebook-hpo-dask-{os.geteuid()}")
     try:
-        make_private_folder(folder)
+        folder = private_folder(folder)
     except OSError as error:
         raise SettingsError(f"cluster: {error}; set TMPDIR to a folder of yours") from error
     routes = [f"distributed.{part}.http.routes" for part in ("scheduler", "worker")]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from ..files import make_private_folder, write_atomically
+from ..files import private_folder, write_atomically
 
 _log = logging.getLogger(__name__)
 
@@ -55,8 +55,9 @@ class Claims:
         Yields:
             whether it is so; False where another sweep is just claiming a part.
         """
+        is_on = self._is_on()
         lock = FileLock(self._folder / "gate.lock")
-        is_mine = self._is_on() and self._is_taken(lock)
+        is_mine = is_on and self._is_taken(lock)
         try:
             yield is_mine or self._is_off
         finally:
@@ -103,7 +104,7 @@ class Claims:
         """Whether the claims can be used; the first call makes the folder and takes the lock."""
         if self._alive is None and not self._is_off:
             try:
-                make_private_folder(self._folder)
+                self._folder = private_folder(self._folder)
                 self._alive = FileLock(self._folder / f"{self._token}.alive", thread_local=False)
                 self._alive.acquire(timeout=0)
             except (OSError, Timeout) as error:

@@ -188,17 +188,6 @@ def test_a_cluster_on_this_machine_listens_on_loopback_and_shows_nothing_to_whoe
         cluster.close()
 
 
-def test_a_folder_for_dask_that_others_may_have_made_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    folder = tmp_path / f"notebook-hpo-dask-{os.geteuid()}"
-    folder.mkdir()
-    folder.chmod(0o777)
-    with pytest.raises(SettingsError, match=f"{folder} is no folder that is yours alone; set TMP"):
-        a_cluster(Cluster(url="local:1"))
-
-
 def listening() -> set[tuple[str, int]]:
     """Where this process and those that it has started listen, without Unix sockets."""
     family = [psutil.Process(), *psutil.Process().children(recursive=True)]

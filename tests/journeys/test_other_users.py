@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import socket
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from commands import Command
+from commands import Command, call, project
 from studies import until
 
 from sweeper.guard import mark_of, marked_processes
@@ -124,3 +125,57 @@ def test_another_user_reads_nothing_private_of_a_sweep_and_neither_stops_nor_fre
     with closing(sqlite3.connect(out / "mlflow.db")) as store:
         ended = store.execute("select count(*) from runs where status = 'FINISHED'").fetchone()
     assert ended == (4,)
+
+
+def plant(mark: str, victim: Path, ended: Path) -> list[Path]:
+    """Take names in TMPDIR, as another user, before a sweep and while it runs.
+
+    Args:
+        mark: the beginning of the marks of the study's sweeps.
+        victim: a folder of the sweep's user, to which links lead.
+        ended: a file that appears when the sweep has ended.
+    """
+    planted = [Path("/tmp") / f"{kind}-{mark}{name}" for kind in ("sweep", "sync") for name in "ab"]
+    for path in planted[::2]:
+        path.mkdir(mode=0o777)
+        (path / "link").symlink_to(victim)
+    for path in planted[1::2]:
+        path.symlink_to(victim)
+    token = re.compile(mark.encode() + rb"[0-9a-f]{8}")
+    while not ended.exists():
+        for process in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):
+                for seen in set(token.findall(process.read_bytes())):
+                    path = Path("/tmp") / f"sweep-{seen.decode()}"
+                    path.symlink_to(victim)
+                    planted.append(path)
+    return planted
+
+
+@pytest.mark.usefixtures("started_kernels")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_what_another_user_plants_in_the_temporary_folder_is_neither_used_nor_followed(
+    shared: Path,
+) -> None:
+    folder, victim, ended = shared / "sweep", shared / "victim", shared / "ended"
+    folder.mkdir()
+    words = project("val = x", settings="study: {name: s, trials: 2}", folder=folder)
+    victim.mkdir(mode=0o700)
+    (victim / "mine").write_text("kept")
+    mark = mark_of(folder / "out" / "s")
+    planted: list[Path] = []
+    with multiprocessing.get_context("fork").Pool(1, become_nobody) as other:
+        planting = other.apply_async(plant, (mark, victim, ended))
+        try:
+            until(Path("/tmp", f"sync-{mark}b").is_symlink, "nothing was planted")
+            done = call(*words, cwd=folder, env={**os.environ, "TMPDIR": "/tmp"})
+        finally:
+            ended.touch()
+            planted = planting.get(30)
+            left = [path for path in planted if path.is_symlink() or path.is_dir()]
+            for path in left:
+                path.unlink() if path.is_symlink() else shutil.rmtree(path)
+    assert done.returncode == 0, done.stderr
+    assert left == planted
+    assert [path.name for path in victim.iterdir()] == ["mine"]
+    assert list(Path("/tmp").glob(f"*{mark}*")) == []

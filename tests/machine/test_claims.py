@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from studies import until
 
 from sweeper.machine.claims import Claim, Claims
@@ -62,23 +61,15 @@ def test_a_gate_that_another_sweep_holds_is_not_waited_for(tmp_path: Path) -> No
         assert is_theirs
 
 
-@pytest.mark.parametrize("what", ["link", "open", "file"])
-def test_a_folder_that_others_may_have_laid_is_not_used(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
+def test_sweeps_meet_elsewhere_where_another_user_has_taken_the_folders_name(
+    tmp_path: Path,
 ) -> None:
-    folder, target = tmp_path / "c", tmp_path / "target"
+    target = tmp_path / "target"
     target.mkdir(mode=0o700)
-    if what == "link":
-        folder.symlink_to(target)
-    elif what == "open":
-        folder.mkdir()
-        folder.chmod(0o777)
-    else:
-        folder.touch()
-    claims = Claims(folder)
-    claims.write({"GPU-a": [ONE]})
-    with claims.gate() as is_mine:
-        assert is_mine, "trials go on without the others' claims"
-    assert claims.of_others("GPU-a") == []
+    (tmp_path / "c").symlink_to(target)
+    here, there = Claims(tmp_path / "c"), Claims(tmp_path / "c")
+    here.write({"GPU-a": [ONE]})
+    with there.gate() as is_theirs, here.gate() as is_mine:
+        assert (is_theirs, is_mine) == (True, False)
+    assert there.of_others("GPU-a") == [ONE]
     assert list(target.iterdir()) == []
-    assert caplog.text.count("other sweeps of yours are not considered") == 1
