@@ -52,6 +52,16 @@ class MlflowServer:
             self._process.wait()
             self._process = None
 
+    def suspend(self) -> None:
+        """Suspend all its processes: it accepts connections and answers nothing."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it answer again."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGCONT)
+
     def _answers(self) -> bool:
         try:
             urllib.request.urlopen(f"{self.url}/health", timeout=5).close()

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 
 from ..errors import TrackingError
 from ..notebook_api.messages import Point
+from ..settings.units import duration
 from ..trials import TrialRecord
 from . import writer
 from .messages import Call, Reply, Series, Store, TimedPoint
@@ -42,6 +43,8 @@ _LOOK_S = 2.0
 #: A process that has ended is followed by another one after so long, one that has never opened the
 #: store after more: that takes seconds of CPU time.
 _PAUSE_S, _PAUSE_UNOPENED_S = 2.0, 15.0
+#: A store that has not answered for so long hangs, or is away; otherwise it is slow.
+_SILENT_S = 2.0
 #: The process may take so long to close the store.
 _END_S = 10
 _WHAT = {
@@ -190,6 +193,8 @@ class Tracker:
             lambda: None if patience_s is None else end_s - time.monotonic()
         )
         with self._launching:
+            if not is_done and not self._over.is_set():
+                self.problem = self._why_unfinished()
             self._over.set()
         self._calls.put(None)
         if self._process is not None:
@@ -199,6 +204,12 @@ class Tracker:
             self._process.kill()
             self._process.wait()
         self._thread.join(_END_S)
+
+    def _why_unfinished(self) -> str:
+        silent_s = time.monotonic() - self._heard_s
+        if silent_s < _SILENT_S:
+            return "the sweep's time was over"
+        return f"no answer for {duration(silent_s)}"
 
     # --- what MLflow has ----------------------------------------------------------------------
 
@@ -225,6 +236,8 @@ class Tracker:
     def _work(self) -> None:
         """Have one process after another carry out all calls."""
         while (problem := self._use_process()) is not None:
+            if self._over.is_set():  # the sweep's end has killed the process
+                break
             self._problem = self.problem = problem
             self._has_tried.set()
             if self._ending.is_set() and not self._is_open:

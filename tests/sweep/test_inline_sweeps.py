@@ -125,6 +125,7 @@ def test_a_sweep_that_waits_for_mlflow_at_its_end_still_obeys_a_preemption(
     began_s = time.monotonic()
     result = sweep.run()
     assert (result.counts["completed"], result.undelivered) == (1, 1)
+    assert "no answer for" in str(result.undelivered_because)
     assert time.monotonic() - began_s < 30
 
 

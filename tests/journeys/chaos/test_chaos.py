@@ -177,6 +177,7 @@ class Ground:
     def _strike(self, pid: int) -> None:
         blows = {**BLOWS, **(BLOWS_TO_A_DISK if self.has_disk else {})}
         blows |= BLOWS_TO_A_FILE if self.server is None else BLOWS_TO_A_SERVER
+        blows |= BLOWS_TO_THE_FROZEN if self.can_freeze else {}
         blows |= {} if self.cluster is None else BLOWS_TO_A_CLUSTER
         blows |= {} if self.store is None else BLOWS_TO_A_MACHINE
         blows = {name: it for name, it in blows.items() if not self.only or name in self.only}
@@ -227,6 +228,16 @@ def _kill_one(ground: Ground, kind: Callable[[psutil.Process], bool]) -> None:
     ground.chance.choice(chosen).kill()
 
 
+def _kill_frozen(ground: Ground, pid: int) -> None:
+    """Wait for a trial that is frozen, for 20 s at most."""
+    end_s = time.monotonic() + 20
+    while not (chosen := list(filter(_stands_still, ground.processes()))):
+        if time.monotonic() > end_s or not psutil.pid_exists(pid):
+            break
+        time.sleep(0.1)
+    ground.chance.choice(chosen).kill()
+
+
 def _kill_with_guard(ground: Ground, pid: int) -> None:
     """In one moment, so that nobody can take the guard's place."""
     of_this = mark_of(ground.out / "nb")
@@ -250,7 +261,9 @@ def _words(process: psutil.Process) -> list[str]:
 
 
 def _stands_still(process: psutil.Process) -> bool:
-    return process.status() == psutil.STATUS_STOPPED
+    with suppress(psutil.Error):  # it has just ended
+        return process.status() == psutil.STATUS_STOPPED
+    return False
 
 
 def _writer(ground: Ground, coordinator: int) -> int:
@@ -397,7 +410,6 @@ BLOWS: Mapping[str, Callable[[Ground, int], None]] = {
     "SIGKILL to coordinator and guard": _kill_with_guard,
     "SIGKILL to the zygote": lambda ground, _: _kill_one(ground, _is_zygote),
     "SIGKILL to a kernel": lambda ground, _: _kill_one(ground, lambda p: not _is_zygote(p)),
-    "SIGKILL to a frozen kernel": lambda ground, _: _kill_one(ground, _stands_still),
     "SIGKILL to the writer": lambda ground, pid: os.kill(_writer(ground, pid), signal.SIGKILL),
     "SIGSTOP to the writer": lambda ground, pid: _stop_for_a_while(ground, _writer(ground, pid)),
     "SIGSTOP to the writer at ends": _stop_writer_at_ends,
@@ -406,6 +418,7 @@ BLOWS: Mapping[str, Callable[[Ground, int], None]] = {
     "no private folder": lambda ground, _: _remove(*ground.private_folders()),
     "no temporary folder": _take_temporary,
 }
+BLOWS_TO_THE_FROZEN = {"SIGKILL to a frozen kernel": _kill_frozen}
 BLOWS_TO_A_FILE = {"a locked storage": _lock_storage}
 BLOWS_TO_A_SERVER = {"a server that restarts": _restart}
 BLOWS_TO_A_CLUSTER = {
@@ -429,12 +442,13 @@ def fresh(seed: int, trials: int, only: Sequence[str]) -> Iterator[Ground]:
         with suppress(pytest.skip.Exception):
             if chance.random() < 0.5:
                 ground.server = stack.enter_context(started_postgres())
-        if chance.random() < 1 / 3 and find_spec("distributed"):
+        needs_frozen = bool(only) and set(only) <= set(BLOWS_TO_THE_FROZEN)
+        if chance.random() < 1 / 3 and not needs_frozen and find_spec("distributed"):
             ground.cluster = stack.enter_context(closing(OwnCluster(folder / "workers")))
             ground.cluster.start()
         if ground.server is None and chance.random() < 0.5 and find_spec("moto"):
             ground.store = stack.enter_context(started_s3())
-        ground.can_freeze = ground.cluster is None and chance.random() < 0.5
+        ground.can_freeze = ground.cluster is None and (needs_frozen or chance.random() < 0.5)
         ground.write_inputs()
         yield ground
 

@@ -2,9 +2,9 @@
 
     uv run tests/journeys/chaos/test_stops.py --moments 40
 
-is the long form; the short one is part of the tests. The moments lie between a call's start and its
-usual end: kernels boot, forking is proven, trials are frozen, the page is
-written, MLflow receives the end, the summary is printed.
+is the long form; the short one is part of the tests. One life of a sweep is measured first. Each
+moment then lies in one of its stages, so that it hits a sweep that is alive also where the machine
+is busier than it was: a moment at which the sweep has ended already is drawn again.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ import signal
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))  # for the long form, which pytest does not start
@@ -39,8 +42,6 @@ for epoch in range(8):
     print(f"{epoch}: acc={acc:.6f}", flush=True)
 """
 TRIALS, GRACE_S = 8, 6.0
-#: How long such a sweep takes undisturbed (measured).
-WHOLE_S = 11.0
 #: How much longer than the grace time the end of a process may take on a busy machine.
 SLACK_S = 2.0
 PARAMETERS = f"""
@@ -49,10 +50,21 @@ objective: {{acc: maximize}}
 scores: {{acc: {{pattern: 'acc=([0-9.]+)'}}}}
 space: {{x: [0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9]}}
 limits: {{grace: {GRACE_S}s}}
+sync: {{url: 'file://COPY', every: 1s}}
 """
 #: What SIGTERM leads to: a clean stop; the system's default, before and after all that matters; or
 #: nothing, where the result was there already.
 EXIT_CODES = (143, -signal.SIGTERM, 0)
+
+
+class Stage(StrEnum):
+    """What a sweep does, by what can be seen of it; each stage lasts until the next one begins."""
+
+    BEGINS = "it begins"
+    BOOTS = "kernels boot"
+    PROVES = "the first trial has ended, forking is proven"
+    FREEZES = "trials are frozen"
+    ENDS = "all trials have ended: remote copy, page, MLflow, summary"
 
 
 @dataclass(frozen=True)
@@ -65,8 +77,10 @@ class Call:
     @classmethod
     def begin(cls, folder: Path) -> Call:
         """Start it."""
+        folder.mkdir(exist_ok=True)
         write_notebook(folder / "nb.ipynb", TRAIN, parameters="x = 0.5")
-        (folder / "nb.yml").write_text(PARAMETERS)
+        copy = folder.with_name(f"{folder.name}-copy")  # no process works there
+        (folder / "nb.yml").write_text(PARAMETERS.replace("COPY", str(copy)))
         options = ("-i", "nb.ipynb", "-p", "nb.yml", "-o", "out/{run_id}.ipynb", "-j", "2")
         with open(folder / "stderr.txt", "w") as stderr:
             return cls(folder, Command(*options, "--json", cwd=folder, stderr=stderr))
@@ -78,10 +92,44 @@ class Call:
         found: dict[str, Any] = json.loads(stdout.splitlines()[-1])
         return found
 
+    def await_stage(self, stage: Stage) -> bool:
+        """Wait until this stage or a later one has begun.
+
+        Returns:
+            False where the sweep has ended before.
+        """
+        while self.process.poll() is None:
+            if self._has_begun(stage):
+                return True
+            time.sleep(0.05)
+        return False
+
+    def _has_begun(self, stage: Stage) -> bool:
+        n_ended = len(ended_trials(self.folder))
+        match stage:
+            case Stage.BEGINS:
+                return True
+            case Stage.BOOTS:
+                return any(self.folder.glob("out/*.ipynb"))
+            case Stage.PROVES:
+                return n_ended > 0
+            case Stage.FREEZES:
+                kernels = kernels_in(self.folder)
+                return n_ended == TRIALS or any(map(stands_still, kernels))
+            case Stage.ENDS:
+                return n_ended == TRIALS
+
     def left(self) -> list[Any]:
         """Every process that is left of it."""
         marked = marked_processes(mark_of((self.folder / "out" / "nb").resolve()))
         return [*marked, *kernels_in(self.folder), *processes_in(self.folder)]
+
+
+def stands_still(process: psutil.Process) -> bool:
+    """Whether a process is suspended."""
+    with suppress(psutil.Error):
+        return process.status() == psutil.STATUS_STOPPED
+    return False
 
 
 def ended_trials(folder: Path) -> dict[str, dict[str, Any]]:
@@ -94,47 +142,70 @@ def ended_trials(folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def stop_at(moment_s: float, folder: Path) -> str:
-    """Stop a sweep so many seconds after its start, continue it, and check both.
+def measured_life() -> dict[Stage, float]:
+    """How long each stage of a sweep takes that nobody stops, in seconds."""
+    with tempfile.TemporaryDirectory(prefix="stops") as parent:
+        call = Call.begin(Path(parent, "sweep"))
+        begun_s = {}
+        for stage in Stage:
+            call.await_stage(stage)
+            begun_s[stage] = time.monotonic()
+        call.result()
+        ends_s = [*begun_s.values(), time.monotonic()][1:]
+    return {stage: end_s - begun_s[stage] for stage, end_s in zip(Stage, ends_s, strict=True)}
+
+
+def stop_at(stage: Stage, later_s: float, folder: Path) -> str | None:
+    """Stop a sweep so many seconds after a stage has begun, continue it, and check both.
 
     Returns:
-        what came of the stop, for people.
+        what came of the stop, for people; None where the sweep had ended before.
     """
+    moment = f"{stage}, {later_s:.2f} s later"
     call = Call.begin(folder)
-    time.sleep(moment_s)
+    if call.await_stage(stage):
+        time.sleep(later_s)
+    if call.process.poll() is not None:
+        return None
     stopped_s = time.monotonic()
     call.process.send_signal(signal.SIGTERM)
     call.process.communicate(timeout=120)
     took_s = time.monotonic() - stopped_s
     complaints = (folder / "stderr.txt").read_text()
-    assert took_s < GRACE_S + SLACK_S, (moment_s, took_s, complaints)
-    assert call.process.returncode in EXIT_CODES, (moment_s, complaints)
-    assert "Traceback" not in complaints, (moment_s, complaints)
-    assert call.left() == [], (moment_s, complaints)
+    assert took_s < GRACE_S + SLACK_S, (moment, took_s, complaints)
+    assert call.process.returncode in EXIT_CODES, (moment, complaints)
+    assert "Traceback" not in complaints, (moment, complaints)
+    assert call.left() == [], (moment, complaints)
     before = ended_trials(folder)
     result = Call.begin(folder).result()
     after = ended_trials(folder)
     assert sorted(after) == [f"{number:04d}" for number in range(TRIALS)]
-    assert {run_id: after[run_id] for run_id in before} == before, moment_s
+    assert {run_id: after[run_id] for run_id in before} == before, moment
     assert result["best"]["params"] == {"x": 0.7}
     # A run without the study's id is of an earlier attempt that had come further.
     all_runs = mlflow_runs(result["tracking_uri"], "nb")
     runs = [run for run in all_runs if run.data.tags["sweeper.study_id"]]
     names = sorted(run.info.run_name for run in runs)
-    assert names == sorted(after), (moment_s, names, (folder / "stderr.txt").read_text())
+    assert names == sorted(after), (moment, names, (folder / "stderr.txt").read_text())
     assert {run.info.status for run in runs} == {"FINISHED"}
     code = call.process.returncode
-    return f"at {moment_s:.2f} s: exit code {code} after {took_s:.2f} s, {len(before)} had ended"
+    return f"{moment}: exit code {code} after {took_s:.2f} s, {len(before)} had ended"
 
 
 def stop_often(moments: int, seed: int) -> None:
-    """Stop as many sweeps, spread over the time that one takes undisturbed."""
+    """Stop as many living sweeps, at moments that are spread over the life of one."""
     chance = random.Random(seed)
     print(f"seed {seed}", flush=True)
-    for place in range(moments):
-        moment_s = (place + chance.random()) * WHOLE_S / moments
-        with tempfile.TemporaryDirectory(prefix="stops") as folder:
-            print(stop_at(moment_s, Path(folder)), flush=True)
+    life = measured_life()
+    print(", ".join(f"{length_s:.1f} s {stage}" for stage, length_s in life.items()), flush=True)
+    stages = list(life)
+    while moments > 0:
+        stage = stages[moments % len(stages)]
+        later_s = chance.random() * life[stage]
+        with tempfile.TemporaryDirectory(prefix="stops") as parent:
+            came_of_it = stop_at(stage, later_s, Path(parent, "sweep"))
+        print(came_of_it or f"{stage}: had ended", flush=True)
+        moments -= came_of_it is not None
 
 
 @pytest.mark.slow
