@@ -7,21 +7,21 @@ from dataclasses import asdict
 
 from .codes import FOUND_FAULTS, OK
 from .console_output import ConsoleOutput
-from .run import settings_of, sweep_of
+from .run_options import RunOptions
 
 
-def check(options: argparse.Namespace) -> int:
+def check(arguments: argparse.Namespace) -> int:
     """Check a sweep; 0 where everything holds."""
     from ..control.check import check as run_checks
 
-    console = ConsoleOutput(options)
-    settings = settings_of(options)
+    console, options = ConsoleOutput.of(arguments), RunOptions.of(arguments)
+    settings = options.settings()
     if settings.cluster is not None:
         console.progress(f"this machine is checked, not the cluster {settings.cluster.place}")
         settings = settings.model_copy(update={"cluster": None})
-    plan = sweep_of(options, settings, options.input, allow_changes=True).plan
+    plan = options.sweep(settings, options.input, allow_changes=True).plan
     findings = []
-    for finding in run_checks(plan, dry_run=options.dry_run, on_run=console.progress):
+    for finding in run_checks(plan, dry_run=arguments.dry_run, on_run=console.progress):
         console.line(finding.line())
         findings.append(asdict(finding))
     forecast = [finding.pop("forecast") for finding in findings][-1]
@@ -29,7 +29,7 @@ def check(options: argparse.Namespace) -> int:
     if faults:
         console.line(f"{faults} of {len(findings)} checks found something to change")
     else:
-        kernels = ", no kernel was started" if options.dry_run else ""
+        kernels = ", no kernel was started" if arguments.dry_run else ""
         console.line(f"all {len(findings)} checks hold{kernels}")
     console.json({"holds": not faults, "findings": findings, "forecast": forecast})
     return FOUND_FAULTS if faults else OK

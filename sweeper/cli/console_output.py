@@ -32,17 +32,29 @@ _LONG_S, _LOOK_S = 4.0, 1.0
 
 
 class ConsoleOutput:
-    """Prints what one command has to report."""
+    """Prints what one command has to report.
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self._quiet = options.quiet
-        self._verbose = options.verbose
-        self._json = options.json
+    Args:
+        quiet: Whether to print only what went wrong.
+        verbose: Whether to print more.
+        json: Whether the last line of standard output is a JSON object, so that all else goes to
+            standard error.
+    """
+
+    def __init__(self, *, quiet: bool, verbose: bool, json: bool) -> None:
+        self._quiet = quiet
+        self._verbose = verbose
+        self._json = json
         self._lock = threading.RLock()
         self._started = time.monotonic()
         self._sweep: Sweep | None = None
         self._has_table = False
         self._watching = ExitStack()
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> ConsoleOutput:
+        """Make the output that a command line asks for."""
+        return cls(quiet=arguments.quiet, verbose=arguments.verbose, json=arguments.json)
 
     def begin(self, line: str) -> None:
         """Print that a sweep is prepared, from which its clock counts.

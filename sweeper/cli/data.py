@@ -17,7 +17,7 @@ def data(options: argparse.Namespace) -> int:
     from ..settings.units import size
     from ..sync.archive import Dataset
 
-    console = ConsoleOutput(options)
+    console = ConsoleOutput.of(options)
     settings = Settings.load(options.parameters)
     if settings.data is None:
         raise SettingsError(

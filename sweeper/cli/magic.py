@@ -7,12 +7,16 @@ import shlex
 import sys
 import warnings
 from contextlib import closing, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import SettingsError, SweepError
 from ..notebook_api.messages import TRIAL_VARIABLE
+from .console_output import ConsoleOutput
 from .parser import parse
+from .proposal import propose
 from .run import prepared, run
+from .run_options import RunOptions
 
 if TYPE_CHECKING:
     from ..trials import SweepResult
@@ -29,11 +33,13 @@ def sweep(line: str) -> SweepResult | None:
         return None
     with suppress(SystemExit):  # after the help
         try:
-            options = parse(_words(line))
-            if options.command is not run:
+            arguments = parse(_words(line))
+            if arguments.command is not run:
                 raise SettingsError("it sweeps a notebook, as in %sweep my.ipynb -j 4")
-            options.yes = True  # nobody can press a key
+            # Nobody can press a key.
+            options = replace(RunOptions.of(arguments), yes=True)
             warnings.filterwarnings("ignore", "IProgress not found")  # tqdm wants widgets
+            propose(options, ConsoleOutput.of(arguments))
             made = prepared(options)
             with closing(made.plan):
                 return made.run()

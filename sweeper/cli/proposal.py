@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 from ..errors import OutputError, SettingsError, first_line
 from ..files import write_atomically
 from .console_output import ConsoleOutput
+from .run_options import RunOptions
 
 #: A first look at a notebook; `init` drafts a longer sweep.
 _TRIALS = 12
 
 
-def propose(options: argparse.Namespace, console: ConsoleOutput) -> None:
-    """Draft a parameters file where there is none yet, show the sweep, and ask for a key.
+def propose(options: RunOptions, console: ConsoleOutput) -> None:
+    """Draft a parameters file where none is named and there is none, show it, and ask for a key.
 
     Raises:
         NotebookError: there is nothing to sweep, or no score.
         OutputError: the file cannot be written.
         SettingsError: nobody is there to be asked; the file is kept.
     """
+    file = Path(options.parameters)
+    if not options.proposes or file.exists():
+        return
     from ..drafting.draft import draft
     from ..notebooks.research import ResearchNotebook
 
-    file = Path(options.parameters)
-    if file.exists():
-        return
     notebook = ResearchNotebook(options.input)
     text = draft(notebook, trials=_TRIALS, needs_score=True)
     try:

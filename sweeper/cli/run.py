@@ -7,69 +7,73 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..trials import StudyPaths, TrialState, each_of
 from .codes import INTERRUPTED, NOTHING_COMPLETED, OF_SIGNALS, OK, PREEMPTED
 from .console_output import ConsoleOutput
 from .event_log import EventLog
 from .proposal import propose
+from .run_options import RunOptions
 
 if TYPE_CHECKING:
-    from ..notebooks.research import ResearchNotebook
-    from ..settings import Settings
     from ..sweep import Sweep
-
 
 _Handler = Callable[[int, FrameType | None], None]
 
 
-def run(options: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Sweep a notebook."""
-    with _handled(_end), closing(ConsoleOutput(options)) as console:
-        if options.events is None:
-            return _swept(prepared(options, console), console)
-        with closing(EventLog(options.events)) as events:
-            return _swept(prepared(options, console, events), console, events)
+    options = RunOptions.of(arguments)
+    with (
+        _handled(_end),
+        closing(ConsoleOutput.of(arguments)) as console,
+        nullcontext() if options.events is None else closing(EventLog(options.events)) as events,
+    ):
+        propose(options, console)
+        return _swept(prepared(options, console, events), console, events)
 
 
 def ablate(options: argparse.Namespace) -> int:
     """Run the best trial of a study again, with one param at a time at the notebook's own value."""
-    with _handled(_end), closing(ConsoleOutput(options)) as console:
+    with _handled(_end), closing(ConsoleOutput.of(options)) as console:
         console.begin("preparing the ablation: the study and the MLflow store")
         from ..control.ablating import ablation
         from ..control.lookup import find_study
 
-        uri = options.tracking_uri
-        existing = find_study(options.study, storage=options.storage, tracking_uri=uri)
-        how = {"jobs": options.jobs, "allow_changes": options.allow_changes}
-        return _swept(
-            ablation(existing, seeds=options.seeds, observer=console.observe, **how), console
+        existing = find_study(
+            options.study, storage=options.storage, tracking_uri=options.tracking_uri
         )
+        sweep = ablation(
+            existing,
+            seeds=options.seeds,
+            jobs=options.jobs,
+            allow_changes=options.allow_changes,
+            observer=console.observe,
+        )
+        return _swept(sweep, console)
 
 
 def prepared(
-    options: argparse.Namespace,
+    options: RunOptions,
     console: ConsoleOutput | None = None,
     events: EventLog | None = None,
 ) -> Sweep:
-    """The sweep that a command line describes, ready to run.
+    """Build the sweep that a command line describes, ready to run.
 
     Args:
-        console: prints its progress; None where it displays itself.
-        events: gets its events, where a program follows it.
+        console: Prints its progress; None where it displays itself.
+        events: Gets its events, where a program follows it.
 
     Raises:
         SweepError: whatever is wrong; nothing was started.
     """
     from ..notebooks.research import ResearchNotebook
 
-    if options.proposes:
-        propose(options, ConsoleOutput(options))
-    began_s = time.monotonic()  # the clock does not count the question
-    settings = settings_of(options)
+    began_s = time.monotonic()
+    settings = options.settings()
     notebook = ResearchNotebook(options.input)
     notebook.check_names(settings.sources)
     StudyPaths.parse(options.output, study=settings.name)
@@ -79,36 +83,13 @@ def prepared(
         )
     # All checks so far are quick. The rest imports Optuna, papermill and MLflow and may create a
     # store, which takes seconds, and on a busy machine a minute.
-    return sweep_of(
-        options,
+    observers = [output.observe for output in (events, console) if output is not None]
+    return options.sweep(
         settings,
         notebook,
-        timeout_s=options.timeout,
         began_s=began_s,
         allow_changes=options.allow_changes,
-        observer=each_of(*(one.observe for one in (events, console) if one is not None)),
-    )
-
-
-def sweep_of(
-    options: argparse.Namespace, settings: Settings, notebook: str | ResearchNotebook, **others: Any
-) -> Sweep:
-    """The sweep of the options that `run` and `check` have in common.
-
-    Args:
-        **others: more arguments of `Sweep.from_settings`.
-    """
-    from ..sweep import Sweep
-
-    return Sweep.from_settings(
-        settings,
-        notebook=notebook,
-        output=options.output,
-        jobs=options.jobs,
-        storage=options.storage,
-        tracking_uri=options.tracking_uri,
-        kernel=options.kernel,
-        **others,
+        observer=each_of(*observers),
     )
 
 
@@ -127,22 +108,6 @@ def _swept(sweep: Sweep, console: ConsoleOutput, events: EventLog | None = None)
     has_failed = result.stop_cause is not None and result.stop_cause.is_failure
     completed = result.counts[TrialState.COMPLETED]
     return OK if completed and not has_failed else NOTHING_COMPLETED
-
-
-def settings_of(options: argparse.Namespace) -> Settings:
-    """The parameters file with the options that change it, as `run` and `check` have them."""
-    from ..settings import Settings
-    from ..settings.flags import read_value
-
-    return Settings.load(options.parameters).with_overrides(
-        study=options.study,
-        trials=options.trials,
-        fixed=dict(read_value(text) for text in options.set),
-        cold=options.cold,
-        cluster=getattr(options, "cluster", None),
-        confirm=options.confirm,
-        seeds=options.seeds,
-    )
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def status(options: argparse.Namespace) -> int:
     from ..control.lookup import clean_up_after_crash, find_studies
     from ..control.status import look, sort
 
-    console = ConsoleOutput(options)
+    console = ConsoleOutput.of(options)
     found = []
     for existing in find_studies(
         options.study, storage=options.storage, tracking_uri=options.tracking_uri
@@ -49,7 +49,7 @@ def stop(options: argparse.Namespace) -> int:
     """Stop a running trial, or the sweep."""
     from ..control import steering
 
-    console = ConsoleOutput(options)
+    console = ConsoleOutput.of(options)
     existing, targets = _targeted(options, _is_run_id)
     if targets and options.finish:
         raise SettingsError(
@@ -73,7 +73,7 @@ def enqueue(options: argparse.Namespace) -> int:
     from ..control import steering
     from ..settings.flags import read_value
 
-    console = ConsoleOutput(options)
+    console = ConsoleOutput.of(options)
     existing, targets = _targeted(options, lambda word: "=" in word)
     stated = dict(read_value(text, flag="") for text in targets)
     run_id, params = steering.enqueue(existing, stated, like=options.like)
@@ -87,7 +87,7 @@ def retry(options: argparse.Namespace) -> int:
     """Queue failed trials again."""
     from ..control import steering
 
-    console = ConsoleOutput(options)
+    console = ConsoleOutput.of(options)
     existing, targets = _targeted(options, _is_run_id)
     if options.failed == bool(targets):
         raise SettingsError("say which trials to retry: either --failed or their run ids")
@@ -105,7 +105,7 @@ def replay(options: argparse.Namespace) -> int:
     from ..control import replay as replaying
     from ..control.lookup import clean_up_after_crash
 
-    console = ConsoleOutput(options)
+    console = ConsoleOutput.of(options)
     if options.targets and options.targets[0].endswith(".ipynb"):
         if len(options.targets) > 1:
             raise SettingsError("replay takes one executed notebook, or a study with run ids")
@@ -139,7 +139,7 @@ def diff(options: argparse.Namespace) -> int:
     from ..control.diff import diff_in_words, diff_trials
     from ..control.lookup import find_study
 
-    console = ConsoleOutput(options)
+    console = ConsoleOutput.of(options)
     if len(options.targets) not in (2, 3):
         raise SettingsError("diff compares two trials; give two run ids: diff out/digits 0003 0007")
     *wanted, first, second = options.targets
@@ -158,7 +158,7 @@ def ui(options: argparse.Namespace) -> int:
     from ..control.lookup import find_study
     from ..control.serving import StudyServer
 
-    console = ConsoleOutput(options)
+    console = ConsoleOutput.of(options)
     existing = find_study(options.study, storage=options.storage, tracking_uri=options.tracking_uri)
     page = existing.paths.page
     if not (page.exists() and existing.swept_by()):  # else the sweep keeps it up to date
@@ -180,7 +180,7 @@ def export(options: argparse.Namespace) -> int:
     from ..control.loaded import load
     from ..control.lookup import find_study
 
-    console = ConsoleOutput(options)
+    console = ConsoleOutput.of(options)
     files = {kind: Path(text) for kind in KINDS if (text := getattr(options, kind))}
     existing = find_study(options.study, storage=options.storage)
     name = existing.study.name
@@ -216,7 +216,7 @@ def rebuild(options: argparse.Namespace) -> int:
     """Make damaged databases of studies again from their executed notebooks."""
     from ..control.rebuilding import rebuild
 
-    console = ConsoleOutput(options)
+    console = ConsoleOutput.of(options)
     found = rebuild(Path(options.folder))
     for made in found:
         counts = ", ".join(

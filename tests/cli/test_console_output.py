@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import time
@@ -28,7 +27,7 @@ from sweeper.trials import (
 
 def console(**flags: bool) -> ConsoleOutput:
     usual = {"quiet": False, "verbose": False, "json": False}
-    return ConsoleOutput(argparse.Namespace(**{**usual, **flags}))
+    return ConsoleOutput(**{**usual, **flags})
 
 
 FAILED = trial_record(state=TrialState.FAILED, reason=Reason.CELL_ERROR, message="1/0")

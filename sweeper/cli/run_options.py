@@ -1,0 +1,89 @@
+"""What the command line asks of a sweep, read out of argparse's namespace once."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..notebooks.research import ResearchNotebook
+    from ..settings import Settings
+    from ..sweep import Sweep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What the command line asks of a sweep; `check` takes a part of it.
+
+    A field has the name of its option in `cli/options.py`, and None where that was not given.
+
+    Attributes:
+        set: The values of `--set`, each as `NAME=VALUE`.
+        timeout: Wall-clock limit of the sweep, in seconds.
+        proposes: Whether the notebook is the only argument, so that a parameters file is drafted
+            where there is none.
+        yes: Whether to sweep what is proposed without asking.
+    """
+
+    input: str
+    output: str
+    parameters: str
+    jobs: str | None
+    trials: int | None
+    study: str | None
+    storage: str | None
+    tracking_uri: str | None
+    set: Sequence[str]
+    confirm: int | None
+    seeds: int | None
+    kernel: str | None
+    cold: bool
+    cluster: str | None = None
+    timeout: float | None = None
+    events: str | None = None
+    allow_changes: bool = False
+    proposes: bool = False
+    yes: bool = False
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> RunOptions:
+        """Take the options of a sweep out of a parsed command line."""
+        names = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in vars(arguments).items() if name in names})
+
+    def settings(self) -> Settings:
+        """Load the parameters file, and change it by the options that override it."""
+        from ..settings import Settings
+        from ..settings.flags import read_value
+
+        return Settings.load(self.parameters).with_overrides(
+            study=self.study,
+            trials=self.trials,
+            fixed=dict(read_value(text) for text in self.set),
+            cold=self.cold,
+            cluster=self.cluster,
+            confirm=self.confirm,
+            seeds=self.seeds,
+        )
+
+    def sweep(self, settings: Settings, notebook: str | ResearchNotebook, **others: Any) -> Sweep:
+        """Build the sweep of a notebook.
+
+        Args:
+            **others: More arguments of `Sweep.from_settings`.
+        """
+        from ..sweep import Sweep
+
+        return Sweep.from_settings(
+            settings,
+            notebook=notebook,
+            output=self.output,
+            jobs=self.jobs,
+            storage=self.storage,
+            tracking_uri=self.tracking_uri,
+            kernel=self.kernel,
+            timeout_s=self.timeout,
+            **others,
+        )
