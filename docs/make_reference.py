@@ -87,7 +87,7 @@ def make_page() -> str:
     rows = {name: list(_arguments_of(parser)) for name, parser in parsers.items()}
     first = {row: name for name in reversed(rows) for row in rows[name]}
     for name, parser in parsers.items():
-        example = _indented((parser.epilog or "").removeprefix("Example: "))
+        example = _indented(str(parser.example))
         parts += [f"### {name}\n", _sentence(parser.description or ""), example]
         parts += _command(name, rows[name], first)
     return "\n".join([*parts, _CODES, *_calls()])

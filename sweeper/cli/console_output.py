@@ -194,8 +194,8 @@ class ConsoleOutput:
 
     def _print_plan(self, sweep: Sweep) -> None:
         settings = sweep.plan.settings
-        place = sweep.plan.executor.description
-        place = f"{' ' if place.startswith('(') else ', '}{place}" if place else ""
+        description = sweep.plan.executor.description
+        place = f" ({description})" if description else ""
         confirm = settings.confirm
         then = (
             "" if confirm is None else f" and {confirm.best} x {confirm.seeds} to confirm the best"

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ..errors import SettingsError
 from ..settings.messages import nearest
@@ -15,7 +15,15 @@ from .options import COMMANDS, VERSION
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that raises one message for a wrong command line, instead of printing its usage."""
+    """A parser that raises one message for a wrong command line, instead of printing its usage.
+
+    Attributes:
+        example: How the command is called; None for the parser of all commands.
+    """
+
+    def __init__(self, *, example: str | None = None, **options: Any) -> None:
+        super().__init__(epilog=None if example is None else f"Example: {example}", **options)
+        self.example = example
 
     def error(self, message: str) -> NoReturn:
         """Refuse the command line.
@@ -24,8 +32,7 @@ class _Parser(argparse.ArgumentParser):
             SettingsError: always.
         """
         problem = message.replace("the following arguments are required", "missing")
-        example = (self.epilog or "").removeprefix("Example: ")
-        raise SettingsError(f"{problem}; as in: {example}" if example else problem)
+        raise SettingsError(f"{problem}; as in: {self.example}" if self.example else problem)
 
 
 def _refuse_other_encodings(words: Sequence[str]) -> None:
@@ -103,7 +110,7 @@ def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
             name,
             help=command.does,
             description=f"{command.does[0].upper()}{command.does[1:]}.",
-            epilog=f"Example: notebook_hpo.py {command.example}",
+            example=f"notebook_hpo.py {command.example}",
         )
         made[name].set_defaults(command=command.function)
         for names, options in command.arguments:

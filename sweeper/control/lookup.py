@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import OutputError, StudyError, TrackingError
+from ..errors import OutputError, StudyError, TrackingError, first_line
 from ..execution.runtime import clear_up
 from ..settings.addresses import Address
 from ..study.files import is_storage, why_lost
@@ -240,7 +240,7 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
                     "MLflow still shows ended trials of the study %r as running: %s; the next "
                     "command tries again",
                     study.name,
-                    str(error).partition("; ")[0],
+                    first_line(error),
                 )
             else:
                 existing.opened().note_facts(**{_BEHIND: False})

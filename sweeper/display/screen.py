@@ -26,6 +26,7 @@ from ..trials import (
     TrialState,
     display_path,
     short_text,
+    value_text,
 )
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ def ending_line(record: TrialRecord, objectives: Iterable[str]) -> str:
     if record.reason is None:
         return f"{record.state}{took}" + (f": {scores}" if scores else "")
     first_line = record.message.strip().partition("\n")[0]
-    if record.reason is Reason.PRUNED:  # the message begins with the state
-        return f"{record.state}{took}: {first_line.removeprefix('pruned ')}"
+    if record.reason is Reason.PRUNED:  # the message says that it was pruned
+        return f"{first_line} ({took.strip()})" if took else first_line
     return f"{record.state}{took} ({record.reason}): {first_line}"
 
 
@@ -157,17 +158,21 @@ def _repeats_lines(repeats: Confirmation) -> list[str]:
 
 def _ablation_lines(ablation: Confirmation) -> list[str]:
     """What each value of the ablated trial is worth, the most valuable first."""
-    (params,) = (one.params for one in ablation.ranking if one.run_id == ablation.ablated)
+    all_params = {trial.run_id: trial.params for trial in ablation.ranking}
+    params = all_params[str(ablation.ablated)]
     lines = [
         f"by how much trial {ablation.ablated} is better than with a value of the notebook's own "
         f"({ablation.study}): {ablation.objective}, mean of {len(ablation.seeds)} seeds with its "
         "95 % interval"
     ]
-    for change, (low, high) in ablation.worths.items():
-        name, _, own = change.partition("=")
+    for run_id, (low, high) in ablation.worths.items():
+        own = all_params[run_id]
+        changed = [name for name in params if name in own and own[name] != params[name]]
         doubt = "; cannot be told apart from 0" if low <= 0 <= high else ""
         gain = f"{(low + high) / 2:+.4g} ± {(high - low) / 2:.2g}"
-        lines.append(f"  {gain}  {params_line({name: params[name]})} instead of {own}{doubt}")
+        best = params_line({name: params[name] for name in changed})
+        instead = ", ".join(value_text(own[name]) for name in changed)
+        lines.append(f"  {gain}  {best} instead of {instead}{doubt}")
     return [*lines, *_doubts(ablation)]
 
 

@@ -58,8 +58,7 @@ class LocalExecutor:
         """Why there are so many slots, and the number of GPUs; without what there is not."""
         gpus = f"{len(self.places.gpus)} GPU" if self.places.gpus else ""
         gpus += " with MPS" if self.places.mps is not None else ""
-        why = f"({self.why})" if self.why else ""
-        return ", ".join(part for part in (why, gpus) if part)
+        return ", ".join(part for part in (self.why, gpus) if part)
 
     def run(self, source: TrialSource) -> Sequence[str]:
         """Keep all slots busy until there are no more trials and the last one has ended.

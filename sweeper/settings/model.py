@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -350,47 +350,39 @@ class Settings(SettingsModel):
             SettingsError: an override is wrong.
         """
         fixed = dict(fixed or {})
-        said = {"study": study, "trials": trials, "cluster": cluster, "confirm": confirm}
-        flags = [
-            f"--{key} {shlex.quote(str(value))}" for key, value in said.items() if value is not None
-        ]
         for name, value in fixed.items():
-            flags.append(flag := _set_flag(name, value))
-            dimension = self.space.get(name)
-            # A value outside a range or choices is allowed.
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if isinstance(dimension, RangeDimension) and not is_number:
-                raise SettingsError(
-                    f"{flag}: not a number; expected {dimension.hint}, or any other"
-                )
-        data = self._plain
-        stated = {"name": study, "trials": trials}
-        changed = {key: value for key, value in stated.items() if value is not None}
-        data["study"] = {**data.get("study", {}), **changed}
+            self._check_override(name, value)
         if seeds is not None and confirm is None and self.confirm is None:
             raise SettingsError(
                 f"--seeds {seeds}: on how many seeds the best trials are run again; say how many "
                 f"trials with --confirm, as in --confirm 3 --seeds {seeds}"
             )
+        data = self._plain
+        data["study"] = {**data.get("study", {}), **_given(name=study, trials=trials)}
+        data.update(_given(kernels="cold" if cold else None, cluster=cluster))
         if confirm is not None or seeds is not None:
-            again = {"best": confirm, "seeds": seeds}
-            data["confirm"] = {
-                **({} if self.confirm is None else self.confirm.model_dump()),
-                **{key: value for key, value in again.items() if value is not None},
-            }
-        if cold:
-            data["kernels"] = "cold"
-        if cluster is not None:
-            data["cluster"] = cluster
-        data["space"] = {k: v for k, v in data["space"].items() if k not in fixed}
-        data["inputs"] = {k: v for k, v in data.get("inputs", {}).items() if k not in fixed}
+            before = {} if self.confirm is None else self.confirm.model_dump()
+            data["confirm"] = {**before, **_given(best=confirm, seeds=seeds)}
+        data["space"] = _without(fixed, data["space"])
+        data["inputs"] = _without(fixed, data.get("inputs", {}))
+        data["start"] = [_without(fixed, params) for params in data.get("start", [])]
         data["fixed"] = {**data.get("fixed", {}), **fixed}
-        data["start"] = [
-            {k: v for k, v in params.items() if k not in fixed} for params in data.get("start", [])
-        ]
-        changed_settings = Settings.from_mapping(data, file=self.file, flags=" ".join(flags))
-        changed_settings._set = self._set.union(fixed)
-        return changed_settings
+        given = _given(study=study, trials=trials, cluster=cluster, confirm=confirm)
+        flags = [f"--{name} {shlex.quote(str(value))}" for name, value in given.items()]
+        flags += [_set_flag(name, value) for name, value in fixed.items()]
+        changed = Settings.from_mapping(data, file=self.file, flags=" ".join(flags))
+        changed._set = self._set.union(fixed)
+        return changed
+
+    def _check_override(self, name: str, value: Any) -> None:
+        """Refuse a value of `--set` that is no number where a range is swept."""
+        dimension = self.space.get(name)
+        # A number outside of the range is allowed.
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if isinstance(dimension, RangeDimension) and not is_number:
+            raise SettingsError(
+                f"{_set_flag(name, value)}: not a number; expected {dimension.hint}, or any other"
+            )
 
     def why_not_confirmed(self) -> str | None:
         """Why such a study's best trials cannot be run again on fresh seeds; None if they can."""
@@ -420,6 +412,15 @@ class Settings(SettingsModel):
         name = FOLD if repeat.by_fold else "seed"
         names = {**self.space, **self.fixed, **self.inputs, **self.smoke}
         return f"sets {name!r}, so no other section can have it" if name in names else None
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    """Return the values that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _without(names: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
 
 
 def _set_flag(name: str, value: Any) -> str:

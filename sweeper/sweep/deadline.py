@@ -8,20 +8,19 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def stopped_after(limit_s: float | None, stop: Callable[..., None], by: str) -> Iterator[None]:
+def stopped_after(limit_s: float | None, stop: Callable[[], object]) -> Iterator[None]:
     """Stop a sweep if the block takes longer than a time; at once where there is none left.
 
     Args:
         limit_s: in seconds; None for as long as it takes.
-        stop: `Sweep.stop`.
-        by: who stops it and why, for the summary.
+        stop: stops the sweep.
     """
     if limit_s is None:
         yield
         return
     if limit_s <= 0:
-        stop(by, now=True)
-    timer = threading.Timer(max(limit_s, 0.0), stop, args=[by], kwargs={"now": True})
+        stop()
+    timer = threading.Timer(max(limit_s, 0.0), stop)
     timer.daemon = True
     timer.start()
     try:

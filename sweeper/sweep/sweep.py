@@ -38,6 +38,7 @@ from ..trials import (
     Importance,
     Observer,
     Snapshot,
+    StopCause,
     StudyPaths,
     SweepResult,
     without_effect,
@@ -56,9 +57,6 @@ from .scheduling.trial_log import TrialLog
 from .spending import Spending
 
 _log = logging.getLogger(__name__)
-
-#: Why a sweep ends whose study has cost what it may.
-_BUDGET = "cost.budget, which the study's sweeps have spent"
 
 
 class Sweep:
@@ -238,9 +236,7 @@ class Sweep:
             self._notifier.send("failure", str(error))
             raise
         else:
-            is_spent = (self.stopped_by or "").startswith(_BUDGET)
-            kind = "preemption" if self._is_preempted else "budget" if is_spent else "end"
-            self._notifier.ended(kind, result)
+            self._notifier.ended(self._kind_of_end(result), result)
             return result
         finally:
             self._notifier.close()
@@ -250,7 +246,7 @@ class Sweep:
         with (
             self._events.delivering(),
             live_output(self.snapshot),
-            stopped_after(self.plan.left_s, self.stop, limit),
+            stopped_after(self.plan.left_s, partial(self.stop, limit, now=True)),
         ):
             found = self._run_study()
             try:
@@ -264,6 +260,12 @@ class Sweep:
             except SweepError as error:  # the search has its result all the same
                 refused = f"the best trials were not confirmed: {error}"
                 return replace(found, findings=[*found.findings, refused])
+
+    def _kind_of_end(self, result: SweepResult) -> str:
+        """Name the end of a sweep as `notify.on` has it."""
+        if self._is_preempted:
+            return "preemption"
+        return "budget" if result.stop_cause is StopCause.BUDGET else "end"
 
     def _run_study(self) -> SweepResult:
         """Run the trials of the plan's study, which it opens and closes."""
@@ -307,7 +309,9 @@ class Sweep:
         house = Housekeeping(plan, study, scheduler=scheduler, spending=spending, chores=chores)
         with closing(house), closing(scheduler):
             self._events.announce(Event.SWEEP_STARTED)
-            limited = stopped_after(spending.left_s, self.stop, _BUDGET)
+            why = "cost.budget, which the study's sweeps have spent"
+            stop = partial(stop_switch.stop_all, why, StopCause.BUDGET)
+            limited = stopped_after(spending.left_s, stop)
             with limited, chores.watched(scheduler.ending):
                 findings = plan.executor.run(scheduler)
             with chores.during(ChoreKind.TRACKING, tracker.progress):

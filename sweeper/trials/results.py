@@ -112,14 +112,15 @@ class Importance(NamedTuple):
 class StopCause(StrEnum):
     """What kind of thing ended a sweep before the study had all its trials."""
 
-    ASKED = "asked"  # somebody asked for it, or a limit of time, money or failures was reached
+    ASKED = "asked"  # somebody asked for it, or a limit of time or failures was reached
+    BUDGET = "budget"  # the study has cost what it may
     FAULT = "fault"  # of this machine, which no trial is to blame for
     WORTHLESS = "worthless"  # more trials would show nothing
 
     @property
     def is_failure(self) -> bool:
         """Whether the command fails by it, whatever trials have completed."""
-        return self is not StopCause.ASKED
+        return self in (StopCause.FAULT, StopCause.WORTHLESS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

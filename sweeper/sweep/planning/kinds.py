@@ -54,7 +54,8 @@ def check_kinds(notebook: ResearchNotebook, settings: Settings) -> None:
     faults = []
     for source, name, values in stated:
         own = notebook.assignments.plain_value(name)
-        if own is not None and (fault := _fault(own, values)):
+        fault = None if own is None else _fault(own, values)
+        if fault is not None:
             faults.append(f"{source}: {name!r} {fault} ({notebook.display_name})")
     if faults:
         raise SettingsError(listed(faults))
@@ -102,12 +103,12 @@ def whole_ranges(notebook: ResearchNotebook, settings: Settings) -> list[WholeRa
     return found
 
 
-def _fault(own: Any, values: Sequence[Any]) -> str:
-    """What is wrong with the values that take the place of one; empty if nothing is."""
+def _fault(own: Any, values: Sequence[Any]) -> str | None:
+    """Return what is wrong with the values that replace the notebook's; None if nothing is."""
     kind = _kind_of(own)
     stated = [value for value in values if value is not None]
     if kind is None or not stated:
-        return ""
+        return None
     for value in stated:
         numbers = _numbers_in(value)
         if kind is Kind.NUMBER and numbers:
@@ -116,7 +117,7 @@ def _fault(own: Any, values: Sequence[Any]) -> str:
                 remedy = f"write numbers with commas between them: {as_yaml(numbers)}"
             return f"has the text {as_yaml(value)}, the notebook has {own!r}; {remedy}"
     if any(_fits(own, kind, value) for value in stated):
-        return ""
+        return None
     found = _kind_of(stated[0])
     return (
         f"has {found} ({as_yaml(stated[0])}), the notebook has {kind} ({as_yaml(own)}); write "

@@ -87,12 +87,12 @@ class StopSwitch:
         if is_new:  # or an observer that stops the sweep at each event would be called for ever
             self._events.announce(Event.STOPPING)
 
-    def stop_all(self, by: str) -> None:
+    def stop_all(self, by: str, cause: StopCause = StopCause.ASKED) -> None:
         """Let no more trials start, and stop those that run."""
         with self._lock:
             is_new, self.is_stopping_all = not self.is_stopping_all, True
             if self.closed_by is None:
-                self.cause = StopCause.ASKED
+                self.cause = cause
                 self.closed_by = by
             running = list(self._running.values())
         for trial in running:
