@@ -139,15 +139,15 @@ def test_internals_names_every_module_that_starts_a_thread_or_a_process() -> Non
                 assert f"`{thread}`" in text, f"{name} starts the thread {thread!r}: list it there"
 
 
-def test_there_are_forty_short_answers_whose_lines_load() -> None:
+def test_the_lines_of_short_answers_load() -> None:
     page = ROOT / "docs" / "how-do-i.md"
-    answers = page.read_text("utf-8").split("\n### ")[1:]
-    assert len(answers) == 40
-    assert max(len(answer.splitlines()) for answer in answers) <= 10
+    sections = set()
     for line in "\n".join(code_blocks(page)).splitlines():
         section = re.match(r"(\w+): ", line)
         if section and section[1] in Settings.model_fields:
             Settings.from_mapping(SMALLEST | read_yaml(line))
+            sections.add(section[1])
+    assert {"space", "study", "objective"} <= sections
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p.stem != "how-do-i"], ids=title)
@@ -164,10 +164,6 @@ def test_the_reference_is_what_its_generator_makes() -> None:
     assert page == make_page(), (
         "docs/reference.md is not up to date; run: uv run python docs/make_reference.py"
     )
-
-
-def test_the_readme_fits_on_two_screens() -> None:
-    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 110
 
 
 @pytest.mark.slow

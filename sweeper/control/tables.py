@@ -6,43 +6,96 @@ import math
 import warnings
 from bisect import bisect
 from collections import defaultdict
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean, quantiles
 from typing import Any
 
 from ..errors import SettingsError, StudyError
 from ..settings.messages import nearest
+from ..settings.sections import Objective
 from ..settings.space import SearchSpace
 from ..trials import TrialRecord, has_score, interval_of, value_text
 from .lookup import ExistingStudy
 
-#: A param with more values than these, all numbers, has a row for each fourth of its trials, or for
-#: fewer parts, so that each has at least three trials.
-_MOST_VALUES, _PARTS, _FEWEST = 12, 4, 3
+#: A param with more values than these, all numbers, has rows for parts of its trials (chosen).
+_MOST_VALUES = 12
+#: These are fourths, or fewer parts where a part would have fewer trials than so many (chosen).
+_MOST_PARTS, _LEAST_TRIALS = 4, 3
+#: A mean of a single trial, and one whose interval is 0, has so many significant digits (chosen).
+_DIGITS = 4
+#: More decimals than these are not printed: a half interval that small is rounding (chosen).
+_MOST_DECIMALS = 8
 #: Lines take the place of the rules of booktabs where it is not loaded.
 _RULES = "".join(rf"\providecommand{{\{it}rule}}{{\hline}}" for it in ("top", "mid", "bottom"))
-_ESCAPES: dict[str, dict[int, str]] = {
-    "csv": {},
-    "markdown": str.maketrans({sign: f"\\{sign}" for sign in "\\|*_`<"}),
-    "latex": str.maketrans(
-        {sign: f"\\{sign}" for sign in "&%$#_{}"}
-        | {sign: f"${sign}$" for sign in "<>|"}
-        | {
-            "[": "{[}",
-            "\\": r"\textbackslash{}",
-            "~": r"\textasciitilde{}",
-            "^": r"\textasciicircum{}",
-        }
-    ),
-}
+_MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\|*_`<"})
+_LATEX = str.maketrans(
+    {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    | {sign: f"${sign}$" for sign in "<>|"}
+    | {
+        "[": "{[}",
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Mean:
+    """The mean of a score over trials.
+
+    Attributes:
+        half_interval: Half of its 95 % interval; None for a single trial.
+        is_best: Whether it is the best of its param, or cannot be told apart from that.
+    """
+
+    value: float
+    half_interval: float | None
+    is_best: bool
+
+    def __str__(self) -> str:
+        """With as many decimals as half of the interval, which has two digits."""
+        half = self.half_interval
+        decimals = 1 - math.floor(math.log10(half)) if half else math.inf
+        form = f".{max(decimals, 0)}f" if decimals <= _MOST_DECIMALS else f".{_DIGITS}g"
+        return f"{self.value:{form}}" + ("" if half is None else f" ± {half:{form}}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """The trials that have the same values of some params, and their means by score."""
+
+    labels: Sequence[str]
+    n_trials: int
+    means: Sequence[_Mean]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Table:
+    """A table of means, before it is written in a format.
+
+    Attributes:
+        heads: What the labels of each row are.
+        scores: What the means of each row are of.
+    """
+
+    heads: Sequence[str]
+    scores: Sequence[str]
+    rows: Sequence[_Row]
+    caption: str
+
+
+#: Where a trial stands in the table by the value of one param: rows are sorted by the number, and
+#: the text is the value, or the values of a part, for people.
+_Place = tuple[float, str]
 
 
 def paper_table(existing: ExistingStudy, *, by: Sequence[str], kind: str) -> str:
-    """Means over the completed trials of a study; where its best are confirmed, over those runs.
+    """Write the means over the completed trials of a study, or over the runs that confirm its best.
 
     Args:
-        by: the params whose values, taken together, have a row each; none for the values of each
+        by: The params whose values, taken together, have a row each; none for the values of each
             param by itself, and of confirmed trials for all params together.
         kind: `latex`, `markdown` or `csv`.
 
@@ -50,16 +103,18 @@ def paper_table(existing: ExistingStudy, *, by: Sequence[str], kind: str) -> str
         SettingsError: no trial has such a param.
         StudyError: no trial has completed.
     """
-    import pandas as pd
+    return _WRITERS[kind](_table_of(existing, by))
 
+
+def _table_of(existing: ExistingStudy, by: Sequence[str]) -> _Table:
     settings, confirmation = existing.settings, existing.confirmation()
-    goals, escapes = settings.objective, _ESCAPES[kind]
+    goals = settings.objective
     records, over, is_each = existing.study.records(), "completed trials", not by
     if confirmation is not None and confirmation.winner is not None:
-        records = [run for one in confirmation.ranking for run in one.runs.values()]
+        records = [run for trial in confirmation.ranking for run in trial.runs.values()]
         on = "fresh seeds" if confirmation.repeats is None else confirmation.repeats
         over, is_each = f"runs on {len(confirmation.seeds)} {on}", False
-    records = [it for it in records if all(has_score(it, name) for name in goals)]
+    records = [record for record in records if all(has_score(record, name) for name in goals)]
     if not records:
         raise StudyError(f"--table: no trial of the study {existing.study.name!r} has completed")
     params = [name for name in settings.space if any(name in it.params for it in records)]
@@ -68,82 +123,97 @@ def paper_table(existing: ExistingStudy, *, by: Sequence[str], kind: str) -> str
             raise SettingsError(f"--by {name}: no trial has such a param; {nearest(name, params)}")
     places = {name: _places(name, records, settings.search_space) for name in params}
     chosen = by or [name for name in params if len({*places[name]}) > 1] or params
-    rows: list[list[Any]] = []
-    for names in [[name] for name in chosen] if is_each else [chosen]:
-        groups: defaultdict[tuple[tuple[float, str], ...], list[TrialRecord]] = defaultdict(list)
-        for index, record in enumerate(records):
-            groups[tuple(places[name][index] for name in names)].append(record)
-        found = sorted(groups.items())
-        columns = []
-        for name, goal in goals.items():
-            samples = [[(it.seed, it.scores[name]) for it in its] for _, its in found]
-            columns.append(_cells(samples, 1 if goal.direction == "maximize" else -1, kind))
-        for (place, its), *cells in zip(found, *columns, strict=True):
-            labels = [*(names if is_each else ()), *(label for _, label in place)]
-            rows.append([*(it.translate(escapes) for it in labels), len(its), *chain(*cells)])
-    heads = ["param", "value", "trials"] if is_each else [*chosen, "trials"]
-    parts = ("_mean", "_half_interval", "_is_best") if kind == "csv" else ("",)
-    names = [*heads, *(f"{name}{part}" for name in goals for part in parts)]
-    table = pd.DataFrame(rows, columns=[name.translate(escapes) for name in names])
-    if kind == "csv":
-        return str(table.to_csv(index=False)).rstrip()
-    caption = (
-        f"{existing.study.name}: means over {over}, with 95 % intervals. Bold are the best mean"
-        f"{' for each param' * is_each} and those that a t test at the 5 % level (paired where the "
-        "seeds are the same, else Welch's) does not tell from it; single trials never are."
-    ).translate(escapes)
-    n_labels = len(heads) - 1
-    if kind == "latex":
-        form = "l" * n_labels + "r" * (1 + len(goals))
-        text = str(table.to_latex(index=False, escape=False, caption=caption, column_format=form))
-        return text.replace(r"\begin{table}", f"{_RULES}\n\\begin{{table}}\n\\centering").rstrip()
-    rule = ["---"] * n_labels + ["---:"] * (1 + len(goals))
-    lines = [" | ".join(map(str, line)) for line in (table.columns, rule, *table.values)]
-    return "\n".join([*(f"| {line} |" for line in lines), "", caption])
+    if is_each:
+        rows = [
+            _Row(labels=[name, *row.labels], n_trials=row.n_trials, means=row.means)
+            for name in chosen
+            for row in _rows(records, [places[name]], goals)
+        ]
+    else:
+        rows = _rows(records, [places[name] for name in chosen], goals)
+    return _Table(
+        heads=["param", "value"] if is_each else chosen,
+        scores=[*goals],
+        rows=rows,
+        caption=(
+            f"{existing.study.name}: means over {over}, with 95 % intervals. Bold are the best mean"
+            f"{' for each param' if is_each else ''} and those that a t test at the 5 % level "
+            "(paired where the seeds are the same, else Welch's) does not tell from it; single "
+            "trials never are."
+        ),
+    )
 
 
-def _places(
-    name: str, records: Sequence[TrialRecord], space: SearchSpace
-) -> list[tuple[float, str]]:
-    """For each trial the row of its value of a param: by what rows are sorted, and the label."""
-    tried = [it.params[name] for it in records if name in it.params]
-    numbers = [it for it in tried if isinstance(it, int | float) and not isinstance(it, bool)]
-    is_numeric, texts = len(numbers) == len(tried), [*map(value_text, tried)]
-    n_parts = min(_PARTS, len(tried) // _FEWEST)
-    edges: list[float] = []
-    if is_numeric and n_parts > 1 and not _MOST_VALUES >= len({*texts}) < len(texts):
-        edges = quantiles(numbers, n=n_parts)
-    order = [*map(value_text, getattr(space[name], "choices", ())), *texts]
+def _rows(
+    records: Sequence[TrialRecord],
+    places: Sequence[Sequence[_Place]],
+    goals: Mapping[str, Objective],
+) -> list[_Row]:
+    """Group trials by their places, of which each has one for each param of the table."""
+    groups: defaultdict[tuple[_Place, ...], list[TrialRecord]] = defaultdict(list)
+    for record, *its_places in zip(records, *places, strict=True):
+        groups[tuple(its_places)].append(record)
+    ordered = sorted(groups.items())
+    columns = []
+    for name, goal in goals.items():
+        samples = [[(it.seed, it.scores[name]) for it in group] for _, group in ordered]
+        columns.append(_means(samples, sign=1 if goal.direction == "maximize" else -1))
+    return [
+        _Row(labels=[label for _, label in key], n_trials=len(group), means=means)
+        for (key, group), *means in zip(ordered, *columns, strict=True)
+    ]
 
-    def place(value: Any) -> tuple[float, str]:
+
+def _places(name: str, records: Sequence[TrialRecord], space: SearchSpace) -> list[_Place]:
+    """Return the place of each trial by its value of a param; last are those without one."""
+    values = [record.params[name] for record in records if name in record.params]
+    numbers = [it for it in values if isinstance(it, int | float) and not isinstance(it, bool)]
+    are_numbers = len(numbers) == len(values)
+    edges = _edges_of(numbers) if are_numbers else []
+    order = [*map(value_text, getattr(space[name], "choices", ())), *map(value_text, values)]
+
+    def place(record: TrialRecord) -> _Place:
+        if name not in record.params:
+            return math.inf, "n/a"
+        value: Any = record.params[name]
         if edges:
             part = [it for it in numbers if bisect(edges, it) == bisect(edges, value)]
             return min(part), f"{min(part):.3g} to {max(part):.3g}"
-        text = f"{value:.4g}" if isinstance(value, float) else value_text(value)
-        return (value if is_numeric else order.index(value_text(value))), text
+        label = f"{value:.4g}" if isinstance(value, float) else value_text(value)
+        return (value if are_numbers else order.index(value_text(value))), label
 
-    missing = math.inf, "n/a"
-    return [place(it.params[name]) if name in it.params else missing for it in records]
+    return [place(record) for record in records]
 
 
-def _cells(samples: Sequence[Sequence[tuple[int, float]]], sign: int, kind: str) -> list[list[Any]]:
-    """The cells of one score, from the seeds and scores of each group."""
+def _edges_of(numbers: Sequence[float]) -> list[float]:
+    """Return where the values of a param are cut into parts; empty where each has its own row."""
+    n_parts = min(_MOST_PARTS, len(numbers) // _LEAST_TRIALS)
+    n_values = len({*map(value_text, numbers)})
+    has_few = n_values <= _MOST_VALUES and n_values < len(numbers)
+    return [] if n_parts < 2 or has_few else quantiles(numbers, n=n_parts)
+
+
+def _means(samples: Sequence[Sequence[tuple[int, float]]], *, sign: int) -> list[_Mean]:
+    """Return the mean of each group, from the seeds and scores of its trials."""
     means = [fmean(score for _, score in sample) for sample in samples]
     several = [index for index, sample in enumerate(samples) if len(sample) > 1]
-    best = max(several, key=lambda index: sign * means[index], default=0)
-    cells = []
+    best = max(several, key=lambda index: sign * means[index], default=None)
+    found = []
     for index, (sample, mean) in enumerate(zip(samples, means, strict=True)):
-        half = interval_of([score for _, score in sample])[1] - mean if index in several else None
-        is_bold = index == best or (half is not None and not _differ(samples[best], sample))
-        cells.append(_cell(mean, half, is_bold and len(several) > 1, kind))
-    return cells
+        half, is_best = None, False
+        if index in several:
+            half = interval_of([score for _, score in sample])[1] - mean
+        if len(several) > 1 and best is not None and half is not None:
+            is_best = index == best or not _differ(samples[best], sample)
+        found.append(_Mean(value=mean, half_interval=half, is_best=is_best))
+    return found
 
 
 def _differ(first: Sequence[tuple[int, float]], second: Sequence[tuple[int, float]]) -> bool:
-    """Whether a t test at the 5 % level tells means apart: paired for equal seeds, else Welch's."""
+    """Test whether means differ at the 5 % level: paired for equal seeds, else Welch's t test."""
     from scipy.stats import ttest_ind, ttest_rel
 
-    (seeds, a), (others, b) = (zip(*sorted(it), strict=True) for it in (first, second))
+    (seeds, a), (others, b) = (zip(*sorted(sample), strict=True) for sample in (first, second))
     is_paired = seeds == others and len({*seeds}) == len(seeds)
     with warnings.catch_warnings(action="ignore"):  # of scores that are all the same
         found = ttest_rel(a, b) if is_paired else ttest_ind(a, b, equal_var=False)
@@ -151,14 +221,60 @@ def _differ(first: Sequence[tuple[int, float]], second: Sequence[tuple[int, floa
     return bool(found.pvalue < 0.05) if is_known else fmean(a) != fmean(b)
 
 
-def _cell(mean: float, half: float | None, is_bold: bool, kind: str) -> list[Any]:
-    """A mean with as many decimals as half of its interval, which has two digits."""
-    if kind == "csv":
-        return [mean, half, is_bold]
-    decimals = 1 - math.floor(math.log10(half)) if half else 9
-    form = f".{max(decimals, 0)}f" if decimals < 9 else ".4g"
-    text = f"{mean:{form}}" + ("" if half is None else f" ± {half:{form}}")
-    if kind == "markdown":
-        return [f"**{text}**" if is_bold else text]
-    text = text.replace("±", r"\pm")
-    return [rf"$\mathbf{{{text}}}$" if is_bold else f"${text}$"]
+# --- formats ---------------------------------------------------------------------------------
+
+
+def _csv(table: _Table) -> str:
+    import pandas as pd
+
+    parts = ("mean", "half_interval", "is_best")
+    heads = [*table.heads, "trials", *(f"{name}_{part}" for name in table.scores for part in parts)]
+    rows = []
+    for row in table.rows:
+        means = [(mean.value, mean.half_interval, mean.is_best) for mean in row.means]
+        rows.append([*row.labels, row.n_trials, *(value for mean in means for value in mean)])
+    return str(pd.DataFrame(rows, columns=heads).to_csv(index=False)).rstrip()
+
+
+def _markdown(table: _Table) -> str:
+    def cell(mean: _Mean) -> str:
+        return f"**{mean}**" if mean.is_best else str(mean)
+
+    heads, *rows = _cells(table, _MARKDOWN, cell)
+    rule = ["---"] * len(table.heads) + ["---:"] * (1 + len(table.scores))
+    lines = [f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows)]
+    return "\n".join([*lines, "", table.caption.translate(_MARKDOWN)])
+
+
+def _latex(table: _Table) -> str:
+    import pandas as pd
+
+    def cell(mean: _Mean) -> str:
+        text = str(mean).replace("±", r"\pm")
+        return rf"$\mathbf{{{text}}}$" if mean.is_best else f"${text}$"
+
+    heads, *rows = _cells(table, _LATEX, cell)
+    text = pd.DataFrame(rows, columns=heads).to_latex(
+        index=False,
+        escape=False,  # it would escape the signs of mathematics, too
+        caption=table.caption.translate(_LATEX),
+        column_format="l" * len(table.heads) + "r" * (1 + len(table.scores)),
+    )
+    return str(text).replace(r"\begin{table}", f"{_RULES}\n\\begin{{table}}\n\\centering").rstrip()
+
+
+def _cells(table: _Table, escapes: dict[int, str], cell: Callable[[_Mean], str]) -> list[list[str]]:
+    """Return the escaped heads, then the cells of each row."""
+    heads = [name.translate(escapes) for name in (*table.heads, "trials", *table.scores)]
+    rows = []
+    for row in table.rows:
+        labels = [label.translate(escapes) for label in row.labels]
+        rows.append([*labels, str(row.n_trials), *map(cell, row.means)])
+    return [heads, *rows]
+
+
+_WRITERS: Mapping[str, Callable[[_Table], str]] = {
+    "csv": _csv,
+    "markdown": _markdown,
+    "latex": _latex,
+}

@@ -16,7 +16,7 @@ from sweeper.machine.places import Places
 from sweeper.notebooks.metadata import read_metadata
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.testing.executor_contract import ListedTrials
-from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec
+from sweeper.trials import RunningTrial, TrialSpec, TrialState
 
 pytestmark = pytest.mark.kernel
 
@@ -87,8 +87,8 @@ def test_a_trial_that_stood_still_ends_with_the_same_bits(tmp_path: Path) -> Non
     LocalExecutor(workload, places=Places(), jobs=1).run(source)
     took_s = time.monotonic() - began_s
     first, second = (replace(source.outcomes[n], kernel=None, environment="") for n in range(2))
+    assert first.state is TrialState.COMPLETED
     assert first == replace(second, duration_s=first.duration_s)
     assert _printed(specs[0]) == _printed(specs[1]) != ""
     assert source.frozen_metadata["state"] == "frozen"
     assert first.duration_s + second.duration_s < took_s + 0.5
-    assert isinstance(first, TrialOutcome)
