@@ -170,7 +170,7 @@ def _mlflow(module: Any) -> None:
 
 
 def _join(module: Any, trial: Mapping[str, Any], *, reports: bool) -> None:
-    """Have the run of a trial stand for those that the notebook would start.
+    """Let the run of a trial stand for those that the notebook would start.
 
     A run that is nested stays a run of its own, a param that the trial has with another value
     becomes a tag, and only the sweep ends the trial's run: MLflow's exit handler may come later.
@@ -179,34 +179,72 @@ def _join(module: Any, trial: Mapping[str, Any], *, reports: bool) -> None:
         trial: its `run_id`, its `study` and the study's id; without a `run_id` the store at `uri`
             is a folder for this run alone.
     """
-    fluent: Any = import_module("mlflow.tracking.fluent")
-    client_class: Any = module.MlflowClient
-    set_experiment, start_run = module.set_experiment, module.start_run
-    log_metric, log_param = client_class.log_metric, client_class.log_param
-    log_batch, set_terminated = client_class.log_batch, client_class.set_terminated
+    run = _RunOfTrial(module, trial)
+    _join_experiment(module, run)
+    _join_starts(module, run)
+    _leave_open(module.MlflowClient, run)
+    _soften_params(module, run)
+    _observe_metrics(module.MlflowClient, run, reports=reports)
 
-    @functools.cache
-    def own_run() -> str:
-        client, end_s = module.MlflowClient(), time.monotonic() + _RUN_LIMIT_S
-        experiment = set_experiment(trial["study"])
+
+class _RunOfTrial:
+    """The run that MLflow has of this trial, which is looked for when it is first needed."""
+
+    def __init__(self, module: Any, trial: Mapping[str, Any]) -> None:
+        self._module, self._trial = module, trial
+        self._set_experiment = module.set_experiment
+
+    @functools.cached_property
+    def id(self) -> str:
+        """The run's id in MLflow, which may have the run only some moments later.
+
+        Raises:
+            RuntimeError: MLflow has no such run.
+        """
+        client, trial = self._module.MlflowClient(), self._trial
+        experiment_id = self._set_experiment(trial["study"]).experiment_id
         if trial["run_id"] is None:
-            return str(client.create_run(experiment.experiment_id).info.run_id)
+            return str(client.create_run(experiment_id).info.run_id)
         wanted = (
             f"attributes.run_name = '{trial['run_id']}' "
             f"and tags.`sweeper.study_id` = '{trial['study_id']}'"
         )
-        while not (found := client.search_runs([experiment.experiment_id], wanted)):
+        end_s = time.monotonic() + _RUN_LIMIT_S
+        while True:
+            found = client.search_runs([experiment_id], wanted)
+            if found:
+                return str(found[0].info.run_id)
             if time.monotonic() > end_s:
                 raise RuntimeError(f"MLflow has no run of trial {trial['run_id']} yet")
             time.sleep(_LOOK_S)
-        return str(found[0].info.run_id)
 
-    def experiment_of_study(*_: Any, **__: Any) -> Any:
-        client = module.MlflowClient()
-        return client.get_experiment(client.get_run(own_run()).info.experiment_id)
+    def experiment(self) -> Any:
+        """Return the experiment that the run belongs to."""
+        client = self._module.MlflowClient()
+        return client.get_experiment(client.get_run(self.id).info.experiment_id)
 
-    def id_of_experiment(*_: Any, **__: Any) -> str:
-        return str(experiment_of_study().experiment_id)
+
+def _namespaces(module: Any) -> list[Any]:
+    """Return where MLflow's functions are called from: by a notebook, and by MLflow itself."""
+    return [module, import_module("mlflow.tracking.fluent")]
+
+
+def _join_experiment(module: Any, run: _RunOfTrial) -> None:
+    """Let the study's experiment stand for each that the notebook names."""
+
+    def set_experiment(*_: Any, **__: Any) -> Any:
+        return run.experiment()
+
+    def create_experiment(*_: Any, **__: Any) -> str:
+        return str(run.experiment().experiment_id)
+
+    for place in _namespaces(module):
+        place.set_experiment, place.create_experiment = set_experiment, create_experiment
+
+
+def _join_starts(module: Any, run: _RunOfTrial) -> None:
+    """Let `start_run` go on with the trial's run, unless another or a nested one is meant."""
+    start_run = module.start_run
 
     @functools.wraps(start_run)
     def join_run(
@@ -214,59 +252,80 @@ def _join(module: Any, trial: Mapping[str, Any], *, reports: bool) -> None:
     ) -> Any:
         is_nested = (rest and rest[0]) or more.get("nested") or more.get("parent_run_id")
         if run_id is None and not is_nested:
-            run_id, experiment_id, run_name = own_run(), None, None
+            run_id, experiment_id, run_name = run.id, None, None
         return start_run(run_id, experiment_id, run_name, *rest, **more)
 
-    def other(run_id: str) -> str:
-        return "" if run_id == own_run() else run_id
+    for place in _namespaces(module):
+        place.start_run = join_run
+
+
+def _leave_open(client_class: Any, run: _RunOfTrial) -> None:
+    """Let the notebook end other runs only."""
+    set_terminated = client_class.set_terminated
+
+    def end_other(self: Any, run_id: str, *rest: Any, **more: Any) -> None:
+        if run_id != run.id:
+            set_terminated(self, run_id, *rest, **more)
+
+    client_class.set_terminated = end_other
+
+
+def _soften_params(module: Any, run: _RunOfTrial) -> None:
+    """Make a tag of a param that the trial's run has with another value."""
+    log_param = module.MlflowClient.log_param
+
+    def log_softly(self: Any, run_id: str, key: str, value: Any, *rest: Any, **more: Any) -> Any:
+        try:
+            return log_param(self, run_id, key, value, *rest, **more)
+        except module.exceptions.MlflowException:
+            if run_id != run.id:
+                raise
+            self.set_tag(run_id, f"notebook.{key}", value)
+            return value
+
+    module.MlflowClient.log_param = log_softly
+
+
+def _observe_metrics(client_class: Any, run: _RunOfTrial, *, reports: bool) -> None:
+    """Give each metric a step, and report those of the trial's run as points.
+
+    Args:
+        reports: Whether metrics are reported at all.
+    """
+    log_metric, log_batch = client_class.log_metric, client_class.log_batch
+
+    def step_of(run_id: str, key: str, step: Any) -> int:
+        return _step_of(key, step, run="" if run_id == run.id else run_id)
 
     def report(run_id: str, key: str, value: Any, step: int) -> None:
-        if reports and run_id == own_run() and not key.startswith(_OF_MACHINE):
+        if reports and run_id == run.id and not key.startswith(_OF_MACHINE):
             _report("MLflow", step, {key: value}, PointSource.LOGGED)
 
     def observed_metric(
         self: Any, run_id: str, key: str, value: Any, timestamp: Any = None, step: Any = None,
         *rest: Any, **more: Any,
     ) -> Any:  # fmt: skip
-        step = _step_of(key, step, run=other(run_id))
+        step = step_of(run_id, key, step)
         result = log_metric(self, run_id, key, value, timestamp, step, *rest, **more)
         report(run_id, key, value, step)
         return result
-
-    def lenient_param(self: Any, run_id: str, key: str, value: Any, *rest: Any, **more: Any) -> Any:
-        try:
-            return log_param(self, run_id, key, value, *rest, **more)
-        except module.exceptions.MlflowException:
-            if run_id != own_run():
-                raise
-            self.set_tag(run_id, f"notebook.{key}", value)
-            return value
 
     def observed_batch(
         self: Any, run_id: str, metrics: Any = (), params: Any = (), tags: Any = (), *rest: Any,
         **more: Any,
     ) -> Any:  # fmt: skip
-        if run_id == own_run():
+        if run_id == run.id:
             for param in params:
                 self.log_param(run_id, param.key, param.value)
             params = ()
         for metric in metrics:
-            metric._step = _step_of(metric.key, metric.step, run=other(run_id))
+            metric._step = step_of(run_id, metric.key, metric.step)
         result = log_batch(self, run_id, metrics, params, tags, *rest, **more)
         for metric in metrics:
             report(run_id, metric.key, metric.value, metric.step)
         return result
 
-    def end_other(self: Any, run_id: str, *rest: Any, **more: Any) -> None:
-        if run_id != own_run():
-            set_terminated(self, run_id, *rest, **more)
-
-    for place in (module, fluent):
-        place.set_experiment, place.start_run = experiment_of_study, join_run
-        place.create_experiment = id_of_experiment
-    client_class.set_terminated = end_other
-    client_class.log_metric, client_class.log_param = observed_metric, lenient_param
-    client_class.log_batch = observed_batch
+    client_class.log_metric, client_class.log_batch = observed_metric, observed_batch
 
 
 _LIBRARIES: Mapping[str, Callable[[Any], None]] = {
