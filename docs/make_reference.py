@@ -193,19 +193,24 @@ def _default(described: Mapping[str, Any]) -> str:
 
 
 def _arguments_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
-    """A row of the table for each argument: how it is written, and what it means."""
+    """Yield a row of the table for each argument: how it is written, and what it means."""
     for action in parser._actions:
         if isinstance(action, argparse._HelpAction):
             continue
-        words = [f"`{name}`" for name in action.option_strings]
-        metavar = str(action.metavar or action.dest)
-        if not words:
-            words = [f"`[{metavar}]`" if action.nargs == "?" else f"`{metavar}`"]
-        elif action.nargs != 0:
-            value = f"[{metavar}]" if action.nargs == "?" else metavar
-            words[-1] = f"{words[-1][:-1]} {value}`"
-        required = "required; " if action.required and action.option_strings else ""
-        yield ", ".join(words), f"{required}{action.help or ''}"
+        is_required = action.required and action.option_strings
+        yield _as_written(action), f"{'required; ' if is_required else ''}{action.help or ''}"
+
+
+def _as_written(action: argparse.Action) -> str:
+    """Format an argument as it stands on a command line."""
+    metavar = str(action.metavar or action.dest)
+    value = f"[{metavar}]" if action.nargs == "?" else metavar
+    if not action.option_strings:
+        return f"`{value}`"
+    *others, last = action.option_strings
+    takes_value = action.nargs != 0
+    names = [*others, f"{last} {value}" if takes_value else last]
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _command(

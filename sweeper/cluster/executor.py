@@ -333,16 +333,19 @@ class DaskExecutor:
             return is_over and not used
 
     def _serve(self, source: TrialSource, member: Member) -> None:
-        """Run trials in one slot of a worker, as long as it is there."""
+        """Run trials in one slot of a worker until none is left or the worker is lost."""
         try:
             while not member.is_lost:
-                losses = self._losses
-                if (trial := source.next_trial()) is None:
-                    self._is_over = losses == self._losses
+                losses_before = self._losses
+                trial = source.next_trial()
+                if trial is None:
+                    # A trial that has lost its worker meanwhile is given out again.
+                    self._is_over = self._losses == losses_before
                     return
-                outcome = member.run_trial(*trial)
-                source.finish_trial(trial[0], outcome)
-                if outcome.reason is Reason.WORKER_LOST:  # it is run again
+                spec, running = trial
+                outcome = member.run_trial(spec, running)
+                source.finish_trial(spec, outcome)
+                if outcome.reason is Reason.WORKER_LOST:
                     self._losses += 1
                     self._is_over = False
         finally:
