@@ -18,13 +18,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..settings.machines import Resources
-from ..trials import AloneOn, GpuUse, Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
+from ..trials import AloneOn, GpuUse, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .capacity import available_bytes, has_descriptors, memory_of, oom_kills
 from .claims import Claim, Claims
 from .faults import Fault, fault_in
 from .gpus import chosen_gpus, usable_bytes
 from .mps import Mps, why_not
 from .nvml import CONTEXT_BYTES, Gpu, GpuError, Nvml
+from .settling import Circumstances, settled
 
 _log = logging.getLogger(__name__)
 
@@ -58,12 +59,6 @@ _EMPTY_SHARE = 0.95
 #: A trial is frozen while twice the memory that it takes is free on the host: for the trial that
 #: gets its slot, and for what running ones may still grow by.
 _FREE_MEMORY = 2.0
-_DOES_NOT_FIT = {
-    Reason.OUT_OF_MEMORY: "does not fit on this GPU, even alone",
-    Reason.OUT_OF_HOST_MEMORY: (
-        "does not fit into this machine's memory, even with no other trial beside it"
-    ),
-}
 
 
 class StoppedWaiting(Exception):
@@ -338,12 +333,9 @@ class Places:
     def settle(
         self, place: Place, outcome: TrialOutcome, torch_bytes: int | None = None
     ) -> TrialOutcome:
-        """The outcome of a trial that has ended, by what it had of the machine.
+        """Return the outcome of a trial that has ended, by what it had of the machine.
 
-        Others are expected to take what it took of its GPUs. One that ran out of memory alone is
-        infeasible. One whose GPU has failed or no longer answers ends as stopped, to run elsewhere.
-        One that shared its GPU through MPS and failed with an error of CUDA has the reason
-        `gpu_fault`, as the error may be another trial's.
+        Others are expected to use what it has used of its GPUs.
 
         Args:
             torch_bytes: that torch has held of its GPUs, as it says in the kernel; None for none.
@@ -356,30 +348,22 @@ class Places:
                 self._look_at(gpu)
             failed = ", ".join(gpu.uuid for gpu in place.gpus if gpu.uuid in self._closed)
             if place.gpus:
-                outcome = replace(outcome, gpu=(use := place.use(torch_bytes)))
+                use = place.use(torch_bytes)
+                outcome = replace(outcome, gpu=use)
                 if outcome.state in (TrialState.COMPLETED, TrialState.PRUNED):
                     self._learn(place, use.peak_bytes)
         if outcome.state is not TrialState.FAILED:
             return outcome
-        if outcome.reason is Reason.OUT_OF_MEMORY and not place.gpus:
-            # Of the CPU, as XLA words it as well, or of a GPU that only the notebook knows.
-            outcome = replace(outcome, reason=Reason.OUT_OF_HOST_MEMORY)
-        if outcome.reason in _DOES_NOT_FIT:
+        had = Circumstances(
+            fault=fault,
+            has_gpu=bool(place.gpus),
             # One that torch kept from taking all of its GPU has not shown that it does not fit.
-            has_all = place.is_alone_on_gpu and place.memory_fraction is None
-            if not (has_all if outcome.reason is Reason.OUT_OF_MEMORY else place.is_alone):
-                return outcome
-            if fault is Fault.MAYBE_GPU_MEMORY:
-                return replace(outcome, reason=Reason.CELL_ERROR)
-            message = f"{_DOES_NOT_FIT[outcome.reason]}: {outcome.message}"
-            return replace(outcome, message=message, is_infeasible=True)
-        if failed:
-            message = f"{failed} has failed; its own message: {outcome.message}"
-            state, reason = TrialState.STOPPED, Reason.GPU_FAULT
-            return replace(outcome, state=state, reason=reason, message=message)
-        if self.mps and not place.is_alone_on_gpu and fault is Fault.CUDA:
-            return replace(outcome, reason=Reason.GPU_FAULT)
-        return outcome
+            had_gpu_memory=place.is_alone_on_gpu and place.memory_fraction is None,
+            had_host_memory=place.is_alone,
+            shares_by_mps=self.mps is not None and not place.is_alone_on_gpu,
+            failed_gpus=failed,
+        )
+        return settled(outcome, had)
 
     def _learn(self, place: Place, peak_bytes: int | None) -> None:
         """Expect of other trials what one took that came to its end; nothing where it is None."""
