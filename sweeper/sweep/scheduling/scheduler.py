@@ -150,48 +150,60 @@ class TrialScheduler:
         self.stopped_by: str | None = None
 
     def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
-        """The next trial, or a frozen one that goes on; None when there are no more.
+        """Return the next trial, or a frozen one that continues; None when there are no more.
 
         It may wait for the end of a trial that runs: where the order of trials is fixed, or where
-        that end decides which frozen trial may still win.
+        that end decides which frozen trial can still win.
         """
         with self._asking:
-            record = None
-            while record is None:
-                if self._stop_switch.closed_by is not None:
-                    self.stopped_by = self._stop_switch.closed_by
-                    self._stop_frozen()
-                    return None
-                try:
-                    if (thawed := self._thawed()) is not None:
-                        return thawed
-                    record = self._study.ask(self._samplers, self._notebook_of, self._wait_for_end)
-                    self._has_begun_all = record is None
-                    if record is None and (thawed := self._thawed()) is not None:
-                        return thawed
-                except Exception as error:  # noqa: BLE001  whatever it is, running trials are ended first
-                    self.lose(error)
-                    return None
-                if record is None:
-                    if self._freezer is None or not self._freezer.frozen:
-                        self.stopped_by = self._stop_switch.closed_by
-                        return None
-                    self._wait_for_end()  # it decides which frozen trial may still win
-            self._records[record.number] = record
-            running = RunningTrial(trials_left=self._trials_left())
-            running.subscribe(partial(self._on_point, record))
-            if self._freezer is not None:
-                running.make_room = self._make_room
-            self._stop_switch.enter(record.number, running)
-            spec = self._spec(record)
-            self._given[record.number] = spec, running
+            try:
+                chosen = self._choose()
+            except Exception as error:  # noqa: BLE001  whatever it is, running trials are ended first
+                self.lose(error)
+                return None
+            if not isinstance(chosen, TrialRecord):
+                return chosen
+            given = self._begin(chosen)
         # One slot alone has its proposal made when the last trial is known: what a trial tries then
         # depends on nothing but the study, and not on when things happen.
         if self._executor.jobs > 1:
             # Its error is dropped: the slot that asks next meets the same one.
             self._ahead.submit(self._study.prepare, self._samplers)
-        self._log.started(record)
-        self._events.announce(Event.TRIAL_STARTED, record)
+        self._log.started(chosen)
+        self._events.announce(Event.TRIAL_STARTED, chosen)
+        return given
+
+    def _choose(self) -> TrialRecord | tuple[TrialSpec, RunningTrial] | None:
+        """Choose what a free slot gets: a new trial, by its record, or one that has been thawed."""
+        while self._stop_switch.closed_by is None:
+            thawed = self._thawed()
+            if thawed is not None:
+                return thawed
+            record = self._study.ask(self._samplers, self._notebook_of, self._wait_for_end)
+            self._has_begun_all = record is None
+            if record is not None:
+                return record
+            thawed = self._thawed()
+            if thawed is not None:
+                return thawed
+            if self._freezer is None or not self._freezer.frozen:
+                self.stopped_by = self._stop_switch.closed_by
+                return None
+            self._wait_for_end()  # it decides which frozen trial can still win
+        self.stopped_by = self._stop_switch.closed_by
+        self._stop_frozen()
+        return None
+
+    def _begin(self, record: TrialRecord) -> tuple[TrialSpec, RunningTrial]:
+        """Connect a new trial with the sweep, before a slot gets it."""
+        self._records[record.number] = record
+        running = RunningTrial(trials_left=self._trials_left())
+        running.subscribe(partial(self._on_point, record))
+        if self._freezer is not None:
+            running.make_room = self._make_room
+        self._stop_switch.enter(record.number, running)
+        spec = self._spec(record)
+        self._given[record.number] = spec, running
         return spec, running
 
     def _thawed(self) -> tuple[TrialSpec, RunningTrial] | None:
@@ -415,7 +427,8 @@ class TrialScheduler:
 
     def _trials_left(self) -> int:
         """How many trials have not begun when each free slot has taken one, as far as is known."""
-        at_work = sum(not it.is_frozen for it in self._stop_switch.running_trials().values())
+        running = self._stop_switch.running_trials().values()
+        at_work = sum(not trial.is_frozen for trial in running)
         free = self._executor.jobs - at_work - 1  # of the trial that begins
         return max(0, self._to_begin() - free)
 
@@ -432,7 +445,11 @@ class TrialScheduler:
             number=record.number,
             params=record.params,
             # A trial of an earlier call keeps the params with which it began.
-            fixed={n: it for n, it in self._settings.fixed.items() if n not in record.params},
+            fixed={
+                name: value
+                for name, value in self._settings.fixed.items()
+                if name not in record.params
+            },
             seed=record.seed,
             attempt=record.attempt,
             notebook=record.notebook,
@@ -451,9 +468,12 @@ class TrialScheduler:
         if record.retry_of is None:
             return None
         others = dict(self._records).values()  # a copy: other slots add to it
-        same = (r for r in others if r.first_number == record.first_number)
-        tries = [r for r in same if r.number < record.number]
-        return max(tries, key=lambda r: r.number).notebook if tries else None
+        tries = [
+            other
+            for other in others
+            if other.first_number == record.first_number and other.number < record.number
+        ]
+        return max(tries, key=lambda record: record.number).notebook if tries else None
 
     def _notebook_of(self, number: int) -> Path:
         return self._paths.notebook(run_id_of(number))
@@ -469,8 +489,8 @@ def _mark_lost(spec: TrialSpec, outcome: TrialOutcome) -> None:
     """Correct the notebook of a trial whose worker can write nothing more, if a copy is here."""
     try:
         metadata = read_metadata(spec.notebook) or {}
-        is_its = metadata.get("study_id") == spec.study_id
-        if is_its and metadata.get("state") in (TrialState.RUNNING, TrialState.STOPPED):
+        is_same_study = metadata.get("study_id") == spec.study_id
+        if is_same_study and metadata.get("state") in (TrialState.RUNNING, TrialState.STOPPED):
             mark_ended(spec.notebook, outcome.state, outcome.message)
     except Exception as error:  # noqa: BLE001  the record counts, and half a copy is no notebook
         _log.info("%s: %s", spec.notebook, first_line(error))
