@@ -44,27 +44,28 @@ def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "wrong", "remedy"),
     [
-        (["stats", "out/"], "unknown command 'stats'; did you mean 'status'?"),
-        (["frobnicate"], "unknown command 'frobnicate'; known: run, init, "),
-        (["resume"], "unknown command 'resume'; the command that began a study also goes on with"),
-        (["my.ipynb"], "my.ipynb: there is no such notebook"),
-        (["best", "out/my"], "unknown command 'best'; it is status here"),
-        (["-o", "x"], "missing: -i/--input, -p/--parameters; as in: notebook_hpo.py -i my.ipynb"),
-        (["diff"], "missing: [STUDY_OR_FOLDER] RUN_ID RUN_ID; as in: notebook_hpo.py diff"),
-        ([*RIGHT, "--sampler", "gp"], "'--sampler'; the parameters file has it: study.sampler"),
-        ([*RIGHT, "--trails=3"], "unknown option '--trails'; did you mean '--trials'?"),
-        ([*RIGHT, "lr=3"], "nothing is expected at 'lr=3'"),
-        ([*RIGHT, "--trials", "1.5"], "--trials: expected a whole number of 1 or more; got '1.5'"),
-        ([*RIGHT, "--seeds", "1"], "--seeds: expected a whole number of 2 or more, as an"),
-        ([*RIGHT, "--timeout", "soon"], "--timeout: cannot read 'soon' as a duration"),
+        (["stats", "out/"], "'stats'", "'status'"),
+        (["frobnicate"], "'frobnicate'", "run, init, "),
+        (["resume"], "'resume'", "the command that began a study"),
+        (["my.ipynb"], "my.ipynb", "no such notebook"),
+        (["best", "out/my"], "'best'", "status"),
+        (["-o", "x"], "-i/--input, -p/--parameters", "notebook_hpo.py -i my.ipynb"),
+        (["diff"], "[STUDY_OR_FOLDER] RUN_ID RUN_ID", "notebook_hpo.py diff"),
+        ([*RIGHT, "--sampler", "gp"], "'--sampler'", "study.sampler"),
+        ([*RIGHT, "--trails=3"], "'--trails'", "'--trials'"),
+        ([*RIGHT, "lr=3"], "'lr=3'", "nothing is expected"),
+        ([*RIGHT, "--trials", "1.5"], "--trials", "whole number of 1 or more; got '1.5'"),
+        ([*RIGHT, "--seeds", "1"], "--seeds", "whole number of 2 or more"),
+        ([*RIGHT, "--timeout", "soon"], "--timeout", "'soon'"),
     ],
 )
 def test_a_wrong_command_line_is_refused_with_the_nearest_right_one(
-    arguments: Sequence[str], message: str, capsys: pytest.CaptureFixture[str]
+    arguments: Sequence[str], wrong: str, remedy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert message in refused(arguments, capsys)
+    refusal = refused(arguments, capsys)
+    assert wrong in refusal and remedy in refusal
 
 
 @pytest.mark.parametrize(
@@ -102,25 +103,22 @@ def test_the_version_is_the_package_s(
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("flags", "wrong", "remedy"),
     [
-        (
-            ["--study", ""],
-            "notebook_hpo.py: --study '': study.name: '' cannot name a study; use letters",
-        ),
-        (["--set", "lrr=3"], "--set lrr=3: 'lrr' is not assigned in n.ipyn"),
-        (["--cluster", "loal:4"], "--cluster loal:4: cluster: url: expected the address of a Dask"),
-        (["--set", "class=3"], "--set class=3: fixed.class: not a Python identifier"),
-        (["--set", "lr=2020-01-01"], "--set lr=2020-01-01: not a number; expected a number"),
-        (["--set", "lr=0.5"], "--set lr=0.5: space is empty, which leaves nothing"),
-        (["-o", "n" * 260 + ".{run_id}.ipynb"], "has more than 231 bytes; choose a shorter one"),
+        (["--study", ""], "--study ''", "use letters"),
+        (["--set", "lrr=3"], "--set lrr=3", "not assigned in n.ipynb"),
+        (["--cluster", "loal:4"], "--cluster loal:4", "expected the address of a Dask"),
+        (["--set", "class=3"], "--set class=3", "not a Python identifier"),
+        (["--set", "lr=2020-01-01"], "--set lr=2020-01-01", "expected a number"),
+        (["--set", "lr=0.5"], "--set lr=0.5", "space is empty"),
+        (["-o", "n" * 260 + ".{run_id}.ipynb"], "231 bytes", "choose a shorter one"),
     ],
 )
 def test_the_refusal_of_a_wrong_flag_names_the_flag_and_not_the_file(
-    flags: Sequence[str], message: str, capsys: pytest.CaptureFixture[str]
+    flags: Sequence[str], wrong: str, remedy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refusal = refused([*RIGHT, *flags], capsys)
-    assert message in refusal
+    assert wrong in refusal and remedy in refusal
     assert "p.yml" not in refusal
 
 
