@@ -47,7 +47,7 @@ from .checkpoint_cleaner import CheckpointCleaner
 from .decisions import Decision, Freeze, Prune, Thaw
 from .freezing import Freezer
 from .overwritten import OverwrittenRule
-from .shortages import Shortages
+from .shortages import Shortages, run_again
 from .stop_rules import PruneRule, StopRule, StopRules
 from .stop_switch import StopSwitch
 from .trial_log import TrialLog
@@ -297,9 +297,10 @@ class TrialScheduler:
                 if self._losses[spec.number] >= _MOST_LOSSES:
                     outcome = replace(outcome, state=TrialState.FAILED)
                 _mark_lost(spec, outcome)
-            again = self._shortages.run_again(spec, outcome)
+            again = run_again(spec, outcome)
             if again is not None:
-                message = f"{outcome.message}; it is run again {again}"
+                self._shortages.note(spec.number, again)
+                message = f"{outcome.message}; it is run again {again.value}"
                 outcome = replace(outcome, state=TrialState.STOPPED, message=message)
             try:
                 record = self._study.tell(spec.number, outcome)

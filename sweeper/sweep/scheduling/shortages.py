@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 
 from ...trials import AloneOn, Reason, TrialOutcome, TrialRecord, TrialSpec, TrialState
 
@@ -14,8 +15,31 @@ _ALONE_ON = {
 }
 
 
+class RunAgain(Enum):
+    """How a trial is run again; the value is for people."""
+
+    ELSEWHERE = "on another GPU"
+    ALONE_ON_GPU = "alone on its GPU"
+    ALONE_ON_MACHINE = (
+        "with no other trial beside it (a smaller -j, or fewer workers of a DataLoader, would "
+        "take less memory)"
+    )
+
+
+def run_again(spec: TrialSpec, outcome: TrialOutcome) -> RunAgain | None:
+    """Decide how a trial is run again; None where it was alone or failed for another reason."""
+    if outcome.reason is Reason.GPU_FAULT and outcome.state is TrialState.STOPPED:
+        return RunAgain.ELSEWHERE
+    alone_on = _ALONE_ON.get(outcome.reason) if outcome.reason is not None else None
+    if alone_on is None or outcome.is_infeasible or spec.alone_on is not None:
+        return None
+    if alone_on is AloneOn.MACHINE:
+        return RunAgain.ALONE_ON_MACHINE
+    return None if outcome.gpu is None else RunAgain.ALONE_ON_GPU
+
+
 class Shortages:
-    """Decides which trials are run again, alone.
+    """Remembers which trials run alone at their next attempt.
 
     Args:
         records: of the study; a trial that an earlier sweep was to run again alone runs alone.
@@ -29,27 +53,12 @@ class Shortages:
         }
 
     def alone_on(self, record: TrialRecord) -> AloneOn | None:
-        """What the next attempt at a trial has for itself; None where it runs beside others."""
+        """Return what the next attempt at a trial has for itself; None if it may have company."""
         return self._alone.get(record.number)
 
-    def run_again(self, spec: TrialSpec, outcome: TrialOutcome) -> str | None:
-        """How a trial is run again.
-
-        Returns:
-            the words for people; None where it is not run again, because it was alone or failed
-            for another reason.
-        """
-        if outcome.reason is Reason.GPU_FAULT and outcome.state is TrialState.STOPPED:
-            return "on another GPU"
-        alone_on = _ALONE_ON.get(outcome.reason) if outcome.reason is not None else None
-        if alone_on is None or outcome.is_infeasible or spec.alone_on is not None:
-            return None
-        if alone_on is AloneOn.GPU and outcome.gpu is None:
-            return None
-        self._alone[spec.number] = alone_on
-        if alone_on is AloneOn.GPU:
-            return "alone on its GPU"
-        return (
-            "with no other trial beside it (a smaller -j, or fewer workers of a DataLoader, would "
-            "take less memory)"
-        )
+    def note(self, number: int, again: RunAgain) -> None:
+        """Remember how a trial is run again."""
+        if again is RunAgain.ALONE_ON_GPU:
+            self._alone[number] = AloneOn.GPU
+        elif again is RunAgain.ALONE_ON_MACHINE:
+            self._alone[number] = AloneOn.MACHINE

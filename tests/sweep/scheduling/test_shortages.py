@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from studies import trial_record
 
-from sweeper.sweep.scheduling.shortages import Shortages
+from sweeper.sweep.scheduling.shortages import RunAgain, Shortages, run_again
 from sweeper.testing import trial_spec
 from sweeper.trials import AloneOn, GpuUse, Reason, TrialOutcome, TrialRecord, TrialState
 
@@ -19,32 +19,38 @@ def record(number: int, state: str = "running", reason: Reason | None = None) ->
 
 
 @pytest.mark.parametrize(
-    ("reason", "alone_on", "words"),
+    ("reason", "alone_on", "how"),
     [
-        (Reason.OUT_OF_MEMORY, AloneOn.GPU, "alone on its GPU"),
-        (Reason.GPU_FAULT, AloneOn.GPU, "alone on its GPU"),
-        (Reason.OUT_OF_HOST_MEMORY, AloneOn.MACHINE, "with no other trial beside it (a smaller -j"),
+        (Reason.OUT_OF_MEMORY, AloneOn.GPU, RunAgain.ALONE_ON_GPU),
+        (Reason.GPU_FAULT, AloneOn.GPU, RunAgain.ALONE_ON_GPU),
+        (Reason.OUT_OF_HOST_MEMORY, AloneOn.MACHINE, RunAgain.ALONE_ON_MACHINE),
     ],
 )
 def test_a_trial_that_ran_out_of_memory_is_run_once_more_alone(
-    reason: Reason, alone_on: AloneOn, words: str
+    reason: Reason, alone_on: AloneOn, how: RunAgain
 ) -> None:
     shortages, spec = Shortages([]), trial_spec()
     short = replace(FAILED, reason=reason)
     assert shortages.alone_on(record(spec.number)) is None
-    assert (shortages.run_again(spec, short) or "").startswith(words)
+    assert run_again(spec, short) is how
+    shortages.note(spec.number, how)
     assert shortages.alone_on(record(spec.number)) is alone_on
     assert shortages.alone_on(record(spec.number + 1)) is None
-    alone = replace(spec, alone_on=alone_on)
-    assert shortages.run_again(alone, short) is None, "it was alone"
-    assert Shortages([]).run_again(spec, replace(short, is_infeasible=True)) is None
-    assert Shortages([]).run_again(spec, replace(FAILED, reason=Reason.CELL_ERROR)) is None
+    assert run_again(replace(spec, alone_on=alone_on), short) is None, "it was alone"
+    assert run_again(spec, replace(short, is_infeasible=True)) is None
+    assert run_again(spec, replace(FAILED, reason=Reason.CELL_ERROR)) is None
+
+
+def test_a_trial_that_ran_out_of_the_memory_of_no_known_gpu_is_not_run_again() -> None:
+    short = replace(FAILED, reason=Reason.OUT_OF_MEMORY, gpu=None)
+    assert run_again(trial_spec(), short) is None
 
 
 def test_a_trial_whose_gpu_has_failed_runs_on_another_one_beside_others() -> None:
     shortages, spec = Shortages([]), trial_spec()
     lost = replace(FAILED, state=TrialState.STOPPED, reason=Reason.GPU_FAULT)
-    assert shortages.run_again(spec, lost) == "on another GPU"
+    assert run_again(spec, lost) is RunAgain.ELSEWHERE
+    shortages.note(spec.number, RunAgain.ELSEWHERE)
     assert shortages.alone_on(record(spec.number)) is None
 
 
