@@ -115,13 +115,13 @@ def test_frozen_trials_whose_kernels_die_are_run_again_in_slots(
     def strike() -> None:
         while not is_over.wait(0.02):
             metadata = [read_metadata(path) or {} for path in Path(victim).glob("*.ipynb")]
-            frozen = [it for it in metadata if it["state"] == "frozen"]
+            frozen = [it for it in metadata if it.get("state") == "frozen"]
             snapshot = sweep.snapshot()
             running = () if snapshot is None else snapshot.running
             shown_s.extend(trial.elapsed_s for trial in running)
             if died:
                 run_ids = {trial.run_id for trial in running}
-                woken = {it["run_id"] for it in metadata if _is_awake(it.get("pid"))}
+                woken = {it["run_id"] for it in metadata if it and _is_awake(it.get("pid"))}
                 awake.append(run_ids & woken)
             elif len(frozen) >= 2:
                 kernel = psutil.Process(frozen[0]["pid"])
