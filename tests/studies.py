@@ -15,6 +15,7 @@ import psutil
 
 from sweeper.guard import MARK_VARIABLE
 from sweeper.settings import Settings
+from sweeper.study.facts import StudyFacts
 from sweeper.testing import InlineExecutor, write_notebook
 from sweeper.trials import (
     Event,
@@ -96,7 +97,8 @@ def sweep_result(**stated: Any) -> SweepResult:
 
 def study_of_page(name: str, records: Sequence[TrialRecord], **stated: Any) -> Any:
     """A study of these trials, as far as its page needs one."""
-    usual: dict[str, Any] = {"best": [], "confirmation": None, "facts": {"notebook": "nb.ipynb"}}
+    facts = StudyFacts(id="1", objectives=["val"], notebook="nb.ipynb")
+    usual: dict[str, Any] = {"best": [], "confirmation": None, "facts": facts}
     its = {"name": name, "records": records, **usual, **stated}
     calls = {key: lambda key=key: its[key] for key in ("records", "best")}
     return SimpleNamespace(**{**its, **calls})

@@ -232,6 +232,49 @@ def test_only_the_command_line_prints() -> None:
     assert printing == {"cli"}
 
 
+def test_a_fact_of_a_study_has_a_field_and_no_key_but_in_its_owner() -> None:
+    owner = PACKAGE / "study" / "facts.py"
+    by_key = [
+        f"{path.relative_to(PACKAGE)}:{key.lineno}: {ast.unparse(node)}"
+        for path, tree in sources().items()
+        if path != owner
+        for node in ast.walk(tree)
+        for looked_into, key in reads_by_key(node)
+        if name_of(looked_into) == "facts" and is_fixed(key)
+    ]
+    assert by_key == []
+    in_attributes = {
+        str(found.path.parent.relative_to(PACKAGE))
+        for found in imports()
+        if found.module == "sweeper.study.facts" and found.name == "ATTRIBUTE"
+    }
+    assert in_attributes == {"study"}
+
+
+def reads_by_key(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What is looked into by which key: `facts["id"]`, `facts.get("id")`, `"id" in facts`."""
+    match node:
+        case ast.Subscript(value=looked_into, slice=key):
+            yield looked_into, key
+        case ast.Call(func=ast.Attribute(value=looked_into, attr="get" | "pop"), args=[key, *_]):
+            yield looked_into, key
+        case ast.Compare(left=key, ops=[ast.In() | ast.NotIn()], comparators=[looked_into]):
+            yield looked_into, key
+
+
+def is_fixed(key: ast.expr) -> bool:
+    """Whether a key is a text, or a constant by its name."""
+    name = name_of(key)
+    return (isinstance(key, ast.Constant) and isinstance(key.value, str)) or str(name).isupper()
+
+
+def name_of(node: ast.expr | None) -> str | None:
+    """The last part of a dotted name."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else None
+
+
 def test_a_kernel_pays_next_to_nothing_for_import_sweeper() -> None:
     code = (
         "import sys, time, json; before = set(sys.modules); began = time.process_time();"

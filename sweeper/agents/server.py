@@ -174,7 +174,7 @@ class Agent:
             seeds: on how many seeds each, at least 2.
         """
         existing = self._study(study)
-        (begun, _), notebook = existing.opened().claimed(), existing.study.facts["notebook"]
+        (begun, _), notebook = existing.opened().claimed(), existing.study.facts.notebook
         settings = existing.settings.with_overrides(trials=begun, confirm=best, seeds=seeds)
         return self._begin(settings, notebook)
 

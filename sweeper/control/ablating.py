@@ -45,11 +45,11 @@ def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: An
         raise StudyError(f"ablate: no trial of the study {found.study!r} has completed")
     sweep = Sweep.from_settings(
         settings,
-        notebook=facts["notebook"],
+        notebook=facts.notebook,
         output=existing.paths.template,
         storage=existing.storage_url.full,
         tracking_uri=existing.tracking.full,
-        kernel=facts["made_of"]["kernel"],
+        kernel=facts.kernel,
         **options,
     )
     sweep.plan.close()  # an executor for the search, which does not go on

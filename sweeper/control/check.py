@@ -476,7 +476,7 @@ def forecast(
     at_once = min(jobs, trials)
     trial_s = measured[-1].outcome.duration_s * max(1, at_once / usable_cores())
     duration_s = math.ceil(trials / at_once) * trial_s
-    cost = None if settings.cost is None else settings.cost.price_per_hour * duration_s / 3600
+    cost = None if settings.cost is None else settings.cost.price_of(duration_s)
     disk_bytes = trials * max(run.disk_bytes for run in measured)
     memory, free = max(run.memory_bytes for run in measured), available_bytes()
     memory_at_once = int(_MEMORY_SHARE * free / memory) if free and memory else None

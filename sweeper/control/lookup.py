@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 STORAGE_NAME = "study.db"
-#: The fact that MLflow may still have killed trials as running.
-_BEHIND = "tracking_is_behind"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +79,8 @@ class ExistingStudy(LocatedStudy):
         Raises:
             StudyError: the study has stored none.
         """
-        stored = self.study.facts.get("settings")
-        if stored is None:
+        stored = self.study.facts.settings
+        if not stored:
             raise StudyError(
                 f"the study {self.study.name!r} has not stored its settings; sweep it once"
             )
@@ -144,9 +142,9 @@ def find_studies(
     studies = []
     for url, study in found:
         # One that a killed sweep left before its first trial has nothing to look at.
-        if template := study.facts.get("template"):
+        if template := study.facts.template:
             paths = StudyPaths.parse(template, study=study.name)
-            tracking = Address.of(tracking_uri or study.facts["tracking_uri"])
+            tracking = Address.of(tracking_uri or study.facts.tracking_uri)
             studies.append(
                 ExistingStudy(study=study, storage_url=url, paths=paths, tracking=tracking)
             )
@@ -230,9 +228,10 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
         clear_up(existing.paths.folder)
         if any(not record.state.has_ended for record in study.records()):
             opened = existing.opened()
-            opened.note_facts(**{_BEHIND: True})  # first, because this call may be killed, too
+            # Noted first, because this call may be killed, too.
+            opened.note_facts(tracking_is_behind=True)
             _correct_trials(opened)
-        if study.facts.get(_BEHIND):
+        if study.facts.tracking_is_behind:
             try:
                 _correct_runs(existing)
             except TrackingError as error:
@@ -243,7 +242,7 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
                     first_line(error),
                 )
             else:
-                existing.opened().note_facts(**{_BEHIND: False})
+                existing.opened().note_facts(tracking_is_behind=False)
 
 
 def _correct_trials(study: Study) -> None:

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..errors import StudyError
 from ..notebooks.metadata import read_metadata
 from ..study.access import damage_of
 from ..study.endings import unknown_end
-from ..study.files import kept_facts, why_lost
+from ..study.facts import StudyFacts
+from ..study.files import why_lost
 from ..study.rebuilt import write_study
 from ..study.stored import StoredStudy
 from ..study_folder.ownership import owner_of, while_unswept
@@ -68,8 +68,8 @@ def rebuild(folder: Path) -> list[Rebuilt]:
 
 def _rebuilt(file: Path) -> Rebuilt | None:
     """Make a study again; None where it is sound."""
-    name, facts = kept_facts(file)
-    paths = StudyPaths.parse(facts["template"], study=name)
+    name, facts = StudyFacts.read(file)
+    paths = StudyPaths.parse(facts.template, study=name)
     if paths.facts.resolve() != file.resolve():
         raise StudyError(
             f"{display_path(file)} was moved from {paths.folder}; move the outputs back first"
@@ -82,17 +82,17 @@ def _rebuilt(file: Path) -> Rebuilt | None:
             )
         storage = paths.storage
         is_sound = why_lost(storage) is None and damage_of(storage) is None
-        if is_sound and unknown_end(StoredStudy(storage, name).records(), facts, paths) is None:
+        if is_sound and unknown_end(StoredStudy(storage, name).records(), facts.id, paths) is None:
             return None
         return _made(name, facts, paths)
 
 
-def _made(name: str, facts: Mapping[str, Any], paths: StudyPaths) -> Rebuilt:
+def _made(name: str, facts: StudyFacts, paths: StudyPaths) -> Rebuilt:
     written = {path: read_metadata(path) for path in paths.written_run_ids().values()}
     notebooks = {
         int(metadata["run_id"]): (path, metadata)
         for path, metadata in written.items()
-        if metadata is not None and metadata.get("study_id") == facts["id"]
+        if metadata is not None and metadata.get("study_id") == facts.id
     }
     if not notebooks:
         raise StudyError(

@@ -299,7 +299,7 @@ def _workloads(
     existing: ExistingStudy, targets: Sequence[ReplayTarget], folder: Path, *, here: bool
 ) -> Iterator[tuple[Workload, list[ReplayTarget]]]:
     """Workloads with their trials, which ran the same code with the same data."""
-    cwd = Path(existing.study.facts["notebook"]).parent
+    cwd = Path(existing.study.facts.notebook).parent
     if not cwd.is_dir():
         raise StudyError(
             f"{cwd}: the folder of the notebook is gone, in which trials find their data and "
@@ -347,7 +347,7 @@ def _settings_for(existing: ExistingStudy, *, here: bool) -> Settings:
 
 
 def _kernel_for(existing: ExistingStudy, *, here: bool) -> str:
-    name = str(existing.study.facts["made_of"]["kernel"])
+    name = existing.study.facts.kernel
     try:
         check_kernel(name, asked_by=f"the study {existing.study.name!r}")
     except KernelError as error:

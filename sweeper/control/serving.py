@@ -62,7 +62,7 @@ class StudyServer(ThreadingMixIn, WSGIServer):
         key = secrets.token_urlsafe(16)
         self.set_app(partial(_answer, key, page.parent, ui))
         self.page = f"http://{_HOST}:{port}/{key}/"
-        experiment_id = existing.study.facts.get("experiment_id", "0")
+        experiment_id = existing.study.facts.experiment_id or "0"
         self.mlflow = view_url(existing.tracking, experiment_id, ui=self.page + _MLFLOW)
 
 

@@ -32,21 +32,20 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
     records, confirmation = study.records(), existing.confirmation()
     best = existing.best(confirmation)
     running = [record for record in records if not record.state.has_ended]
-    planned = int(facts.get("trials", len(records)))
+    planned = len(records) if facts.trials is None else facts.trials
     to_start = left_to_begin(records, trials=planned)
-    price = (facts.get("settings") or {}).get("cost")
     result = SweepResult(
         study=study.name,
         storage=str(existing.storage_url),
         tracking_uri=str(existing.tracking),
-        experiment_id=facts.get("experiment_id", ""),
-        objectives=facts["objectives"],
+        experiment_id=facts.experiment_id,
+        objectives=facts.objectives,
         records=records,
         best=best,
-        mlflow_run_ids=facts.get("mlflow_run_ids", {}),
-        compare_url=facts.get("compare_url"),
+        mlflow_run_ids=facts.mlflow_run_ids,
+        compare_url=facts.compare_url,
         page=existing.paths.page if existing.paths.page.exists() else None,
-        cost=price and price["price_per_hour"] * facts.get("spent_s", 0.0) / 3600,
+        cost=facts.cost,
         confirmation=confirmation,
     )
     is_here = is_held(existing.paths) and elsewhere_s(existing.paths.owner) is None
@@ -55,7 +54,7 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
         study=study.name,
         trials=planned,
         counts=count_by_state(records),
-        objectives=facts["objectives"],
+        objectives=facts.objectives,
         running=progress,
         best=best,
         left_s=(seconds_left(records, progress, to_start=to_start) if progress else None),

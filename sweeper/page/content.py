@@ -28,7 +28,7 @@ def facts_of(
     confirmation = study.confirmation
     return {
         "study": study.name,
-        "notebook": Path(study.facts.get("notebook", "")).name,
+        "notebook": Path(study.facts.notebook).name,
         "trials": settings.study.trials,
         "written_at_s": round(time.time(), 1),
         "is_running": is_running,
@@ -41,7 +41,7 @@ def facts_of(
         "importances": importances,
         "remark": " ".join(without_effect(records)),
         "confirmation": None if confirmation is None else confirmation.to_json(),
-        "compare_url": study.facts.get("compare_url"),
+        "compare_url": study.facts.compare_url,
     }
 
 

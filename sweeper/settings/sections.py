@@ -256,6 +256,10 @@ class Cost(SettingsModel):
     budget: Annotated[float, Field(gt=0)] | None = None
     """The study ends when all its sweeps together have cost this much. Default: no limit."""
 
+    def price_of(self, duration_s: float) -> float:
+        """Return the price of the machine for so many seconds."""
+        return self.price_per_hour * duration_s / 3600
+
 
 class Notify(SettingsModel):
     """Who is told of a sweep's end, and of what needs somebody."""

@@ -46,36 +46,34 @@ def tell_optuna(study: optuna.Study, record: TrialRecord, objectives: Sequence[s
     study.tell(record.number, state=OptunaState.PRUNED if is_pruned else OptunaState.FAIL)
 
 
-def left_open(record: TrialRecord, facts: Mapping[str, Any]) -> TrialRecord:
+def left_open(record: TrialRecord, study_id: str) -> TrialRecord:
     """The record of a trial that Optuna has as running although no sweep is alive.
 
     Args:
-        facts: about the study; a notebook counts only if this study wrote it.
+        study_id: Of the record's study. A notebook counts only if this study wrote it.
 
     Returns:
         with the end that the trial's executed notebook states, where the record states none; the
         same record where the notebook states no final end, so that the trial is to be run again.
     """
     metadata = {} if record.state.has_ended else read_metadata(record.notebook) or {}
-    end = _final_end(metadata, facts)
+    end = _final_end(metadata, study_id)
     return record if end is None or metadata.get("attempt") != record.attempt else record.ended(end)
 
 
-def unknown_end(
-    records: Iterable[TrialRecord], facts: Mapping[str, Any], paths: StudyPaths
-) -> Path | None:
+def unknown_end(records: Iterable[TrialRecord], study_id: str, paths: StudyPaths) -> Path | None:
     """Return an executed notebook that states an end which the study does not know; None for none.
 
     There is one after an older copy of the study's database was put in its place.
     """
-    known = {record.run_id for record in records if left_open(record, facts).is_final}
+    known = {record.run_id for record in records if left_open(record, study_id).is_final}
     for run_id, path in paths.written_run_ids().items():
-        if run_id not in known and _final_end(read_metadata(path) or {}, facts) is not None:
+        if run_id not in known and _final_end(read_metadata(path) or {}, study_id) is not None:
             return path
     return None
 
 
-def _final_end(metadata: Mapping[str, Any], facts: Mapping[str, Any]) -> TrialEnd | None:
+def _final_end(metadata: Mapping[str, Any], study_id: str) -> TrialEnd | None:
     """Return the end that an executed notebook of this study states; None for no final one."""
     try:
         end = _ENDS.validate_python(dict(metadata))
@@ -83,7 +81,7 @@ def _final_end(metadata: Mapping[str, Any], facts: Mapping[str, Any]) -> TrialEn
         return None  # there is no notebook, or its metadata was edited by hand
     was_short = end.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
     has_room = was_short and not end.is_infeasible  # other trials ran beside it
-    is_ours = metadata.get("study_id") == facts.get("id")
+    is_ours = metadata.get("study_id") == study_id
     return end if is_ours and end.is_final and not has_room else None
 
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import StorageAwayError, StudyError
-from ..files import PRIVATE, replaced
 from ..search.trial_codec import RECORD
-from ..trials import display_path, facts_beside
-from .stored import FACTS, StoredStudy
+from ..trials import facts_beside
+from .facts import ATTRIBUTE, StudyFacts
+from .stored import study_id_in
 
 _RECORDS = """
 SELECT trials.number, attributes.trial_user_attribute_id, attributes.value_json
@@ -47,7 +48,7 @@ def has_study(file: Path, name: str, study_id: str) -> bool:
     True where it cannot be read: opening it will raise an error that names the problem.
     """
     try:
-        return is_storage(file) and StoredStudy(file, name).facts.get("id") == study_id
+        return is_storage(file) and study_id_in(file, name) == study_id
     except StorageAwayError:
         return True
 
@@ -57,48 +58,20 @@ def why_lost(storage: Path) -> str | None:
     if not storage.exists() or storage.stat().st_size == 0:
         return "it is missing or empty"
     try:
-        name, facts = kept_facts(facts_beside(storage))
+        name, facts = StudyFacts.read(facts_beside(storage))
     except StudyError:
         return None  # the next sweep writes them again
-    return None if has_study(storage, name, str(facts["id"])) else "it is another study's database"
-
-
-def keep_facts(file: Path, study: str, facts: Mapping[str, Any]) -> None:
-    """Write the facts about a study to a file.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    with replaced(file) as part:
-        part.touch(mode=PRIVATE)  # as the database, whose content it has
-        part.write_text(json.dumps({"study": study, "facts": facts}), encoding="utf-8")
-
-
-def kept_facts(file: Path) -> tuple[str, Mapping[str, Any]]:
-    """Read a study's name and the facts about it.
-
-    Raises:
-        StudyError: the file cannot be read.
-    """
-    try:
-        stored = json.loads(file.read_text(encoding="utf-8"))
-        facts = stored["facts"]
-        _ = facts["id"], facts["template"], facts["settings"]
-        return str(stored["study"]), facts
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StudyError(
-            f"{display_path(file)} cannot be read, so the study cannot be made again: {error!r}"
-        ) from error
+    return None if has_study(storage, name, facts.id) else "it is another study's database"
 
 
 def move_records(
-    file: Path, study: str, *, notebook_of: Callable[[int], Path], **facts: Any
+    file: Path, study: str, *, notebook_of: Callable[[int], Path], **changes: Any
 ) -> None:
     """Write new paths into a study whose files were moved.
 
     Args:
         notebook_of: from a trial's number to its executed notebook.
-        **facts: about the study as a whole; each replaces the earlier fact of that name.
+        **changes: New values of fields of the study's facts.
 
     Raises:
         sqlite3.Error: the file is no storage.
@@ -114,14 +87,15 @@ def move_records(
         found = connection.execute(
             "SELECT study_user_attribute_id, value_json FROM study_user_attributes "
             "NATURAL JOIN studies WHERE study_name = ? AND key = ?",
-            (study, FACTS),
+            (study, ATTRIBUTE),
         ).fetchone()
         if found is None:
             raise ValueError(f"no study {study!r} in {file}")
         row, text = found
+        facts = replace(StudyFacts.decode(_mapping(text)), **changes)
         connection.execute(
             "UPDATE study_user_attributes SET value_json = ? WHERE study_user_attribute_id = ?",
-            (json.dumps({**_mapping(text), **facts}), row),
+            (json.dumps(facts.encode()), row),
         )
 
 

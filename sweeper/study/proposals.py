@@ -21,8 +21,8 @@ from ..settings import Settings
 from ..settings.messages import as_yaml
 from ..settings.space import SearchSpace, from_scalar
 from ..trials import FOLD, Params, TrialRecord, TrialState, run_id_of
+from .facts import StudyFacts
 from .storage import MirroredStorage
-from .stored import FACTS, LEARNED
 
 #: The attribute of a trial that was queued by hand and does not count towards `study.trials`.
 BY_HAND = "sweeper.by_hand"
@@ -172,10 +172,10 @@ class TrialQueue:
         seen: Any = storage
         if self.lag is not None:
             seen = InOrder(storage, number=number, lag=self.lag)
-        facts = storage.get_study_user_attrs(storage.study_id).get(FACTS, {})
+        facts = StudyFacts.of(storage.get_study_user_attrs(storage.study_id))
         study = optuna.load_study(
             study_name=storage.get_study_name_from_id(storage.study_id),
-            storage=samplers.seen(seen, facts.get(LEARNED, ())),
+            storage=samplers.seen(seen, facts.learned or ()),
             sampler=samplers.make(number),
         )
         trial = optuna.Trial(study, trial_id)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ from ..settings.addresses import Address
 from ..trials import TrialRecord, TrialState, confirmed_runs, display_path
 from .access import open_storage
 from .endings import left_open, name_objectives
+from .facts import ATTRIBUTE, StudyFacts
 from .proposals import QUEUED, RETRY, SEED
-from .stored import CONFIRMS, FACTS
 
 _ENDED = {
     TrialState.COMPLETED: OptunaState.COMPLETE,
@@ -54,7 +55,7 @@ def proposal_of(trial: FrozenTrial, noted: Mapping[str, Any]) -> dict[str, Any]:
 def write_study(
     file: Path,
     name: str,
-    facts: Mapping[str, Any],
+    facts: StudyFacts,
     notebooks: Mapping[int, tuple[Path, Mapping[str, Any]]],
 ) -> list[TrialRecord]:
     """Write a new database with a study.
@@ -68,7 +69,7 @@ def write_study(
     Raises:
         StudyError: an executed notebook lacks what the study needs.
     """
-    settings = Settings.from_mapping(facts["settings"])
+    settings = Settings.from_mapping(facts.settings)
     storage = open_storage(Address.of_file(file))
     try:
         study = optuna.create_study(
@@ -76,9 +77,9 @@ def write_study(
             storage=storage,
             directions=[goal.direction for goal in settings.objective.values()],
         )
-        name_objectives(study, facts["objectives"])
+        name_objectives(study, facts.objectives)
         # The runs in MLflow may be lost as well.
-        study.set_user_attr(FACTS, {**facts, "tracking_is_behind": True})
+        study.set_user_attr(ATTRIBUTE, replace(facts, tracking_is_behind=True).encode())
         _, latest = notebooks[max(notebooks)]
         for key, value in latest.get("proposal", {}).get("noted", {}).items():
             storage.set_study_system_attr(study._study_id, key, value)
@@ -99,12 +100,10 @@ def write_study(
         storage.engine.dispose()
 
 
-def _queued(
-    settings: Settings, facts: Mapping[str, Any]
-) -> list[tuple[dict[str, Any], int | None]]:
+def _queued(settings: Settings, facts: StudyFacts) -> list[tuple[dict[str, Any], int | None]]:
     """The params with which the first trials were queued, with the seed where it was stated."""
-    if CONFIRMS in facts:
-        return [(as_queued(params), seed) for params, seed in confirmed_runs(facts[CONFIRMS])]
+    if facts.confirms is not None:
+        return [(as_queued(params), seed) for params, seed in confirmed_runs(facts.confirms)]
     return [(as_queued(params), None) for params in settings.start_params]
 
 
@@ -121,7 +120,7 @@ def _trial(
     number: int,
     notebook: Path,
     metadata: Mapping[str, Any],
-    facts: Mapping[str, Any],
+    facts: StudyFacts,
     settings: Settings,
 ) -> tuple[FrozenTrial, TrialRecord]:
     try:
@@ -138,12 +137,12 @@ def _trial(
             retry_of=own["user_attrs"].get(RETRY),
             repeat_of=own["user_attrs"].get(REPEAT),
         )
-        record = left_open(record, facts)
+        record = left_open(record, facts.id)
         state, values, reports = OptunaState.RUNNING, None, _reports(notebook, settings)
         if record.is_final:
             state = _ENDED.get(record.state, OptunaState.FAIL)
         if state is OptunaState.COMPLETE:
-            values = [record.scores[name] for name in facts["objectives"]]
+            values = [record.scores[name] for name in facts.objectives]
         elif state is OptunaState.PRUNED and reports:  # as Optuna's `tell` does
             values = [reports[max(reports)]]
         ended = began + datetime.timedelta(seconds=record.duration_s)

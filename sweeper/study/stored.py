@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from ..errors import StorageAwayError
+from ..errors import StorageAwayError, StudyError
 from ..search.trial_codec import RECORD, decode, is_own
 from ..trials import Confirmation, Repeats, TrialRecord, TrialState, display_path
+from .facts import ATTRIBUTE, StudyFacts
 
-#: The attribute of a study with its facts.
-FACTS = "sweeper"
-#: The fact of a study that confirms others: its plan, as `trials.plan_of` makes it.
-CONFIRMS = "confirms"
-#: The fact of a study that learns from others: of each, params and scores of its trials.
-LEARNED = "learned"
-#: The fact of a study that repeats its proposals: how, as `repeats.plan_of_repeats` makes it.
-REPEATS = "repeats"
 #: How long to wait for another process's lock on the file.
 _BUSY_TIMEOUT_S = 30
 _NAMES = """
@@ -48,12 +41,28 @@ ORDER BY trials.number
 
 
 def confirmation_in(
-    name: str, facts: Mapping[str, Any], records: Callable[[], list[TrialRecord]]
+    name: str, facts: StudyFacts, records: Callable[[], list[TrialRecord]]
 ) -> Confirmation | None:
-    """What the runs of a study say that confirms others, or repeats its own; None for any other."""
-    if CONFIRMS in facts:
-        return Confirmation.of(name, facts[CONFIRMS], records())
-    return Repeats(facts[REPEATS], records()).confirmation(name) if REPEATS in facts else None
+    """Return what the runs say of a study that confirms another one, or repeats its proposals.
+
+    Returns:
+        None for any other study.
+    """
+    if facts.confirms is not None:
+        return Confirmation.of(name, facts.confirms, records())
+    if facts.repeats is not None:
+        return Repeats(facts.repeats, records()).confirmation(name)
+    return None
+
+
+def study_id_in(file: Path, name: str) -> str | None:
+    """Return the id of a study in a file; None where the file does not have it.
+
+    Raises:
+        StorageAwayError: The file cannot be read.
+    """
+    facts = StoredStudy(file, name).facts_or_none()
+    return None if facts is None else facts.id
 
 
 class StoredStudy:
@@ -67,22 +76,29 @@ class StoredStudy:
     def all_in(cls, file: Path) -> list[StoredStudy] | None:
         """All studies in a file; None where Optuna has to open the file, or refuses it."""
         try:
-            studies = [cls(file, name) for (name,) in _query(file, _NAMES, FACTS)]
+            studies = [cls(file, name) for (name,) in _query(file, _NAMES, ATTRIBUTE)]
             has_one = all(len(study._read(_DIRECTION)) == 1 for study in studies)
         except (sqlite3.Error, StorageAwayError):
             return None
         return studies if has_one else None
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> StudyFacts:
         """The facts that sweeps have stored about the study as a whole."""
-        found = self._read(_FACTS, FACTS)
-        return dict(json.loads(found[0][0])) if found else {}
+        facts = self.facts_or_none()
+        if facts is None:
+            raise StudyError(f"{display_path(self._file)}: there is no study {self.name!r}")
+        return facts
+
+    def facts_or_none(self) -> StudyFacts | None:
+        """Return the facts; None where the file has no such study."""
+        found = self._read(_FACTS, ATTRIBUTE)
+        return StudyFacts.decode(json.loads(found[0][0])) if found else None
 
     @property
     def study_id(self) -> str:
         """An id that no other study has, even one of the same name."""
-        return str(self.facts["id"])
+        return self.facts.id
 
     def records(self) -> list[TrialRecord]:
         """The records of all trials that have ever begun, by number."""
@@ -97,7 +113,7 @@ class StoredStudy:
         """The best trials, as `Study.best` has them."""
         if (confirmation := self.confirmation) is not None and confirmation.decides:
             return confirmation.own_best
-        (name,) = self.facts["objectives"]
+        (name,) = self.facts.objectives
         is_maximized = self._read(_DIRECTION) == [("MAXIMIZE",)]
         # A killed sweep may have written a record without Optuna's state.
         completed = [

@@ -35,6 +35,7 @@ from ..study_folder.patience import Patience
 from ..trials import (
     Confirmation,
     Importance,
+    LearnedTrial,
     Params,
     TrialOutcome,
     TrialRecord,
@@ -43,13 +44,14 @@ from ..trials import (
 )
 from .access import file_of, log_ahead, open_storage, place_of, refuse_another_file
 from .endings import interrupted, left_open, name_objectives, never_begun, tell_optuna
-from .files import has_study, keep_facts
+from .facts import ATTRIBUTE, StudyFacts
+from .files import has_study
 from .insights import figure_of, param_importances
 from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, is_planned
 from .rebuilt import proposal_of
 from .session_lock import locked_storage
 from .storage import MirroredStorage
-from .stored import CONFIRMS, FACTS, LEARNED, REPEATS, confirmation_in
+from .stored import confirmation_in
 
 
 class Study:
@@ -69,15 +71,14 @@ class Study:
         return str(self._study.study_name)
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> StudyFacts:
         """The facts that sweeps have stored about the study as a whole."""
-        facts: Mapping[str, Any] = self._study.user_attrs.get(FACTS, {})
-        return facts
+        return StudyFacts.of(self._study.user_attrs)
 
     @property
     def study_id(self) -> str:
         """An id that no other study has, even one of the same name."""
-        return str(self.facts["id"])
+        return self.facts.id
 
     @classmethod
     def all_in(cls, storage_url: str | Address) -> list[Study]:
@@ -87,8 +88,11 @@ class Study:
             StudyError: the storage cannot be opened.
         """
         storage = open_storage(storage_url)
-        names = [s.study_name for s in storage.get_all_studies() if FACTS in s.user_attrs]
-        return [cls(_loaded(storage, name)) for name in names]
+        return [
+            cls(_loaded(storage, study.study_name))
+            for study in storage.get_all_studies()
+            if StudyFacts.are_in(study.user_attrs)
+        ]
 
     @classmethod
     def load(cls, storage_url: str | Address, name: str) -> Study:
@@ -99,10 +103,12 @@ class Study:
         """
         storage = open_storage(storage_url)
         try:
-            return cls(_loaded(storage, name))
+            study = _loaded(storage, name)
+            _ = StudyFacts.of(study.user_attrs)
         except KeyError as error:
             place = place_of(storage.engine.url)
             raise StudyError(f"{place}: there is no study {name!r}") from error
+        return cls(study)
 
     @classmethod
     def open(
@@ -145,14 +151,17 @@ class Study:
         patience = Patience(place, may_pass=lambda error: isinstance(error, StorageAwayError))
         opened = cls(_loaded(MirroredStorage(storage, settings.name, patience)))
         opened._kept_facts = kept_facts
+        is_begun = StudyFacts.are_in(opened._study.user_attrs)
         if is_existing:
-            check_fits(opened._study, opened.facts.get("objectives", names), settings, place)
-        if "id" not in opened.facts:  # the study is new, or its creator was killed
+            before = [*opened.facts.objectives] if is_begun else names
+            check_fits(opened._study, before, settings, place)
+        if not is_begun:  # the study is new, or its creator was killed
             for params in settings.start_params[len(opened._trials()) :]:
                 opened._study.enqueue_trial(as_queued(params))
             name_objectives(opened._study, names)
-            repeats = {} if settings.repeat is None else {REPEATS: plan_of_repeats(settings)}
-            opened.note_facts(id=uuid.uuid4().hex, objectives=names, **repeats)
+            repeats = None if settings.repeat is None else plan_of_repeats(settings)
+            facts = StudyFacts(id=uuid.uuid4().hex, objectives=names, repeats=repeats)
+            opened._store_facts(facts)
         study_id, file = opened.study_id, file_of(storage.engine.url)
         if file is not None:
             is_ours = partial(has_study, file, settings.name, study_id)
@@ -170,18 +179,21 @@ class Study:
         """Close the storage; the records in memory can still be read."""
         self._mirror.close()
 
-    def note_facts(self, **facts: Any) -> None:
-        """Store facts about the study as a whole; each replaces the earlier fact of that name."""
+    def note_facts(self, **changes: Any) -> None:
+        """Store new values of fields of the study's facts."""
         with self._lock:
-            self._study.set_user_attr(FACTS, {**self.facts, **facts})
-            if self._kept_facts is not None:
-                with suppress(OSError):  # a disk that is full: the next call writes all of them
-                    keep_facts(self._kept_facts, self.name, self.facts)
+            self._store_facts(replace(self.facts, **changes))
+
+    def _store_facts(self, facts: StudyFacts) -> None:
+        self._study.set_user_attr(ATTRIBUTE, facts.encode())
+        if self._kept_facts is not None:
+            with suppress(OSError):  # a disk that is full: the next call writes all of them
+                facts.write(self._kept_facts, study=self.name)
 
     def _requeue(self) -> None:
         """Give Optuna the ends that an earlier sweep could not, and queue its unfinished trials."""
         for trial in self._trials(OptunaState.RUNNING):
-            record = left_open(record_of(trial) or never_begun(trial.number), self.facts)
+            record = left_open(record_of(trial) or never_begun(trial.number), self.study_id)
             if record.is_final:
                 self._write(record)
                 self._tell(record)
@@ -198,10 +210,12 @@ class Study:
         Returns:
             how many trials can run at once: later ones wait for the end of an earlier one.
         """
-        if "lag" not in self.facts:
-            self.note_facts(lag=jobs)
-        self._queue.lag = int(self.facts["lag"])
-        return self._queue.lag
+        lag = self.facts.lag
+        if lag is None:
+            lag = jobs
+            self.note_facts(lag=lag)
+        self._queue.lag = lag
+        return lag
 
     # --- for the scheduler --------------------------------------------------------------------
 
@@ -264,17 +278,17 @@ class Study:
         self._study.enqueue_trial(as_queued(params), user_attrs=attrs)
         return max(t.number for t in self._trials() if t.user_attrs.get(BY_HAND))
 
-    def learn(self, studies: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+    def learn(self, studies: Sequence[Sequence[LearnedTrial]]) -> None:
         """Keep what earlier studies have found, and run their best params first.
 
         Args:
-            studies: of each the `params` and the `score` of its trials, the best first.
+            studies: Trials of each earlier study, the best first.
         """
         for trials in studies:
-            params = as_queued(trials[0]["params"])
+            params = as_queued(trials[0].params)
             if params not in [trial.system_attrs.get(QUEUED) for trial in self._trials()]:
                 self._study.enqueue_trial(params)
-        self.note_facts(**{LEARNED: studies})
+        self.note_facts(learned=studies)
 
     def confirm(self, plan: Mapping[str, Any]) -> int:
         """Queue the runs of trials on seeds that the study lacks; a seed for all before the next.
@@ -289,7 +303,7 @@ class Study:
         def identity(params: Any, seed: object) -> str:
             return json.dumps([params, seed], sort_keys=True)
 
-        self.note_facts(**{CONFIRMS: plan})
+        self.note_facts(confirms=plan)
         own = [trial for trial in self._trials() if not trial.user_attrs.get(BY_HAND)]
         known = {identity(t.system_attrs.get(QUEUED), t.user_attrs.get(SEED)) for t in own}
         wanted = [(as_queued(params), seed) for params, seed in confirmed_runs(plan)]
@@ -400,7 +414,7 @@ class Study:
     def _tell(self, record: TrialRecord) -> None:
         # Some samplers try to stop Optuna's `optimize` when their last trial ends.
         self._study.sampler = _neutral()
-        tell_optuna(self._study, record, self.facts["objectives"])
+        tell_optuna(self._study, record, self.facts.objectives)
 
     def _write(self, record: TrialRecord) -> None:
         # Through the storage: creating an `optuna.Trial` would run the sampler again.
@@ -436,11 +450,11 @@ class Study:
 
     def importances(self) -> Mapping[str, Mapping[str, Importance]]:
         """How much each param matters for each objective; see `param_importances`."""
-        return param_importances(self._study, self.facts["objectives"])
+        return param_importances(self._study, self.facts.objectives)
 
     def figure(self, kind: str) -> Any:
         """A figure of matplotlib for a paper; see `figure_of`."""
-        return figure_of(self._study, self.facts["objectives"], kind=kind)
+        return figure_of(self._study, self.facts.objectives, kind=kind)
 
     def mark_interrupted(self) -> list[TrialRecord]:
         """Correct the records that a killed sweep left `running`; only while no sweep is alive.
@@ -450,7 +464,7 @@ class Study:
         """
         with self._lock:
             running = [it for it in self.records() if not it.state.has_ended]
-            corrected = [interrupted(left_open(record, self.facts)) for record in running]
+            corrected = [interrupted(left_open(record, self.study_id)) for record in running]
             for record in corrected:
                 self._write(record)
             return corrected

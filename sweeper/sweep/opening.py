@@ -14,7 +14,7 @@ from ..study_folder.snapshots import keep_snapshot
 from ..tracking import Store, Tracker, reachable, view_of
 from ..trials import display_path
 from .inputs.learning import learn
-from .inputs.resolving import INPUTS, keep_inputs, with_inputs
+from .inputs.resolving import keep_inputs, with_inputs
 from .planning.plan import SweepPlan
 from .resume_checks import (
     refuse_changes,
@@ -97,7 +97,7 @@ def _note_places(plan: SweepPlan, study: Study) -> None:
 
     Fetching its data may take hours, and making an MLflow store a minute.
     """
-    if "template" not in study.facts:
+    if not study.facts.template:
         study.note_facts(template=plan.paths.template, tracking_uri=str(plan.tracking))
 
 
@@ -134,7 +134,7 @@ def _opened_tracker(plan: SweepPlan, study: Study) -> Iterator[Tracker]:
             made_of=plan.fingerprint,
             # Until MLflow has all: the next command corrects what a killed sweep has left there.
             tracking_is_behind=True,
-            **({INPUTS: plan.input_facts} if plan.inputs else {}),
+            inputs=plan.input_facts or study.facts.inputs,
         )
         tracker.when_open(lambda: study.note_facts(experiment_id=tracker.experiment_id))
         yield tracker

@@ -23,9 +23,9 @@ def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: S
     Raises:
         StudyError: the study's trials were made of something else; the message lists what changed.
     """
-    before = study.facts.get("made_of")
+    before = study.facts.made_of
     n_trials = len(study.records())
-    lines = changes(before, made_of) if before is not None and n_trials else []
+    lines = changes(before, made_of) if before and n_trials else []
     if lines:
         raise StudyError(
             f"the study {study.name!r} has {n_trials} trial(s) that were made of something else "
@@ -57,7 +57,7 @@ def refuse_older_copy(study: Study, paths: StudyPaths, storage: Address) -> None
     Raises:
         StudyError: there is such a notebook.
     """
-    notebook = unknown_end(study.records(), study.facts, paths)
+    notebook = unknown_end(study.records(), study.study_id, paths)
     if notebook is None:
         return
     why = f"it is older than {display_path(notebook)}, whose trial has ended"

@@ -20,7 +20,7 @@ class Spending:
         self._study = study
         self._cost = cost
         self._since = since
-        self._before_s = float(study.facts.get("spent_s", 0.0))
+        self._before_s = study.facts.spent_s
 
     @property
     def spent_s(self) -> float:
@@ -30,7 +30,7 @@ class Spending:
     @property
     def cost(self) -> float | None:
         """The price of that, in the currency of the parameters file; None when it is not known."""
-        return None if self._cost is None else self._cost.price_per_hour * self.spent_s / 3600
+        return None if self._cost is None else self._cost.price_of(self.spent_s)
 
     @property
     def left_s(self) -> float | None:

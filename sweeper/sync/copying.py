@@ -15,7 +15,7 @@ from ..errors import OutputError, StorageAwayError, SyncError, first_line
 from ..files import write_atomically
 from ..guard import mark_of
 from ..study.files import is_storage
-from ..study.stored import StoredStudy
+from ..study.stored import StoredStudy, study_id_in
 from ..trials import StudyPaths, TrialRecord, display_path
 from .contents import STUDY, Contents
 from .lease import RemoteLease
@@ -179,10 +179,9 @@ class RemoteCopy:
         if not is_storage(self._contents.storage):
             return None  # the file is just being created, or its creator was killed
         try:
-            facts = StoredStudy(self._contents.storage, self._paths.study).facts
+            return study_id_in(self._contents.storage, self._paths.study)
         except StorageAwayError:
             return ""  # opening the study will raise an error that names the problem
-        return str(facts["id"]) if facts else None
 
     def _admitted(self, here: str | None) -> Manifest | None:
         """Take the lease of the copy, unless the copy is another's; return the copy's manifest."""

@@ -125,12 +125,12 @@ def _has_moved(tracking: Path, manifest: Manifest, contents: Contents) -> bool:
 def _move_study(study: Path, contents: Contents) -> None:
     """Write into a restored study's database where its files are on this machine."""
     paths = contents.paths
-    facts = {"template": paths.template}
+    changes = {"template": paths.template}
     if contents.tracking is not None:
-        facts["tracking_uri"] = str(Address.of_file(contents.tracking))
+        changes["tracking_uri"] = str(Address.of_file(contents.tracking))
     try:
         move_records(
-            study, paths.study, notebook_of=lambda n: paths.notebook(run_id_of(n)), **facts
+            study, paths.study, notebook_of=lambda n: paths.notebook(run_id_of(n)), **changes
         )
     except (sqlite3.DatabaseError, ValueError, RecursionError) as error:
         if isinstance(error, sqlite3.OperationalError):  # the disk is full or read-only

@@ -121,6 +121,19 @@ class InputFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedTrial:
+    """A completed trial of an earlier study, from which the sampler learns.
+
+    Attributes:
+        params: Its params, as far as this study has them.
+        score: Its objective.
+    """
+
+    params: Params
+    score: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSpec:
     """One attempt at a trial: everything that decides what runs and where it is written.
 

@@ -138,7 +138,7 @@ def test_one_slot_proposes_what_it_proposes_in_a_free_order(make: Make) -> None:
 
 def test_a_study_keeps_to_the_number_of_slots_that_it_was_begun_with(make: Make) -> None:
     slots = make(jobs=4)
-    assert slots.opened.study.facts["lag"] == 4
+    assert slots.opened.study.facts.lag == 4
     slots.run(until=5)
     slots.kill(jobs=16)
     assert slots.opened.study.keep_order(16) == 4

@@ -99,7 +99,7 @@ def test_a_change_whose_answer_was_lost_is_made_once(begin: Begin, tmp_path: Pat
     shaky = begin(connect_args={"factory": LosesAnswers})
     shaky.study.be_patient(lambda: 30.0)
     while (record := shaky.next()) is not None:
-        shaky.study.note_facts(latest=record.number)
+        shaky.study.note_facts(trials=record.number)
         shaky.study.tell(record.number, completed())
     assert LosesAnswers.commits > 20
     shaky.study.close()
@@ -107,7 +107,7 @@ def test_a_change_whose_answer_was_lost_is_made_once(begin: Begin, tmp_path: Pat
     assert [r.number for r in again.records()] == list(range(8))
     assert [r.params["x"] for r in again.records()[:2]] == [0.5, 0.5]
     assert counts_of(again) == {TrialState.COMPLETED: 8}
-    assert again.facts["latest"] == 7
+    assert again.facts.trials == 7
     with closing(sqlite3.connect(tmp_path / "study.db")) as file:
         assert file.execute("SELECT count(*) FROM trials").fetchone() == (8,)
 
@@ -191,7 +191,7 @@ def test_nothing_is_waited_for_before_the_first_trial(begin: Begin, tmp_path: Pa
     with closing(sqlite3.connect(tmp_path / "study.db")) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(StudyError, match="locked"):
-            begin(connect_args={"timeout": 0.01}).study.note_facts(a=1)
+            begin(connect_args={"timeout": 0.01}).study.note_facts(trials=1)
 
 
 # --- it is lost -------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_a_file_that_was_removed_under_a_sweep_is_not_created_again(
     assert not (tmp_path / "study.db").exists()
     sqlite3.connect(tmp_path / "study.db").close()
     with pytest.raises(LostFileError, match=r"study\.db is damaged \(it was removed"):
-        trials.study.note_facts(a=1)
+        trials.study.note_facts(trials=1)
 
 
 def halved(file: Path) -> None:
@@ -287,8 +287,8 @@ def test_a_dead_session_that_the_server_still_has_is_not_taken_for_another_sweep
     engine = trials.study._mirror._stored.engine
     cut = engine.pool.connect()  # the network is cut, and the server does not notice
     cut.detach()
-    trials.study.note_facts(here=1)
-    assert trials.study.facts["here"] == 1
+    trials.study.note_facts(trials=1)
+    assert trials.study.facts.trials == 1
     trials.study.close()
     cut.close()
 

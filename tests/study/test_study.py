@@ -99,7 +99,7 @@ def test_facts_add_up_and_last(begin: Any) -> None:
     opened.study.note_facts(template="a", tracking_uri="b")
     opened.study.note_facts(template="c")
     facts = opened.again().study.facts
-    assert (facts["template"], facts["tracking_uri"], facts["id"]) == ("c", "b", study_id)
+    assert (facts.template, facts.tracking_uri, facts.id) == ("c", "b", study_id)
     assert begin().study.study_id != study_id
 
 

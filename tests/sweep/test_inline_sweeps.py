@@ -57,8 +57,8 @@ def test_a_study_stores_what_another_command_needs_to_run_a_trial_again(
     make_sweep(scored, study={"trials": 1}).run()
     existing = find_study(str(tmp_path / "out"), storage=None)
     facts = existing.study.facts
-    assert facts["notebook"] == str(tmp_path / "nb.ipynb")
-    assert facts["made_of"]["kernel"] == "python3"
+    assert facts.notebook == str(tmp_path / "nb.ipynb")
+    assert facts.kernel == "python3"
     assert existing.settings.study.trials == 1
     assert existing.record("0000").scores == {"val": existing.record("0000").params["x"]}
 
@@ -83,7 +83,7 @@ def test_a_study_ends_when_its_budget_is_spent(make_sweep: Make) -> None:
     def watch(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         out = str(spec.notebook.parent)
         # So a kill cannot hide it.
-        until(lambda: find_study(out, storage=None).study.facts.get("spent_s", 0) > 0)
+        until(lambda: find_study(out, storage=None).study.facts.spent_s > 0)
         return wait_for_stop(spec, running)
 
     first = make_sweep(watch, cost=cost).run()

@@ -120,7 +120,7 @@ def test_the_time_of_all_sweeps_counts_each_once(storage: RDBStorage) -> None:
     first = Spending(Study.open(storage, named), cost, since=time.monotonic() - 10)
     first.write()
     first.write()
-    stored = Study.load(str(storage.url), "spent").facts["spent_s"]
+    stored = Study.load(str(storage.url), "spent").facts.spent_s
     assert stored == pytest.approx(10, abs=1)
     second = Spending(Study.open(storage, named), cost, since=time.monotonic() - 20)
     assert second.spent_s == pytest.approx(30, abs=1)

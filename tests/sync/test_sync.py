@@ -666,7 +666,7 @@ def test_a_study_goes_on_in_a_folder_with_another_name(tmp_path: Path) -> None:
             file.write_text(file.name)
         a.now()
         assert "saved/0009/model.pt" not in names_in_copy()
-    trials, study_id = a.trials(), StoredStudy(a.paths.storage, "digits").facts
+    trials, study_id = a.trials(), StoredStudy(a.paths.storage, "digits").study_id
     shutil.rmtree(tmp_path / "a")
     b = Machine(tmp_path, output="b/{study}-{run_id}.ipynb")
     with b.opened() as is_brought_back:
@@ -679,8 +679,8 @@ def test_a_study_goes_on_in_a_folder_with_another_name(tmp_path: Path) -> None:
         ]
         assert all(r.notebook.exists() for r in study.records())
         assert (tmp_path / "b" / "digits-0001.attempt1.ipynb").exists()
-        assert study.study_id == (study_id or {})["id"]
-        assert study.facts["template"] == b.paths.template
+        assert study.study_id == study_id
+        assert study.facts.template == b.paths.template
         assert (b.paths.saved("0000") / "model.pt").read_text() == "model.pt"
         assert b.paths.input("abc", "encoder.pt").read_text() == "encoder.pt"
         assert [file.name for file in b.paths.code.iterdir()] == [code.name]

@@ -13,7 +13,7 @@ from optuna.samplers import BaseSampler
 
 from ...errors import SettingsError
 from ...settings import Settings
-from ...trials import FOLD
+from ...trials import FOLD, LearnedTrial
 from ..options import check_options
 from ..repeats import RepeatedTrials
 from ..seeds import derived_seed
@@ -100,18 +100,20 @@ class SamplerFactory:
         ):
             return kind(seed=seed, **passed)
 
-    def seen(self, storage: Any, learned: Sequence[Sequence[Mapping[str, Any]]] = ()) -> Any:
+    def seen(self, storage: Any, learned: Sequence[Sequence[LearnedTrial]] = ()) -> Any:
         """A study's storage, or a view of it, as the sampler is to see it.
 
         Args:
-            learned: params and score of the trials of earlier studies, as `Study.learn` keeps them.
+            learned: Trials of each earlier study, the best first.
         """
         if self.settings.repeat is not None:
             storage = StorageView(storage, lambda all_: RepeatedTrials(self.settings, all_).seen())
         if self.name not in _SEES_INFEASIBLE:
             return storage
         known = distributions(self._space)
-        studies = [[as_trial(it["params"], it["score"], known) for it in one] for one in learned]
+        studies = [
+            [as_trial(trial.params, trial.score, known) for trial in trials] for trials in learned
+        ]
         seen = StorageView(storage, partial(with_learned, studies=studies)) if studies else storage
         return StorageView(seen, with_constraints)
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ...errors import SettingsError, StudyError
 from ...settings.addresses import Address
 from ...settings.messages import nearest
 from ...study.files import is_storage
-from ...study.stored import LEARNED, StoredStudy
+from ...study.stored import StoredStudy
 from ...study.study import Study
-from ...trials import TrialRecord, TrialState
+from ...trials import LearnedTrial, TrialRecord, TrialState
 from ..planning.plan import SweepPlan
 from .upstream import find_upstream
 
@@ -26,11 +25,11 @@ def learn(plan: SweepPlan, study: Study) -> None:
         SettingsError: an earlier study does not exist, or none of its trials fits this study.
     """
     is_search = plan.confirming is None  # a study that confirms runs what the search has found
-    if is_search and plan.settings.learn_from and LEARNED not in study.facts:
+    if is_search and plan.settings.learn_from and study.facts.learned is None:
         study.learn([_found(wanted, plan) for wanted in plan.settings.learn_from])
 
 
-def _found(wanted: str, plan: SweepPlan) -> list[dict[str, Any]]:
+def _found(wanted: str, plan: SweepPlan) -> list[LearnedTrial]:
     """Params and score of each completed trial of an earlier study that fits, the best first."""
     settings, where = plan.settings, f"{plan.settings.file or 'settings'}: learn_from: {wanted!r}"
     ((name, goal),) = settings.objective.items()
@@ -48,7 +47,7 @@ def _found(wanted: str, plan: SweepPlan) -> list[dict[str, Any]]:
             studies = [find_upstream(wanted, paths=paths, storage_url=storage_url).study]
     except (SettingsError, StudyError) as error:
         raise SettingsError(f"{where}: {error}") from error
-    known = {score for study in studies for score in study.facts.get("objectives", [])}
+    known = {score for study in studies for score in study.facts.objectives}
     records = [
         record
         for study in studies
@@ -68,10 +67,10 @@ def _found(wanted: str, plan: SweepPlan) -> list[dict[str, Any]]:
     fitting.sort(key=lambda record: sign * record.scores[name])
     names = list(settings.search_space)
     return [
-        {
-            "params": {n: record.params[n] for n in names if n in record.params},
-            "score": record.scores[name],
-        }
+        LearnedTrial(
+            params={n: record.params[n] for n in names if n in record.params},
+            score=record.scores[name],
+        )
         for record in fitting[:_MOST_TRIALS]
     ]
 

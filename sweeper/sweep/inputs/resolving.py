@@ -12,17 +12,13 @@ from typing import Any
 
 from ...errors import OutputError, SettingsError, StudyError, SweepError
 from ...settings.inputs import InputSource
+from ...study.facts import InputFact, StudyFacts
 from ...study.files import is_storage
 from ...study.study import Study
 from ...study_folder.saved import is_intact, keep
 from ...trials import InputFile, display_path
 from ..planning.plan import SweepPlan
 from .upstream import find_upstream
-
-#: The fact of a study with its inputs: `stated`, as the parameters file has it, and `file`.
-INPUTS = "inputs"
-#: The part of a study's fingerprint with the version of its data.
-_DATA = "data"
 
 
 def with_inputs(plan: SweepPlan) -> SweepPlan:
@@ -41,23 +37,23 @@ def with_inputs(plan: SweepPlan) -> SweepPlan:
     if not settings.inputs and data is None:
         return plan
     begun_with = _stored_facts(plan)
-    earlier = begun_with.get(INPUTS, {})
+    earlier = {} if begun_with is None else begun_with.inputs
     inputs: dict[str, InputFile] = {}
-    facts: dict[str, Any] = {}
+    facts: dict[str, InputFact] = {}
     parts: dict[str, Any] = {}
     for name, source in settings.inputs.items():
         stored, stated = earlier.get(name), source.model_dump(mode="json")
-        if stored is not None and stored["stated"] == stated:
-            file = _kept(name, stored["file"], plan)
+        if stored is not None and stored.stated == stated:
+            file = _kept(name, stored.file, plan)
         else:
             file = _found(name, source, plan)
         inputs[name] = file
-        facts[name] = {"stated": stated, "file": file.encode()}
+        facts[name] = InputFact(stated=stated, file=file.encode())
         parts[f"inputs.{name}"] = {**stated, "take": file.run_id, "sha256": file.sha256}
     if data is not None:
-        made_of = {} if plan.allow_changes else begun_with.get("made_of") or {}
-        data.settle(begun_with=made_of.get(_DATA))
-        parts[_DATA] = data.version
+        before = None if begun_with is None else begun_with.data_version
+        data.settle(begun_with=None if plan.allow_changes else before)
+        parts["data"] = data.version
     return replace(
         plan, fingerprint={**plan.fingerprint, **parts}, inputs=inputs, input_facts=facts
     )
@@ -73,13 +69,13 @@ def keep_inputs(plan: SweepPlan) -> SweepPlan:
     return replace(plan, inputs=kept)
 
 
-def _stored_facts(plan: SweepPlan) -> Mapping[str, Any]:
-    """What the study has stored about itself; nothing where it is new."""
+def _stored_facts(plan: SweepPlan) -> StudyFacts | None:
+    """Return what the study has stored about itself; None where it is new."""
     file = plan.storage_url.file
     if file is not None and not is_storage(file):
-        return {}
+        return None
     studies = Study.all_in(plan.storage_url)
-    return next((study.facts for study in studies if study.name == plan.paths.study), {})
+    return next((study.facts for study in studies if study.name == plan.paths.study), None)
 
 
 def _named(name: str, file: InputFile, plan: SweepPlan) -> InputFile:

@@ -120,8 +120,8 @@ def find_upstream(wanted: str, *, paths: StudyPaths, storage_url: Address) -> Up
     url = Address.of_file(file) if is_storage(file) else storage_url
     studies = Study.all_in(url) if url.file is None or is_storage(url.file) else []
     for study in studies:
-        if study.name == folder.name and study.facts.get("settings") is not None:
-            theirs = StudyPaths.parse(study.facts["template"], study=study.name)
+        if study.name == folder.name and study.facts.settings:
+            theirs = StudyPaths.parse(study.facts.template, study=study.name)
             return Upstream(study=study, paths=theirs, storage_url=url)
     beside = [file.parent.name for file in paths.root.glob(f"*/{paths.storage.name}")]
     names = sorted({*beside, *(study.name for study in studies)} - {paths.study})

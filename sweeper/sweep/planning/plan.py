@@ -18,6 +18,7 @@ from ...search.samplers import SamplerFactory
 from ...settings import Settings
 from ...settings.addresses import Address
 from ...settings.machines import Cluster
+from ...study.facts import InputFact
 from ...sync import RemoteCopy
 from ...trials import InputFile, StudyPaths
 from .kinds import whole_ranges
@@ -51,7 +52,7 @@ class SweepPlan:
     allow_changes: bool
     remote: RemoteCopy | None
     inputs: Mapping[str, InputFile] = field(default_factory=dict)
-    input_facts: Mapping[str, Any] = field(default_factory=dict)
+    input_facts: Mapping[str, InputFact] = field(default_factory=dict)
     confirming: Mapping[str, Any] | None = None
 
     def close(self) -> None:

@@ -242,13 +242,13 @@ def test_the_first_trial_waits_for_the_data_and_the_study_keeps_its_version(
 ) -> None:
     result = make_sweep(2).run()
     assert result.counts[TrialState.COMPLETED] == 2
-    first = find_study(str(tmp_path / "machine/out"), storage=None).study.facts["made_of"]["data"]
+    first = find_study(str(tmp_path / "machine/out"), storage=None).study.facts.data_version
 
     (home.place() / "train.txt").write_text("dogs")
     second, _ = home.push(lambda _: None)
     assert make_sweep(3).run().counts[TrialState.COMPLETED] == 3
-    made_of = find_study(str(tmp_path / "machine/out"), storage=None).study.facts["made_of"]
-    assert made_of["data"] == first != second
+    facts = find_study(str(tmp_path / "machine/out"), storage=None).study.facts
+    assert facts.data_version == first != second
 
 
 def test_a_sweep_without_its_data_leaves_nothing_behind(
