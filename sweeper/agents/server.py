@@ -174,7 +174,7 @@ class Agent:
             seeds: on how many seeds each, at least 2.
         """
         existing = self._study(study)
-        (begun, _), notebook = existing.opened().claimed(), existing.study.facts.notebook
+        (begun, _), notebook = existing.study.claimed(), existing.study.facts.notebook
         settings = existing.settings.with_overrides(trials=begun, confirm=best, seeds=seeds)
         return self._begin(settings, notebook)
 
@@ -215,7 +215,7 @@ class Agent:
             if self._is_sweeping():
                 raise SettingsError("a sweep is running; wait with status, or stop it")
             known, again = self._studies().get(settings.name), settings.confirm
-            more = settings.study.trials - (known.opened().claimed()[0] if known else 0)
+            more = settings.study.trials - (known.study.claimed()[0] if known else 0)
             runs = 0 if again is None else again.best * again.seeds
             allowed = self._spend(max(0, more) + runs)
             self._sweep = Sweep.from_settings(
@@ -247,7 +247,7 @@ class Agent:
         return used + trials
 
     def _used(self) -> int:
-        used = sum(sum(existing.opened().claimed()) for existing in self._studies().values())
+        used = sum(sum(existing.study.claimed()) for existing in self._studies().values())
         return max(used, self._allowed) if self._is_sweeping() else used
 
     def _is_sweeping(self) -> bool:

@@ -57,7 +57,7 @@ def write_figure(existing: ExistingStudy, file: Path) -> None:
     """
     if not existing.study.best():
         raise StudyError(f"--figure: no trial of the study {existing.study.name!r} has completed")
-    figure = existing.opened().figure(file.stem)
+    figure = existing.study.figure(file.stem)
     save = partial(figure.savefig, format=file.suffix[1:], bbox_inches="tight")
     _write(file, save, flag="--figure")
 
@@ -86,7 +86,7 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
         StudyError: the storage cannot be opened, or has no settings.
     """
     paths = existing.paths
-    study = existing.opened()
+    study = existing.study
     folder = paths.page_notebooks
     ended = [
         record for record in study.records() if record.state.has_ended and record.notebook.exists()

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from ..errors import StudyError
 from ..notebooks.metadata import read_metadata
+from ..settings.addresses import Address
 from ..study.access import damage_of
 from ..study.endings import unknown_end
 from ..study.facts import StudyFacts
 from ..study.files import why_lost
 from ..study.rebuilt import write_study
-from ..study.stored import StoredStudy
+from ..study.study import Study
 from ..study_folder.ownership import owner_of, while_unswept
 from ..trials import StudyPaths, TrialState, display_path, facts_beside
 from .lookup import STORAGE_NAME
@@ -82,9 +83,18 @@ def _rebuilt(file: Path) -> Rebuilt | None:
             )
         storage = paths.storage
         is_sound = why_lost(storage) is None and damage_of(storage) is None
-        if is_sound and unknown_end(StoredStudy(storage, name).records(), facts.id, paths) is None:
+        if is_sound and _has_all_ends(name, facts, paths):
             return None
         return _made(name, facts, paths)
+
+
+def _has_all_ends(name: str, facts: StudyFacts, paths: StudyPaths) -> bool:
+    """Return whether a sound database has each end that an executed notebook states."""
+    study = Study.load(Address.of_file(paths.storage), name, is_known=True)
+    try:
+        return unknown_end(study.records(), facts.id, paths) is None
+    finally:
+        study.close()
 
 
 def _made(name: str, facts: StudyFacts, paths: StudyPaths) -> Rebuilt:

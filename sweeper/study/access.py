@@ -69,6 +69,12 @@ def open_storage(url: str | Address, *, is_known: bool = False, **options: Any) 
         raise StudyError(f"--storage {url}: {_why_closed(url, error)}") from error
 
 
+def close_storage(storage: RDBStorage) -> None:
+    """End all connections to a storage."""
+    storage.remove_session()
+    storage.engine.dispose()
+
+
 def _innermost(error: BaseException) -> BaseException:
     while error.__cause__ is not None:
         error = error.__cause__
@@ -87,7 +93,8 @@ def _why_closed(url: Address, error: BaseException) -> str:
 
 
 def _open(url: str, *, is_known: bool, **options: Any) -> RDBStorage:
-    if (file := Address.of(url).file) is not None and not file.exists():
+    file = Address.of(url).file
+    if file is not None and not is_known and not file.exists():
         file.touch(mode=PRIVATE)  # SQLite gives its log the same mode
     with warnings.catch_warnings(action="ignore"):
         storage = RDBStorage(

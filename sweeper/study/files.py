@@ -14,11 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import StorageAwayError, StudyError
+from ..errors import StudyError
 from ..search.trial_codec import RECORD
+from ..settings.addresses import Address
 from ..trials import facts_beside
+from .access import close_storage, open_storage
 from .facts import ATTRIBUTE, StudyFacts
-from .stored import study_id_in
 
 _RECORDS = """
 SELECT trials.number, attributes.trial_user_attribute_id, attributes.value_json
@@ -30,16 +31,37 @@ WHERE studies.study_name = ? AND attributes.key = ?
 
 
 def is_storage(file: Path) -> bool:
-    """Whether a file may be an Optuna storage. Opening any other file would turn it into one."""
+    """Return whether a file may be an Optuna storage, with all tables.
+
+    Opening any other file would turn it into one.
+    """
     if not file.exists():
         return False
     try:
         uri = f"{file.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True)) as connection:
-            found = "SELECT name FROM sqlite_master WHERE name = 'study_user_attributes'"
-            return connection.execute(found).fetchone() is not None
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     except sqlite3.Error:
         return True  # opening the file will raise an error that names the problem
+    # Optuna makes the first of these tables early and the second one last.
+    return {"study_user_attributes", "alembic_version"} <= tables
+
+
+def study_id_in(file: Path, name: str) -> str | None:
+    """Return the id of a study in a file; None where the file does not have it.
+
+    Raises:
+        StudyError: The file cannot be read.
+    """
+    if not is_storage(file):
+        return None
+    storage = open_storage(Address.of_file(file), is_known=True)
+    try:
+        found = [study for study in storage.get_all_studies() if study.study_name == name]
+        begun = [study for study in found if StudyFacts.are_in(study.user_attrs)]
+        return StudyFacts.of(begun[0].user_attrs).id if begun else None
+    finally:
+        close_storage(storage)
 
 
 def has_study(file: Path, name: str, study_id: str) -> bool:
@@ -48,8 +70,8 @@ def has_study(file: Path, name: str, study_id: str) -> bool:
     True where it cannot be read: opening it will raise an error that names the problem.
     """
     try:
-        return is_storage(file) and study_id_in(file, name) == study_id
-    except StorageAwayError:
+        return study_id_in(file, name) == study_id
+    except StudyError:
         return True
 
 

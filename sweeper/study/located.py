@@ -7,23 +7,19 @@ storage, or each in its own file beside its outputs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..errors import StudyError
 from ..settings.addresses import Address
 from ..trials import Confirmation, StudyPaths, TrialRecord
 from .files import is_storage
-from .stored import StoredStudy
-
-if TYPE_CHECKING:
-    from .study import Study
+from .study import Study
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocatedStudy:
     """A study in its storage, with the paths of its files."""
 
-    study: Study | StoredStudy
+    study: Study
     storage_url: Address
     paths: StudyPaths
 
@@ -40,10 +36,9 @@ class LocatedStudy:
             url = Address.of_file(after.storage)
         elif url.file == self.paths.storage:  # which has no other study
             return own
-        from .study import Study  # imports Optuna, which most looks at a study do without
-
         try:
-            return Study.load(url, after.study).confirmation
+            is_known = url.file is not None
+            return Study.load(url, after.study, is_known=is_known).confirmation
         except StudyError:
             return own
 

@@ -18,7 +18,6 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from ..errors import StudyError
-from ..notebooks.reading import read_notebook
 from ..notebooks.scores import scrape
 from ..search.repeats import REPEAT
 from ..search.samplers import as_queued
@@ -26,7 +25,7 @@ from ..search.trial_codec import RECORD, encode
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..trials import TrialRecord, TrialState, confirmed_runs, display_path
-from .access import open_storage
+from .access import close_storage, open_storage
 from .endings import left_open, name_objectives
 from .facts import ATTRIBUTE, StudyFacts
 from .proposals import QUEUED, RETRY, SEED
@@ -96,8 +95,7 @@ def write_study(
             storage.create_new_trial(study._study_id, trial)
         return records
     finally:
-        storage.remove_session()
-        storage.engine.dispose()
+        close_storage(storage)
 
 
 def _queued(settings: Settings, facts: StudyFacts) -> list[tuple[dict[str, Any], int | None]]:
@@ -172,6 +170,8 @@ def _reports(notebook: Path, settings: Settings) -> dict[int, float]:
     """What the pruner was told of a trial."""
     if settings.study.pruner.name == "none":
         return {}
+    from ..notebooks.reading import read_notebook  # nbformat takes a tenth of `status`
+
     found = scrape(read_notebook(notebook), sources=settings.scores, objectives=settings.objective)
     points = found.series.get(next(iter(settings.objective)), [])
     return {step: value for step, value in points if step >= 0}

@@ -18,6 +18,7 @@ from optuna.storages import InMemoryStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from ..study_folder.patience import Patience
+from .access import close_storage
 
 
 class MirroredStorage(InMemoryStorage):
@@ -54,8 +55,7 @@ class MirroredStorage(InMemoryStorage):
 
     def close(self) -> None:
         """End all connections to the storage."""
-        self._stored.remove_session()
-        self._stored.engine.dispose()
+        close_storage(self._stored)
 
     def reread(self) -> MirroredStorage:
         """The same study, read again from the storage."""

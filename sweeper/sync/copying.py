@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import OutputError, StorageAwayError, SyncError, first_line
+from ..errors import OutputError, StudyError, SyncError, first_line
 from ..files import write_atomically
 from ..guard import mark_of
-from ..study.files import is_storage
-from ..study.stored import StoredStudy, study_id_in
+from ..settings.addresses import Address
+from ..study.files import study_id_in
+from ..study.study import Study
 from ..trials import StudyPaths, TrialRecord, display_path
 from .contents import STUDY, Contents
 from .lease import RemoteLease
@@ -176,11 +177,9 @@ class RemoteCopy:
         """The id of the study on this machine, empty if unknown; None where there is no study."""
         if self._contents.storage is None:
             return "" if LocalMarker.at(self._paths.copied) is not None else None
-        if not is_storage(self._contents.storage):
-            return None  # the file is just being created, or its creator was killed
         try:
             return study_id_in(self._contents.storage, self._paths.study)
-        except StorageAwayError:
+        except StudyError:
             return ""  # opening the study will raise an error that names the problem
 
     def _admitted(self, here: str | None) -> Manifest | None:
@@ -280,9 +279,13 @@ class RemoteCopy:
         self._write({**settled, **selection.checkpoints_of_running()})
 
     def _look_into(self, study: Path) -> None:
-        stored = StoredStudy(study, self._paths.study)
-        self._begun = {record.number: record for record in stored.records()}
-        self._study_id = stored.study_id
+        """Note the trials that a copied state of the study's database has."""
+        stored = Study.load(Address.of_file(study), self._paths.study, is_known=True)
+        try:
+            self._begun = {record.number: record for record in stored.records()}
+            self._study_id = stored.study_id
+        finally:
+            stored.close()
 
     def _write(self, entries: Mapping[str, Entry]) -> None:
         """Write a new manifest; remove the objects that neither it nor the previous one names."""

@@ -144,8 +144,8 @@ def test_failed_trials_are_retried_once_with_their_params_and_seed(
 
 #: Libraries that a look at a study in a file needs no part of.
 LARGE = (
-    *("alembic", "IPython", "jsonschema", "mlflow", "nbclient", "nbconvert", "nbformat", "numpy"),
-    *("optuna", "papermill", "ruamel", "sqlalchemy", "torch", "zmq"),
+    *("IPython", "jsonschema", "mlflow", "nbclient", "nbconvert", "nbformat", "papermill"),
+    *("scipy", "torch", "zmq"),
 )
 
 

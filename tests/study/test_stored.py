@@ -1,10 +1,9 @@
-"""A trial as it is stored: as JSON, and read without Optuna as Optuna reads it."""
+"""A trial as it is stored: as JSON, and read by a query as Optuna reads it."""
 
 from __future__ import annotations
 
 import json
 import math
-import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -13,13 +12,13 @@ from typing import Any
 
 import optuna
 import pytest
-from opened_studies import RANGE, Opened, completed, failed, stopped
+from opened_studies import Opened, completed, failed, stopped
 from optuna.storages import RDBStorage
 
-from sweeper.errors import StorageAwayError
+from sweeper.errors import StudyError
 from sweeper.search.trial_codec import RECORD, decode, encode, record_of
-from sweeper.settings import Settings
-from sweeper.study.stored import StoredStudy
+from sweeper.settings.addresses import Address
+from sweeper.study.files import is_storage
 from sweeper.study.study import Study
 from sweeper.trials import GpuUse, Reason, TrialOutcome, TrialRecord, TrialState
 
@@ -115,23 +114,24 @@ def storage(tmp_path: Path) -> RDBStorage:
     return RDBStorage(f"sqlite:///{tmp_path}/own/study.db")
 
 
-def stored(opened: Opened) -> StoredStudy:
-    studies = StoredStudy.all_in(file_of(opened.storage))
-    assert studies is not None
-    (study,) = (study for study in studies if study.name == opened.settings.name)
-    return study
-
-
 def file_of(storage: RDBStorage) -> Path:
     return Path(str(storage.engine.url.database))
 
 
+def looked_at(opened: Opened) -> Study:
+    """The study as `status` reads it while another process has it open."""
+    studies = {
+        study.name: study for study in Study.all_in(Address.of_file(file_of(opened.storage)))
+    }
+    return studies[opened.settings.name]
+
+
 def assert_same(opened: Opened) -> None:
-    ours, optunas = stored(opened), Study.load(opened.storage.url, opened.settings.name)
-    assert ours.facts == optunas.facts
-    assert ours.study_id == optunas.study_id
-    assert ours.records() == optunas.records()
-    assert ours.best() == optunas.best()
+    found = looked_at(opened)
+    assert found.facts == opened.study.facts
+    assert found.records() == opened.study.records()
+    assert found.records() == [record for t in opened.optunas() if (record := record_of(t))]
+    assert found.best() == opened.study.best()
 
 
 def test_records_and_facts_are_those_that_optuna_reads(begin: Any) -> None:
@@ -142,7 +142,7 @@ def test_records_and_facts_are_those_that_optuna_reads(begin: Any) -> None:
         opened.study.tell(opened.ask().number, outcome)
     opened.ask()
     opened.study.enqueue({"x": 0.125})
-    assert len(stored(opened).records()) == 6
+    assert len(looked_at(opened).records()) == 6
     assert_same(opened)
 
 
@@ -153,47 +153,35 @@ def test_the_first_of_equally_good_trials_is_best(begin: Any, direction: str) ->
     assert_same(opened)
 
 
-def test_a_file_with_a_study_of_several_objectives_is_left_to_optuna(tmp_path: Path) -> None:
-    storage = RDBStorage(f"sqlite:///{tmp_path}/study.db")
-    goals: dict[str, Any] = {"acc": "maximize", "loss": "minimize"}
-    settings = Settings.from_mapping({"objective": goals, "space": RANGE, "study": {"name": "two"}})
-    Study.open(storage, settings).close()
-    assert StoredStudy.all_in(tmp_path / "study.db") is None
-
-
 def test_a_trial_whose_end_optuna_does_not_have_yet_is_not_the_best(begin: Any) -> None:
     opened = begin()
     opened.run(0.25)
     record = opened.ask()
     opened.study._write(opened.study.ended(record.number, completed(0.75)))  # then the sweep died
-    assert [record.number for record in stored(opened).best()] == [0]
+    assert [record.number for record in looked_at(opened).best()] == [0]
     assert_same(opened)
 
 
-def test_a_file_that_is_no_storage_is_left_to_optuna(tmp_path: Path) -> None:
-    other = tmp_path / "other.db"
-    other.write_text("no database")
+def test_a_file_that_is_no_storage_is_not_made_one(tmp_path: Path) -> None:
     tables = tmp_path / "tables.db"
     with closing(sqlite3.connect(tables)) as connection:
         connection.execute("CREATE TABLE studies (study_id, study_name)")  # Optuna begins with it
-    for file in (other, tables, tmp_path / "nowhere.db"):
-        assert StoredStudy.all_in(file) is None
-    assert {file.name for file in tmp_path.iterdir()} == {"other.db", "tables.db"}
+    for file in (tables, tmp_path / "nowhere.db"):
+        assert not is_storage(file)
+    assert [file.name for file in tmp_path.iterdir()] == ["tables.db"]
+
+
+def test_a_file_that_is_no_database_is_named_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "study.db").write_text("no database, and longer than a hundred characters" * 3)
+    with pytest.raises(StudyError, match=r"study\.db is damaged") as raised:
+        Study.all_in(Address.of_file(tmp_path / "study.db"))
+    assert len(str(raised.value).splitlines()) == 1
 
 
 def test_reading_leaves_no_files_beside_the_storage(begin: Any, tmp_path: Path) -> None:
     opened = begin()
-    opened.storage.engine.dispose()
-    for study in StoredStudy.all_in(file_of(opened.storage)) or []:
-        study.records()
-    assert [file.name for file in (tmp_path / "own").iterdir()] == ["study.db"]
-
-
-def test_a_file_that_is_removed_meanwhile_is_reported(begin: Any, tmp_path: Path) -> None:
-    opened = begin()
     opened.study.close()
-    file = Path(shutil.copy(file_of(opened.storage), tmp_path / "study.db"))
-    (study, *_) = StoredStudy.all_in(file) or []
-    file.unlink()
-    with pytest.raises(StorageAwayError, match=r"study\.db: unable to open"):
-        study.records()
+    study = looked_at(opened)
+    study.records()
+    study.close()
+    assert [file.name for file in (tmp_path / "own").iterdir()] == ["study.db"]

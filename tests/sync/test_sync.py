@@ -33,7 +33,7 @@ from studies import mlflow_client, mlflow_runs, note_in, small_settings, until
 
 from sweeper.errors import OutputError, SyncError
 from sweeper.notebooks.metadata import read_metadata
-from sweeper.study.stored import StoredStudy
+from sweeper.study.files import study_id_in
 from sweeper.study.study import Study
 from sweeper.sync import RemoteCopy, restoring, selection
 from sweeper.sync.manifest import Manifest, Owner
@@ -666,7 +666,7 @@ def test_a_study_goes_on_in_a_folder_with_another_name(tmp_path: Path) -> None:
             file.write_text(file.name)
         a.now()
         assert "saved/0009/model.pt" not in names_in_copy()
-    trials, study_id = a.trials(), StoredStudy(a.paths.storage, "digits").study_id
+    trials, study_id = a.trials(), study_id_in(a.paths.storage, "digits")
     shutil.rmtree(tmp_path / "a")
     b = Machine(tmp_path, output="b/{study}-{run_id}.ipynb")
     with b.opened() as is_brought_back:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...errors import SettingsError, StudyError
 from ...settings.addresses import Address
 from ...settings.messages import nearest
 from ...study.files import is_storage
-from ...study.stored import StoredStudy
 from ...study.study import Study
 from ...trials import LearnedTrial, TrialRecord, TrialState
 from ..planning.plan import SweepPlan
@@ -33,7 +30,6 @@ def _found(wanted: str, plan: SweepPlan) -> list[LearnedTrial]:
     """Params and score of each completed trial of an earlier study that fits, the best first."""
     settings, where = plan.settings, f"{plan.settings.file or 'settings'}: learn_from: {wanted!r}"
     ((name, goal),) = settings.objective.items()
-    studies: Sequence[Study | StoredStudy]
     try:
         if "://" in wanted:
             address = Address.of(wanted)
