@@ -51,7 +51,15 @@ class StorageAwayError(StudyError):
 
 
 class TrackingError(SweepError):
-    """The MLflow store or server cannot be reached or used."""
+    """The MLflow store or server cannot be reached or used.
+
+    Attributes:
+        problem: The message without the remedy, which depends on what was asked for.
+    """
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{problem}; {remedy}" if remedy else problem)
+        self.problem = problem
 
 
 class SyncError(SweepError):

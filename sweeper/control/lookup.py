@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import OutputError, StudyError, TrackingError, first_line
+from ..errors import OutputError, StudyError, TrackingError
 from ..execution.runtime import clear_up
 from ..settings import Settings
 from ..settings.addresses import Address
@@ -223,7 +223,7 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
                     "MLflow still shows ended trials of the study %r as running: %s; the next "
                     "command tries again",
                     study.name,
-                    first_line(error),
+                    error.problem,
                 )
             else:
                 existing.opened().note_facts(tracking_is_behind=False)

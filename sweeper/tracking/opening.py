@@ -216,8 +216,8 @@ def _probe(address: Address) -> None:
             remedy = f"it was asked through the proxy {Address(proxy)}; if it is reached without, "
             remedy += f"set NO_PROXY={','.join(direct)}; else "
         raise TrackingError(
-            f"--tracking-uri {address}: the MLflow server does not answer ({reason}); {remedy}"
-            "start it, or leave the option out for a store beside the outputs"
+            f"--tracking-uri {address}: the MLflow server does not answer ({reason})",
+            f"{remedy}start it, or leave the option out for a store beside the outputs",
         ) from error
 
 
