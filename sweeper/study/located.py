@@ -48,10 +48,11 @@ class LocatedStudy:
         Args:
             confirmation: as the method of this name has read it.
         """
-        best = self.study.best()
-        if confirmation is None or confirmation.study == self.study.name:
-            return best
-        return confirmation.best_of(self.study.records(), best)
+        if confirmation is None:
+            return self.study.best_by_score()
+        if confirmation.study == self.study.name:
+            return confirmation.own_best if confirmation.decides else self.study.best_by_score()
+        return confirmation.best_of(self.study.records(), self.study.best())
 
     def record(self, run_id: str) -> TrialRecord:
         """The record of one trial.

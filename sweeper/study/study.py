@@ -466,8 +466,13 @@ class Study:
         Of a study that confirms others, a run of the winner. Reads memory only, so it never waits
         for a storage that is away.
         """
-        if (confirmation := self.confirmation) is not None and confirmation.decides:
+        confirmation = self.confirmation
+        if confirmation is not None and confirmation.decides:
             return confirmation.own_best
+        return self.best_by_score()
+
+    def best_by_score(self) -> list[TrialRecord]:
+        """Return the trials that Optuna has as the best, by number, whoever has confirmed them."""
         try:
             is_single = len(self._study.directions) == 1
             best = [self._study.best_trial] if is_single else self._study.best_trials
