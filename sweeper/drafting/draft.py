@@ -5,43 +5,25 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .score_guesses import Code, scores_of, words_of
+from .receivers import Receivers
+from .score_guesses import Code, scores_of
+from .spaces import Receiver, Row, row_for, rows, usual_space
 
 if TYPE_CHECKING:
     from ..notebooks.plain import Assignment
     from ..notebooks.research import ResearchNotebook
 
-#: A sweep over a seed, a budget, the data or the machine finds nothing about the model; and the
-#: size of an embedding has to be that of vectors which were loaded.
-_NOT_SWEPT = frozenset(
-    "seed state run epoch epochs step steps iter iters iteration iterations rounds patience time "
-    "samples classes fold folds split splits test data dataset worker workers job jobs thread "
-    "threads gpu gpus device rank path dir file url port verbose debug log every interval save "
-    "figsize dpi version embed embedding".split()
-)
-_MOST_SCORES, _MOST_SWEPT = 4, 8
-#: The words of what people sweep: of keywords in calls, only these are drafted. Of the functions,
-#: the first argument is.
-_KNOWN = frozenset(
-    "lr learning eta0 momentum decay batch dropout hidden layers depth estimators leaf leaves "
-    "neighbors clusters components units filters embed embedding lambda alpha gamma beta c l1 l2 "
-    "subsample smoothing temperature".split()
-)
-_FIRST = frozenset("Dropout LSTM GRU SimpleRNN Adam SGD RMSprop l1 l2".split())
-_WORDS = {"optimizer": ["adam", "rmsprop", "sgd"], "kernel": ["linear", "poly", "rbf", "sigmoid"]}
-#: A whole number of these may as well have a fraction.
-_REAL = frozenset("lr C alpha gamma learning_rate weight_decay".split())
-#: Larger numbers, smaller and negative ones are no parameters that anybody varies.
-_LARGEST = 1e15
+_MOST_SCORES, _MOST_SWEPT, _MOST_REFUSED = 4, 8, 3
 
 
 def draft(notebook: ResearchNotebook, *, trials: int = 20, needs_score: bool = False) -> str:
     """Write a parameters file for a notebook, with ranges and comments to be edited.
 
-    A number's range reaches from a tenth of the notebook's own value to ten times of it; the first
-    trial has the notebook's own values.
+    Ranges are those of the table `spaces.yml`, around the notebook's own values, which the first
+    trial has.
 
     Args:
         needs_score: refuse a notebook in which no score is found, instead of a line to fill in.
@@ -50,47 +32,39 @@ def draft(notebook: ResearchNotebook, *, trials: int = 20, needs_score: bool = F
         NotebookError: the notebook is not Python, or has nothing to sweep.
     """
     from ..errors import NotebookError
-    from ..settings.messages import as_yaml
-    from ..settings.secrets import masked
 
     if notebook.language != "python":
         raise NotebookError(
             f"{notebook.display_name}: a draft can only be made from Python, and this notebook's "
             f"language is {notebook.language}; write the parameters file by hand"
         )
-    own: dict[str, Any] = {}
-    swept: list[str] = []
-    left_out: list[str] = []
+    receivers = Receivers(notebook.assignments)
     code = Code(notebook.code)
-    candidates = _candidates(notebook)
+    candidates = _candidates(notebook, receivers)
     scores = scores_of(code, {*candidates})
     if not notebook.parameters_cell:
-        its = [_behind(notebook, candidates, code.lines(it.at)) for it in scores]
-        its = its or [_behind(notebook, candidates, None)]
-        best = max(its, key=lambda found: (any(map(_is_known, found)), bool(found)))
-        candidates, scores = best, scores[its.index(best) :]
-    for name, (value, comment) in candidates.items():
-        why_not = notebook.why_not(name)
-        dimension = _dimension(value, comment, name)
-        line = f"{_text(name)}: {dimension or '[…]'}    # {as_yaml(value)} in the notebook"
-        line += f"; {comment}" if comment else ""
-        words = words_of(name.rpartition(".")[2].replace("min_samples_", ""))
-        is_usual = _NOT_SWEPT.isdisjoint(words) and not isinstance(value, bool)
-        if masked(value, name) != value:
-            left_out.append(f"  # {name}: a secret?")
-        elif why_not:
-            left_out.append(f"  # {name} is {why_not}")
-        elif dimension is not None and is_usual and len(swept) < _MOST_SWEPT:
-            own[name] = value
-            swept.append(f"  {line}")
-        else:
-            left_out.append(f"  # {line}")
+        found = [_behind(notebook, candidates, code.lines(score.at)) for score in scores]
+        found = found or [_behind(notebook, candidates, None)]
+        best = max(found, key=_is_searched)
+        candidates, scores = best, scores[found.index(best) :]
+    drafted = {
+        name: candidate.drafted(notebook.why_not(name)) for name, candidate in candidates.items()
+    }
+    by_rank = sorted(
+        (name for name, line in drafted.items() if line.is_swept),
+        key=lambda name: candidates[name].rank,
+    )
+    chosen = {*by_rank[:_MOST_SWEPT]}
+    own = {name: candidates[name].value for name in candidates if name in chosen}
+    swept = [f"  {line}" for name, line in drafted.items() if name in chosen]
+    left_out = [f"  # {line}" for name, line in drafted.items() if name not in chosen]
     if not swept:
-        remedy = "give one a name and a plain value at the top level, as in `lr = 1e-3`"
         which = f" leads to {scores[0].name}" if scores and not notebook.parameters_cell else ""
+        remedy = "assign one at the top level, in one place, to a name that the training reads"
+        refused = "; ".join(_refused(notebook)[:_MOST_REFUSED])
         raise NotebookError(
             f"{notebook.display_name}: no number or choice to sweep{which}; "
-            f"{notebook.syntax_error() or remedy}"
+            f"{notebook.syntax_error() or refused or remedy}"
         )
     if needs_score and not scores:
         raise NotebookError(
@@ -99,14 +73,15 @@ def draft(notebook: ResearchNotebook, *, trials: int = 20, needs_score: bool = F
         )
     scores = scores[:_MOST_SCORES]
     named = [
-        f"{_text(it.name)}: {it.direction}    # {it.how} in code cell {code.statements[it.at][0]}"
-        for it in scores
+        f"{_text(score.name)}: {score.direction}    "
+        f"# {score.how} in code cell {code.statements[score.at][0]}"
+        for score in scores
     ]
-    objective = [
-        f"  {it}" for it in named[:1] or ["score: maximize    # FILL IN: the score's name"]
-    ]
-    objective += ["  # or one of these:"] * (len(scores) > 1) + [f"  # {s}" for s in named[1:]]
-    sources = [f"  {_text(it.name)}: {it.entry}" for it in scores if it.source]
+    first = named[0] if named else "score: maximize    # FILL IN: the score's name"
+    objective = [f"  {first}"]
+    if named[1:]:
+        objective += ["  # or one of these:", *(f"  # {line}" for line in named[1:])]
+    sources = [f"  {_text(score.name)}: {score.entry}" for score in scores if score.source]
     left_out = ["  # Not swept; a line without its # would be:", *left_out] if left_out else []
     sections = [
         [f"# A draft for {notebook.display_name}, to be edited: ranges and score are guesses."],
@@ -123,85 +98,163 @@ def draft(notebook: ResearchNotebook, *, trials: int = 20, needs_score: bool = F
 # --- parameters ------------------------------------------------------------------------------
 
 
-def _candidates(notebook: ResearchNotebook) -> dict[str, tuple[Any, str]]:
-    """Names with values and comments: of the parameters cell; else those that never change, and
-    the arguments of calls that people sweep."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafted:
+    """The line of one name in a draft.
+
+    Attributes:
+        text: The line.
+        is_swept: Whether the line may stand without a `#`.
+    """
+
+    text: str
+    is_swept: bool
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A value of the notebook that a sweep might replace.
+
+    Attributes:
+        value: The notebook's own value.
+        comment: The comment on its line.
+        receiver: The first thing that gets the value.
+        row: The row of the table that says how it is searched; None where only its kind is known.
+    """
+
+    name: str
+    value: Any
+    comment: str
+    receiver: Receiver
+    row: Row | None
+
+    @property
+    def rank(self) -> int:
+        """How early a search of a few params has this one; small ranks come first."""
+        return len(rows()) if self.row is None else self.row.rank
+
+    @property
+    def space(self) -> Any:
+        """The dimension around the own value; None where nothing is known of its kind."""
+        found = self.row.space_around(self.value) if self.row else usual_space(self.value)
+        return _listed_in(self.comment, self.value) if found is None else found
+
+    def drafted(self, why_not: str) -> Drafted:
+        """Write the candidate's line.
+
+        Args:
+            why_not: What keeps the name from getting a trial's value; empty for nothing.
+        """
+        from ..settings.messages import as_yaml
+        from ..settings.secrets import masked
+
+        if masked(self.value, self.name) != self.value:
+            return Drafted(text=f"{self.name}: a secret?", is_swept=False)
+        if why_not:
+            return Drafted(text=f"{self.name} is {why_not}", is_swept=False)
+        space = self.space
+        about = [f"{as_yaml(self.value)} in the notebook"]
+        if self.receiver.callee:
+            about.append(str(self.receiver))
+        if self.row is not None and self.row.not_swept:
+            about.append(self.row.not_swept)
+        if self.comment:
+            about.append(self.comment)
+        text = f"{_text(self.name)}: {_text(space) if space else '[…]'}    # {'; '.join(about)}"
+        is_usual = self.row is None or not self.row.not_swept
+        return Drafted(text=text, is_swept=bool(space) and is_usual and space != [False, True])
+
+
+def _candidates(notebook: ResearchNotebook, receivers: Receivers) -> dict[str, Candidate]:
+    """Find the values that might be swept.
+
+    Those of the parameters cell; else those of names that never change, and arguments of calls for
+    which the table has a row.
+    """
     from ..notebooks.assignments import plain_values
 
+    def candidate(name: str, value: Any, comment: str) -> Candidate:
+        found = receivers.of(name)
+        return Candidate(
+            name=name, value=value, comment=comment, receiver=found[0], row=row_for(found)
+        )
+
     if notebook.parameters_cell:
-        return plain_values(notebook.code[notebook.parameters_cell - 1])
-    found: dict[str, tuple[Any, str]] = {}
+        values = plain_values(notebook.code[notebook.parameters_cell - 1])
+        return {name: candidate(name, *found) for name, found in values.items()}
+    values = {}
     for cell in notebook.code:
-        found |= plain_values(cell)
+        values |= plain_values(cell)
     constants = notebook.assignments.constants()
-    arguments = [
-        (name, (notebook.assignments.plain_value(name), ""))
-        for name in notebook.assignments.arguments()
-        if (name in _FIRST if name[0].isupper() and "." not in name else _is_known(name))
-    ]
-    names = [it for it in found.items() if it[0] in constants]
-    names += [(name, it) for name, it in arguments if _dimension(*it, name) is not None]
-    return dict(names)
+    candidates = {
+        name: candidate(name, *found) for name, found in values.items() if name in constants
+    }
+    for name in notebook.assignments.arguments():
+        argument = candidate(name, notebook.assignments.plain_value(name), "")
+        is_searched = argument.row is not None and not argument.row.not_swept
+        if is_searched and argument.space is not None and not receivers.is_dead_key(name):
+            candidates[name] = argument
+    return candidates
 
 
 def _behind(
     notebook: ResearchNotebook,
-    names: Mapping[str, tuple[Any, str]],
+    candidates: Mapping[str, Candidate],
     lines: set[tuple[int, int]] | None,
-) -> dict[str, tuple[Any, str]]:
-    """Of a notebook's names, those which people sweep, or else all; one for each value.
+) -> dict[str, Candidate]:
+    """Choose the candidates that people search, or else all; one for each value.
 
     Args:
-        lines: the cells and lines of what counts; None for all.
+        lines: The cells and lines that count; None for all.
     """
-    found: dict[str, tuple[Any, str]] = {}
+    found: dict[str, Candidate] = {}
     taken: set[Assignment] = set()
-    for name, it in names.items():
+    for name, candidate in candidates.items():
         places = {*notebook.assignments.places(name)}
         counts = lines is None or lines & {(place.cell, place.line) for place in places}
         if counts and not places & taken:
-            found[name] = it
+            found[name] = candidate
             taken |= places
-    return {name: it for name, it in found.items() if _is_known(name)} or found
+    searched = {
+        name: candidate
+        for name, candidate in found.items()
+        if candidate.row is not None and not candidate.row.not_swept
+    }
+    return searched or found
 
 
-def _is_known(name: str) -> bool:
-    own = name.rpartition(".")[2]
-    return name in _FIRST or own in _WORDS or not _KNOWN.isdisjoint(words_of(own))
+def _is_searched(candidates: Mapping[str, Candidate]) -> tuple[bool, bool]:
+    """Rank the candidates behind a score: some that people search, then some at all."""
+    return any(candidate.row for candidate in candidates.values()), bool(candidates)
 
 
-def _dimension(value: Any, comment: str, name: str) -> str | None:
-    """A dimension around a value as YAML; None where nothing can be guessed."""
-    if isinstance(value, bool):
-        return "[false, true]"
-    if isinstance(value, str):
-        if value in (words := _WORDS.get(name.rpartition(".")[2], [])):
-            return _text(words)
-        # The words that a comment lists, as in `sgd | adam`.
-        listed = list(dict.fromkeys(re.split(r"\s*(?:\||,|\bor\b)\s*", comment)))
-        are_words = all(re.fullmatch(r"[\w.+-]+", word) for word in listed)
-        return _text(listed) if are_words and len(listed) > 1 and value in listed else None
-    if name.rpartition(".")[2] in _REAL and isinstance(value, int):
-        value = float(value)
-    if not isinstance(value, int | float) or not 1 / _LARGEST < value < _LARGEST:
-        return None
-    if isinstance(value, int) and value >= 8 and value.bit_count() == 1:  # the size of something
-        return _text([value // 4, value // 2, value, 2 * value, 4 * value])
-    if isinstance(value, int):
-        return _range(max(1, value // 10), value * 10, log=value >= 10)
-    # What is nearly 1 is a share, as a momentum or a decay, and comes ten times nearer.
-    return _range(value / 10, 1 - (1 - value) / 10 if 0.1 <= value < 1 else value * 10, log=True)
+def _refused(notebook: ResearchNotebook) -> list[str]:
+    """Say of names that people search what keeps them from getting a trial's value."""
+    found = []
+    for name in notebook.assignments.names():
+        row = row_for([Receiver(parameter=name)])
+        why_not = notebook.why_not(name)
+        if row is not None and not row.not_swept and why_not:
+            found.append(f"{name} is {why_not}")
+    return found
 
 
-def _range(low: float, high: float, *, log: bool = False) -> str:
-    low, high = (x if isinstance(x, int) else float(f"{x:.6g}") for x in (low, high))
-    return f"{{low: {low}, high: {high}{', log: true' if log else ''}}}"
+def _listed_in(comment: str, value: Any) -> list[str] | None:
+    """Return the words that a comment lists, as in `sgd | adam`, if the value is one of them."""
+    listed = list(dict.fromkeys(re.split(r"\s*(?:\||,|\bor\b)\s*", comment)))
+    are_words = all(re.fullmatch(r"[\w.+-]+", word) for word in listed)
+    return listed if are_words and len(listed) > 1 and value in listed else None
 
 
 def _text(value: Any) -> str:
-    """YAML of a value, which all JSON is; names and plain words do without quotes."""
+    """Write a value as YAML, which all JSON is; names and plain words do without quotes."""
     if isinstance(value, list):
         return f"[{', '.join(map(_text, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {_text(part)}' for key, part in value.items())}}}"
     reserved = {"true", "false", "null"}
     if isinstance(value, str) and re.fullmatch(r"[^\W\d][\w.]*", value):
         return value if value.lower() not in reserved else f'"{value}"'

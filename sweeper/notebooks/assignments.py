@@ -60,6 +60,10 @@ class Assignments:
     def _calls(self) -> Calls:
         return Calls(self.cells)
 
+    def names(self) -> list[str]:
+        """List the variables that the notebook assigns anywhere, in their order."""
+        return list(self._found)
+
     def at_top(self, name: str) -> list[Assignment]:
         """List what the notebook assigns to a name outside of functions, loops and branches."""
         return [a for a in self._found.get(name, ()) if not a.block]

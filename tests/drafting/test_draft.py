@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sweeper.drafting.draft import draft
+from sweeper.drafting.spaces import rows
 from sweeper.errors import NotebookError
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.notebooks.scores import PrintedScores
@@ -71,16 +72,21 @@ def test_a_draft_loads_and_starts_with_the_notebooks_own_values(
     [
         ("lr = 1e-3", (1e-4, 1e-2, "log")),
         ("C = 10.0", (1.0, 100.0, "log")),
-        ("momentum = 0.9", (0.09, 0.99, "log")),
-        ("beta2 = 0.999", (0.0999, 0.9999, "log")),
-        ("n_layers = 4", (1, 40)),
-        ("n_estimators = 100", (10, 1000, "log")),
+        ("from sklearn.svm import SVC\nC = 10.0\nmodel = SVC(C=C)", (0.001, 1000.0, "log")),
+        ("momentum = 0.9", (0.5, 0.99)),
+        ("ema = 0.8", (0.65, 0.95)),
+        ("dropout = 0.5", (0.0, 0.6)),
+        ("n_layers = 4", (2, 6)),
+        ("n_estimators = 100", (25, 400, "log")),
+        ("max_depth = 30", (2, 30)),
+        ("bag = 40", (10, 160, "log")),
         ("batch_size = 64", [16, 32, 64, 128, 256]),
+        ("hidden = 100", [16, 32, 64, 100, 128, 256]),
         ("opt = 'sgd'  # sgd | adam | adamw", ["sgd", "adam", "adamw"]),
         ("mode = 'a'  # a, b or c", ["a", "b", "c"]),
     ],
 )
-def test_a_range_is_ten_times_less_to_ten_times_more_and_words_are_those_of_the_comment(
+def test_a_range_is_what_people_search_for_the_name_or_for_the_kind_of_the_value(
     drafted: Drafted, line: str, expected: Any
 ) -> None:
     (dimension,) = drafted(line).space.values()
@@ -218,6 +224,56 @@ def test_without_a_parameters_cell_what_the_score_depends_on_is_swept_in_calls_t
 
 
 @pytest.mark.parametrize(
+    ("cells", "space"),
+    [
+        (["from torch import optim", "optim.Adam(w, lr=3)", "acc = 1"], ["lr"]),
+        (["from keras.optimizers import Adam", "Adam(1e-3)", "acc = 1"], ["Adam"]),
+        (["from keras.layers import *", "n = Dropout(0.5)", "acc = n"], ["Dropout"]),
+        (["grades = {'C': 3}\nk = 1", "acc = grades[x] + k"], ["k"]),
+        (["config = {'lr': 0.1}", "acc = train(config['lr'])"], ["lr"]),
+        (
+            [
+                "from xgboost import XGBClassifier\nparams = {'eta': 0.1, 'gamma': 0.5}",
+                "acc = XGBClassifier(**params).score(X)",
+            ],
+            ["eta", "gamma"],
+        ),
+        (["import pandas as pd\npd.cut(x, alpha=2)\nlr = 0.1", "acc = f(lr)"], ["lr"]),
+        (
+            [
+                "from sklearn.ensemble import RandomForestClassifier as RF",
+                "acc = RF(n_estimators=50, max_depth=3).score(X)",
+            ],
+            ["max_depth"],
+        ),
+    ],
+)
+def test_values_are_swept_by_what_gets_them(
+    tmp_path: Path, cells: list[str], space: list[str]
+) -> None:
+    path = write_notebook(tmp_path / "n.ipynb", *cells, parameters="")
+    file = tmp_path / "n.yml"
+    file.write_text(draft(ResearchNotebook(path)))
+    assert list(Settings.load(file).space) == space
+
+
+def test_what_keeps_a_name_that_people_search_from_being_swept_is_said(tmp_path: Path) -> None:
+    cells = ["eta, n = 5e-3, 'x'\neta, n = 5e-2, 'x'", "acc = f(eta)"]
+    path = write_notebook(tmp_path / "n.ipynb", *cells, parameters="")
+    with pytest.raises(NotebookError) as raised:
+        draft(ResearchNotebook(path))
+    assert "eta is assigned in code cell 1, line 1, and in code cell 1, line 2" in str(raised.value)
+
+
+def test_each_row_of_the_table_says_one_thing_and_where_it_is_from() -> None:
+    for row in rows():
+        kinds = [row.range, row.around, row.plus_minus, row.sizes, row.choices, row.not_swept]
+        assert sum(map(bool, kinds)) == 1, row
+        assert row.source
+        assert row.names or row.of
+
+
+@pytest.mark.parametrize(
     ("name", "objective"),
     [("digits", "val_top1"), ("resnet", "val_top1"), ("untouched", "val_loss")],
 )
@@ -229,7 +285,11 @@ def test_the_examples_have_drafts(tmp_path: Path, name: str, objective: str) -> 
 @pytest.mark.parametrize(
     ("parameters", "language", "fragment"),
     [
-        ("seed = 0\npath = 'a/b'", "python3", "no number or choice to sweep; give one a name"),
+        (
+            "seed = 0\npath = 'a/b'",
+            "python3",
+            "no number or choice to sweep; assign one at the top level",
+        ),
         ("lr = ", "python", "no number or choice to sweep; code cell 1, line 1: invalid syntax"),
         ("lr <- 0.1", "R", "language is R; write the parameters file by hand"),
     ],
@@ -267,8 +327,8 @@ space:
   lr: {low: 0.0001, high: 0.01, log: true}    # 0.001 in the notebook; of Adam
   batch_size: [8, 16, 32, 64, 128]    # 32 in the notebook
   # Not swept; a line without its # would be:
-  # epochs: {low: 1, high: 50}    # 5 in the notebook
-  # seed: […]    # 0 in the notebook
+  # epochs: {low: 3, high: 7}    # 5 in the notebook; a budget
+  # seed: […]    # 0 in the notebook; a seed
   # use_bn: [false, true]    # true in the notebook
   # api_key: a secret?
 

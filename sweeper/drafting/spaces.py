@@ -1,0 +1,171 @@
+"""The spaces that people search, by the parameter that gets a value: the table `spaces.yml`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..settings.yaml_reader import read_yaml
+
+_TABLE = Path(__file__).with_name("spaces.yml")
+#: Numbers beyond these are no parameters that anybody varies (chosen).
+_SMALLEST, _LARGEST = 1e-15, 1e15
+#: A whole number up to this is a count, and varies by a few; a greater one varies by a factor.
+_SMALL_COUNT = 10
+#: From this size on, powers of two are tried.
+_SMALL_SIZE = 8
+#: A number between these is taken for a share of 1, which varies on a linear scale.
+_SHARE = (0.1, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receiver:
+    """What gets a value of the notebook.
+
+    Attributes:
+        parameter: Name of the parameter, or of the variable where nothing else is known.
+        callee: Library's function or class as imported, such as `torch.optim.Adam`; empty for a
+            variable.
+    """
+
+    parameter: str
+    callee: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.callee}({self.parameter}=)" if self.callee else self.parameter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One row of the table; its keys are explained there.
+
+    Attributes:
+        rank: Number of the row: the first ones matter most.
+    """
+
+    rank: int
+    source: str
+    names: Sequence[str] = ()
+    of: Sequence[str] = ()
+    range: Sequence[float] | None = None
+    around: float | None = None
+    plus_minus: int | None = None
+    sizes: bool = False
+    choices: Sequence[Any] = ()
+    log: bool = False
+    not_swept: str = ""
+
+    def fits(self, receiver: Receiver) -> bool:
+        """Whether the row is about what gets a value."""
+        if self.of and not any(fnmatchcase(receiver.callee, pattern) for pattern in self.of):
+            return False
+        name = _snake_case(receiver.parameter)
+        return not self.names or any(
+            name == known.lower() or (len(known) > 1 and name.endswith(f"_{known.lower()}"))
+            for known in self.names
+        )
+
+    def space_around(self, own: Any) -> Any:
+        """Return the dimension around the notebook's own value; None where it has no place in it.
+
+        Returns:
+            a list of choices, or a mapping with `low`, `high` and perhaps `log`.
+        """
+        if self.not_swept:
+            return usual_space(own)
+        if self.choices:
+            return list(self.choices) if own in self.choices else None
+        if not _is_varied(own):
+            return None
+        if self.sizes:
+            is_large = float(own).is_integer() and own >= _SMALL_SIZE
+            return _sizes(int(own)) if is_large else usual_space(own)
+        if self.plus_minus is not None:
+            return _span(own, max(1, own - self.plus_minus), own + self.plus_minus)
+        if self.around is not None:
+            low, high = own / self.around, own * self.around
+        else:
+            assert self.range is not None
+            low, high = min(self.range[0], own), max(self.range[1], own)
+        is_whole = isinstance(own, int) and not isinstance(self.range and self.range[0], float)
+        if is_whole and self.around != 10 and own >= 1:
+            return _span(own, max(1, round(low)), round(high), log=self.log)
+        return _span(own, float(low), float(high), log=self.log)
+
+
+@cache
+def _table() -> Mapping[str, Any]:
+    content: Mapping[str, Any] = read_yaml(_TABLE.read_text("utf-8"))
+    return content
+
+
+@cache
+def rows() -> Sequence[Row]:
+    """Return the rows of the table, the most important first."""
+    return [Row(rank=rank, **row) for rank, row in enumerate(_table()["rows"])]
+
+
+def row_for(receivers: Sequence[Receiver]) -> Row | None:
+    """Return the first row that fits one of the receivers of a value; None where none does."""
+    return next((row for row in rows() if any(map(row.fits, receivers))), None)
+
+
+def parameter_at(callee: str, position: int) -> str | None:
+    """Return the name of a library's positional parameter; None where the table has none."""
+    for pattern, names in _table()["positions"].items():
+        if fnmatchcase(callee, pattern):
+            return str(names[position]) if position < len(names) else None
+    return None
+
+
+def usual_space(own: Any) -> Any:
+    """Return a dimension around a value of which only the kind is known; None for other kinds.
+
+    Numbers vary by a factor of ten either way on a logarithmic scale, shares of 1 on a linear one;
+    powers of two by a factor of four, small counts by two.
+    """
+    if isinstance(own, bool):
+        return [False, True]
+    if not _is_varied(own):
+        return None
+    if isinstance(own, int):
+        if own >= _SMALL_SIZE and own.bit_count() == 1:
+            return _sizes(own)
+        if own <= _SMALL_COUNT:
+            return _span(own, max(1, own - 2), own + 2)
+        return _span(own, own // 4, own * 4, log=True)
+    if _SHARE[0] <= own < _SHARE[1]:
+        distance = min(own, 1 - own)
+        return _span(own, max(own - distance * 0.75, own / 4), min(own + distance * 0.75, 1.0))
+    return _span(own, own / 10, own * 10, log=True)
+
+
+def _sizes(own: int) -> list[int]:
+    """Return powers of two around a size, and the size itself."""
+    exponent = own.bit_length() - 1
+    powers = [2**power for power in range(max(0, exponent - 2), exponent + 3)]
+    return sorted({*powers, own})
+
+
+def _span(own: float, low: float, high: float, *, log: bool = False) -> dict[str, Any]:
+    """Return a range with bounds of three digits, widened to hold the own value."""
+    if not isinstance(low, int):
+        low, high = float(f"{low:.3g}"), float(f"{high:.3g}")
+    span = {"low": min(low, own), "high": max(high, own)}
+    return {**span, "log": True} if log else span
+
+
+def _is_varied(own: Any) -> bool:
+    is_number = isinstance(own, int | float) and not isinstance(own, bool)
+    return is_number and _SMALLEST < own < _LARGEST
+
+
+def _snake_case(name: str) -> str:
+    """Return the last part of a dotted name in small letters: learning_rate of learningRate."""
+    last = name.rpartition(".")[2].strip("_")
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", last).lower()
