@@ -13,6 +13,7 @@ from ..notebook_api.messages import StopReason
 from ..notebooks.executed import ExecutedNotebook
 from ..notebooks.scores import Scraped, scrape
 from ..settings import Settings
+from ..settings.patterns import LIMIT_S
 from ..settings.sections import ScoreSource
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialState
 from .disagreements import disagreements
@@ -64,6 +65,13 @@ def failed(reason: Reason, message: str) -> TrialOutcome:
 def _judge_scores(scraped: Scraped, settings: Settings, *, is_python: bool) -> TrialOutcome:
     scores = scraped.scores
     for name in settings.objective:
+        if name in scraped.too_slow:
+            return failed(
+                Reason.NO_SCORE,
+                f"scores.{name}.pattern: {settings.scores[name].pattern!r} took longer than "
+                f"{LIMIT_S:g} s on one printed line; write it without repetitions inside of "
+                f"repetitions, as in '{name}=([0-9.eE+-]+)'",
+            )
         if name in scraped.unread:
             text = scraped.unread[name]
             return failed(

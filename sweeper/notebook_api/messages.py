@@ -67,6 +67,7 @@ class Point:
     Attributes:
         library: the library that has logged the values; empty for other sources.
         unread: by metric, a printed text in place of a number; the sweep keeps it to itself.
+        too_slow: the metrics whose patterns take too long on the printed text, and find no more.
     """
 
     step: int | None
@@ -74,6 +75,7 @@ class Point:
     source: PointSource = PointSource.REPORTED
     library: str = ""
     unread: Mapping[str, str] = field(default_factory=dict)
+    too_slow: tuple[str, ...] = ()
 
     def encode(self) -> dict[str, Any]:
         """Encode as JSON data; NaN and infinities, which JSON does not have, become strings."""

@@ -115,6 +115,8 @@ class ExecutedNotebook:
         for name, text in point.unread.items():
             series = self._begun(section, name, point.step or 0)
             series["unread"] = {"step": point.step, "text": text}
+        for name in point.too_slow:
+            self._begun(section, name, point.step or 0)["too_slow"] = True
 
     def note_ranks(self, ranks: Mapping[str, ScoreRank]) -> None:
         """Note which source gives each score, as far as is known."""

@@ -17,7 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import regex
+
 from ..notebook_api.messages import Point, PointSource
+from ..settings.patterns import compile_pattern, find_all
 from ..settings.printed_numbers import read_number, without_codes
 from ..settings.sections import Objective, ScoreSource
 from ..trials import ScoreRank, lesser_name
@@ -57,6 +60,7 @@ class Scraped:
         series: the (step, value) pairs of each score that has some. What a library has logged of a
             score that another source gives has the name of `lesser_name`.
         unread: by score that its pattern does not give: the printed text that is no number.
+        too_slow: the scores whose patterns took too long, so that what they found is not all.
         ranks: by score, the source that counts.
         given: by score, what each source gives of it, the one that counts first.
     """
@@ -64,6 +68,7 @@ class Scraped:
     scores: dict[str, float] = field(default_factory=dict)
     series: Series = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
+    too_slow: set[str] = field(default_factory=set)
     ranks: dict[str, ScoreRank] = field(default_factory=dict)
     given: dict[str, list[Given]] = field(default_factory=dict)
 
@@ -101,11 +106,13 @@ def scrape(
     by_name: dict[str, list[Given]] = {}
     for name, giver in given:
         by_name.setdefault(name, []).append(giver)
-    found = Scraped(unread=_unread(metadata, sources, objectives))
+    found = Scraped(
+        unread=_unread(metadata, sources, objectives), too_slow=_too_slow(metadata, sources)
+    )
     for name, of_name in by_name.items():
         found.series.update(_lesser_series(name, of_name, sources))
         last = ScoreRank.NAMED if name in sources else ScoreRank.LOGGED
-        if name in found.unread:
+        if name in found.unread or name in found.too_slow:
             last = ScoreRank.REPORTED
         counting = [giver for giver in of_name if giver.rank <= last]
         if not counting:
@@ -115,6 +122,7 @@ def scrape(
         first = min(counting, key=lambda source: source.rank)
         if first.rank is ScoreRank.REPORTED:
             found.unread.pop(name, None)
+            found.too_slow.discard(name)
         found.ranks[name], found.scores[name] = first.rank, first.value
         if first.points:
             found.series[name] = list(first.points)
@@ -226,6 +234,12 @@ def _unread(
     return found
 
 
+def _too_slow(metadata: Mapping[str, Any], sources: Mapping[str, ScoreSource]) -> set[str]:
+    """Find the scores whose patterns were given up."""
+    printed = metadata.get("printed", {})
+    return {name for name in sources if printed.get(name, {}).get("too_slow")}
+
+
 def _final_value(points: Sequence[tuple[int, float]], objective: Objective | None) -> float:
     """Take the score out of a series: the last value for a score that is no objective."""
     values = [value for _, value in points]
@@ -299,7 +313,8 @@ class PrintedScores:
 
     Each match in a line is a point, whose step is its position among the matches. A match that is
     no number is a point too, without a value: no older number may stand for it. A line that is
-    redrawn, like a progress bar, gives points only when its values change.
+    redrawn, like a progress bar, gives points only when its values change. A pattern that takes too
+    long on a line is given up, which is a point without a value too.
 
     Args:
         sources: the sources of scores; those without a pattern are ignored.
@@ -310,7 +325,7 @@ class PrintedScores:
         self, sources: Mapping[str, ScoreSource], on_point: Callable[[Point], None]
     ) -> None:
         self._on_point = on_point
-        self._patterns = {n: re.compile(s.pattern) for n, s in sources.items() if s.pattern}
+        self._patterns = {n: compile_pattern(s.pattern) for n, s in sources.items() if s.pattern}
         self._lines: dict[str, _Line] = {}
         self._counts: Counter[str] = Counter()
 
@@ -334,7 +349,7 @@ class PrintedScores:
         if len(rest) > _MAX_LINE_CHARACTERS:
             self._match(line, rest, is_whole=False)
             rest = rest[-_MAX_LINE_CHARACTERS // 2 :]
-            kept = {name: self._found(name, rest, is_whole=False) for name in self._patterns}
+            kept = {name: self._found(name, rest, is_whole=False) for name in list(self._patterns)}
             self._lines[stream] = line = _Line(values=kept)
         line.text = rest
 
@@ -353,7 +368,7 @@ class PrintedScores:
         self._lines.clear()
 
     def _match(self, line: _Line, text: str, *, is_whole: bool = True) -> None:
-        for name in self._patterns:
+        for name in list(self._patterns):
             found = self._found(name, text, is_whole=is_whole)
             if not found:
                 continue
@@ -368,9 +383,20 @@ class PrintedScores:
         Args:
             is_whole: whether nothing will follow the text in its line.
         """
+        try:
+            return self._numbers(self._patterns[name], text, is_whole=is_whole)
+        except TimeoutError:
+            del self._patterns[name]
+            step, source = self._counts[name], PointSource.PRINTED
+            self._on_point(Point(step=step, metrics={}, source=source, too_slow=(name,)))
+            return []
+
+    def _numbers(
+        self, pattern: regex.Pattern[str], text: str, *, is_whole: bool
+    ) -> list[float | str]:
         found: list[float | str] = []
         end = 0
-        for match in self._patterns[name].finditer(without_codes(text)):
+        for match in find_all(pattern, without_codes(text)):
             reading = read_number(match)
             if reading is None or match.start(1) < end:  # a part of the number before it
                 continue

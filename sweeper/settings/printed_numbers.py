@@ -10,6 +10,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+import regex
+
+from .patterns import match_at
+
 #: Codes that colour and move text in a terminal, and the backspaces of old progress bars.
 _CODES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x08")
 _SPACES = "\u00a0\u2009\u202f"
@@ -84,11 +88,14 @@ def without_codes(text: str) -> str:
     return _CODES.sub("", text) if "\x1b" in text or "\x08" in text else text
 
 
-def read_number(match: re.Match[str]) -> Reading | None:
+def read_number(match: regex.Match[str]) -> Reading | None:
     """Read the number at the first group of a match.
 
     Returns:
         None where the group has no part in the match.
+
+    Raises:
+        TimeoutError: the pattern takes too long.
     """
     if match[1] is None:
         return None
@@ -181,7 +188,7 @@ def _value(found: re.Match[str]) -> float:
     return sign * float(digits + exponent) * factor
 
 
-def _has_lost_its_sign(match: re.Match[str]) -> bool:
+def _has_lost_its_sign(match: regex.Match[str]) -> bool:
     """Whether a part of the pattern that would match anything has swallowed the minus sign.
 
     A pattern that asks for the sign, as `loss=-([0-9.]+)` does, no longer matches without it.
@@ -192,5 +199,5 @@ def _has_lost_its_sign(match: re.Match[str]) -> bool:
         return False
     first = max(0, match.start() - _CONTEXT_CHARACTERS)
     without = text[first:sign] + text[start : match.end() + _CONTEXT_CHARACTERS]
-    again = match.re.match(without, match.start() - first)
+    again = match_at(match.re, without, match.start() - first)
     return again is not None and again.start(1) == sign - first

@@ -22,6 +22,7 @@ from .addresses import LOCAL_SCHEME
 from .base import Duration, PlainValue, SettingsModel, Size, check_name, expected
 from .elsewhere import section_hint
 from .messages import as_yaml, nearest, problem
+from .patterns import compile_pattern
 from .schema import choice_of
 
 SAMPLERS = ("auto", "tpe", "gp", "random", "grid", "qmc", "cmaes", "nsga2", "brute_force")
@@ -180,8 +181,8 @@ class ScoreSource(SettingsModel):
                 raise problem(f"{self.expression!r} is no expression of Python") from error
         if self.pattern is not None:
             try:
-                groups = re.compile(self.pattern).groups
-            except re.error as error:
+                groups = compile_pattern(self.pattern).groups
+            except ValueError as error:
                 raise problem(
                     f"pattern {self.pattern!r} is no regular expression: {error}"
                 ) from error

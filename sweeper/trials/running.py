@@ -250,11 +250,11 @@ class RunningTrial:
             self.reports += 1
         if point.source is PointSource.PRINTED and point.step is not None:
             # Its step is a position, which follows those of earlier attempts.
-            names = [*point.metrics, *point.unread]
+            names = [*point.metrics, *point.unread, *point.too_slow]
             before = max((self.steps_before.get(name, 0) for name in names), default=0)
             point = replace(point, step=point.step + before)
         self.record(point)
-        self._hand_on(replace(point, metrics=self._counted(point), unread={}))
+        self._hand_on(replace(point, metrics=self._counted(point), unread={}, too_slow=()))
 
     def _counted(self, point: Point) -> dict[str, float]:
         """Name the values of a point by whether its source counts; leave out what has no name."""

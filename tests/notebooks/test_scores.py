@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import struct
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -305,6 +306,21 @@ def test_no_older_number_stands_for_a_printed_text_that_is_none(text: str, make_
     observed.read("loss=0.25\n")
     assert observed.scraped(make_file).scores == {"loss": 0.25}
     assert observed.points[-1].step == 2
+
+
+def test_a_pattern_that_backtracks_is_given_up_and_other_threads_run_meanwhile(
+    make_file: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweeper.settings.patterns.LIMIT_S", 0.2)
+    observed = Heard(r"loss=([0-9.]+)$|^(?:a|aa)+$")
+    observed.read("loss=0.5\n")
+    reading = threading.Thread(target=observed.read, args=("a" * 60 + " \n",))
+    reading.start()
+    assert reading.is_alive()  # with the interpreter's lock held, this line would come after it
+    reading.join()
+    observed.read("loss=0.25\n")
+    found = observed.scraped(make_file, take="best")
+    assert (found.scores, found.too_slow) == ({}, {"loss"})
 
 
 def test_a_pattern_that_finds_no_number_at_all_leaves_no_score_to_a_variable() -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from sweeper.notebook_api.messages import encode_float
+from sweeper.settings.patterns import compile_pattern, find_all
 from sweeper.settings.printed_numbers import read_number, without_codes
 
 #: What stands in the text behind `loss=`, and the number that a person reads there.
@@ -128,7 +127,7 @@ NO_NUMBERS = (
 
 
 def numbers(pattern: str, text: str) -> list[float | None]:
-    found = [read_number(match) for match in re.finditer(pattern, text)]
+    found = [read_number(match) for match in find_all(compile_pattern(pattern), text)]
     return [reading.value for reading in found if reading is not None]
 
 
@@ -200,3 +199,12 @@ def test_reading_a_long_line_takes_time_in_proportion_to_its_length() -> None:
     for text in ("1" * 20_000, "1,234" * 4_000, "1 " * 10_001, "tensor(" * 3_000, "-" * 20_000):
         assert len(numbers(r"(\S)", text)) > 10_000
     assert numbers(r"(.+)", " " * 100_000) == [None]
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"a(\d+", r"\p{L}(\d+)", r"(?:loss){e<=1}=(\d+)", "([[:digit:]]+)"]
+)
+def test_a_pattern_that_libraries_understand_differently_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError):
+        compile_pattern(pattern)
+    assert compile_pattern(r"\{e\}: {loss} x{2,3} (\d+)").groups == 1
