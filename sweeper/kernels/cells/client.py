@@ -363,6 +363,8 @@ class SweepClient(PapermillNotebookClient):
         limit = self.request.cell_output_bytes
         if kind == "clear_output":
             self._output_bytes = 0
+        if not size(kind, content):  # such as the kernel's state, for which nbclient waits
+            return False
         if self._output_bytes <= limit:
             self._output_bytes += self._added(kind, content)
             if self._output_bytes <= limit:
