@@ -38,7 +38,8 @@ import nbformat
 import psutil
 import pytest
 
-sys.path.append(str(Path(__file__).parents[2]))  # for the long form, which pytest does not start
+# For the long form, which pytest does not start.
+sys.path.append(str(Path(__file__).parents[2] / "helpers"))
 
 from commands import Command
 from dask_clusters import OwnCluster

@@ -26,7 +26,8 @@ from typing import Any
 import psutil
 import pytest
 
-sys.path.append(str(Path(__file__).parents[2]))  # for the long form, which pytest does not start
+# For the long form, which pytest does not start.
+sys.path.append(str(Path(__file__).parents[2] / "helpers"))
 
 from commands import Command
 from studies import kernels_in, mlflow_runs, processes_in

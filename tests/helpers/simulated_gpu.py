@@ -1,6 +1,6 @@
 """A simulated GPU: it grants memory and time to real notebooks, and counts both.
 
-    python tests/simulated_gpu.py SOCKET BYTES MODE
+    python tests/helpers/simulated_gpu.py SOCKET BYTES MODE
 
 is the GPU, a process that answers on a UNIX socket. Notebooks wait for it and never compute, so
 many of them fit onto two cores. It runs work of one process at a time ("slice"), or of all that its

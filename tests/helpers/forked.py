@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 _MESSAGE_BYTES = 1 << 20
 
 

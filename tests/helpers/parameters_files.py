@@ -19,7 +19,7 @@ space:
 """
 
 #: Every key with a value.
-EVERYTHING = (Path(__file__).parents[1] / "docs" / "every-key.yml").read_text("utf-8")
+EVERYTHING = (Path(__file__).parents[2] / "docs" / "every-key.yml").read_text("utf-8")
 
 OBJECTIVE = "objective: {val_acc: maximize}\n"
 SPACE = "space: {lr: {low: 1e-4, high: 1e-1}, opt: [sgd, adam]}\n"
