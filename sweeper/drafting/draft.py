@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .receivers import Receivers
+from .places import as_flow, behind, candidates_of, is_searched, params_of, why_nothing
 from .score_guesses import Code, scores_of
-from .spaces import Receiver, Row, row_for, rows, usual_space
 
 if TYPE_CHECKING:
-    from ..notebooks.plain import Assignment
     from ..notebooks.research import ResearchNotebook
 
-_MOST_SCORES, _MOST_SWEPT, _MOST_REFUSED = 4, 8, 3
+_MOST_SCORES = 4
 
 
 def draft(notebook: ResearchNotebook, *, trials: int = 20, needs_score: bool = False) -> str:
@@ -38,33 +33,19 @@ def draft(notebook: ResearchNotebook, *, trials: int = 20, needs_score: bool = F
             f"{notebook.display_name}: a draft can only be made from Python, and this notebook's "
             f"language is {notebook.language}; write the parameters file by hand"
         )
-    receivers = Receivers(notebook.assignments)
     code = Code(notebook.code)
-    candidates = _candidates(notebook, receivers)
+    candidates = candidates_of(notebook)
     scores = scores_of(code, {*candidates})
     if not notebook.parameters_cell:
-        found = [_behind(notebook, candidates, code.lines(score.at)) for score in scores]
-        found = found or [_behind(notebook, candidates, None)]
-        best = max(found, key=_is_searched)
+        found = [behind(notebook, candidates, code.lines(score.at)) for score in scores]
+        found = found or [behind(notebook, candidates, None)]
+        best = max(found, key=is_searched)
         candidates, scores = best, scores[found.index(best) :]
-    drafted = {
-        name: candidate.drafted(notebook.why_not(name)) for name, candidate in candidates.items()
-    }
-    by_rank = sorted(
-        (name for name, line in drafted.items() if line.is_swept),
-        key=lambda name: candidates[name].rank,
-    )
-    chosen = {*by_rank[:_MOST_SWEPT]}
-    own = {name: candidates[name].value for name in candidates if name in chosen}
-    swept = [f"  {line}" for name, line in drafted.items() if name in chosen]
-    left_out = [f"  # {line}" for name, line in drafted.items() if name not in chosen]
-    if not swept:
+    params = params_of(notebook, candidates)
+    if not params.swept:
         which = f" leads to {scores[0].name}" if scores and not notebook.parameters_cell else ""
-        remedy = "assign one at the top level, in one place, to a name that the training reads"
-        refused = "; ".join(_refused(notebook)[:_MOST_REFUSED])
         raise NotebookError(
-            f"{notebook.display_name}: no number or choice to sweep{which}; "
-            f"{notebook.syntax_error() or refused or remedy}"
+            f"{notebook.display_name}: no number or choice to sweep{which}; {why_nothing(notebook)}"
         )
     if needs_score and not scores:
         raise NotebookError(
@@ -73,7 +54,7 @@ def draft(notebook: ResearchNotebook, *, trials: int = 20, needs_score: bool = F
         )
     scores = scores[:_MOST_SCORES]
     named = [
-        f"{_text(score.name)}: {score.direction}    "
+        f"{as_flow(score.name)}: {score.direction}    "
         f"# {score.how} in code cell {code.statements[score.at][0]}"
         for score in scores
     ]
@@ -81,181 +62,21 @@ def draft(notebook: ResearchNotebook, *, trials: int = 20, needs_score: bool = F
     objective = [f"  {first}"]
     if named[1:]:
         objective += ["  # or one of these:", *(f"  # {line}" for line in named[1:])]
-    sources = [f"  {_text(score.name)}: {score.entry}" for score in scores if score.source]
-    left_out = ["  # Not swept; a line without its # would be:", *left_out] if left_out else []
+    sources = [f"  {as_flow(score.name)}: {score.entry}" for score in scores if score.source]
+    swept = [f"  {line}" for line in params.swept]
+    left_out = [f"  # {line}" for line in params.left_out]
+    if left_out:
+        left_out.insert(0, "  # Not swept; a line without its # would be:")
     sections = [
         [f"# A draft for {notebook.display_name}, to be edited: ranges and score are guesses."],
         ["study:", f"  trials: {trials}"],
         ["objective:", *objective],
         *([["scores:", *sources]] if sources else []),
         ["space:", *swept, *left_out],
-        ["start:    # the notebook's own values", f"  - {json.dumps(own, ensure_ascii=False)}"],
+        [
+            "start:    # the notebook's own values",
+            f"  - {json.dumps(params.own, ensure_ascii=False)}",
+        ],
     ]
     text = "\n\n".join(map("\n".join, sections))
     return "".join(c if c.isprintable() or c == "\n" else " " for c in text) + "\n"
-
-
-# --- parameters ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drafted:
-    """The line of one name in a draft.
-
-    Attributes:
-        text: The line.
-        is_swept: Whether the line may stand without a `#`.
-    """
-
-    text: str
-    is_swept: bool
-
-    def __str__(self) -> str:
-        return self.text
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A value of the notebook that a sweep might replace.
-
-    Attributes:
-        value: The notebook's own value.
-        comment: The comment on its line.
-        receiver: The first thing that gets the value.
-        row: The row of the table that says how it is searched; None where only its kind is known.
-    """
-
-    name: str
-    value: Any
-    comment: str
-    receiver: Receiver
-    row: Row | None
-
-    @property
-    def rank(self) -> int:
-        """How early a search of a few params has this one; small ranks come first."""
-        return len(rows()) if self.row is None else self.row.rank
-
-    @property
-    def space(self) -> Any:
-        """The dimension around the own value; None where nothing is known of its kind."""
-        found = self.row.space_around(self.value) if self.row else usual_space(self.value)
-        return _listed_in(self.comment, self.value) if found is None else found
-
-    def drafted(self, why_not: str) -> Drafted:
-        """Write the candidate's line.
-
-        Args:
-            why_not: What keeps the name from getting a trial's value; empty for nothing.
-        """
-        from ..settings.messages import as_yaml
-        from ..settings.secrets import masked
-
-        if masked(self.value, self.name) != self.value:
-            return Drafted(text=f"{self.name}: a secret?", is_swept=False)
-        if why_not:
-            return Drafted(text=f"{self.name} is {why_not}", is_swept=False)
-        space = self.space
-        about = [f"{as_yaml(self.value)} in the notebook"]
-        if self.receiver.callee:
-            about.append(str(self.receiver))
-        if self.row is not None and self.row.not_swept:
-            about.append(self.row.not_swept)
-        if self.comment:
-            about.append(self.comment)
-        text = f"{_text(self.name)}: {_text(space) if space else '[…]'}    # {'; '.join(about)}"
-        is_usual = self.row is None or not self.row.not_swept
-        return Drafted(text=text, is_swept=bool(space) and is_usual and space != [False, True])
-
-
-def _candidates(notebook: ResearchNotebook, receivers: Receivers) -> dict[str, Candidate]:
-    """Find the values that might be swept.
-
-    Those of the parameters cell; else those of names that never change, and arguments of calls for
-    which the table has a row.
-    """
-    from ..notebooks.assignments import plain_values
-
-    def candidate(name: str, value: Any, comment: str) -> Candidate:
-        found = receivers.of(name)
-        return Candidate(
-            name=name, value=value, comment=comment, receiver=found[0], row=row_for(found)
-        )
-
-    if notebook.parameters_cell:
-        values = plain_values(notebook.code[notebook.parameters_cell - 1])
-        return {name: candidate(name, *found) for name, found in values.items()}
-    values = {}
-    for cell in notebook.code:
-        values |= plain_values(cell)
-    constants = notebook.assignments.constants()
-    candidates = {
-        name: candidate(name, *found) for name, found in values.items() if name in constants
-    }
-    for name in notebook.assignments.arguments():
-        argument = candidate(name, notebook.assignments.plain_value(name), "")
-        is_searched = argument.row is not None and not argument.row.not_swept
-        if is_searched and argument.space is not None and not receivers.is_dead_key(name):
-            candidates[name] = argument
-    return candidates
-
-
-def _behind(
-    notebook: ResearchNotebook,
-    candidates: Mapping[str, Candidate],
-    lines: set[tuple[int, int]] | None,
-) -> dict[str, Candidate]:
-    """Choose the candidates that people search, or else all; one for each value.
-
-    Args:
-        lines: The cells and lines that count; None for all.
-    """
-    found: dict[str, Candidate] = {}
-    taken: set[Assignment] = set()
-    for name, candidate in candidates.items():
-        places = {*notebook.assignments.places(name)}
-        counts = lines is None or lines & {(place.cell, place.line) for place in places}
-        if counts and not places & taken:
-            found[name] = candidate
-            taken |= places
-    searched = {
-        name: candidate
-        for name, candidate in found.items()
-        if candidate.row is not None and not candidate.row.not_swept
-    }
-    return searched or found
-
-
-def _is_searched(candidates: Mapping[str, Candidate]) -> tuple[bool, bool]:
-    """Rank the candidates behind a score: some that people search, then some at all."""
-    return any(candidate.row for candidate in candidates.values()), bool(candidates)
-
-
-def _refused(notebook: ResearchNotebook) -> list[str]:
-    """Say of names that people search what keeps them from getting a trial's value."""
-    found = []
-    for name in notebook.assignments.names():
-        row = row_for([Receiver(parameter=name)])
-        why_not = notebook.why_not(name)
-        if row is not None and not row.not_swept and why_not:
-            found.append(f"{name} is {why_not}")
-    return found
-
-
-def _listed_in(comment: str, value: Any) -> list[str] | None:
-    """Return the words that a comment lists, as in `sgd | adam`, if the value is one of them."""
-    listed = list(dict.fromkeys(re.split(r"\s*(?:\||,|\bor\b)\s*", comment)))
-    are_words = all(re.fullmatch(r"[\w.+-]+", word) for word in listed)
-    return listed if are_words and len(listed) > 1 and value in listed else None
-
-
-def _text(value: Any) -> str:
-    """Write a value as YAML, which all JSON is; names and plain words do without quotes."""
-    if isinstance(value, list):
-        return f"[{', '.join(map(_text, value))}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {_text(part)}' for key, part in value.items())}}}"
-    reserved = {"true", "false", "null"}
-    if isinstance(value, str) and re.fullmatch(r"[^\W\d][\w.]*", value):
-        return value if value.lower() not in reserved else f'"{value}"'
-    return json.dumps(value, ensure_ascii=False, default=str)
