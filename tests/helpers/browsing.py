@@ -5,26 +5,30 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="needs Playwright: uv run --group dev pytest"
+)
+#: The programs by which systems know Chromium, in the order of preference.
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
-#: The marks of every module with tests in a browser.
-MARKS = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
-]
+#: The marks of every module with tests in a browser. The browser comes before all other fixtures,
+#: so that nothing is prepared where there is none.
+MARKS = [pytest.mark.browser, pytest.mark.slow, pytest.mark.usefixtures("browser")]
 
 
 @contextmanager
 def opened_browser() -> Iterator[Any]:
-    """A browser without a page."""
+    """A browser without a page; skips without Chromium: the system's, or else Playwright's own."""
     with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        path = next(filter(None, map(shutil.which, PROGRAMS)), started.chromium.executable_path)
+        if not Path(path).exists():
+            pytest.skip(f"needs Chromium: none of {', '.join(PROGRAMS)}, and none of Playwright's")
+        browser = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
         browser.close()
 
