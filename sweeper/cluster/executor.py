@@ -25,9 +25,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from ..errors import BrokenError, SettingsError, first_line, shortened
+from ..execution.earlier_attempt import keep_earlier_attempt
 from ..execution.executor import TrialSource
 from ..execution.verdict import failed
-from ..execution.worker import keep_earlier_attempt
 from ..execution.workload import Workload
 from ..files import beside
 from ..kernels import check_kernel
@@ -445,8 +445,9 @@ class Member:
         trial = _TrialThere(task=task, spec=spec, running=running)
         self.running[task] = running
         try:
-            if message := keep_earlier_attempt(spec, self.patience):
-                return failed(Reason.FILE, message)
+            in_the_way = keep_earlier_attempt(spec, self.patience)
+            if in_the_way is not None:
+                return in_the_way
             self._send_trial(trial)
             running.on_stop(trial.wake.set)
             asked = {"task": task, "spec": pickle.dumps(spec), "trials_left": running.trials_left}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import signal
 from collections.abc import Mapping
@@ -15,8 +16,11 @@ from ..notebooks.scores import Scraped, scrape
 from ..settings import Settings
 from ..settings.patterns import LIMIT_S
 from ..settings.sections import ScoreSource
-from ..trials import Reason, RunningTrial, TrialOutcome, TrialState
+from ..study_folder.patience import is_of_the_machine
+from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .disagreements import disagreements
+
+_log = logging.getLogger(__name__)
 
 #: What a trial has run out of, and is run once more for, alone.
 _OUT_OF: Mapping[Fault | None, Reason] = {
@@ -60,6 +64,30 @@ def judge(
 def failed(reason: Reason, message: str) -> TrialOutcome:
     """A failure, with its reason in words."""
     return TrialOutcome(state=TrialState.FAILED, reason=reason, message=message)
+
+
+def internal_failure(spec: TrialSpec, error: Exception) -> TrialOutcome:
+    """Return the outcome of a trial that ended by a defect of ours, which is logged."""
+    _log.exception("trial %s", spec.run_id)
+    message = f"{type(error).__name__}: {error}"
+    if is_of_the_machine(error):  # such as our own want of memory: the trial is not over
+        return TrialOutcome(state=TrialState.STOPPED, reason=Reason.INTERNAL, message=message)
+    return failed(Reason.INTERNAL, message)
+
+
+def lost_while_frozen(outcome: TrialOutcome) -> TrialOutcome:
+    """Return the outcome of a trial that lost its kernel while it was frozen: others have its slot.
+
+    It is not over, unless it ran out of memory.
+    """
+    if outcome.state is not TrialState.FAILED or outcome.reason in _OUT_OF.values():
+        return outcome
+    return replace(
+        outcome,
+        state=TrialState.STOPPED,
+        reason=Reason.KERNEL_DIED,
+        message=f"{outcome.message}, while the trial was frozen",
+    )
 
 
 def _judge_scores(scraped: Scraped, settings: Settings, *, is_python: bool) -> TrialOutcome:

@@ -23,7 +23,10 @@ from hanging_disks import hanging_disk
 from kernels_alone import hasten_ends, install_kernel
 from studies import PATIENCE_S, small_settings, until, workload_of
 
-from sweeper.execution.worker import Worker, is_no_kernel
+from sweeper.execution.learned_sources import LearnedSources
+from sweeper.execution.second_run import is_no_kernel
+from sweeper.execution.site import Site
+from sweeper.execution.worker import Worker
 from sweeper.guard import Guard, marked_processes
 from sweeper.kernels import KernelPool, KernelSetup
 from sweeper.machine.claims import Claims
@@ -78,13 +81,14 @@ class Bench:
         pool = KernelPool(setup, kernels="cold")
         kernel_patience = Patience("the kernels", may_pass=is_no_kernel)
         kernel_patience.limit_s = lambda: 0.5
-        worker = Worker(
+        site = Site(
             workload=workload,
             places=places,
             pool=pool,
-            folder=self.runtime_folder,
             patience=Patience("the outputs", may_pass=is_of_the_machine),
             kernel_patience=kernel_patience,
+            folder=self.runtime_folder,
+            sources=LearnedSources(settings=workload.settings),
         )
         spec = trial_spec(
             number,
@@ -101,7 +105,7 @@ class Bench:
                 on_point(used, point)
 
         used = running or RunningTrial(remember)
-        outcome = worker.run_trial(spec, used)
+        outcome = Worker(site).run_trial(spec, used)
         pool.close()
         file = spec.notebook
         return outcome, (read_notebook(file) if file.exists() else None)

@@ -1,0 +1,253 @@
+"""One attempt at a trial: wait for a place, run the notebook, judge it, complete its file."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from functools import partial
+
+from .. import kernels
+from ..kernels import Ending, ExecutionRequest, KernelOrigin, KernelResult, Run
+from ..machine.places import NoGpuLeftError, Place, StoppedWaiting
+from ..notebook_api.checkpoints import checkpoint_files
+from ..notebook_api.messages import PointSource, encode_float
+from ..notebooks.compare import Execution
+from ..notebooks.metadata import as_json
+from ..notebooks.scores import variables_to_read
+from ..settings import Settings
+from ..study_folder.saved import saved_in
+from ..trials import (
+    KernelUse,
+    Phase,
+    Reason,
+    RunningTrial,
+    TrialOutcome,
+    TrialSpec,
+    TrialState,
+)
+from .kernel_inputs import (
+    fixed_since,
+    new_file,
+    observed_env,
+    own_params,
+    trial_env,
+    variables_of,
+)
+from .site import Site
+from .verdict import internal_failure, judge, lost_while_frozen
+
+
+class Attempt:
+    """One execution of a trial's notebook, and the only writer of its executed notebook.
+
+    Args:
+        site: Where it runs.
+        kernel: How its kernel has to come to be; None for as the policy decides.
+        repetition_limit_s: How long the cells may take, where the trial only runs again for a
+            proof; None for a trial of the sweep, which takes as long as `limits.trial` says.
+
+    Attributes:
+        file: The executed notebook.
+        result: What the kernel came to; that of a stop as long as there was none.
+        outcome: What the trial came to; internal as long as it was not judged.
+    """
+
+    def __init__(
+        self,
+        spec: TrialSpec,
+        running: RunningTrial,
+        site: Site,
+        *,
+        kernel: KernelOrigin | None = None,
+        repetition_limit_s: float | None = None,
+    ) -> None:
+        self.spec, self.running = spec, running
+        self.file = new_file(site, spec)
+        self.result = KernelResult(ending=Ending.STOPPED)
+        self.outcome = TrialOutcome(state=TrialState.STOPPED, reason=Reason.INTERNAL)
+        self._site, self._kernel = site, kernel
+        self._repetition_limit_s = repetition_limit_s
+        self._place: Place | None = None
+        #: Given back when the kernel has ended: the slot continues before.
+        self._held = ExitStack()
+        self._waited_s = 0.0
+
+    def execute(self) -> TrialOutcome:
+        """Run the notebook to its end and return the outcome; a failure is an outcome, too.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        try:
+            self.prepare()
+            self.result = self.run()
+            self.outcome = self.judge()
+        except OSError:
+            raise
+        except StoppedWaiting:
+            self.outcome = judge(self.file, self.result, self.running, self._settings)
+        except NoGpuLeftError as error:
+            state, reason = TrialState.STOPPED, Reason.NO_GPU
+            self.outcome = TrialOutcome(state=state, reason=reason, message=str(error))
+        except Exception as error:  # noqa: BLE001  it must cost one trial, whose file says so
+            self.outcome = internal_failure(self.spec, error)
+        return self.outcome
+
+    def prepare(self) -> None:
+        """Wait for a place on the machine, and begin the executed notebook there.
+
+        Raises:
+            StoppedWaiting: The trial was stopped before it had a place.
+            NoGpuLeftError: No GPU is left for it.
+        """
+        site, file, running = self._site, self.file, self.running
+        if not checkpoint_files(self.spec.checkpoint_dir):  # else it resumes from those
+            shutil.rmtree(self.spec.artifact_dir, ignore_errors=True)
+        try:
+            lease = site.places.lease(self.spec, running, self._tell)
+            self._place = self._held.enter_context(lease)
+        finally:
+            file.metadata.pop("waits_for", None)
+        file.begin()
+        self._waited_s = running.waited_s
+        running.has_room = partial(site.places.has_room_beside, self._place)
+        ranks = site.sources.known()
+        running.ranks.update(ranks)
+        file.note_ranks(ranks)
+        running.steps_before = file.steps_before(PointSource.PRINTED)
+        running.record = file.record
+
+    def run(self) -> KernelResult:
+        """Run all cells, and state in the executed notebook how they ran."""
+        try:
+            request = self._request()
+            with self.running.limited(self._repetition_limit_s or self._settings.limits.trial):
+                result = kernels.execute(request, pool=self._site.pool)
+        except BaseException:  # there is no kernel whose end would give the place back
+            self._held.close()
+            raise
+        self._describe(result)
+        self._site.sources.note_libraries(result.libraries)
+        return result
+
+    def judge(self) -> TrialOutcome:
+        """Judge what came of the cells, by their scores and by what they had of the machine."""
+        assert self._place is not None
+        places, result = self._site.places, self.result
+        was_short = places.ran_short(self._place)
+        kernel = KernelUse(
+            is_forked=result.origin.is_forked,
+            shared_cells=result.shared_cells,
+            reason=result.origin.reason,
+        )
+        outcome = replace(
+            judge(self.file, result, self.running, self._settings, was_short=was_short),
+            kernel=kernel,
+            environment=self._site.environment,
+            not_replicable=result.not_replicable,
+            values_at_end=result.values,
+        )
+        outcome = places.settle(self._place, outcome, result.gpu_bytes)
+        if outcome.state is TrialState.COMPLETED:
+            self._site.sources.learn(self.file.metadata)
+        if outcome.gpu is not None:
+            self.file.metadata["gpu"] = asdict(outcome.gpu)
+        return lost_while_frozen(outcome) if self.running.phase is Phase.LOST else outcome
+
+    def settle(self, duration_s: float) -> TrialOutcome:
+        """Complete the executed notebook with the outcome, and return that.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        outcome = replace(self.outcome, duration_s=duration_s)
+        if saved := saved_in(self.spec.artifact_dir):
+            self.file.metadata["artifacts"] = saved
+        self.file.finish(outcome)
+        self._site.patience.insist(self.file.write)
+        return outcome
+
+    @property
+    def comparable(self) -> Run:
+        """What two runs of a trial are compared by."""
+        outcome = self.outcome
+        execution = Execution(
+            cells=self.file.node.cells, scores=outcome.scores, series=outcome.series
+        )
+        return Run(execution=execution, uses_gpu=self.result.gpu_bytes is not None)
+
+    # --- what the four steps consist of -----------------------------------------------------------
+
+    @property
+    def _settings(self) -> Settings:
+        return self._site.workload.settings
+
+    def _tell(self, waits_for: str) -> None:
+        """State what the trial waits for; `status` reads it in the file."""
+        self.file.metadata["waits_for"] = waits_for
+        self._site.patience.attempt(self.file.write)
+
+    def _write(self) -> None:
+        """Write the file while the trial runs."""
+        running = self.running
+        self.file.metadata["pid"] = running.pid  # `status` reads it, also in another process
+        self.file.note_freezing(running.waited_s - self._waited_s, is_frozen=running.is_frozen)
+        self._site.patience.attempt(self.file.write)  # it is written again when the trial has ended
+
+    def _give_back(self, is_gone: bool) -> None:
+        """Give the place back; its GPU takes no more trials where SIGKILL ended no kernel."""
+        if not is_gone and self._place is not None:
+            self._site.places.leave_behind(self._place)
+        self._held.close()
+
+    def _kernel_to_use(self) -> KernelOrigin | None:
+        """Return how the kernel has to come to be; None for as the policy decides."""
+        fixed = fixed_since(self._site.workload, self.spec)
+        if self._kernel is None and fixed:  # shared cells have the fixed value
+            return KernelOrigin(reason=f"it began before {', '.join(fixed)} was fixed")
+        return self._kernel
+
+    def _request(self) -> ExecutionRequest:
+        assert self._place is not None
+        site, spec, settings = self._site, self.spec, self._settings
+        kernel = self._kernel_to_use()
+        observed = observed_env(
+            site,
+            spec,
+            begun=self.file.steps_before(PointSource.OBSERVED),
+            is_repetition=self._repetition_limit_s is not None,
+        )
+        return ExecutionRequest(
+            node=self.file.node,
+            running=self.running,
+            write=self._write,
+            on_kernel_gone=self._give_back,
+            on_kernel_ready=site.kernel_patience.note_success,
+            env={**trial_env(spec), **observed, **self._place.env},
+            own_params=own_params(site.workload, spec),
+            origin=kernel,
+            prepares_next=kernel is None and self.running.trials_left > 0,
+            score_sources=settings.scores,
+            variables=variables_to_read(settings.scores, settings.objective),
+            values=variables_of(site.workload, spec),
+            gpu_fraction=self._place.memory_fraction,
+            cell_output_bytes=settings.limits.cell_output,
+            grace_s=settings.limits.grace,
+        )
+
+    def _describe(self, result: KernelResult) -> None:
+        """State in the executed notebook how it was executed."""
+        file = self.file
+        file.metadata.pop("pid", None)
+        file.keep_earlier_series()
+        variables = result.variables.items()
+        file.metadata["variables"] = {name: encode_float(value) for name, value in variables}
+        if result.values:
+            file.metadata["values_at_end"] = as_json(result.values)
+        file.metadata["kernel"] = "warm" if result.origin.is_forked else "cold"
+        file.metadata.update(self._site.pool.policy.coverage(result.origin))
+        if result.shared_cells:
+            file.metadata["shared_cells"] = result.shared_cells
+        if result.exit_code is not None:
+            file.metadata["exit_code"] = result.exit_code

@@ -1,0 +1,41 @@
+"""Make room for the executed notebook of an attempt where an earlier attempt has left its own."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+
+from ..notebooks.metadata import read_metadata
+from ..study_folder.patience import Patience
+from ..trials import Reason, TrialOutcome, TrialSpec, attempt_path
+from .verdict import failed
+
+
+def keep_earlier_attempt(spec: TrialSpec, patience: Patience) -> TrialOutcome | None:
+    """Rename the executed notebook of the attempt before, so that this one can be written.
+
+    Args:
+        patience: Waits for the disk.
+
+    Returns:
+        The trial's failure, where a file of somebody else is in the way; None where none is.
+
+    Raises:
+        OSError: The file cannot be read or renamed.
+    """
+    path = spec.notebook
+    owner = patience.insist(partial(_study_of, path))
+    if owner not in (None, spec.study_id):
+        message = f"{path} appeared meanwhile and was not written by this study"
+        return failed(Reason.FILE, message)
+    if owner is not None and spec.attempt > 1:
+        patience.insist(partial(os.replace, path, attempt_path(path, spec.attempt - 1)))
+    return None
+
+
+def _study_of(path: Path) -> str | None:
+    """Return the id of the study that wrote a file; empty if none did, None if there is no file."""
+    if not path.exists():
+        return None
+    return str((read_metadata(path) or {}).get("study_id", ""))

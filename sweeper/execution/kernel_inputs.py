@@ -1,0 +1,95 @@
+"""What one trial's kernel gets: injected params, and what the notebook's calls read there."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+
+from .. import kernels
+from ..notebook_api.messages import OBSERVED_VARIABLE, TRIAL_VARIABLE
+from ..notebooks.executed import ExecutedNotebook
+from ..trials import Params, TrialSpec, Value
+from .site import Site
+from .workload import Workload
+
+
+def new_file(site: Site, spec: TrialSpec) -> ExecutedNotebook:
+    """Return the notebook with a trial's params, as it is before it runs; nothing is written."""
+    workload = site.workload
+    node = kernels.inject(
+        workload.notebook.fresh_copy(workload.kernel_name),
+        {**own_params(workload, spec), **spec.fixed},
+        kernel_name=workload.kernel_name,
+        language=kernels.language_of(workload.kernel_name),
+    )
+    file = ExecutedNotebook(node, spec)
+    known = {
+        "snapshot": workload.snapshot and workload.snapshot.name,
+        "environment": site.environment,
+        "data": workload.data and dict(workload.data.facts),
+        "host": workload.host,
+    }
+    file.metadata.update({name: value for name, value in known.items() if value})
+    return file
+
+
+def own_params(workload: Workload, spec: TrialSpec) -> Params:
+    """Return the injected params that differ between the trials of a sweep."""
+    known: dict[str, Value] = {"seed": spec.seed, "run_id": spec.run_id}
+    wanted = {name: value for name, value in known.items() if workload.notebook.takes(name)}
+    files = {name: str(file.path) for name, file in spec.inputs.items()}
+    params = {**wanted, **spec.params, **files}
+    return {name: value for name, value in params.items() if name not in spec.fixed}
+
+
+def variables_of(workload: Workload, spec: TrialSpec) -> Sequence[str]:
+    """Return the swept and fixed names that are variables of the notebook."""
+    names = {**spec.params, **spec.fixed}
+    return [name for name in names if workload.notebook.assigns(name)]
+
+
+def fixed_since(workload: Workload, spec: TrialSpec) -> Sequence[str]:
+    """Return the params of a trial of an earlier call that this call fixes, to whatever value."""
+    return sorted(spec.params.keys() & workload.settings.fixed.keys())
+
+
+def trial_env(spec: TrialSpec) -> Mapping[str, str]:
+    """Return what `sweeper.trial()` reads in the kernel's environment."""
+    trial = {
+        "number": spec.number,
+        "run_id": spec.run_id,
+        "params": dict(spec.params),
+        "seed": spec.seed,
+        "attempt": spec.attempt,
+        "folder": str(spec.checkpoint_dir),
+        "artifact_folder": str(spec.artifact_dir),
+    }
+    return {TRIAL_VARIABLE: json.dumps(trial)}
+
+
+def observed_env(
+    site: Site, spec: TrialSpec, *, begun: Mapping[str, int], is_repetition: bool
+) -> Mapping[str, str]:
+    """Return what decides in the kernel's environment which calls of libraries are reports.
+
+    Calls of MLflow go into a temporary folder where MLflow has no run of the trial, or where no way
+    leads to MLflow's store.
+
+    Args:
+        begun: By metric, how many steps of a library's series earlier attempts have.
+        is_repetition: Whether the trial only runs again for a proof; then MLflow has no run of it.
+    """
+    workload = site.workload
+    has_run = workload.tracking is not None and not is_repetition
+    temporary = site.folder / f"mlflow-{uuid.uuid4().hex}"
+    mlflow = {
+        "uri": workload.tracking if has_run else temporary.as_uri(),
+        "version": version("mlflow"),
+        "study": spec.study,
+        "study_id": spec.study_id,
+        "run_id": spec.run_id if has_run else None,
+    }
+    known = {"reports": workload.settings.reports == "auto", "begun": begun, "mlflow": mlflow}
+    return {OBSERVED_VARIABLE: json.dumps(known)}

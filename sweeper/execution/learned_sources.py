@@ -1,0 +1,61 @@
+"""What the completed trials of a worker have shown of where their scores come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..settings import Settings
+from ..trials import ScoreRank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedSources:
+    """Learns which source gives each score, so that no later trial is judged by a lesser one.
+
+    Attributes:
+        libraries: Those that have reported by themselves.
+        ranks: By score, the first source in order that a completed trial had.
+        unjudged: The objective whose series by a library prunes no trial, and the library.
+    """
+
+    settings: Settings
+    libraries: set[str] = field(default_factory=set)
+    ranks: dict[str, ScoreRank] = field(default_factory=dict)
+    unjudged: dict[str, str] = field(default_factory=dict)
+
+    def known(self) -> Mapping[str, ScoreRank]:
+        """Return by score which source gives it, as far as that is known before a trial."""
+        return {**dict.fromkeys(self.settings.scores, ScoreRank.NAMED), **self.ranks}
+
+    def note_libraries(self, libraries: Iterable[str]) -> None:
+        """Note libraries that have reported by themselves."""
+        self.libraries.update(libraries)
+
+    def learn(self, metadata: Mapping[str, Any]) -> None:
+        """Learn from the metadata of a completed trial."""
+        for name, text in metadata["given_by"].items():
+            rank = ScoreRank[text]
+            if rank < self.ranks.get(name, ScoreRank.LOGGED):
+                self.ranks[name] = rank
+        name = next(iter(self.settings.objective))
+        logged = metadata["logged"]
+        has_points = name in metadata["series"] or name in metadata["printed"]
+        is_unjudged = name in self.ranks and name in logged and not has_points
+        if is_unjudged and self.settings.study.pruner.name != "none":
+            self.unjudged[name] = logged[name]["library"]
+
+    @property
+    def findings(self) -> list[str]:
+        """What users should know of where scores came from, one sentence each."""
+        found = [
+            f"no trial was judged while it ran by what {library} logs as {name}: another source "
+            f"gives {name} at the end; sweeper.report(step, {name}=…) gives it while a trial runs"
+            for name, library in self.unjudged.items()
+        ]
+        if self.libraries:
+            names = ", ".join(sorted(self.libraries))
+            hint = "`reports: explicit` takes only what calls of sweeper.report give"
+            found.insert(0, f"reports were taken from {names}; {hint}")
+        return found

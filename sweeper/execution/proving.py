@@ -1,0 +1,100 @@
+"""Prove that kernels may be forked: run a reference trial again; learn from those that complete."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from ..kernels import KernelOrigin, Reference, Run
+from ..trials import Chore, ChoreKind, Reason, RunningTrial, TrialState
+from .attempt import Attempt
+from .kernel_inputs import fixed_since
+from .site import Site
+
+#: A slot that waits for a forked kernel looks this often.
+_POLL_S = 0.02
+#: A repetition may take three times as long as the reference trial, and a minute.
+_LIMIT_FACTOR, _LIMIT_SLACK_S = 3.0, 60.0
+#: A proof runs the reference trial so often, where nothing differs.
+_RUNS_OF_A_PROOF = 2
+
+
+def prove_forking(site: Site, running: RunningTrial) -> None:
+    """Prove that kernels may be forked, where that is due, or wait for the slot that proves it.
+
+    Args:
+        running: The trial whose slot does it; a stop of the trial ends it.
+    """
+    with running.waiting():
+        while running.stop_reason is None and site.pool.waits:
+            running.waits_for = "the imports and the proof of forked kernels"
+            time.sleep(_POLL_S)
+    running.waits_for = ""
+    try:
+        site.pool.policy.prove(
+            site.pool.fork_server.available,
+            partial(_repeat, site, running),
+            trials_left=running.trials_left + 1 + site.places.waiting,
+        )
+    finally:
+        running.chore = None
+
+
+def learn_of_kernels(site: Site, attempt: Attempt, duration_s: float) -> None:
+    """Take a completed trial as the reference of a proof, or its times for advice on shared cells.
+
+    A trial that resumed from a checkpoint has other outputs than one that begins, and one that
+    began before a param was fixed has another value than the shared cells.
+
+    Args:
+        duration_s: How long the trial took, with what it waited for its kernel.
+    """
+    spec, origin = attempt.spec, attempt.result.origin
+    is_usual = spec.continues is None and not fixed_since(site.workload, spec)
+    if attempt.outcome.state is not TrialState.COMPLETED or not is_usual:
+        return
+    if not origin.is_forked:
+        reference = Reference(spec=spec, run=attempt.comparable, duration_s=duration_s)
+        site.pool.policy.offer_reference(reference)
+    elif not attempt.result.shared_cells:
+        site.pool.record_times(attempt.file.node, site.workload.own_names)
+
+
+def _repeat(
+    site: Site, running: RunningTrial, reference: Reference, origin: KernelOrigin
+) -> Run | str | None:
+    """Run the reference trial once more.
+
+    Returns:
+        What it came to; why it failed; None where that shows nothing.
+    """
+    if running.chore is None:
+        running.chore = Chore(
+            kind=ChoreKind.PROVING,
+            since_s=time.monotonic(),
+            expected_s=_RUNS_OF_A_PROOF * reference.duration_s,
+        )
+    repeated = RunningTrial()
+    temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # it may be written yet
+    with temporary as folder, running.passed_on(repeated):
+        spec = replace(
+            reference.spec,
+            notebook=Path(folder) / "repeated.ipynb",
+            checkpoint_dir=Path(folder) / "checkpoints",  # it must not resume from the others
+            artifact_dir=Path(folder) / "artifacts",
+        )
+        limit_s = _LIMIT_FACTOR * reference.duration_s + _LIMIT_SLACK_S
+        attempt = Attempt(spec, repeated, site, kernel=origin, repetition_limit_s=limit_s)
+        outcome = attempt.execute()
+    if outcome.state is TrialState.COMPLETED:
+        return attempt.comparable
+    is_short = outcome.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
+    is_short |= os.strerror(errno.ENOSPC) in outcome.message  # in the folder of its own
+    is_stopped = outcome.state is TrialState.STOPPED
+    shows_nothing = attempt.result.lost_its_kernel or is_short or is_stopped
+    return None if shows_nothing else outcome.message

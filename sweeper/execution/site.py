@@ -1,0 +1,131 @@
+"""Where a worker's trials run: the machine's places, the kernels, the disk."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import kernels
+from ..guard import MARK_VARIABLE
+from ..kernels import KernelPool, KernelSetup
+from ..machine.capacity import raise_descriptor_limit
+from ..machine.places import Places
+from ..study_folder.patience import Patience, is_of_the_machine
+from ..study_folder.snapshots import keep_environment
+from ..trials import display_path
+from .environment import environment_of
+from .executor import TimeLeft
+from .learned_sources import LearnedSources
+from .runtime import guarded
+from .second_run import is_no_kernel
+from .workload import Workload
+
+_log = logging.getLogger(__name__)
+
+#: How long to try again where no kernel of the sweep has answered yet: most likely the kernel's
+#: environment is broken, which does not pass.
+_FIRST_KERNEL_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What all trials of a worker use, each for its time.
+
+    Attributes:
+        patience: Waits for the disk with the executed notebooks, when it cannot be written.
+        kernel_patience: Waits for the machine, when it starts no kernels.
+        folder: A private one, which is removed at the end.
+        sources: Where scores come from, as completed trials have shown.
+        environment: The name of the record of where its trials run; empty where there is none.
+    """
+
+    workload: Workload
+    places: Places
+    pool: KernelPool
+    patience: Patience
+    kernel_patience: Patience
+    folder: Path
+    sources: LearnedSources
+    environment: str = ""
+
+
+@contextmanager
+def opened_site(workload: Workload, *, places: Places, time_left: TimeLeft) -> Iterator[Site]:
+    """Open the kernels of a sweep on this machine; none of its processes outlives the block.
+
+    Open one per machine and study: it first ends all processes that bear the mark of the study's
+    folder, those of another one included.
+
+    Args:
+        places: Of the machine that it is on.
+        time_left: Of the sweep whose trials run there.
+    """
+    raise_descriptor_limit()
+    with (
+        guarded(workload.paths.folder) as (token, folder),
+        places.opened(folder=folder, token=token),
+    ):
+        pool = _pool(workload, places, token=token, folder=folder)
+        outputs = f"the outputs in {display_path(workload.paths.root)}"
+        patience = Patience(outputs, may_pass=is_of_the_machine)
+        patience.limit_s = time_left.patience_s
+        kernel_patience = Patience("the kernels", may_pass=is_no_kernel)
+        kernel_patience.limit_s = lambda: (
+            time_left.patience_s() if kernel_patience.has_succeeded else _FIRST_KERNEL_S
+        )
+        yield Site(
+            workload=workload,
+            places=places,
+            pool=pool,
+            patience=patience,
+            kernel_patience=kernel_patience,
+            folder=folder,
+            sources=LearnedSources(settings=workload.settings),
+            environment=_kept_environment(workload, places, token=token),
+        )
+        left_s = time_left.left_s()
+        pool.close(patience_s=None if left_s is None else left_s / 3)
+
+
+def _pool(workload: Workload, places: Places, *, token: str, folder: Path) -> KernelPool:
+    setup = KernelSetup(
+        name=workload.kernel_name,
+        env={**os.environ, **places.env},
+        cwd=workload.cwd,
+        runtime_folder=folder,
+        token=token,
+        frozen=workload.frozen,
+    )
+    # What an import decides by the GPUs that it sees has to fit the trials, each of which has one
+    # later.
+    visible = ",".join(gpu.uuid for gpu in places.gpus)
+    return KernelPool(
+        setup,
+        kernels=workload.settings.kernels,
+        import_env={"CUDA_VISIBLE_DEVICES": visible} if visible else {},
+        shared_cells=workload.shared_cells,
+    )
+
+
+def _kept_environment(workload: Workload, places: Places, *, token: str) -> str:
+    """Record where the trials run; return the record's name, empty where there can be none."""
+    # The processes that find it out bear the mark of the sweep.
+    env = {**os.environ, **places.env, MARK_VARIABLE: f"{token}.environment;"}
+    try:
+        found = environment_of(
+            interpreter=kernels.interpreter_of(workload.kernel_name),
+            env=kernels.environment_of(workload.kernel_name, env),
+            folder=workload.cwd,
+            threads=workload.settings.resources.threads,
+            gpus=places.gpus,
+        )
+        if workload.host:
+            found["host"] = workload.host
+        return keep_environment(workload.paths, found)
+    except Exception as error:  # noqa: BLE001  trials do not depend on it
+        _log.info("the environment of the trials is not known: %s", error)
+        return ""

@@ -1,0 +1,49 @@
+"""Whether a trial is run once more because its kernel may be to blame."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweeper.execution.second_run import SecondRun, decide_second_run
+from sweeper.kernels import Ending, KernelOrigin, KernelResult
+from sweeper.trials import Reason, TrialOutcome, TrialState
+
+EARLY_S, LATE_S = 1.0, 3600.0
+FORKED = KernelResult(ending=Ending.CELL_FAILED, origin=KernelOrigin(is_forked=True))
+ORPHAN = KernelResult(
+    ending=Ending.KERNEL_DIED, origin=KernelOrigin(is_forked=True), is_orphan=True
+)
+STARTED = KernelResult(ending=Ending.CELL_FAILED, origin=KernelOrigin(is_forked=False))
+
+
+@pytest.mark.parametrize(
+    ("result", "reason", "took_s", "is_stopped", "decided"),
+    [
+        (FORKED, Reason.CELL_ERROR, EARLY_S, False, SecondRun.COMPARISON),
+        (FORKED, Reason.NO_SCORE, EARLY_S, False, SecondRun.COMPARISON),
+        (FORKED, Reason.CELL_ERROR, LATE_S, False, None),
+        (FORKED, Reason.CELL_ERROR, EARLY_S, True, None),
+        (FORKED, Reason.OUT_OF_MEMORY, EARLY_S, False, None),
+        (FORKED, Reason.INTERNAL, EARLY_S, False, None),
+        (STARTED, Reason.CELL_ERROR, EARLY_S, False, None),
+        (ORPHAN, Reason.KERNEL_DIED, LATE_S, False, SecondRun.KERNEL_LOST),
+        (ORPHAN, Reason.KERNEL_DIED, LATE_S, True, SecondRun.KERNEL_LOST),
+        (ORPHAN, Reason.OUT_OF_HOST_MEMORY, EARLY_S, False, None),
+    ],
+)
+def test_a_failure_that_a_forked_kernel_may_have_caused_is_tried_in_a_started_one(
+    result: KernelResult,
+    reason: Reason,
+    took_s: float,
+    is_stopped: bool,
+    decided: SecondRun | None,
+) -> None:
+    outcome = TrialOutcome(state=TrialState.FAILED, reason=reason)
+    found = decide_second_run(result, outcome, took_s=took_s, is_stopped=is_stopped)
+    assert found is decided
+
+
+@pytest.mark.parametrize("state", [TrialState.COMPLETED, TrialState.PRUNED, TrialState.STOPPED])
+def test_what_has_not_failed_is_not_run_again(state: TrialState) -> None:
+    outcome = TrialOutcome(state=state)
+    assert decide_second_run(ORPHAN, outcome, took_s=EARLY_S, is_stopped=False) is None
