@@ -62,13 +62,18 @@ def left_open(record: TrialRecord, study_id: str) -> TrialRecord:
 
 
 def unknown_end(records: Iterable[TrialRecord], study_id: str, paths: StudyPaths) -> Path | None:
-    """Return an executed notebook that states an end which the study does not know; None for none.
+    """Return the executed notebook of an attempt that the study does not know; None for none.
 
-    There is one after an older copy of the study's database was put in its place.
+    There is one after an older copy of the study's database was put in its place. The study may
+    know an attempt without its end: a cluster's worker brings the notebook home before its answer,
+    and is lost in between. Such a trial runs again.
     """
-    known = {record.run_id for record in records if left_open(record, study_id).is_final}
+    known = {record.run_id: record.attempt for record in records}
     for run_id, path in paths.written_run_ids().items():
-        if run_id not in known and _final_end(read_metadata(path) or {}, study_id) is not None:
+        metadata = read_metadata(path) or {}
+        attempt = metadata.get("attempt")
+        is_later = isinstance(attempt, int) and attempt > known.get(run_id, 0)
+        if is_later and _final_end(metadata, study_id) is not None:
             return path
     return None
 

@@ -1,0 +1,48 @@
+"""What executed notebooks state of the ends of trials, beside what the study knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from opened_studies import COMPLETED, RUNNING, STOPPED
+
+from sweeper.notebooks.executed import ExecutedNotebook
+from sweeper.study.endings import unknown_end
+from sweeper.testing import trial_spec
+from sweeper.trials import StudyPaths, TrialOutcome, TrialRecord, TrialState
+
+
+def record_of(paths: StudyPaths, attempt: int, state: TrialState) -> TrialRecord:
+    """The record of trial 0000 in the study."""
+    return TrialRecord(
+        number=0, state=state, params={}, seed=0, attempt=attempt, notebook=paths.notebook("0000")
+    )
+
+
+def write_end(paths: StudyPaths, **of_spec: Any) -> Path:
+    """Write the notebook of trial 0000, which states that it has completed."""
+    path = paths.notebook("0000")
+    file = ExecutedNotebook(
+        nbformat.v4.new_notebook(), trial_spec(0, study_id="s", notebook=path, **of_spec)
+    )
+    file.finish(TrialOutcome(state=COMPLETED, scores={"acc": 0.5}))
+    file.write()
+    return path
+
+
+@pytest.mark.parametrize("state", [RUNNING, STOPPED, COMPLETED])
+def test_an_end_is_unknown_if_it_is_of_a_later_attempt_than_the_study_knows(
+    tmp_path: Path, state: TrialState
+) -> None:
+    paths = StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="p")
+    path = write_end(paths, attempt=2)
+    assert unknown_end([], "s", paths) == path
+    assert unknown_end([record_of(paths, 1, state)], "s", paths) == path
+    # The worker of a cluster may be lost after its notebook and before its answer has arrived.
+    assert unknown_end([record_of(paths, 2, state)], "s", paths) is None
+    # The third attempt may be killed before it has moved the notebook of the second one.
+    assert unknown_end([record_of(paths, 3, state)], "s", paths) is None
+    assert unknown_end([], "another study", paths) is None
