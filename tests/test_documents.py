@@ -73,6 +73,35 @@ def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
     assert wrong == []
 
 
+def paragraphs(page: Path) -> Iterator[list[str]]:
+    """The paragraphs and items of lists of a page, without code and tables."""
+    paragraph: list[str] = []
+    is_code = False
+    for line in [*page.read_text("utf-8").splitlines(), ""]:
+        is_code ^= line.startswith("```")
+        is_text = bool(line.strip()) and not (is_code or line.startswith(("    ", "|", "```", "#")))
+        begins_item = re.match(r" *(?:-|\d+\.) ", line) is not None
+        if paragraph and (begins_item or not is_text):
+            yield paragraph
+            paragraph = []
+        if is_text or (begins_item and not is_code):
+            paragraph.append(line)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "CHANGELOG")),
+        *(ROOT / "docs" / f"{name}.md" for name in ("architecture", "internals")),
+    ],
+    ids=title,
+)
+def test_pages_for_developers_have_short_lines_and_short_paragraphs(page: Path) -> None:
+    found = list(paragraphs(page))
+    assert [line for paragraph in found for line in paragraph if len(line) > 120] == []
+    assert [paragraph[0] for paragraph in found if len(paragraph) > 5] == []
+
+
 def command_lines(page: Path) -> list[str]:
     """Every call of `notebook_hpo.py` in the page's code blocks, without comments."""
     lines = [line for block in code_blocks(page) for line in block.splitlines()]
