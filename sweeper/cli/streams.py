@@ -65,7 +65,7 @@ def unbreakable() -> Iterator[Output]:
     """Replace standard output and error by `Output` while the block runs; yields the first."""
     before = sys.stdout, sys.stderr
     # Null devices take the numbers of closed streams, or later files would get these.
-    _, stdout, stderr = (it or open(os.devnull, "w") for it in (sys.stdin, *before))  # noqa: SIM115
+    _, stdout, stderr = (stream or open(os.devnull, "w") for stream in (sys.stdin, *before))  # noqa: SIM115
     outputs = Output(stdout), Output(stderr)
     # An `Output` has all that a text stream has, by `__getattr__`.
     sys.stdout, sys.stderr = outputs

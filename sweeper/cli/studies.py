@@ -126,7 +126,9 @@ def replay(options: argparse.Namespace) -> int:
     )
     if len(verdicts) > 1:
         counts = Counter(verdict.state for verdict in verdicts)
-        parts = ", ".join(f"{counts[it]} {it}" for it in replaying.ReplayState if counts[it])
+        parts = ", ".join(
+            f"{counts[state]} {state}" for state in replaying.ReplayState if counts[state]
+        )
         console.line(f"{existing.study.name}: {len(verdicts)} replays: {parts}")
     found = [verdict.to_json() for verdict in verdicts]
     console.json({"study": existing.study.name, "replays": found})

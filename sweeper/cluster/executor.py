@@ -195,13 +195,17 @@ class DaskExecutor:
     def _usable(self) -> list[Member]:
         """The workers that can run trials, or will when the sweep begins."""
         with self._change:
-            return [it for it in self._members.values() if it.is_accepted and not it.is_lost]
+            return [
+                member
+                for member in self._members.values()
+                if member.is_accepted and not member.is_lost
+            ]
 
     @property
     def _all_have_answered(self) -> bool:
         """Whether all workers that there are have been accepted or refused."""
         with self._change:
-            return all(it.is_accepted or it.refusal for it in self._members.values())
+            return all(member.is_accepted or member.refusal for member in self._members.values())
 
     def _watch(self, is_done: Callable[[], bool]) -> None:
         """Use workers as they come, and notice those that go, until there is nothing to do.
@@ -224,7 +228,7 @@ class DaskExecutor:
             if self._usable() and not is_away:
                 used_s = now_s
             with self._change:
-                refusals = [it.refusal for it in self._members.values()]
+                refusals = [member.refusal for member in self._members.values()]
             limit_s = self._settings.wait
             if self._settings.class_ is None and refusals and all(refusals):
                 limit_s = 0.0  # no others are to be expected
@@ -316,13 +320,17 @@ class DaskExecutor:
             Exception: one of the threads has ended with it.
         """
         with self._change:
-            for slot in [it for it in self._slots if it.done()]:
+            for slot in [slot for slot in self._slots if slot.done()]:
                 self._slots.remove(slot)
                 slot.result()
             used = sum(member.used for member in self._members.values())
             is_over = self._is_over or source.is_closed()
             while not is_over and used != self._most:
-                free = [it for it in self._usable() if it.is_ready and it.used < it.worker.threads]
+                free = [
+                    member
+                    for member in self._usable()
+                    if member.is_ready and member.used < member.worker.threads
+                ]
                 if not free:
                     break
                 # The worker with the fewest trials, so that they spread over the machines.
@@ -556,7 +564,7 @@ class Member:
         self._send(path_of(spec, name) for name in trial.have)
         if spec.continues is not None:
             self._send([spec.continues])
-        for path in {it.path for it in spec.inputs.values()} - self._sent_inputs:
+        for path in {input_file.path for input_file in spec.inputs.values()} - self._sent_inputs:
             self._send(files_below(path) if path.is_dir() else [path])
             self._sent_inputs.add(path)  # they never change
 
@@ -578,14 +586,14 @@ class Member:
         """
         outcome = _OUTCOME.validate_python(answer["outcome"])
         outcome = replace(outcome, environment="", message=shortened(outcome.message, _MESSAGE))
-        scores = [outcome.scores.get(it, math.nan) for it in self.workload.settings.objective]
+        scores = [outcome.scores.get(name, math.nan) for name in self.workload.settings.objective]
         is_completed = outcome.state is TrialState.COMPLETED
         if not outcome.state.has_ended or (is_completed and any(map(math.isnan, scores))):
             raise ValueError(f"the trial is {outcome.state} without its scores")
         if outcome.reason is Reason.INTERRUPTED and trial.running.stop_reason is None:
             raise LostError("the worker ends")
         findings = _FINDINGS.validate_python(answer["findings"])
-        self.findings += [it for it in findings if it not in self.findings]
+        self.findings += [finding for finding in findings if finding not in self.findings]
         self.patience.insist(partial(self._bring, trial, is_over=True))
         if self._environment is not None:  # home names the record by its content
             name = keep_environment(self.workload.paths, self._environment)
@@ -618,7 +626,7 @@ class Member:
                 self._fetch(trial, name, stamp)
         trial.seen = found
         # Only now: a new checkpoint is at home before the older one goes.
-        for name in [it for it in trial.have if it not in found and it != NOTEBOOK]:
+        for name in [name for name in trial.have if name not in found and name != NOTEBOOK]:
             path_of(trial.spec, name).unlink(missing_ok=True)
             del trial.have[name]
 

@@ -118,7 +118,7 @@ class Mirror:
             continues=None if spec.continues is None else self.copy(spec.continues),
             checkpoint_dir=self.copy(spec.checkpoint_dir),
             artifact_dir=self.copy(spec.artifact_dir),
-            inputs={n: replace(it, path=self.copy(it.path)) for n, it in spec.inputs.items()},
+            inputs={n: replace(file, path=self.copy(file.path)) for n, file in spec.inputs.items()},
         )
 
 

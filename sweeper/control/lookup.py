@@ -121,7 +121,7 @@ def find_studies(
     if storage is None:
         _refuse_lost(wanted)
         files = [file.absolute() for file in _storages(wanted) if file.is_file()]
-        found = [it for file in files for it in _studies_in(Address.of_file(file), file)]
+        found = [study for file in files for study in _studies_in(Address.of_file(file), file)]
     else:
         url = Address.of(storage)
         found = _studies_in(url, url.file)

@@ -27,7 +27,7 @@ _DIGITS = 4
 #: More decimals than these are not printed: a half interval that small is rounding (chosen).
 _MOST_DECIMALS = 8
 #: Lines take the place of the rules of booktabs where it is not loaded.
-_RULES = "".join(rf"\providecommand{{\{it}rule}}{{\hline}}" for it in ("top", "mid", "bottom"))
+_RULES = "".join(rf"\providecommand{{\{part}rule}}{{\hline}}" for part in ("top", "mid", "bottom"))
 _MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\|*_`<"})
 _LATEX = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
@@ -117,7 +117,7 @@ def _table_of(existing: ExistingStudy, by: Sequence[str]) -> _Table:
     records = [record for record in records if all(has_score(record, name) for name in goals)]
     if not records:
         raise StudyError(f"--table: no trial of the study {existing.study.name!r} has completed")
-    params = [name for name in settings.space if any(name in it.params for it in records)]
+    params = [name for name in settings.space if any(name in record.params for record in records)]
     for name in by:
         if name not in params:
             raise SettingsError(f"--by {name}: no trial has such a param; {nearest(name, params)}")
@@ -156,7 +156,7 @@ def _rows(
     ordered = sorted(groups.items())
     columns = []
     for name, goal in goals.items():
-        samples = [[(it.seed, it.scores[name]) for it in group] for _, group in ordered]
+        samples = [[(record.seed, record.scores[name]) for record in group] for _, group in ordered]
         columns.append(_means(samples, sign=1 if goal.direction == "maximize" else -1))
     return [
         _Row(labels=[label for _, label in key], n_trials=len(group), means=means)
@@ -167,7 +167,9 @@ def _rows(
 def _places(name: str, records: Sequence[TrialRecord], space: SearchSpace) -> list[_Place]:
     """Return the place of each trial by its value of a param; last are those without one."""
     values = [record.params[name] for record in records if name in record.params]
-    numbers = [it for it in values if isinstance(it, int | float) and not isinstance(it, bool)]
+    numbers = [
+        value for value in values if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
     are_numbers = len(numbers) == len(values)
     edges = _edges_of(numbers) if are_numbers else []
     order = [*map(value_text, getattr(space[name], "choices", ())), *map(value_text, values)]
@@ -177,7 +179,7 @@ def _places(name: str, records: Sequence[TrialRecord], space: SearchSpace) -> li
             return math.inf, "n/a"
         value: Any = record.params[name]
         if edges:
-            part = [it for it in numbers if bisect(edges, it) == bisect(edges, value)]
+            part = [number for number in numbers if bisect(edges, number) == bisect(edges, value)]
             return min(part), f"{min(part):.3g} to {max(part):.3g}"
         label = f"{value:.4g}" if isinstance(value, float) else value_text(value)
         return (value if are_numbers else order.index(value_text(value))), label

@@ -103,8 +103,8 @@ def tie_lines(result: SweepResult) -> list[str]:
     if len(result.objectives) > 1 or len(result.best) != 1 or result.confirmation is not None:
         return []
     (best,), (name,) = result.best, result.objectives
-    completed = [it for it in result.records if it.state is TrialState.COMPLETED]
-    same = [it.run_id for it in completed if it.scores[name] == best.scores[name]]
+    completed = [record for record in result.records if record.state is TrialState.COMPLETED]
+    same = [record.run_id for record in completed if record.scores[name] == best.scores[name]]
     others = [run_id for run_id in same if run_id != best.run_id]
     return [f"  the same score has {some_of(others)}"] if others else []
 
@@ -140,8 +140,8 @@ def confirmation_lines(confirmation: Confirmation | None) -> list[str]:
         f"{confirmation.objective}, with its 95 % interval"
     )
     lines = [
-        f"  {f'{rank}.' if one.is_complete else '–'} {_line(one, confirmation)}"
-        for rank, one in enumerate(confirmation.ranking, 1)
+        f"  {f'{rank}.' if ranked.is_complete else '–'} {_line(ranked, confirmation)}"
+        for rank, ranked in enumerate(confirmation.ranking, 1)
     ]
     return [first, *lines, *_doubts(confirmation)]
 
@@ -151,7 +151,7 @@ def _repeats_lines(repeats: Confirmation) -> list[str]:
     complete = len(repeats.ranking)
     lines = [f"mean of {repeats.objective} over {len(repeats.seeds)} runs, with its 95 % interval"]
     shown = enumerate(repeats.ranking[:_MOST_NAMES], 1)
-    lines += [f"  {rank}. {_line(one, repeats)}" for rank, one in shown]
+    lines += [f"  {rank}. {_line(ranked, repeats)}" for rank, ranked in shown]
     lines += [f"  … and {complete - _MOST_NAMES} more"] if complete > _MOST_NAMES else []
     return [*lines, *_doubts(repeats)] if complete else []
 
@@ -203,7 +203,7 @@ def _doubts(confirmation: Confirmation) -> list[str]:
             "the score is too coarse; so nothing is known of how far luck goes"
         )
     elif winner is not None and alike and confirmation.ablated is None:
-        names = some_of([one.run_id for one in alike])
+        names = some_of([ranked.run_id for ranked in alike])
         lines.append(
             f"  {winner.run_id} cannot be told apart from {names}: 0 is in the 95 % interval of "
             f"their differences; more {'runs' if confirmation.repeats else '--seeds'} may"
@@ -213,7 +213,7 @@ def _doubts(confirmation: Confirmation) -> list[str]:
             f"  {confirmation.n_missing} of {confirmation.n_wanted} runs on fresh seeds are "
             "missing; the same command goes on with them"
         )
-    elif any(not one.is_complete for one in confirmation.ranking):
+    elif any(not ranked.is_complete for ranked in confirmation.ranking):
         lines.append(f"  `retry {confirmation.study} --failed` runs again what gave no score")
     return lines
 
@@ -297,7 +297,10 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
             + (f": {result.undelivered_because}" if result.undelivered_because else "")
             + "; once it takes them, the same command sends them again"
         )
-    notes = [*replicability_lines(result.records), *(f"note: {it}" for it in result.findings)]
+    notes = [
+        *replicability_lines(result.records),
+        *(f"note: {finding}" for finding in result.findings),
+    ]
     return "\n".join([*lines, *fold(notes)])
 
 
@@ -326,8 +329,8 @@ def importance_lines(result: SweepResult) -> list[str]:
             lines.append(f"too early to say what mattered for {name}: {n_completed} trials")
             continue
         named = (
-            f"{param} {one.share:.0%} ({one.low:.0%} to {one.high:.0%})"
-            for param, one in list(found.items())[:_MOST_PARAMS]
+            f"{param} {importance.share:.0%} ({importance.low:.0%} to {importance.high:.0%})"
+            for param, importance in list(found.items())[:_MOST_PARAMS]
         )
         lines.append(f"what mattered for {name}: {', '.join(named)}")
     return lines
@@ -382,12 +385,14 @@ def table(snapshot: Snapshot, width: int, height: int | None = None) -> Renderab
     columns = _columns(shown, snapshot, width) if shown else []
     for name, _ in columns:
         grid.add_column(name, no_wrap=True, justify="left" if name == "trial" else "right")
-    for row in zip(*(its for _, its in columns), strict=True):
+    for row in zip(*(texts for _, texts in columns), strict=True):
         grid.add_row(*row)
     above = [line(_head(snapshot), "bold")]
     below = [*map(line, notes), *(line(text, "green") for text in best)]
     now_s = time.monotonic()
-    doing = [line(f"{chore_line(it)} · {now_s - it.since_s:.0f}s") for it in snapshot.doing]
+    doing = [
+        line(f"{chore_line(chore)} · {now_s - chore.since_s:.0f}s") for chore in snapshot.doing
+    ]
     return Group(*above, *([grid] if shown else []), *below, *doing)
 
 
@@ -408,26 +413,26 @@ def _columns(
 ) -> list[tuple[str, list[str]]]:
     """The columns of the table: the trials, the params for which it has space, and the rest."""
     facts = [_facts(trial, snapshot) for trial in shown]
-    columns = [(name, [it[name] for it in facts]) for name in facts[0]]
+    columns = [(name, [of_trial[name] for of_trial in facts]) for name in facts[0]]
     if width > _NARROW:
-        columns = [(name.rjust(_AT_LEAST.get(name, _OF_A_FLOAT)), its) for name, its in columns]
-    trial, *others = columns
-    names = [*dict.fromkeys(name for it in shown for name in it.params)]
-    room = width - sum(max(map(len, (name, *its))) + _GAP for name, its in (trial, *others))
+        columns = [(name.rjust(_AT_LEAST.get(name, _OF_A_FLOAT)), texts) for name, texts in columns]
+    of_trials, *others = columns
+    names = [*dict.fromkeys(name for trial in shown for name in trial.params)]
+    room = width - sum(max(map(len, (name, *texts))) + _GAP for name, texts in (of_trials, *others))
     share = max(_SHORT_NAME, room // max(1, len(names)) - _GAP)
     params = []
     for n, name in enumerate(names):
-        values = [one.params.get(name, "") for one in shown]
-        its = [_cut(short_text(value), _WIDEST) for value in values]
-        header = _cut(name, max(share, *map(len, its)))
+        values = [trial.params.get(name, "") for trial in shown]
+        texts = [_cut(short_text(value), _WIDEST) for value in values]
+        header = _cut(name, max(share, *map(len, texts)))
         if any(isinstance(value, float) for value in values):
             header = header.rjust(_OF_A_FLOAT)
-        room -= max(len(header), *map(len, its)) + _GAP
+        room -= max(len(header), *map(len, texts)) + _GAP
         if room < (len("+10") if name != names[-1] else 0):
             params.append((f"+{len(names) - n}", [""] * len(shown)))
             break
-        params.append((header, its))
-    return [trial, *params, *others]
+        params.append((header, texts))
+    return [of_trials, *params, *others]
 
 
 def _cut(text: str, width: int) -> str:
@@ -466,5 +471,5 @@ def _facts(trial: Progress, snapshot: Snapshot) -> dict[str, str]:
         "time": duration(trial.elapsed_s),
         "memory": "" if trial.memory_bytes is None else size(trial.memory_bytes),
     }
-    is_elsewhere = any(one.host for one in snapshot.running)
+    is_elsewhere = any(running.host for running in snapshot.running)
     return facts | ({"host": trial.host} if is_elsewhere else {})

@@ -151,7 +151,9 @@ def _memory_groups(root: Path) -> Iterator[Path]:
             mount = root / "sys" / "fs" / "cgroup" / controller
             folder = mount / path.strip("/")
             # In a container the path may be that on its host; its own group is then at the mount.
-            yield from (one for one in (folder, *folder.parents) if one.is_relative_to(mount))
+            yield from (
+                parent for parent in (folder, *folder.parents) if parent.is_relative_to(mount)
+            )
 
 
 def _read(file: Path) -> str:

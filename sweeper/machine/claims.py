@@ -86,7 +86,7 @@ class Claims:
             return
         path = self._folder / f"{self._token}.json"
         try:
-            text = json.dumps({gpu: [*map(astuple, its)] for gpu, its in claims.items()})
+            text = json.dumps({gpu: [*map(astuple, of_gpu)] for gpu, of_gpu in claims.items()})
             write_atomically(path, text)
             self._written = claims
         except OSError as error:

@@ -86,9 +86,9 @@ class Nvml:
             pynvml.nvmlDeviceGetComputeRunningProcesses,
             pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
         ):
-            for one in _answer(processes_on, self._handles[uuid]) or ():
-                if one.usedGpuMemory is not None:
-                    used_by[one.pid] = one.usedGpuMemory
+            for process in _answer(processes_on, self._handles[uuid]) or ():
+                if process.usedGpuMemory is not None:
+                    used_by[process.pid] = process.usedGpuMemory
         return used_by
 
     def busy_share(self, uuid: str) -> float | None:

@@ -158,9 +158,9 @@ class _Room:
     is_empty: bool
 
     def __str__(self) -> str:
-        held = [f"{it.spec.run_id} {_gb(it.claim_bytes)}" for it in self.places]
+        held = [f"{place.spec.run_id} {_gb(place.claim_bytes)}" for place in self.places]
         if self.others:
-            held.append(f"another sweep {_gb(sum(it.claim_bytes for it in self.others))}")
+            held.append(f"another sweep {_gb(sum(claim.claim_bytes for claim in self.others))}")
         if self.foreign_bytes >= 10**8:
             held.append(f"other programs {_gb(self.foreign_bytes)}")
         free = _gb(max(0, self.free_bytes))
@@ -323,7 +323,9 @@ class Places:
                 return False
             rooms = [room for gpu in self.gpus if (room := self._look_at(gpu)) is not None]
             claim_bytes = self._claim_of(place.spec)
-            fitting = [it for it in rooms if self._obstacle(place.spec, claim_bytes, it) is None]
+            fitting = [
+                room for room in rooms if self._obstacle(place.spec, claim_bytes, room) is None
+            ]
             return not self.gpus or len(fitting) >= self._per_trial
 
     def ran_short(self, place: Place) -> bool:
@@ -406,9 +408,11 @@ class Places:
         """Let a trial begin, if there is a place for it now; else return what it waits for."""
         if self._queue[0] is not place:
             return f"its turn, behind {self._queue[0].spec.run_id}"
-        alone = [it for it in (place, *self._places) if it.spec.alone_on is AloneOn.MACHINE]
+        alone = [
+            trial for trial in (place, *self._places) if trial.spec.alone_on is AloneOn.MACHINE
+        ]
         if alone and self._places:
-            ends = ", ".join(it.spec.run_id for it in self._places)
+            ends = ", ".join(trial.spec.run_id for trial in self._places)
             return f"the end of {ends}: {alone[0].spec.run_id} runs alone on this machine"
         if not self.gpus:
             self._begin(place, [], None)
@@ -457,9 +461,9 @@ class Places:
             return None if fits or room.is_empty else ""
         if room.gpu.is_exclusive and self.mps is None:
             return " and takes one trial at a time (EXCLUSIVE_PROCESS)"
-        if any(map(self._is_alone, (spec, *(it.spec for it in room.places)))):
+        if any(map(self._is_alone, (spec, *(other.spec for other in room.places)))):
             return " and is for one trial alone"
-        if not (self._is_known or all(it.has_shown for it in room.places)):
+        if not (self._is_known or all(other.has_shown for other in room.places)):
             return " and takes one more trial when these have shown their peaks"
         return None if fits and claim_bytes is not None else ""
 

@@ -103,7 +103,7 @@ def _lightning(module: Any) -> None:
 
     @functools.wraps(fit)
     def observed_fit(trainer: Any, *arguments: Any, **options: Any) -> Any:
-        if not any(isinstance(it, Observer) for it in trainer.callbacks):
+        if not any(isinstance(callback, Observer) for callback in trainer.callbacks):
             trainer.callbacks.append(Observer())  # behind those that save checkpoints
         return fit(trainer, *arguments, **options)
 
@@ -113,7 +113,9 @@ def _lightning(module: Any) -> None:
 def _xgboost(module: Any) -> None:
     def report(container: Any, _: Any, epoch: int, *__: Any) -> None:
         sets = container.history.items()
-        newest = {f"{data}-{name}": it[-1] for data, its in sets for name, it in its.items()}
+        newest = {
+            f"{data}-{name}": values[-1] for data, series in sets for name, values in series.items()
+        }
         _report("XGBoost", epoch, newest)
 
     _after(module.CallbackContainer, "after_iteration", report)
@@ -122,7 +124,11 @@ def _xgboost(module: Any) -> None:
 def _lightgbm(module: Any) -> None:
     def report(env: Any) -> None:
         results = env.evaluation_result_list or ()
-        _report("LightGBM", env.iteration, {f"{it[0]}-{it[1]}": it[2] for it in results})
+        _report(
+            "LightGBM",
+            env.iteration,
+            {f"{data}-{name}": value for data, name, value, *_ in results},
+        )
 
     train = module.train
 

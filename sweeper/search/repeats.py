@@ -57,10 +57,10 @@ class RepeatedTrials(Repeats):
 
         One at a time, because its score decides whether another one follows.
         """
-        for number, one in self.proposals.items():
-            left = [place for place in self.plan["values"] if place not in one.runs]
-            is_settled = len(one.scores) == len(one.runs) and not one.is_complete
-            if left and is_settled and not self.has_lost(one):
+        for number, proposal in self.proposals.items():
+            left = [place for place in self.plan["values"] if place not in proposal.runs]
+            is_settled = len(proposal.scores) == len(proposal.runs) and not proposal.is_complete
+            if left and is_settled and not self.has_lost(proposal):
                 return number, left[0]
         return None
 
@@ -68,7 +68,11 @@ class RepeatedTrials(Repeats):
     def n_owed(self) -> int:
         """How many further runs the running proposals may need."""
         runs = len(self.plan["values"])
-        return sum(runs - len(one.runs) for one in self.proposals.values() if _is_running(one))
+        return sum(
+            runs - len(proposal.runs)
+            for proposal in self.proposals.values()
+            if _is_running(proposal)
+        )
 
     @property
     def is_running(self) -> bool:

@@ -63,20 +63,20 @@ def param_importances(
             evaluator = FanovaImportanceEvaluator(n_trees=_TREES, seed=number)
             try:
                 with warnings.catch_warnings(action="ignore"):  # of few trials
-                    one = get_param_importances(
+                    measured = get_param_importances(
                         sample, evaluator=evaluator, target=partial(_value, index)
                     )
             except (ValueError, RuntimeError):  # all trials are alike, or share no param
                 continue
-            for param, share in one.items():
+            for param, share in measured.items():
                 shares.setdefault(param, []).append(float(share))
         edges = [(1 - _WITHIN) / 2, (1 + _WITHIN) / 2]
         known = {
-            param: Importance(statistics.fmean(its), *map(float, np.quantile(its, edges)))
-            for param, its in shares.items()
+            param: Importance(statistics.fmean(values), *map(float, np.quantile(values, edges)))
+            for param, values in shares.items()
         }
         if known:
-            found[name] = dict(sorted(known.items(), key=lambda it: -it[1].share))
+            found[name] = dict(sorted(known.items(), key=lambda named: -named[1].share))
     return found
 
 

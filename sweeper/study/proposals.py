@@ -277,7 +277,7 @@ def _running(storage: MirroredStorage) -> list[FrozenTrial]:
 
     Nothing is known of the end of a trial without a record, which another tool has begun.
     """
-    return [it for it in storage.trials(OptunaState.RUNNING) if RECORD in it.user_attrs]
+    return [trial for trial in storage.trials(OptunaState.RUNNING) if RECORD in trial.user_attrs]
 
 
 def is_planned(trial: FrozenTrial) -> bool:

@@ -45,8 +45,10 @@ def proposal_of(trial: FrozenTrial, noted: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "noted": noted,
         "params": trial.params,
-        "distributions": {n: distribution_to_json(it) for n, it in trial.distributions.items()},
-        "user_attrs": {n: it for n, it in trial.user_attrs.items() if n != RECORD},
+        "distributions": {
+            n: distribution_to_json(distribution) for n, distribution in trial.distributions.items()
+        },
+        "user_attrs": {n: value for n, value in trial.user_attrs.items() if n != RECORD},
         "system_attrs": trial.system_attrs,
     }
 
@@ -153,7 +155,10 @@ def _trial(
             datetime_start=began.replace(tzinfo=None),
             datetime_complete=ended.replace(tzinfo=None) if record.is_final else None,
             params=own["params"],
-            distributions={n: json_to_distribution(it) for n, it in own["distributions"].items()},
+            distributions={
+                n: json_to_distribution(distribution)
+                for n, distribution in own["distributions"].items()
+            },
             user_attrs={**own["user_attrs"], RECORD: encode(record)},
             system_attrs=own["system_attrs"],
             intermediate_values=reports,

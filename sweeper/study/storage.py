@@ -182,7 +182,9 @@ class MirroredStorage(InMemoryStorage):
     ) -> None:
         """Set a parameter."""
         args = (param_name, param_value_internal, distribution)
-        self._change("set_trial_param", trial_id, *args, is_made=lambda it: param_name in it.params)
+        self._change(
+            "set_trial_param", trial_id, *args, is_made=lambda trial: param_name in trial.params
+        )
 
     def set_trial_state_values(
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None

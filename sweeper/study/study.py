@@ -332,7 +332,7 @@ class Study:
     def claimed(self) -> tuple[int, int]:
         """How many planned trials have begun, and how many were queued by hand, begun or not."""
         trials = self._trials()
-        return sum(map(is_planned, trials)), sum(BY_HAND in it.user_attrs for it in trials)
+        return sum(map(is_planned, trials)), sum(BY_HAND in trial.user_attrs for trial in trials)
 
     def tried_again(self) -> set[int]:
         """The numbers of trials with a retry that is queued, runs, or has not failed."""
@@ -497,7 +497,7 @@ class Study:
             the corrected records.
         """
         with self._lock:
-            running = [it for it in self.records() if not it.state.has_ended]
+            running = [record for record in self.records() if not record.state.has_ended]
             corrected = [interrupted(left_open(record, self.study_id)) for record in running]
             for record in corrected:
                 self._write(record)

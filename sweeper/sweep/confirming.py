@@ -31,7 +31,7 @@ def confirming_plan(search: SweepPlan, found: SweepResult) -> SweepPlan | None:
     if asked is None or found.stopped_by is not None:
         return None
     ((name, goal),) = search.settings.objective.items()
-    possible = [it for it in found.records if _is_possible(it, search.settings)]
+    possible = [record for record in found.records if _is_possible(record, search.settings)]
     if search.settings.repeat is not None:
         possible = _with_means(plan_of_repeats(search.settings), possible)
     best = best_trials(possible, objective=name, direction=goal.direction, count=asked.best)
@@ -102,7 +102,7 @@ def _with_means(plan: Mapping[str, Any], records: Sequence[TrialRecord]) -> list
     first = {record.run_id: record for record in records}
     ranking = Repeats(plan, records).ranking
     name = plan["objective"]
-    return [replace(first[it.run_id], scores={name: it.mean or 0.0}) for it in ranking]
+    return [replace(first[ranked.run_id], scores={name: ranked.mean or 0.0}) for ranked in ranking]
 
 
 def _is_possible(record: TrialRecord, settings: Settings) -> bool:

@@ -76,10 +76,18 @@ def suggest(trial: optuna.Trial, space: SearchSpace) -> dict[str, Any]:
         if isinstance(dimension, ChoiceDimension):
             by_scalar = {as_scalar(choice): choice for choice in dimension.choices}
             return by_scalar[trial.suggest_categorical(name, list(by_scalar))]
-        its = _distribution(dimension)
-        if isinstance(its, IntDistribution):
-            return trial.suggest_int(name, its.low, its.high, log=its.log, step=its.step)
-        assert isinstance(its, FloatDistribution)
-        return trial.suggest_float(name, its.low, its.high, log=its.log, step=its.step)
+        distribution = _distribution(dimension)
+        if isinstance(distribution, IntDistribution):
+            return trial.suggest_int(
+                name,
+                distribution.low,
+                distribution.high,
+                log=distribution.log,
+                step=distribution.step,
+            )
+        assert isinstance(distribution, FloatDistribution)
+        return trial.suggest_float(
+            name, distribution.low, distribution.high, log=distribution.log, step=distribution.step
+        )
 
     return space.sample(pick)

@@ -155,7 +155,9 @@ def with_learned(
     seen = list(trials)
     for earlier in studies:
         again = (trial for trial in own if trial.params == earlier[0].params)
-        shift = next((float(it.value or 0) - float(earlier[0].value or 0) for it in again), 0.0)
+        shift = next(
+            (float(trial.value or 0) - float(earlier[0].value or 0) for trial in again), 0.0
+        )
         for trial in earlier:
             shifted = copy.copy(trial)
             shifted.value = float(trial.value or 0) + shift
@@ -192,7 +194,9 @@ def with_pruned(study: optuna.Study) -> optuna.Study:
         has_diverged = not math.isfinite(seen.intermediate_values[seen.last_step or 0])
         value = floor if has_diverged else max(likely[number], floor)
         seen.state, seen.value = TrialState.COMPLETE, curves.sign * value
-    view = StorageView(study._storage, lambda all_: [expected.get(it.number, it) for it in all_])
+    view = StorageView(
+        study._storage, lambda all_: [expected.get(trial.number, trial) for trial in all_]
+    )
     return view.study(study)
 
 

@@ -87,7 +87,7 @@ class SweepPlan:
     @property
     def doubts(self) -> list[str]:
         """What users should look at before trials are paid for, with the remedy."""
-        return [f"{it}; {it.remedy}" for it in whole_ranges(self.notebook, self.settings)]
+        return [f"{doubt}; {doubt.remedy}" for doubt in whole_ranges(self.notebook, self.settings)]
 
     @property
     def paths(self) -> StudyPaths:

@@ -94,7 +94,7 @@ class TrialLog:
 
     def _lacking(self) -> list[TrialRecord]:
         """The trials that have ended, and whose ends MLflow does not have."""
-        ended = (it for it in self._study.records() if it.state.has_ended)
+        ended = (record for record in self._study.records() if record.state.has_ended)
         return [record for record in ended if not self._tracker.has_end_of(record)]
 
     def _described(self, record: TrialRecord) -> Mapping[str, str]:
