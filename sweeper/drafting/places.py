@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -153,9 +153,11 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
         name: candidate(name, *found) for name, found in values.items() if name in constants
     }
     for name in notebook.assignments.arguments():
+        if len(name) == 1:  # nobody would know which; a longer name says it, as `SVC.C`
+            continue
         argument = candidate(name, notebook.assignments.plain_value(name), "")
         is_searched = argument.row is not None and not argument.row.not_swept
-        if is_searched and argument.space is not None and not receivers.is_dead_key(name):
+        if is_searched and argument.space is not None and not receivers.is_dead(name):
             candidates[name] = argument
     return candidates
 
@@ -170,20 +172,37 @@ def behind(
     Args:
         lines: The cells and lines that count; None for all.
     """
-    found: dict[str, Candidate] = {}
+    own: list[str] = []
     taken: set[Assignment] = set()
-    for name, candidate in candidates.items():
-        places = {*notebook.assignments.places(name)}
-        counts = lines is None or lines & {(place.cell, place.line) for place in places}
-        if counts and not places & taken:
-            found[name] = candidate
-            taken |= places
+    by_name = {name: {*notebook.assignments.places(name)} for name in candidates}
+
+    words = {*re.findall(r"\w+", _code_of(notebook, lines or set()))}
+
+    def counts(name: str, places: Set[Assignment]) -> Sequence[bool]:
+        is_used = name.partition(".")[0] in words  # attributes are not among the names of a line
+        return [
+            lines is None or (place.cell, place.line) in lines or (place.is_attribute and is_used)
+            for place in places
+        ]
+
+    for is_enough in (all, any):  # a name that means nothing else comes first
+        for name, places in by_name.items():
+            if is_enough(counts(name, places)) and places and not places & taken:
+                own.append(name)
+                taken |= places
+    found = {name: candidate for name, candidate in candidates.items() if name in own}
     searched = {
         name: candidate
         for name, candidate in found.items()
         if candidate.row is not None and not candidate.row.not_swept
     }
     return searched or found
+
+
+def _code_of(notebook: ResearchNotebook, lines: Set[tuple[int, int]]) -> str:
+    """Join lines of the notebook, which are known by cell and line."""
+    by_cell = {cell.number: cell.lines for cell in notebook.assignments.cells}
+    return b"".join(by_cell[cell][line - 1] for cell, line in sorted(lines)).decode()
 
 
 def is_searched(candidates: Mapping[str, Candidate]) -> tuple[bool, bool]:

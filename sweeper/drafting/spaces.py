@@ -115,14 +115,6 @@ def row_for(receivers: Sequence[Receiver]) -> Row | None:
     return next((row for row in rows() if any(map(row.fits, receivers))), None)
 
 
-def parameter_at(callee: str, position: int) -> str | None:
-    """Return the name of a library's positional parameter; None where the table has none."""
-    for pattern, names in _table()["positions"].items():
-        if fnmatchcase(callee, pattern):
-            return str(names[position]) if position < len(names) else None
-    return None
-
-
 def usual_space(own: Any) -> Any:
     """Return a dimension around a value of which only the kind is known; None for other kinds.
 

@@ -3,42 +3,114 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .calls import defaults, parameters_of
 from .plain import Assignment, is_plain
 from .replacing import Cell
+from .signatures import Signatures
+
+_ADDING = ".add_argument"
+PARSING = ("parse_args", "parse_known_args")
 
 
-def arguments_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
-    """Find the keywords of calls, the text keys of dicts and the defaults with plain values.
+def arguments_of(
+    cell: Cell, signatures: Signatures, parsed: Sequence[str] = ()
+) -> Iterator[tuple[str, Assignment]]:
+    """Find the arguments of calls, the text keys of dicts and the defaults with plain values.
 
-    Each has longer forms, too, with a dot after what it belongs to: the function that is called,
-    the variable or keyword that gets the call's result or the dict, and the cell, as `cell12`. A
-    function's name alone is the first argument of its calls.
+    Arguments are keywords, and positional ones whose parameters are known. An option of a command
+    line has the name that its value gets. Each has longer forms, too, with a dot after what it
+    belongs to: the function that is called or has the default, the variable or keyword that gets
+    the call's result or the dict, and the cell, as `cell12`. A function's name alone is the first
+    argument of its calls.
+
+    Args:
+        parsed: Variables that get the options of a command line.
     """
     owners: dict[ast.AST, str] = {}
+    variables: dict[ast.AST, str] = {}
+    functions: dict[ast.AST, str] = {}
     parameters = parameters_of(cell)
     for node in ast.walk(cell.tree):  # from the outside in
-        function, named = "", list[tuple[str, ast.expr]]()
+        function, named = functions.get(node, ""), list[tuple[str, ast.expr]]()
         match node:
             case ast.Assign(targets=[ast.Name(id=target)], value=value):
-                owners[value] = target
+                owners[value] = variables[value] = target
+            case ast.Call(func=ast.Attribute(attr="add_argument")):
+                named, function = [*option_default(node)], "".join(parsed[:1])
             case ast.Call(func=ast.Name(id=function) | ast.Attribute(attr=function)):
                 named = [(it.arg, it.value) for it in node.keywords if it.arg]
                 owners |= {value: name for name, value in named}
+                named += signatures.named(node)
             case ast.Dict(keys=keys, values=values):
                 pairs = zip(keys, values, strict=True)
                 named = [(str(k.value), v) for k, v in pairs if isinstance(k, ast.Constant)]
             case ast.arguments():
                 named = [*defaults(node)]
+            case ast.ClassDef(name=its, body=body):
+                inits = (it for it in body if isinstance(it, ast.FunctionDef))
+                functions |= {it.args: its for it in inits if it.name == "__init__"}
+            case ast.FunctionDef(name=its) | ast.AsyncFunctionDef(name=its):
+                functions.setdefault(node.args, its)
         belongs = [f"{it}." for it in (function, owners.get(node), f"cell{cell.number}") if it]
         found = {f"{before}{name}": value for name, value in named for before in ("", *belongs)}
-        if isinstance(node, ast.Call) and node.args:
+        is_option = isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_ADDING)
+        if isinstance(node, ast.Call) and node.args and not is_option:
             found[function] = node.args[0]
+        variable = variables.get(node, "") if not is_option else "".join(parsed[:1])
         for name, value in found.items():
             if name and is_plain(value):
-                block, line = "a default" if isinstance(node, ast.arguments) else "", value.lineno
-                at = Assignment(cell=cell.number, line=line, block=block, value=value)
-                yield name, replace(at, is_plain=True, parameter=parameters.get(value))
+                key = name.rpartition(".")[2]
+                yield (
+                    name,
+                    Assignment(
+                        cell=cell.number,
+                        line=value.lineno,
+                        block="a default" if isinstance(node, ast.arguments) else "",
+                        value=value,
+                        is_plain=True,
+                        parameter=parameters.get(value),
+                        item=(variable, key) if variable or is_option else None,
+                        is_option=is_option,
+                    ),
+                )
+
+
+def option_default(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the name that an option of a command line gets, with its default."""
+    stated = {it.arg: it.value for it in call.keywords}
+    flags = [str(it.value) for it in call.args if isinstance(it, ast.Constant)]
+    flags.sort(key=lambda flag: not flag.startswith("--"))
+    match stated.get("dest"):
+        case ast.Constant(value=str(name)):
+            flags.insert(0, name)
+    if flags and "default" in stated:
+        yield flags[0].lstrip("-").replace("-", "_"), stated["default"]
+
+
+def parsed_into(cells: Iterable[Cell]) -> Iterator[str]:
+    """Yield the variables that get the options of a command line, as `args`."""
+    for cell in cells:
+        for node in ast.walk(cell.tree):
+            match node:
+                case ast.Assign(
+                    targets=[ast.Name(id=name)] | [ast.Tuple(elts=[ast.Name(id=name), *_])],
+                    value=ast.Call(func=ast.Attribute(attr=called)),
+                ) if called in PARSING:
+                    yield name
+
+
+def given_options(cells: Iterable[Cell]) -> Mapping[str, str]:
+    """Return the options that a command line in the notebook itself gives, with the place."""
+    found: dict[str, str] = {}
+    for cell in cells:
+        for node in ast.walk(cell.tree):
+            match node:
+                case ast.Call(func=ast.Attribute(attr=called)) if called in PARSING:
+                    texts = [it.value for it in ast.walk(node) if isinstance(it, ast.Constant)]
+                    words = [word for text in texts for word in str(text).split()]
+                    flags = [word.partition("=")[0] for word in words if word.startswith("-")]
+                    place = f"code cell {cell.number}, line {node.lineno}"
+                    found |= {flag.lstrip("-").replace("-", "_"): place for flag in flags}
+    return found

@@ -18,13 +18,14 @@ from itertools import pairwise
 from typing import Any
 
 from ..errors import NotebookError
-from .arguments import arguments_of
-from .attributes import attribute_rival, attributes_of
+from .arguments import arguments_of, given_options, parsed_into
+from .attributes import attribute_rival, attributes_of, overwritten_items
 from .calls import Calls, Override
 from .cell_code import comments
 from .plain import Assignment, is_plain, plain_value
 from .rebinding import is_read, rebinding, unpacked
 from .replacing import Cell
+from .signatures import Signatures
 
 _BLOCKS: Mapping[type[ast.stmt], str] = {
     ast.FunctionDef: "a function",
@@ -48,17 +49,30 @@ class Assignments:
         self.cells = [Cell(number, source) for number, source in enumerate(sources, start=1)]
         self._found: defaultdict[str, list[Assignment]] = defaultdict(list)
         self._arguments: defaultdict[str, list[Assignment]] = defaultdict(list)
+        signatures, parsed = Signatures(self.cells), [*parsed_into(self.cells)]
         for cell in self.cells:
             for name, assignment in _assignments_in(cell):
                 self._found[name].append(assignment)
-            for name, argument in (*attributes_of(cell), *arguments_of(cell)):
+            for name, argument in (*attributes_of(cell), *arguments_of(cell, signatures, parsed)):
                 self._arguments[name].append(argument)
         for name, found in self._arguments.items():
             self._arguments[name] = [it for it in found if not it.block] or found
+        for name in [name for name, found in self._found.items() if len(found) > 1]:
+            for cell_number, found in _by_cell(self.at_top(name)):
+                if len(found) == 1 and found[0].is_plain:
+                    self._arguments[f"cell{cell_number}.{name}"] = found
 
     @cached_property
     def _calls(self) -> Calls:
         return Calls(self.cells)
+
+    @cached_property
+    def _given(self) -> Mapping[str, str]:
+        return given_options(self.cells)
+
+    @cached_property
+    def _overwritten(self) -> Mapping[tuple[str, str], str]:
+        return overwritten_items(self.cells)
 
     def names(self) -> list[str]:
         """List the variables that the notebook assigns anywhere, in their order."""
@@ -120,7 +134,7 @@ class Assignments:
         plain_or_loop = [a for a in at_top if a.is_plain or a.value is None]
         if len(plain_or_loop) > 1:
             first, second, *_ = plain_or_loop
-            return f"assigned in {first}, and in {second}: keep one of them"
+            return f"assigned in {first}, and in {second}: {self._last(name)}keep one of them"
         if plain_or_loop:
             return self._why_not_at(name, plain_or_loop[0])
         if at_top:
@@ -173,13 +187,19 @@ class Assignments:
             return f"one of many values in {place}: assign it one value"
         at = (place.cell, place.index)
         if (rival := rebinding(self.cells, name, at=at, own=place.target)) is not None:
-            return f"assigned in {place}, and in {rival}: keep one of them, or rename one"
+            remedy = f"{self._last(name)}keep one of them, or rename one"
+            return f"assigned in {place}, and in {rival}: {remedy}"
         return self._why_not_replaced(name, [place])
 
     def _why_no_argument(self, name: str, arguments: Sequence[Assignment]) -> str:
         live = [a for a in arguments if not self._is_overridden(a)]
         if not live:
             return self._why_overridden(name, arguments[0])
+        if (target := live[0].target) is not None and not live[0].is_attribute:
+            at, variable = (live[0].cell, live[0].index), name.rpartition(".")[2]
+            rival = rebinding(self.cells, variable, at=at, own=target, is_late=True)
+            if rival is not None:
+                return f"assigned in {live[0]}, and later in {rival}: keep one of them"
         values = {repr(plain_value(a.value)): a for a in live if a.value}
         attributes = [a for a in live if a.is_attribute]
         if len(values) > 1:
@@ -198,10 +218,27 @@ class Assignments:
         longer = (it for it in self._arguments if it.endswith(f".{name}"))
         return next((f"write {it!r}" for it in longer if not self.why_not(it)), "")
 
+    def _last(self, name: str) -> str:
+        """Propose the last assignment of a variable, with a comma; empty where there is none."""
+        last = next((f"cell{a.cell}.{name}" for a in reversed(self.at_top(name))), "")
+        can_be_swept = last in self._arguments and not self.why_not(last)
+        return f"write {last!r} to sweep the last, or " if can_be_swept else ""
+
     def _is_overridden(self, place: Assignment) -> bool:
+        if place.item is not None and self._other_item(place):
+            return True
         return place.parameter is not None and self._calls.overriding(place.parameter) is not None
 
+    def _other_item(self, place: Assignment) -> str:
+        """Where an item gets another value than the one that it begins with; empty for nowhere."""
+        if place.item is None:
+            return ""
+        given = self._given.get(place.item[1], "") if place.is_option else ""
+        return given or self._overwritten.get(place.item, "")
+
     def _why_overridden(self, name: str, default: Assignment) -> str:
+        if rival := self._other_item(default):
+            return f"in {default}, and gets another value in {rival}: keep one of them"
         parameter = default.parameter
         override = None if parameter is None else self._calls.overriding(parameter)
         if parameter is None or override is None:
@@ -246,6 +283,13 @@ class Assignments:
         usable = (it for it in read if it not in asked and self.at_top(it))
         instead = next((it for it in usable if not self.why_not(it, asked)), None)
         return f", or sweep {instead!r}" if instead else ""
+
+
+def _by_cell(assignments: Iterable[Assignment]) -> list[tuple[int, list[Assignment]]]:
+    found: defaultdict[int, list[Assignment]] = defaultdict(list)
+    for assignment in assignments:
+        found[assignment.cell].append(assignment)
+    return [*found.items()]
 
 
 def _assignments_in(cell: Cell) -> Iterator[tuple[str, Assignment]]:

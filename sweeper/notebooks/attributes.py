@@ -19,15 +19,24 @@ def attributes_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
     Each has the name of its class or object, as `CFG.lr`.
     """
     for index, statement in enumerate(cell.statements):
-        is_class = isinstance(statement, ast.ClassDef)
-        inside = statement.body if isinstance(statement, ast.ClassDef) else [statement]
-        fields = _fields(statement)
-        for target, value in _plain_targets(inside):
+        body = statement.body if isinstance(statement, ast.ClassDef) else [statement]
+        own, fields = _own_name(statement), _fields(statement)
+        for target, value in _plain_targets([*body, *_made(statement)]):
             parameter = None
             match statement, target:
                 case ast.ClassDef(name=owner), ast.Name(id=attribute):
                     parameter = fields.get(attribute)
-                case _, ast.Attribute(value=ast.Name(id=owner), attr=attribute) if not is_class:
+                case ast.ClassDef(name=owner), ast.Attribute(attr=attribute, value=ast.Name(id=it)):
+                    if it != own:
+                        continue
+                case ast.ClassDef(), _:
+                    continue
+                case (_, ast.Attribute(value=ast.Name(id=owner), attr=attribute)) | (
+                    _,
+                    ast.Subscript(
+                        value=ast.Name(id=owner), slice=ast.Constant(value=str(attribute))
+                    ),
+                ):
                     pass
                 case _:
                     continue
@@ -53,7 +62,9 @@ def attribute_rival(cells: Sequence[Cell], name: str, places: Sequence[Assignmen
     """
     owner, _, attribute = name.rpartition(".")
     first = min((place.cell, place.index) for place in places)
-    is_class = any(isinstance(place.target, ast.Name) for place in places)
+    is_class = any(
+        isinstance(cells[place.cell - 1].statements[place.index], ast.ClassDef) for place in places
+    )
     own = {place.target for place in places}
     owners = {owner, *_others(cells, owner)}
     for cell in cells:
@@ -94,8 +105,9 @@ def _uses(
     """
     for node in ast.walk(statement):
         match node:
-            case ast.Attribute() if _is_attribute(node, owners, attribute):
-                if reads or not isinstance(node.ctx, ast.Load):
+            case ast.Attribute(ctx=use) | ast.Subscript(ctx=use):
+                is_its = _is_attribute(node, owners, attribute)
+                if is_its and (reads or not isinstance(use, ast.Load)):
                     yield node
             case ast.Call(func=ast.Name(id="setattr"), args=[its_owner, ast.Constant(word), *_]):
                 is_known = isinstance(its_owner, ast.Name) and its_owner.id in (owners or ())
@@ -164,9 +176,53 @@ def _scheduled(statement: ast.stmt, owners: set[str] | None, attribute: str) -> 
 
 def _is_attribute(node: ast.AST, owners: set[str] | None, attribute: str) -> bool:
     match node:
-        case ast.Attribute(value=owner, attr=word) if word == attribute:
+        case (
+            ast.Attribute(value=owner, attr=word)
+            | ast.Subscript(value=owner, slice=ast.Constant(value=word))
+        ) if word == attribute:
             return owners is None or (isinstance(owner, ast.Name) and owner.id in owners)
     return False
+
+
+def overwritten_items(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
+    """Return the items that get another value: variable and key, with the place.
+
+    One that is worked out from the old value is a schedule, and no other one.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for cell in cells:
+        for statement in cell.statements:
+            for node in ast.walk(statement):
+                match node:
+                    case (
+                        ast.Attribute(value=ast.Name(id=owner), attr=key, ctx=ast.Store())
+                        | ast.Subscript(
+                            value=ast.Name(id=owner),
+                            slice=ast.Constant(value=str(key)),
+                            ctx=ast.Store(),
+                        )
+                    ) if node not in _scheduled(statement, {owner}, key):
+                        place = f"code cell {cell.number}, line {node.lineno}"
+                        found.setdefault((owner, key), place)
+    return found
+
+
+def _init(statement: ast.stmt) -> ast.FunctionDef | None:
+    inside = statement.body if isinstance(statement, ast.ClassDef) else []
+    functions = (it for it in inside if isinstance(it, ast.FunctionDef))
+    return next((it for it in functions if it.name == "__init__" and it.args.args), None)
+
+
+def _own_name(statement: ast.stmt) -> str:
+    """What a class calls an object of its own where it makes one: `self`."""
+    made = _init(statement)
+    return "" if made is None else made.args.args[0].arg
+
+
+def _made(statement: ast.stmt) -> list[ast.stmt]:
+    """The statements that make an object of a class."""
+    made = _init(statement)
+    return [] if made is None else made.body
 
 
 def _plain_targets(statements: Iterable[ast.stmt]) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -176,6 +232,12 @@ def _plain_targets(statements: Iterable[ast.stmt]) -> Iterator[tuple[ast.expr, a
                 for target, part, is_own in unpacked(whole, values):
                     if is_own and is_plain(part):
                         yield target, part
+            case ast.AnnAssign(
+                target=target,
+                value=ast.Call(func=ast.Name(id="field" | "Field"), keywords=options),
+            ):
+                defaults = (it.value for it in options if it.arg == "default")
+                yield from ((target, value) for value in defaults if is_plain(value))
             case ast.AnnAssign(target=target, value=value) if is_plain(value):
                 yield target, value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 #: How people write numbers, as in `10 ** -3` and `5 * 60`.
@@ -47,6 +47,8 @@ class Assignment:
         is_plain: Whether the value can be replaced where it stands.
         is_attribute: Whether it is the value of an attribute, as in `CFG.lr = 0.1`.
         parameter: Parameter whose default the value is, where a call by name may pass another.
+        item: Variable and key of an item that begins with the value, as of `cfg = {"lr": 0.1}`.
+        is_option: Whether the value is the default of an option of a command line.
     """
 
     cell: int
@@ -58,6 +60,8 @@ class Assignment:
     is_plain: bool = False
     is_attribute: bool = False
     parameter: Parameter | None = None
+    item: tuple[str, str] | None = field(default=None, compare=False)
+    is_option: bool = False
 
     def __str__(self) -> str:
         return f"code cell {self.cell}, line {self.line}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -228,11 +227,7 @@ def replace_values(
         as_code: makes Python of a value.
     """
     cells = code_cells(node)
-    words = [name.rpartition(".")[2] for name in values]
-    sources = []
-    for cell in cells:
-        code = unicodedata.normalize("NFKC", cell.source)  # as Python reads names
-        sources.append(cell.source if any(word in code for word in words) else "")
+    sources = [cell.source for cell in cells]
     for cell, before, after in zip(
         cells, sources, with_values(sources, values, as_code), strict=True
     ):

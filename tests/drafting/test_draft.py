@@ -187,7 +187,7 @@ def test_a_score_that_a_cell_shows_is_an_expression_unless_its_names_change_late
                 "for x in data:\n    net.train()\n    f(net(x)).backward()",
                 "acc = test(net)",
             ],
-            ["data.batch_size", "momentum"],
+            ["data.batch_size", "momentum", "opt.lr"],
         ),
         (
             [
@@ -227,8 +227,8 @@ def test_without_a_parameters_cell_what_the_score_depends_on_is_swept_in_calls_t
     ("cells", "space"),
     [
         (["from torch import optim", "optim.Adam(w, lr=3)", "acc = 1"], ["lr"]),
-        (["from keras.optimizers import Adam", "Adam(1e-3)", "acc = 1"], ["Adam"]),
-        (["from keras.layers import *", "n = Dropout(0.5)", "acc = n"], ["Dropout"]),
+        (["from keras.optimizers import Adam", "Adam(1e-3)", "acc = 1"], ["learning_rate"]),
+        (["from keras.layers import *", "n = Dropout(0.5)", "acc = n"], ["Dropout.p"]),
         (["grades = {'C': 3}\nk = 1", "acc = grades[x] + k"], ["k"]),
         (["config = {'lr': 0.1}", "acc = train(config['lr'])"], ["lr"]),
         (

@@ -49,11 +49,11 @@ def test_a_seed_in_a_call_is_left_alone_and_values_in_one_another_are_refused(
     ("cell", "parts"),
     [
         (
-            "p.add_argument('--lr', default=5e-3)\na = p.parse_args()\nf(a.lr)",
-            ["code cell 1, line 1", "`default=lr`"],
+            "p.add_argument('--lr', type=float)\na = p.parse_args()\nf(a.lr)",
+            ["code cell 1, line 1", "`default="],
         ),
         ("import a\nf(a.lr)", ["code cell 1, line 2", "a.lr"]),
-        ("def f(lr): g(lr)\nf(0.1)", ["code cell 1, line 1", "pass it"]),
+        ("def f(lr): g(lr)\nf(x)", ["code cell 1, line 1", "pass it"]),
         ("class CFG: pass\nf(CFG.lr)", ["code cell 1, line 2", "CFG.lr", "top level"]),
         ("class A:\n  lr = 1\nf(A.lr)", ["code cell 1, line 2", "write 'A.lr'"]),
         ("f(lr)", ["`lr = 1`"]),

@@ -1,0 +1,439 @@
+"""Where a notebook's values flow: through its variables, attributes, dictionaries, functions and
+classes to the parameters of libraries' functions and classes.
+
+It is read from the code, which is not run: what may flow counts as flowing.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from .arguments import PARSING, option_default
+from .calls import defaults
+from .plain import is_plain
+from .rebinding import unpacked
+from .replacing import Cell
+from .signatures import Signatures
+
+#: A variable, or a part of one: `("cfg", "lr")` is `cfg.lr` and `cfg["lr"]`, `("f()", "lr")` the
+#: parameter of a function, and `("Net", "lr")` the attribute of all objects of a class.
+Path = tuple[str, ...]
+
+#: In front of the paths that lead into libraries: then come callee and parameter.
+_LIBRARY = "="
+_OPTIONS: Path = ("options()",)
+_RESULT = "return"
+#: Functions whose first argument is a dict of parameters.
+_OF_DICTS = frozenset({f"{it}.{f}" for it in ("lightgbm", "xgboost") for f in ("train", "cv")})
+#: Functions that give back what they get.
+_CONVERSIONS = frozenset({"float", "int", "str", "abs", "round"})
+#: A flow through more parts or stations than these is given up (chosen).
+_DEEPEST, _FARTHEST = 8, 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Use:
+    """A parameter of a library that gets a value.
+
+    Attributes:
+        callee: Function or class as imported, such as `torch.optim.Adam`, or a method as `.fit`.
+        value: Expression that is passed.
+        path: What the expression reads; None for a literal, or what is worked out.
+        cell: Number of its code cell, from 1.
+    """
+
+    callee: str
+    parameter: str
+    value: ast.expr
+    path: Path | None
+    cell: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LibraryCall:
+    """A call of what the notebook does not define."""
+
+    callee: str
+    node: ast.Call
+    cell: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Function:
+    """A function or method of the notebook; of a class without one, what makes its objects."""
+
+    key: str
+    arguments: ast.arguments | None
+    skipped: int = 0
+
+    def target(self, parameter: str | int) -> Path | None:
+        """Return the path of a parameter, by its name or its position in a call."""
+        if self.arguments is None:
+            return (self.key, parameter) if isinstance(parameter, str) else None
+        named = [it.arg for it in (*self.arguments.posonlyargs, *self.arguments.args)]
+        if isinstance(parameter, int):
+            position = parameter + self.skipped
+            return (self.key, named[position]) if position < len(named) else None
+        named += [it.arg for it in self.arguments.kwonlyargs]
+        if parameter not in named and self.arguments.kwarg is not None:
+            return self.key, self.arguments.kwarg.arg, parameter
+        return self.key, parameter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scope:
+    """Where the names in some code are looked up.
+
+    Attributes:
+        key: What the paths of its variables begin with.
+        names: Its own variables.
+        own_name: What a method calls its object.
+        owner: Class of that object.
+        outer: None at the top level.
+    """
+
+    key: str = ""
+    names: frozenset[str] = frozenset()
+    own_name: str = ""
+    owner: str = ""
+    outer: _Scope | None = None
+
+    def path(self, name: str) -> Path:
+        if self.own_name and name == self.own_name:
+            return (self.owner,)
+        if self.outer is None:
+            return (name,)
+        return (self.key, name) if name in self.names else self.outer.path(name)
+
+
+class Flows:
+    """The flows of values in a notebook.
+
+    Args:
+        cells: All code cells.
+
+    Attributes:
+        uses: What libraries get.
+        calls: Calls of libraries.
+        reads: Names of the variables, attributes and keys that something reads.
+    """
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self.uses: list[Use] = []
+        self.calls: list[LibraryCall] = []
+        self.reads: set[str] = set()
+        self._signatures = Signatures(cells)
+        self._imported: dict[str, str] = {}
+        self._functions: dict[str, _Function] = {}
+        self._methods: defaultdict[str, list[_Function]] = defaultdict(list)
+        self._keys: dict[ast.AST, str] = {}
+        self._owners: dict[ast.AST, str] = {}
+        self._classes: set[str] = set()
+        self._edges: defaultdict[Path, list[Path]] = defaultdict(list)
+        self._literals: defaultdict[ast.expr, list[Path]] = defaultdict(list)
+        for cell in cells:
+            for node in ast.walk(cell.tree):  # from the outside in
+                self._imported |= dict(_imports(node))
+                self._define(node)
+                self.reads |= {*_names_read(node)}
+        for cell in cells:
+            self._read(cell.number, cell.tree)
+
+    def receivers(self, value: ast.expr) -> list[tuple[str, str]]:
+        """List the callees and parameters of libraries that get a literal, the nearest first."""
+        found = [path for path in self._reached(value) if path[0] == _LIBRARY]
+        return [(path[1], path[-1]) for path in found if len(path) > 2]
+
+    def is_used(self, value: ast.expr) -> bool:
+        """Whether something reads what a literal is the value of, by its name, or a library may."""
+        return any(
+            path[0] == _LIBRARY or path[-1] in self.reads or path[-1] == _RESULT
+            for path in self._reached(value)
+        )
+
+    def origins(self, use: Use) -> list[ast.expr]:
+        """List the literals that may flow into a use."""
+        if use.value in self._literals:
+            return [use.value]
+        if use.path is None:
+            return []
+        return [self._made_by[path] for path in self._before(use.path) if path in self._made_by]
+
+    @cached_property
+    def _made_by(self) -> Mapping[Path, ast.expr]:
+        return {path: value for value, paths in self._literals.items() for path in paths}
+
+    @cached_property
+    def _backwards(self) -> Mapping[Path, Sequence[Path]]:
+        found: defaultdict[Path, list[Path]] = defaultdict(list)
+        for source, targets in self._edges.items():
+            for target in targets:
+                found[target].append(source)
+        return found
+
+    def _reached(self, value: ast.expr) -> list[Path]:
+        return _spread(self._literals.get(value, ()), self._edges)
+
+    def _before(self, path: Path) -> list[Path]:
+        return _spread([path], self._backwards)
+
+    # --- reading ---------------------------------------------------------------------------
+
+    def _define(self, node: ast.AST) -> None:
+        if isinstance(node, ast.ClassDef):
+            self._classes.add(node.name)
+            self._functions[node.name] = _Function(key=node.name, arguments=None)
+            for inner in node.body:
+                if isinstance(inner, ast.FunctionDef):
+                    self._owners[inner] = node.name
+                    self._keys[inner] = key = f"{node.name}.{inner.name}()"
+                    method = _Function(key=key, arguments=inner.args, skipped=1)
+                    self._methods[inner.name].append(method)
+                    if inner.name == "__init__":
+                        self._functions[node.name] = method
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node not in self._keys:
+            self._keys[node] = key = f"{node.name}()"
+            self._functions[node.name] = _Function(key=key, arguments=node.args)
+
+    def _read(self, cell: int, tree: ast.Module) -> None:
+        waiting: deque[tuple[Iterable[ast.AST], _Scope]] = deque([(tree.body, _Scope())])
+        while waiting:
+            body, scope = waiting.popleft()
+            for node in _own_nodes(body):
+                self._read_node(cell, node, scope)
+                match node:
+                    case ast.FunctionDef() | ast.AsyncFunctionDef():
+                        waiting.append((node.body, self._scope_of(node, scope)))
+                    case ast.ClassDef(name=name):
+                        inside = _bound(node.body)
+                        waiting.append((node.body, _Scope(key=name, names=inside, outer=scope)))
+
+    def _scope_of(self, node: ast.FunctionDef | ast.AsyncFunctionDef, outer: _Scope) -> _Scope:
+        options = [it.arg for it in ast.walk(node.args) if isinstance(it, ast.arg)]
+        names, owner = _bound(node.body) | {*options}, self._owners.get(node, "")
+        if owner and outer.key == owner and outer.outer is not None:
+            outer = outer.outer  # methods do not see the names in the body of their class
+        own_name = options[0] if owner and options else ""
+        return _Scope(
+            key=self._keys[node], names=names, own_name=own_name, owner=owner, outer=outer
+        )
+
+    def _read_node(self, cell: int, node: ast.AST, scope: _Scope) -> None:
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    self._assign(target, value, scope)
+            case (
+                ast.AnnAssign(target=target, value=value)
+                | ast.NamedExpr(target=target, value=value)
+            ) if value is not None:
+                self._assign(target, value, scope)
+            case ast.Return(value=value) if value is not None and scope.key:
+                self._flow(value, (scope.key, _RESULT), scope)
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                for name, value in defaults(node.args):
+                    self._flow(value, (self._keys[node], name), scope)
+            case ast.ClassDef(name=name, bases=bases):
+                for base in bases:
+                    self._flow(base, (name,), scope)
+            case ast.Call():
+                self._call(cell, node, scope)
+
+    def _assign(self, target: ast.expr, value: ast.expr, scope: _Scope) -> None:
+        for inner, part, is_own in unpacked(target, value):
+            path = self._path(inner, scope)
+            if part is not None and path is not None and (is_own or _is_parsing(part)):
+                self._flow(part, path, scope)
+
+    def _call(self, cell: int, call: ast.Call, scope: _Scope) -> None:
+        function = self._function(call)
+        named = [(it.arg, it.value) for it in call.keywords if it.arg]
+        unpacked_dicts = [it.value for it in call.keywords if it.arg is None]
+        if function is not None:
+            for position, value in enumerate(call.args):
+                if (target := function.target(position)) is not None:
+                    self._flow(value, target, scope)
+            for name, value in named:
+                if (target := function.target(name)) is not None:
+                    self._flow(value, target, scope)
+            for value in unpacked_dicts:
+                self._flow(value, (function.key,), scope)
+            return
+        callee = self._dotted(call.func)
+        if callee is None:
+            return
+        self.calls.append(LibraryCall(callee=callee, node=call, cell=cell))
+        if callee.endswith(".add_argument"):
+            named = []
+            for name, value in option_default(call):
+                self._flow(value, (*_OPTIONS, name), scope)
+        for name, value in (*named, *self._signatures.named(call)):
+            path = self._path(value, scope)
+            use = Use(callee=callee, parameter=name, value=value, path=path, cell=cell)
+            self.uses.append(use)
+            self._flow(value, (_LIBRARY, callee, name), scope)
+        whole = [*unpacked_dicts, *(call.args[:1] if callee in _OF_DICTS else ())]
+        for value in whole:
+            self._flow(value, (_LIBRARY, callee), scope)
+
+    def _flow(self, value: ast.expr, target: Path, scope: _Scope) -> None:
+        waiting = [(value, target)]
+        while waiting:
+            part, to = waiting.pop()
+            if is_plain(part):
+                self._literals[part].append(to)
+            match part:
+                case ast.Dict(keys=keys, values=values):
+                    for key, inner in zip(keys, values, strict=True):
+                        if key is None:
+                            waiting.append((inner, to))
+                        elif isinstance(key, ast.Constant) and isinstance(key.value, str):
+                            waiting.append((inner, (*to, key.value)))
+                case ast.List(elts=parts) | ast.Tuple(elts=parts):
+                    waiting += [(inner, to) for inner in parts if isinstance(inner, ast.Dict)]
+                case ast.IfExp(body=first, orelse=second):
+                    waiting += [(first, to), (second, to)]
+                case ast.BoolOp(values=parts):
+                    waiting += [(inner, to) for inner in parts]
+                case ast.BinOp(left=left, right=right) if is_plain(left) is not is_plain(right):
+                    waiting.append((right if is_plain(left) else left, to))
+                case ast.Call(func=ast.Name(id=name), args=[inner, *_]) if name in _CONVERSIONS:
+                    waiting.append((inner, to))
+                case ast.Call() if _is_parsing(part):
+                    self._edges[_OPTIONS].append(to)
+                case ast.Call(args=arguments, keywords=options):
+                    if (source := self._path(part, scope)) is not None:
+                        self._edges[source].append(to)
+                    elif to[0] != _LIBRARY:
+                        waiting += [(it.value, (*to, it.arg) if it.arg else to) for it in options]
+                        waiting += [(it, to) for it in arguments[:1] if isinstance(it, ast.Dict)]
+                case _:
+                    if (source := self._path(part, scope)) is not None and source != to:
+                        self._edges[source].append(to)
+
+    def _path(self, value: ast.expr, scope: _Scope) -> Path | None:
+        """The path of what an expression reads or assigns; None where it has none."""
+        rest: list[str] = []
+        while True:
+            match value:
+                case ast.Name(id=name):
+                    return (*scope.path(name), *reversed(rest))
+                case ast.Attribute(value=inner, attr=name):
+                    pass
+                case ast.Subscript(value=inner, slice=ast.Constant(value=str(name))):
+                    pass
+                case ast.Call(
+                    func=ast.Attribute(value=inner, attr="get" | "pop"),
+                    args=[ast.Constant(value=str(name)), *_],
+                ):
+                    pass
+                case ast.Call(func=ast.Name(id=name)) if name in self._classes:
+                    return (name, *reversed(rest))
+                case ast.Call() if (function := self._function(value)) is not None:
+                    return (function.key, _RESULT, *reversed(rest))
+                case _:
+                    return None
+            rest.append(name)
+            value = inner
+
+    def _function(self, call: ast.Call) -> _Function | None:
+        """The function of the notebook that a call runs; None for any other."""
+        match call.func:
+            case ast.Name(id=name):
+                return self._functions.get(name)
+            case ast.Attribute(value=ast.Name(id=name), attr=_) if name in self._imported:
+                return None
+            case ast.Attribute(attr=name) if not name.startswith("__"):
+                methods = self._methods.get(name, [])
+                return methods[0] if len(methods) == 1 else None
+        return None
+
+    def _dotted(self, function: ast.expr) -> str | None:
+        """Return a function's name as imported: `optim.Adam` is torch.optim.Adam.
+
+        Of a method of an object only the method is known: `model.compile` is `.compile`.
+        """
+        first, _, rest = ast.unparse(function).partition(".")
+        if first in self._imported:
+            return ".".join(filter(None, (self._imported[first], rest)))
+        if "*" in self._imported and isinstance(function, ast.Name):
+            return f"{self._imported['*'].removesuffix('.*')}.{first}"
+        if isinstance(function, ast.Name):
+            return function.id
+        return f".{function.attr}" if isinstance(function, ast.Attribute) else None
+
+
+def _spread(begin: Iterable[Path], edges: Mapping[Path, Sequence[Path]]) -> list[Path]:
+    """Return all paths that can be reached, the nearest first; parts go where the whole goes."""
+    found, waiting = dict.fromkeys(begin), deque(begin)
+    while waiting and len(found) < _FARTHEST:
+        path = waiting.popleft()
+        for length in range(len(path), 0, -1):
+            for target in edges.get(path[:length], ()):
+                reached = (*target, *path[length:])
+                if reached not in found and len(reached) <= _DEEPEST:
+                    found[reached] = None
+                    waiting.append(reached)
+    return [*found]
+
+
+def _is_parsing(value: ast.expr) -> bool:
+    match value:
+        case ast.Call(func=ast.Attribute(attr=called)):
+            return called in PARSING
+    return False
+
+
+def _own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """The nodes of some code without those inside of functions and classes."""
+    waiting = deque(body)
+    while waiting:
+        node = waiting.popleft()
+        yield node
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                waiting += node.decorator_list
+            case _:
+                waiting += ast.iter_child_nodes(node)
+
+
+def _bound(body: Iterable[ast.AST]) -> frozenset[str]:
+    """The names that some code assigns and does not declare global."""
+    names, others = set(), set()
+    for node in _own_nodes(body):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()):
+                names.add(name)
+            case ast.Global(names=declared):
+                others |= {*declared}
+    return frozenset(names - others)
+
+
+def _imports(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the names that an import binds, with what they stand for."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            if alias.asname is not None:
+                yield alias.asname, alias.name
+            else:
+                yield alias.name.partition(".")[0], alias.name.partition(".")[0]
+    elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        for alias in node.names:
+            yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
+
+def _names_read(node: ast.AST) -> Iterator[str]:
+    """Yield the variables, keys and attributes that an expression reads by their names."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name, ctx=ast.Load()):
+            yield name
+        case ast.Subscript(slice=ast.Constant(value=str(key)), ctx=ast.Load()):
+            yield key
+        case ast.Call(
+            func=ast.Attribute(attr="get" | "pop"), args=[ast.Constant(value=str(key)), *_]
+        ):
+            yield key

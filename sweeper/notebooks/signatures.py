@@ -1,0 +1,73 @@
+"""The names of positional parameters: of a notebook's own functions, and of libraries'."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from ..settings.yaml_reader import read_yaml
+from .plain import is_plain
+from .replacing import Cell
+
+_TABLE = Path(__file__).with_name("signatures.yml")
+
+
+@cache
+def _table() -> Mapping[str, Mapping[str, Sequence[str]]]:
+    content: Mapping[str, Mapping[str, Sequence[str]]] = read_yaml(_TABLE.read_text("utf-8"))
+    return content
+
+
+class Signatures:
+    """Positional parameters by the last part of a callee's name.
+
+    Args:
+        cells: All code cells, whose own functions and classes come first.
+    """
+
+    def __init__(self, cells: Iterable[Cell]) -> None:
+        self._own = dict(_defined(node) for cell in cells for node in _definitions(cell.tree))
+
+    def named(self, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+        """Yield the positional arguments of a call whose parameters' names are known."""
+        for name, value in zip(self._names(call), call.args, strict=False):
+            if isinstance(value, ast.Starred):
+                return
+            yield name, value
+
+    def _names(self, call: ast.Call) -> Sequence[str]:
+        match call.func:
+            case ast.Name(id=callee) | ast.Attribute(attr=callee) if call.args:
+                if callee in self._own:
+                    return self._own[callee]
+                kinds = ["from_a_number", "after_an_object"]
+                if not is_plain(call.args[0]):
+                    kinds.reverse()
+                return next((_table()[it][callee] for it in kinds if callee in _table()[it]), ())
+        return ()
+
+
+def _definitions(
+    tree: ast.Module,
+) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | None, bool]]:
+    """Yield callees with the functions that get their arguments, and whether these have a self."""
+    methods = set()
+    for node in ast.walk(tree):  # from the outside in
+        if isinstance(node, ast.ClassDef):
+            inside = [it for it in node.body if isinstance(it, ast.FunctionDef)]
+            methods |= {*inside}
+            yield node.name, next((it for it in inside if it.name == "__init__"), None), True
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, node, node in methods
+
+
+def _defined(
+    found: tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | None, bool],
+) -> tuple[str, Sequence[str]]:
+    name, function, has_self = found
+    if function is None:
+        return name, ()
+    options = [it.arg for it in (*function.args.posonlyargs, *function.args.args)]
+    return name, options[1:] if has_self else options

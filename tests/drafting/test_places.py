@@ -1,0 +1,151 @@
+"""Where the values stand that a draft proposes to sweep: in the kinds of code that people write.
+
+Each notebook is plain Python, so that a test can run it: a value that is swept changes the score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeper.drafting.draft import draft
+from sweeper.errors import NotebookError
+from sweeper.notebooks.assignments import with_values
+from sweeper.notebooks.research import ResearchNotebook
+from sweeper.settings import Settings
+from sweeper.settings.space import ChoiceDimension
+from sweeper.testing import write_notebook
+
+#: A training in plain Python, that a notebook's cells call.
+TRAIN = "def train(lr, dropout=0.2): return (lr - 0.01) ** 2 + dropout"
+#: An optimizer that takes its rate in second place, like torch's.
+SGD = "class SGD:\n  def __init__(self, params, lr, momentum=0.0): self.lr, self.m = lr, momentum"
+
+CASES: Sequence[tuple[str, Sequence[str], Sequence[str] | None]] = [
+    # the second argument of a call
+    ("positional", [SGD, "opt = SGD([], 0.1)", "val_loss = opt.lr"], ["lr"]),
+    ("positional", [SGD, "o = SGD([], 0.1, 0.9)", "val_loss = o.lr + o.m"], ["lr", "momentum"]),
+    ("positional", [SGD, "def f():\n  return SGD([], 1e-3).lr", "val_loss = f()"], ["lr"]),
+    ("positional", [TRAIN, "val_loss = train(0.1)"], ["lr", "dropout"]),
+    ("positional", [TRAIN, "val_loss = train(0.1, 0.5)"], ["lr", "dropout"]),
+    (
+        "positional",
+        ["net = [1]\n" + SGD, "o = SGD(net, 0.1, momentum=.9)", "val_loss = o.m * o.lr"],
+        ["lr", "momentum"],
+    ),
+    # options of a command line
+    ("options", ["args = P.parse_args([])", "val_loss = args.lr"], ["lr"]),
+    ("options", ["args = P.parse_args('')", "val_loss = args.lr"], ["lr"]),
+    ("options", ["args, rest = P.parse_known_args([])", "val_loss = args.lr"], ["lr"]),
+    ("options", ["args = P.parse_args(args=[])\nlr = args.lr", "val_loss = lr"], ["args.lr"]),
+    ("options", ["opt = P.parse_args([])", "val_loss = vars(opt)['lr']"], ["lr"]),
+    ("options", ["def f():\n  return P.parse_args([])", "val_loss = f().lr"], ["lr"]),
+    # attributes
+    ("class", ["class C:\n  lr = 0.1", "val_loss = C.lr"], ["C.lr"]),
+    ("class", ["class C:\n  lr: float = 0.1", "c = C()\nval_loss = c.lr"], ["C.lr"]),
+    (
+        "class",
+        ["class C:\n  def __init__(self):\n    self.lr = 0.1", "val_loss = C().lr"],
+        ["C.lr"],
+    ),
+    (
+        "class",
+        ["@dataclass\nclass C:\n  n: int = 9\n  lr: float = 0.1", "val_loss = C(n=3).lr"],
+        ["C.lr"],
+    ),
+    (
+        "class",
+        ["@dataclass\nclass C:\n  lr: float = field(default=0.1)", "val_loss = C().lr"],
+        ["C.lr"],
+    ),
+    ("class", ["c = NS()\nc.lr = 0.1", "val_loss = c.lr"], ["c.lr"]),
+    ("class", ["c = NS(lr=0.1)", "val_loss = c.lr"], ["lr"]),
+    ("class", ["class C:\n  class Opt:\n    lr = 0.1", "val_loss = C.Opt.lr"], []),
+    # elements of tuples, and names with several values
+    ("tuple", ["lr, n = 0.1, 'x'", "val_loss = lr"], ["lr"]),
+    ("tuple", ["(lr, (n, weight_decay)) = 0.1, (2, 1e-3)", "val_loss = lr + weight_decay"], None),
+    ("tuple", ["lr, n = 0.1, 5\nval_loss = lr", "lr, n = 0.2, 5", "val_loss = lr"], ["cell2.lr"]),
+    ("tuple", ["lr = 0.1\nprint(lr)", "lr = 0.1", "val_loss = lr"], ["cell2.lr"]),
+    ("tuple", ["for lr in (1, 2): pass", "lr = 0.1", "val_loss = lr"], ["cell2.lr"]),
+    ("tuple", ["if True:\n  lr = 0.5\n  print(lr)", "lr = 0.1", "val_loss = lr"], ["cell2.lr"]),
+    # items of dicts
+    ("dict", ["c = {'lr': 0.1, 'n': 3}", "val_loss = c['lr']"], ["lr"]),
+    ("dict", ["c = dict(lr=0.1)", "val_loss = c.get('lr')"], ["lr"]),
+    ("dict", ["c = {'opt': {'lr': 0.1}}", "val_loss = c['opt']['lr']"], ["lr"]),
+    ("dict", ["c = {}\nc['lr'] = 0.1", "val_loss = c['lr']"], ["c.lr"]),
+    ("dict", [TRAIN, "c = {'lr': 0.1}", "val_loss = train(**c)"], ["lr", "dropout"]),
+    ("dict", ["c = {'lr': 0.1}\nc['lr'] *= 2", "val_loss = c['lr']"], ["lr"]),
+    # defaults
+    ("default", ["def f(x, lr=0.1): return lr", "val_loss = f(1)"], ["lr"]),
+    ("default", ["class N:\n  def __init__(s, lr=0.1): s.r = lr", "val_loss = N().r"], ["lr"]),
+    ("default", ["def f(*, lr=0.1): return lr", "val_loss = f()"], ["lr"]),
+]
+
+#: What has no value that a trial could replace, or none that anything reads.
+DEAD: Sequence[tuple[str, Sequence[str]]] = [
+    ("default", ["def f(x, lr=0.1): return x", "y = float('3')\nval_loss = f(1, lr=y)"]),
+    (
+        "default",
+        ["class N:\n  def __init__(s, lr=0.1): s.r = lr", "y = float('3')\nval_loss = N(y).r"],
+    ),
+    ("mapping", ["grades = {'lr': 3, 'C': 2}\nk = 'l'", "val_loss = grades[k + 'r']"]),
+    ("overwritten", ["c = {'lr': 0.1}\nc['lr'] = float('3')", "val_loss = c['lr']"]),
+    ("overwritten", ["c = NS(lr=0.1)\nc.lr = float('3')", "val_loss = c.lr"]),
+    ("overwritten", ["args = P.parse_args(['--lr', '3'])", "val_loss = args.lr"]),
+    ("overwritten", ["args = P.parse_args([])\nargs.lr = float('3')", "val_loss = args.lr"]),
+    ("overwritten", ["class C:\n  lr = 0.1", "C.lr = float('3')\nval_loss = C.lr"]),
+    ("overwritten", ["lr = 0.1", "if True:\n  lr = 0.3", "val_loss = lr"]),
+    ("unread", ["lr = 0.1\nval_loss = float('3')"]),
+]
+
+BEFORE = (
+    "import argparse\nfrom dataclasses import dataclass, field\n"
+    "from types import SimpleNamespace as NS\nP = argparse.ArgumentParser()\n"
+)
+OPTION = "P.add_argument('--lr', type=float, default=5e-3)\n"
+
+
+def _notebook(folder: Path, cells: Sequence[str], kind: str) -> ResearchNotebook:
+    before = BEFORE + OPTION * ("P.parse" in "".join(cells))
+    return ResearchNotebook(
+        write_notebook(folder / "n.ipynb", before + cells[0], *cells[1:], parameters="")
+    )
+
+
+def _score(cells: Sequence[str]) -> float:
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    for cell in cells:
+        exec(cell, scope)
+    return float(scope["val_loss"])
+
+
+@pytest.mark.parametrize(("kind", "cells", "names"), CASES)
+def test_a_value_is_swept_where_it_stands_and_changes_the_score(
+    tmp_path: Path, kind: str, cells: Sequence[str], names: Sequence[str] | None
+) -> None:
+    notebook = _notebook(tmp_path, cells, kind)
+    file = tmp_path / "n.yml"
+    if names == []:
+        with pytest.raises(NotebookError):
+            draft(notebook)
+        return
+    file.write_text(draft(notebook))
+    settings = Settings.load(file)
+    notebook.check_names(settings.sources)
+    assert names is None or {*settings.space} == {*names}
+    own = _score(notebook.code)
+    for name, dimension in settings.space.items():
+        assert not isinstance(dimension, ChoiceDimension)
+        changed = with_values(notebook.code, {name: dimension.high}, repr)
+        assert _score(changed) != own, name
+
+
+@pytest.mark.parametrize(("kind", "cells"), DEAD)
+def test_a_value_that_nothing_reads_is_never_swept(
+    tmp_path: Path, kind: str, cells: Sequence[str]
+) -> None:
+    with pytest.raises(NotebookError):
+        draft(_notebook(tmp_path, cells, kind))
