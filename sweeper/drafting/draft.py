@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from .places import as_flow, behind, candidates_of, is_searched, params_of, why_nothing
+from .places import as_flow, behind, candidates_of, is_searched, params_of, searched, why_nothing
 from .score_guesses import Code, scores_of
 
 if TYPE_CHECKING:
@@ -34,14 +34,15 @@ def draft(notebook: ResearchNotebook, *, trials: int = 20, needs_score: bool = F
             f"language is {notebook.language}; write the parameters file by hand"
         )
     code = Code(notebook.code)
-    candidates = candidates_of(notebook)
+    candidates = every = candidates_of(notebook)
     scores = scores_of(code, {*candidates})
     if not notebook.parameters_cell:
         found = [behind(notebook, candidates, code.lines(score.at)) for score in scores]
         found = found or [behind(notebook, candidates, None)]
         best = max(found, key=is_searched)
         candidates, scores = best, scores[found.index(best) :]
-    params = params_of(notebook, candidates)
+    others = {name: it for name, it in searched(every).items() if name not in candidates}
+    params = params_of(notebook, candidates, others)
     if not params.swept:
         which = f" leads to {scores[0].name}" if scores and not notebook.parameters_cell else ""
         raise NotebookError(

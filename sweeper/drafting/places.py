@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .receivers import Receivers
-from .spaces import Receiver, Row, row_for, rows, usual_space
+from .spaces import Receiver, Row, main_argument, row_for, rows, usual_space
 
 if TYPE_CHECKING:
     from ..notebooks.plain import Assignment
@@ -33,8 +34,14 @@ class Params:
     left_out: Sequence[str]
 
 
-def params_of(notebook: ResearchNotebook, candidates: Mapping[str, Candidate]) -> Params:
-    """Choose what is swept of the candidates: those that people search first."""
+def params_of(
+    notebook: ResearchNotebook, candidates: Mapping[str, Candidate], others: Mapping[str, Candidate]
+) -> Params:
+    """Choose what is swept of the candidates: those that people search first.
+
+    Args:
+        others: Candidates that do not lead to the score.
+    """
     drafted = {
         name: candidate.drafted(notebook.why_not(name)) for name, candidate in candidates.items()
     }
@@ -43,17 +50,67 @@ def params_of(notebook: ResearchNotebook, candidates: Mapping[str, Candidate]) -
         key=lambda name: candidates[name].rank,
     )
     chosen = {*by_rank[:_MOST_SWEPT]}
+    left_out = [str(line) for name, line in drafted.items() if name not in chosen]
+    left_out += [
+        f"{candidate.drafted(notebook.why_not(name))}; leads to no score as far as the code shows"
+        for name, candidate in _one_each(notebook, others, [*candidates]).items()
+    ]
     return Params(
         own={name: candidates[name].value for name in candidates if name in chosen},
         swept=[str(line) for name, line in drafted.items() if name in chosen],
-        left_out=[str(line) for name, line in drafted.items() if name not in chosen],
+        left_out=left_out + _unswept(notebook, [*candidates, *others]),
     )
 
 
 def why_nothing(notebook: ResearchNotebook) -> str:
     """Say why a notebook has nothing to sweep, or what to do."""
+    if error := notebook.syntax_error():
+        return error
     remedy = "assign one at the top level, in one place, to a name that the training reads"
-    return notebook.syntax_error() or "; ".join(refused(notebook)[:_MOST_REFUSED]) or remedy
+    return "; ".join(_unswept(notebook, [])[:_MOST_REFUSED]) or remedy
+
+
+def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
+    """Say of main arguments, and of names that people search, why they are not swept.
+
+    Args:
+        named: Names that are in the draft already.
+    """
+    assignments = notebook.assignments
+    flows = Receivers(assignments).flows
+    known = {place.value for name in named for place in assignments.places(name)}
+    found = []
+    for call in flows.calls:
+        main = main_argument(call.callee)
+        if main is None or call.is_open:
+            continue
+        parameter, default = main
+        value = call.given.get(parameter)
+        origins = {it for given in call.given.values() for it in (given, *flows.origins(given))}
+        if known & ({value, *flows.origins(value)} if value is not None else origins):
+            continue
+        if value is None:
+            found.append(f"{parameter} is not given in {call}: write {parameter}={default} there")
+            continue
+        remedy = "write a number in its place"
+        if flows.origins(value):
+            remedy = "assign it to a name at the top level, and pass that"
+        read = [node.id for node in ast.walk(value) if isinstance(node, ast.Name)]
+        own = next((name for name in read if name in assignments.names()), None)
+        if own is not None:
+            why_not = notebook.why_not(own)
+            remedy = f"{own} is {why_not}" if why_not else f"sweep {own!r}"
+        found.append(f"{parameter} is {ast.unparse(value)} in {call}: {remedy}")
+    for name in assignments.names():
+        is_number = assignments.is_ever_plain(name)
+        if name not in named and is_number and _has_row(name) and (why := notebook.why_not(name)):
+            found.append(f"{name} is {why}")
+    return [*dict.fromkeys(found)]
+
+
+def _has_row(name: str) -> bool:
+    row = row_for([Receiver(parameter=name)])
+    return row is not None and not row.not_swept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +219,29 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
     return candidates
 
 
+def _one_each(
+    notebook: ResearchNotebook, candidates: Mapping[str, Candidate], taken: Iterable[str]
+) -> dict[str, Candidate]:
+    """Choose one name for each value that names do not have already."""
+    found = {}
+    known = {place for name in taken for place in notebook.assignments.places(name)}
+    for name, candidate in candidates.items():
+        places = {*notebook.assignments.places(name)}
+        if places and not places & known:
+            found[name] = candidate
+            known |= places
+    return found
+
+
+def searched(candidates: Mapping[str, Candidate]) -> dict[str, Candidate]:
+    """Choose the candidates that people search."""
+    return {
+        name: candidate
+        for name, candidate in candidates.items()
+        if candidate.row is not None and not candidate.row.not_swept
+    }
+
+
 def behind(
     notebook: ResearchNotebook,
     candidates: Mapping[str, Candidate],
@@ -191,12 +271,7 @@ def behind(
                 own.append(name)
                 taken |= places
     found = {name: candidate for name, candidate in candidates.items() if name in own}
-    searched = {
-        name: candidate
-        for name, candidate in found.items()
-        if candidate.row is not None and not candidate.row.not_swept
-    }
-    return searched or found
+    return searched(found) or found
 
 
 def _code_of(notebook: ResearchNotebook, lines: Set[tuple[int, int]]) -> str:
@@ -208,17 +283,6 @@ def _code_of(notebook: ResearchNotebook, lines: Set[tuple[int, int]]) -> str:
 def is_searched(candidates: Mapping[str, Candidate]) -> tuple[bool, bool]:
     """Rank the candidates behind a score: some that people search, then some at all."""
     return any(candidate.row for candidate in candidates.values()), bool(candidates)
-
-
-def refused(notebook: ResearchNotebook) -> list[str]:
-    """Say of names that people search what keeps them from getting a trial's value."""
-    found = []
-    for name in notebook.assignments.names():
-        row = row_for([Receiver(parameter=name)])
-        why_not = notebook.why_not(name)
-        if row is not None and not row.not_swept and why_not:
-            found.append(f"{name} is {why_not}")
-    return found
 
 
 def _listed_in(comment: str, value: Any) -> list[str] | None:

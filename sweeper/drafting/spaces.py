@@ -80,7 +80,8 @@ class Row:
             return usual_space(own)
         if self.choices:
             return list(self.choices) if own in self.choices else None
-        if not _is_varied(own):
+        is_share = self.range is not None and self.range[1] == 1.0
+        if not _is_varied(own) or (is_share and isinstance(own, int)):  # a number of features
             return None
         if self.sizes:
             is_large = float(own).is_integer() and own >= _SMALL_SIZE
@@ -93,7 +94,7 @@ class Row:
             assert self.range is not None
             low, high = min(self.range[0], own), max(self.range[1], own)
         is_whole = isinstance(own, int) and not isinstance(self.range and self.range[0], float)
-        if is_whole and self.around != 10 and own >= 1:
+        if is_whole and (self.around is None or self.around < 10) and own >= 1:
             return _span(own, max(1, round(low)), round(high), log=self.log)
         return _span(own, float(low), float(high), log=self.log)
 
@@ -113,6 +114,14 @@ def rows() -> Sequence[Row]:
 def row_for(receivers: Sequence[Receiver]) -> Row | None:
     """Return the first row that fits one of the receivers of a value; None where none does."""
     return next((row for row in rows() if any(map(row.fits, receivers))), None)
+
+
+def main_argument(callee: str) -> tuple[str, Any] | None:
+    """Return the main argument of what learns, with its default; None of anything else."""
+    for pattern, arguments in _table()["mains"].items():
+        if fnmatchcase(callee, pattern):
+            return next(iter(arguments.items()), None)
+    return None
 
 
 def usual_space(own: Any) -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 
 from ..errors import NotebookError
 from .arguments import arguments_of, given_options, parsed_into
-from .attributes import attribute_rival, attributes_of, overwritten_items
+from .attributes import attribute_rival, attributes_of, locals_of, overwritten_items
 from .calls import Calls, Override
 from .cell_code import comments
 from .plain import Assignment, is_plain, plain_value
@@ -53,7 +53,8 @@ class Assignments:
         for cell in self.cells:
             for name, assignment in _assignments_in(cell):
                 self._found[name].append(assignment)
-            for name, argument in (*attributes_of(cell), *arguments_of(cell, signatures, parsed)):
+            others = arguments_of(cell, signatures, parsed)
+            for name, argument in (*attributes_of(cell), *others, *locals_of(cell)):
                 self._arguments[name].append(argument)
         for name, found in self._arguments.items():
             self._arguments[name] = [it for it in found if not it.block] or found
@@ -77,6 +78,10 @@ class Assignments:
     def names(self) -> list[str]:
         """List the variables that the notebook assigns anywhere, in their order."""
         return list(self._found)
+
+    def is_ever_plain(self, name: str) -> bool:
+        """Whether anything assigns a variable a plain value, or one of many."""
+        return any(a.value is None or is_plain(a.value) for a in self._found.get(name, ()))
 
     def at_top(self, name: str) -> list[Assignment]:
         """List what the notebook assigns to a name outside of functions, loops and branches."""
@@ -178,7 +183,9 @@ class Assignments:
                         return f"assign {name} at the top level, and use it for {whole} {at}"
                     case ast.arg(arg=parameter) if parameter == name:
                         return f"assign {name} at the top level, and pass it to what is {at}"
-                    case ast.Name(id=read, ctx=ast.Load()) if read == name and not is_local:
+                    case ast.Name(id=read, ctx=ast.Load()) if (
+                        read == name and not is_local and is_read(cell, node.lineno, name)
+                    ):
                         return f"give it a value: `{name} = 1`"
         return ""
 

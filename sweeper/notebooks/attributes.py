@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from .cell_code import parse_or_none
 from .plain import Assignment, Parameter, is_plain
@@ -51,6 +53,31 @@ def attributes_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
                 parameter=parameter,
             )
             yield f"{owner}.{attribute}", place
+
+
+def locals_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
+    """Find the variables of functions that get one value, a plain one, as `train.lr`."""
+    for statement in cell.statements:
+        inside = statement.body if isinstance(statement, ast.ClassDef) else [statement]
+        for function in (it for it in inside if isinstance(it, _FUNCTION)):
+            bound = Counter(_bindings(function))
+            for target, value in _plain_targets(function.body):
+                if isinstance(target, ast.Name) and bound[target.id] == 1:
+                    at = Assignment(cell=cell.number, line=value.lineno, value=value)
+                    yield f"{function.name}.{target.id}", replace(at, is_plain=True)
+
+
+def _bindings(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    """The names that a function binds or declares, as often as it does; no schedules."""
+    changed = {node.target for node in ast.walk(function) if isinstance(node, ast.AugAssign)}
+    for node in ast.walk(function):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) if node not in changed:
+                yield name
+            case ast.arg(arg=name):
+                yield name
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                yield from (name for name in names for _ in range(2))
 
 
 def attribute_rival(cells: Sequence[Cell], name: str, places: Sequence[Assignment]) -> str | None:

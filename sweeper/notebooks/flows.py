@@ -7,6 +7,8 @@ It is read from the code, which is not run: what may flow counts as flowing.
 from __future__ import annotations
 
 import ast
+import builtins
+import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +29,8 @@ Path = tuple[str, ...]
 _LIBRARY = "="
 _OPTIONS: Path = ("options()",)
 _RESULT = "return"
+#: The parameter of a positional argument whose name is not known.
+_UNKNOWN = "?"
 #: Functions whose first argument is a dict of parameters.
 _OF_DICTS = frozenset({f"{it}.{f}" for it in ("lightgbm", "xgboost") for f in ("train", "cv")})
 #: Functions that give back what they get.
@@ -36,30 +40,24 @@ _DEEPEST, _FARTHEST = 8, 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Use:
-    """A parameter of a library that gets a value.
+class LibraryCall:
+    """A call of what the notebook does not define.
 
     Attributes:
         callee: Function or class as imported, such as `torch.optim.Adam`, or a method as `.fit`.
-        value: Expression that is passed.
-        path: What the expression reads; None for a literal, or what is worked out.
         cell: Number of its code cell, from 1.
+        given: What it gets, by the names of parameters as far as they are known.
+        is_open: Whether it may get more, as from `**options`.
     """
-
-    callee: str
-    parameter: str
-    value: ast.expr
-    path: Path | None
-    cell: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LibraryCall:
-    """A call of what the notebook does not define."""
 
     callee: str
     node: ast.Call
     cell: int
+    given: Mapping[str, ast.expr]
+    is_open: bool
+
+    def __str__(self) -> str:
+        return f"{ast.unparse(self.node.func)} in code cell {self.cell}, line {self.node.lineno}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,13 +115,11 @@ class Flows:
         cells: All code cells.
 
     Attributes:
-        uses: What libraries get.
         calls: Calls of libraries.
         reads: Names of the variables, attributes and keys that something reads.
     """
 
     def __init__(self, cells: Sequence[Cell]) -> None:
-        self.uses: list[Use] = []
         self.calls: list[LibraryCall] = []
         self.reads: set[str] = set()
         self._signatures = Signatures(cells)
@@ -135,7 +131,10 @@ class Flows:
         self._classes: set[str] = set()
         self._edges: defaultdict[Path, list[Path]] = defaultdict(list)
         self._literals: defaultdict[ast.expr, list[Path]] = defaultdict(list)
+        self._paths: dict[ast.expr, list[Path]] = {}
         for cell in cells:
+            if not cell.tree.body:  # no Python, or as of %%bash, which may still name a variable
+                self.reads |= {*re.findall(r"\w+", cell.source)}
             for node in ast.walk(cell.tree):  # from the outside in
                 self._imported |= dict(_imports(node))
                 self._define(node)
@@ -146,7 +145,7 @@ class Flows:
     def receivers(self, value: ast.expr) -> list[tuple[str, str]]:
         """List the callees and parameters of libraries that get a literal, the nearest first."""
         found = [path for path in self._reached(value) if path[0] == _LIBRARY]
-        return [(path[1], path[-1]) for path in found if len(path) > 2]
+        return [(path[1], path[-1]) for path in found if len(path) > 2 and path[-1] != _UNKNOWN]
 
     def is_used(self, value: ast.expr) -> bool:
         """Whether something reads what a literal is the value of, by its name, or a library may."""
@@ -155,13 +154,12 @@ class Flows:
             for path in self._reached(value)
         )
 
-    def origins(self, use: Use) -> list[ast.expr]:
-        """List the literals that may flow into a use."""
-        if use.value in self._literals:
-            return [use.value]
-        if use.path is None:
-            return []
-        return [self._made_by[path] for path in self._before(use.path) if path in self._made_by]
+    def origins(self, value: ast.expr) -> list[ast.expr]:
+        """List the literals that may flow into what a library gets."""
+        if value in self._literals:
+            return [value]
+        before = _spread(self._paths.get(value, ()), self._backwards)
+        return [self._made_by[path] for path in before if path in self._made_by]
 
     @cached_property
     def _made_by(self) -> Mapping[Path, ast.expr]:
@@ -177,9 +175,6 @@ class Flows:
 
     def _reached(self, value: ast.expr) -> list[Path]:
         return _spread(self._literals.get(value, ()), self._edges)
-
-    def _before(self, path: Path) -> list[Path]:
-        return _spread([path], self._backwards)
 
     # --- reading ---------------------------------------------------------------------------
 
@@ -266,17 +261,23 @@ class Flows:
         callee = self._dotted(call.func)
         if callee is None:
             return
-        self.calls.append(LibraryCall(callee=callee, node=call, cell=cell))
         if callee.endswith(".add_argument"):
-            named = []
             for name, value in option_default(call):
                 self._flow(value, (*_OPTIONS, name), scope)
-        for name, value in (*named, *self._signatures.named(call)):
-            path = self._path(value, scope)
-            use = Use(callee=callee, parameter=name, value=value, path=path, cell=cell)
-            self.uses.append(use)
-            self._flow(value, (_LIBRARY, callee, name), scope)
+            return
+        named += self._signatures.named(call)
         whole = [*unpacked_dicts, *(call.args[:1] if callee in _OF_DICTS else ())]
+        found = LibraryCall(
+            callee=callee, node=call, cell=cell, given=dict(named), is_open=bool(whole)
+        )
+        self.calls.append(found)
+        known = {value for _, value in named}
+        if not hasattr(builtins, callee):
+            named += [(_UNKNOWN, value) for value in call.args if value not in known]
+        for name, value in named:
+            self._flow(value, (_LIBRARY, callee, name), scope)
+            if (path := self._path(value, scope)) is not None:
+                self._paths[value] = [path]
         for value in whole:
             self._flow(value, (_LIBRARY, callee), scope)
 
@@ -360,10 +361,9 @@ class Flows:
         first, _, rest = ast.unparse(function).partition(".")
         if first in self._imported:
             return ".".join(filter(None, (self._imported[first], rest)))
-        if "*" in self._imported and isinstance(function, ast.Name):
-            return f"{self._imported['*'].removesuffix('.*')}.{first}"
         if isinstance(function, ast.Name):
-            return function.id
+            is_own = "*" not in self._imported or hasattr(builtins, first)
+            return first if is_own else f"{self._imported['*'].removesuffix('.*')}.{first}"
         return f".{function.attr}" if isinstance(function, ast.Attribute) else None
 
 
@@ -437,3 +437,10 @@ def _names_read(node: ast.AST) -> Iterator[str]:
             func=ast.Attribute(attr="get" | "pop"), args=[ast.Constant(value=str(key)), *_]
         ):
             yield key
+        case ast.Call(
+            func=ast.Name(id="getattr" | "eval" | "exec")
+            | ast.Attribute(attr="system" | "getoutput" | "run_line_magic" | "run_cell_magic"),
+            args=arguments,
+        ):
+            texts = (str(it.value) for it in arguments if isinstance(it, ast.Constant))
+            yield from (word for text in texts for word in re.findall(r"\w+", text))

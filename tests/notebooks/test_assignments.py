@@ -122,7 +122,7 @@ def test_a_name_that_is_not_assigned_is_a_keyword_or_by_its_function_a_first_arg
         (["lr = k = 0.1"], "worked out in code cell 1, line 1: give it a value"),
         (
             ["def f():\n  lr = 1"],
-            "assigned only in a function, code cell 1, line 2: move that to the top level",
+            "assigned only in a function, code cell 1, line 2: write 'f.lr'",
         ),
         (
             ["for i in it:\n  lr = 1"],

@@ -58,7 +58,7 @@ def test_a_seed_in_a_call_is_left_alone_and_values_in_one_another_are_refused(
         ("class A:\n  lr = 1\nf(A.lr)", ["code cell 1, line 2", "write 'A.lr'"]),
         ("f(lr)", ["`lr = 1`"]),
         ("f(0.1)", ["nothing in it reads"]),
-        ("class A:\n  def f(self):\n    lr = 1", ["code cell 1, line 3", "top level"]),
+        ("class A:\n  def f(self):\n    lr = 1", ["code cell 1, line 3", "write 'f.lr'"]),
     ],
 )
 def test_a_remedy_names_what_reads_the_value(tmp_path: Path, cell: str, parts: list[str]) -> None:

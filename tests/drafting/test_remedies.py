@@ -1,0 +1,115 @@
+"""Why something is not swept is said with a remedy, and one that is obeyed works."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from sweeper.drafting.draft import draft
+from sweeper.errors import NotebookError
+from sweeper.notebooks.research import ResearchNotebook
+from sweeper.settings import Settings
+from sweeper.testing import write_notebook
+
+ADAM = "from torch.optim import Adam\n"
+SVC = "from sklearn.svm import SVC\n"
+TREE = "from sklearn.ensemble import RandomForestClassifier as RF\n"
+
+CASES: Sequence[tuple[str, str, str, str]] = [
+    # what the notebook has, what is said, what it has then, what is swept then
+    (ADAM + "acc = f(Adam(w))", "write lr=0.001 there", ADAM + "acc = f(Adam(w, lr=0.001))", "lr"),
+    (SVC + "acc = SVC().score(x)", "write C=1.0", SVC + "acc = SVC(C=1.0).score(x)", "SVC.C"),
+    (
+        TREE + "acc = RF().score(x)",
+        "write min_samples_leaf=1 there",
+        TREE + "acc = RF(min_samples_leaf=1).score(x)",
+        "min_samples_leaf",
+    ),
+    (
+        ADAM + "acc = f(Adam(w, lr=schedule(3)))",
+        "lr is schedule(3) in Adam in code cell 1, line 2: write a number in its place",
+        ADAM + "acc = f(Adam(w, lr=0.1))",
+        "lr",
+    ),
+    (
+        ADAM + "for lr in (0.1, 0.2):\n  acc = f(Adam(w, lr=lr))",
+        "lr is one of many values in code cell 1, line 2: assign it one value",
+        ADAM + "lr = 0.1\nacc = f(Adam(w, lr=lr))",
+        "lr",
+    ),
+    (
+        ADAM + "lr = 0.1\nif big:\n  lr = 0.2\nacc = f(Adam(w, lr=lr))",
+        "in code cell 1, line 2, and in code cell 1, line 3: keep one of them",
+        ADAM + "lr = 0.1\nacc = f(Adam(w, lr=lr))",
+        "lr",
+    ),
+    (
+        SVC + "acc = f(SVC(C=3.0), SVC(C=5.0))",
+        "C is 3.0 in SVC in code cell 1, line 2: assign it to a name at the top level",
+        SVC + "c = 3.0\nacc = f(SVC(C=c), SVC(C=5.0))",
+        "c",
+    ),
+    (
+        ADAM + "def train(rate):\n  return Adam(w, lr=rate)\nacc = train(read('x'))",
+        "lr is rate in Adam in code cell 1, line 3: write a number in its place",
+        ADAM + "def train(rate):\n  return Adam(w, lr=0.1)\nacc = train(read('x'))",
+        "lr",
+    ),
+]
+
+
+def _notebook(folder: Path, cell: str) -> ResearchNotebook:
+    return ResearchNotebook(write_notebook(folder / "n.ipynb", cell, parameters=""))
+
+
+def _said(notebook: ResearchNotebook) -> str:
+    try:
+        return draft(notebook)
+    except NotebookError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(("cell", "remedy", "obeyed", "name"), CASES)
+def test_a_remedy_that_is_obeyed_works(
+    tmp_path: Path, cell: str, remedy: str, obeyed: str, name: str
+) -> None:
+    assert remedy in _said(_notebook(tmp_path, cell))
+    notebook = _notebook(tmp_path, obeyed)
+    file = tmp_path / "n.yml"
+    file.write_text(draft(notebook))
+    settings = Settings.load(file)
+    notebook.check_names(settings.sources)
+    assert name in settings.space
+
+
+@pytest.mark.parametrize(
+    ("cells", "name"),
+    [
+        (["lr = 0.1\nprint(lr)", "lr = 0.2\nacc = f(lr)"], "lr"),
+        (["def train():\n  lr = 0.1\n  return f(lr)", "acc = train()"], "lr"),
+        ([ADAM + "acc = f(Adam(w, lr=0.1), SGD(lr=0.2))"], "lr"),
+        (["class A:\n  lr = 0.1", "acc = f(A.lr)"], "lr"),
+    ],
+)
+def test_a_name_that_a_message_advises_can_be_swept(
+    tmp_path: Path, cells: Sequence[str], name: str
+) -> None:
+    notebook = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters=""))
+    with pytest.raises(NotebookError) as raised:
+        notebook.check_names({name: "p.yml: space"})
+    (advised,) = {word for word in str(raised.value).split("'") if "." in word and " " not in word}
+    notebook.check_names({advised: "p.yml: space"})
+
+
+def test_what_leads_to_no_score_is_in_the_draft_as_a_line_that_can_be_taken(
+    tmp_path: Path,
+) -> None:
+    cells = ["lr = 0.1\nweight_decay = 0.1", "acc = f(lr)\nplain = g(weight_decay)"]
+    notebook = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters=""))
+    text = draft(notebook)
+    (line,) = (line for line in text.splitlines() if "weight_decay" in line)
+    file = tmp_path / "n.yml"
+    file.write_text(text.replace(line, line.replace("# ", "", 1)))
+    assert [*Settings.load(file).space] == ["lr", "weight_decay"]
