@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ..kernels import KernelOrigin, Reference, Run
+from ..kernels import Failed, Inconclusive, KernelOrigin, Reference, Repetition
 from ..trials import Chore, ChoreKind, Reason, RunningTrial, TrialState
 from .attempt import Attempt
 from .kernel_inputs import fixed_since
@@ -67,12 +67,8 @@ def learn_of_kernels(site: Site, attempt: Attempt, duration_s: float) -> None:
 
 def _repeat(
     site: Site, running: RunningTrial, reference: Reference, origin: KernelOrigin
-) -> Run | str | None:
-    """Run the reference trial once more.
-
-    Returns:
-        What it came to; why it failed; None where that shows nothing.
-    """
+) -> Repetition:
+    """Run the reference trial once more."""
     if running.chore is None:
         running.chore = Chore(
             kind=ChoreKind.PROVING,
@@ -97,4 +93,4 @@ def _repeat(
     is_short |= os.strerror(errno.ENOSPC) in outcome.message  # in the folder of its own
     is_stopped = outcome.state is TrialState.STOPPED
     shows_nothing = attempt.result.lost_its_kernel or is_short or is_stopped
-    return None if shows_nothing else outcome.message
+    return Inconclusive() if shows_nothing else Failed(outcome.message)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, auto
 
-from ..kernels import KernelOrigin, KernelResult
+from ..kernels import KernelOrigin, KernelResult, Raised
 from ..trials import Reason, TrialOutcome, TrialState
 
 #: A trial that fails sooner in a forked kernel is run in a started one as well: what a fork cannot
@@ -42,6 +43,14 @@ def decide_second_run(
     if result.origin.is_forked and took_s < _EARLY_S and not is_stopped:
         return SecondRun.COMPARISON
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class FailureKind:
+    """What two failures have in common that need not both be compared."""
+
+    reason: Reason | None
+    raised: Raised | None
 
 
 class NoKernelError(Exception):

@@ -17,6 +17,7 @@ from .proving import learn_of_kernels, prove_forking
 from .second_run import (
     AFTER_NO_KERNEL,
     STARTED_ANEW,
+    FailureKind,
     NoKernelError,
     SecondRun,
     decide_second_run,
@@ -111,9 +112,10 @@ class Worker:
 
         A failure is compared once for each cell and exception.
         """
-        policy, message = self.site.pool.policy, first.outcome.message
+        policy = self.site.pool.policy
         is_comparison = why is SecondRun.COMPARISON
-        if is_comparison and not policy.doubts_failure(message):
+        kind = FailureKind(first.outcome.reason, first.result.raised)
+        if is_comparison and not policy.doubts_failure(kind):
             return first
         running, published = first.running, first.running.step
         running.steps_before = {}  # what comes of the second run has its steps already
@@ -129,5 +131,5 @@ class Worker:
             outcome = second.execute()
         has_ended_well = outcome.state not in (TrialState.STOPPED, TrialState.FAILED)
         if is_comparison and has_ended_well:
-            policy.refuse_for_failure(first.spec.run_id, message)
+            policy.refuse_for_failure(first.spec.run_id, first.outcome.message)
         return second

@@ -5,9 +5,9 @@ What the scores mean for the trial does not belong here.
 
 from .cells.engine import execute
 from .cells.inject import inject
-from .cells.request import Ending, ExecutionRequest, KernelResult
+from .cells.request import Ending, ExecutionRequest, KernelResult, Raised
 from .forking.origins import KernelOrigin, KernelSetup
-from .forking.policy import Reference, Run
+from .forking.policy import Failed, Inconclusive, Reference, Repetition, Run
 from .forking.sharing import SharedCells
 from .process.pool import KernelPool
 from .process.specs import check_kernel, environment_of, interpreter_of, language_of
@@ -15,11 +15,15 @@ from .process.specs import check_kernel, environment_of, interpreter_of, languag
 __all__ = [
     "Ending",
     "ExecutionRequest",
+    "Failed",
+    "Inconclusive",
     "KernelOrigin",
     "KernelPool",
     "KernelResult",
     "KernelSetup",
+    "Raised",
     "Reference",
+    "Repetition",
     "Run",
     "SharedCells",
     "check_kernel",

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from pathlib import Path
 
 from ..settings.machines import Resources
@@ -67,6 +68,31 @@ class StoppedWaiting(Exception):
 
 class NoGpuLeftError(Exception):
     """All GPUs of the sweep were closed, because they no longer answer or have failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a trial waits for.
+
+    Attributes:
+        what: Worth a line when it changes.
+        details: Figures and names, which change all the time; may be empty.
+    """
+
+    what: str
+    details: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.details}" if self.details else self.what
+
+
+class Obstacle(Enum):
+    """Why a trial may not begin on a GPU now, in words that follow what the GPU has free."""
+
+    NO_ROOM = ""  # which the figures tell
+    ONE_PROCESS = " and takes one trial at a time (EXCLUSIVE_PROCESS)"
+    ONE_TRIAL = " and is for one trial alone"
+    UNKNOWN_PEAKS = " and takes one more trial when these have shown their peaks"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -386,17 +412,17 @@ class Places:
         told = ""
         while place.running.stop_reason is None:
             with self._lock:
-                waits_for = place.running.waits_for = self._begin_or_wait(place)
-            if not waits_for:
+                wait = self._begin_or_wait(place)
+            if wait is None:
                 return
+            place.running.waits_for = str(wait)
             place.running.make_room()
             place.look.wait(self._look_s)
             place.look.clear()
-            # What follows the colon changes all the time, and is no news.
-            if (news := waits_for.partition(":")[0]) != told:
-                _log.info("trial %s waits for %s", place.spec.run_id, waits_for)
-                tell(waits_for)
-            told = news
+            if wait.what != told:
+                _log.info("trial %s waits for %s", place.spec.run_id, wait)
+                tell(str(wait))
+                told = wait.what
         raise StoppedWaiting
 
     def _wake(self) -> None:
@@ -404,35 +430,36 @@ class Places:
         if self._queue:
             self._queue[0].look.set()
 
-    def _begin_or_wait(self, place: Place) -> str:
+    def _begin_or_wait(self, place: Place) -> Wait | None:
         """Let a trial begin, if there is a place for it now; else return what it waits for."""
         if self._queue[0] is not place:
-            return f"its turn, behind {self._queue[0].spec.run_id}"
+            return Wait(f"its turn, behind {self._queue[0].spec.run_id}")
         alone = [
             trial for trial in (place, *self._places) if trial.spec.alone_on is AloneOn.MACHINE
         ]
         if alone and self._places:
             ends = ", ".join(trial.spec.run_id for trial in self._places)
-            return f"the end of {ends}: {alone[0].spec.run_id} runs alone on this machine"
+            return Wait(f"the end of {ends}", f"{alone[0].spec.run_id} runs alone on this machine")
         if not self.gpus:
             self._begin(place, [], None)
-            return ""
+            return None
         with self._claims.gate() as is_mine:
             if not is_mine:
-                return "another sweep, which is just claiming a part of a GPU"
+                return Wait("another sweep, which is just claiming a part of a GPU")
             rooms = [room for gpu in self.gpus if (room := self._look_at(gpu)) is not None]
             if len(rooms) < self._per_trial:
                 raise NoGpuLeftError("no GPU is left: all have failed, or no longer answer")
             claim_bytes = self._claim_of(place.spec)
             seen = [(room, self._obstacle(place.spec, claim_bytes, room)) for room in rooms]
-            fitting = [room for room, why in seen if why is None]
+            fitting = [room for room, obstacle in seen if obstacle is None]
             if len(fitting) < self._per_trial:
                 size = "an empty GPU" if claim_bytes is None else f"{_gb(claim_bytes)} of a GPU"
-                return f"{size}: " + "; ".join(f"{room}{why or ''}" for room, why in seen)
+                states = [f"{room}{obstacle.value if obstacle else ''}" for room, obstacle in seen]
+                return Wait(size, "; ".join(states))
             fitting.sort(key=lambda room: -room.free_bytes)
             chosen = sorted(fitting[: self._per_trial], key=lambda room: room.gpu.uuid)
             self._begin(place, chosen, claim_bytes)
-            return ""
+            return None
 
     def _is_alone(self, spec: TrialSpec) -> bool:
         """Whether no other trial may be on the GPUs of a trial."""
@@ -448,8 +475,8 @@ class Places:
         peaks = [peak for peak in (self._largest_bytes, *shown) if peak is not None]
         return round(_SPREAD * max(peaks)) if peaks else None
 
-    def _obstacle(self, spec: TrialSpec, claim_bytes: int | None, room: _Room) -> str | None:
-        """Why a trial may not begin on a GPU now; None if it may, empty where the figures tell.
+    def _obstacle(self, spec: TrialSpec, claim_bytes: int | None, room: _Room) -> Obstacle | None:
+        """Return why a trial may not begin on a GPU now; None if it may.
 
         Args:
             claim_bytes: what it claims; None for all of the GPU.
@@ -458,14 +485,14 @@ class Places:
         if not (
             room.places or room.others
         ):  # a claim that no GPU has room for is tried where it is alone
-            return None if fits or room.is_empty else ""
+            return None if fits or room.is_empty else Obstacle.NO_ROOM
         if room.gpu.is_exclusive and self.mps is None:
-            return " and takes one trial at a time (EXCLUSIVE_PROCESS)"
+            return Obstacle.ONE_PROCESS
         if any(map(self._is_alone, (spec, *(other.spec for other in room.places)))):
-            return " and is for one trial alone"
+            return Obstacle.ONE_TRIAL
         if not (self._is_known or all(other.has_shown for other in room.places)):
-            return " and takes one more trial when these have shown their peaks"
-        return None if fits and claim_bytes is not None else ""
+            return Obstacle.UNKNOWN_PEAKS
+        return None if fits and claim_bytes is not None else Obstacle.NO_ROOM
 
     @property
     def _is_known(self) -> bool:

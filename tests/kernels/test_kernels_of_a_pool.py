@@ -16,7 +16,7 @@ from kernels_alone import install_kernel, kernel_pool, run_alone, wait_until_war
 from studies import until
 
 from sweeper.guard import marked_processes, remove
-from sweeper.kernels import Ending
+from sweeper.kernels import Ending, Raised
 from sweeper.notebook_api.messages import StopReason
 from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial
@@ -39,6 +39,14 @@ def test_a_kernel_is_kept_ready_where_all_are_started(tmp_path: Path) -> None:
         kernel = pool.take({})
         assert started_kernels() == 1
         kernel.kill()
+
+
+def test_the_cell_that_failed_and_its_exception_are_told(tmp_path: Path) -> None:
+    source = write_notebook(tmp_path / "nb.ipynb", "1 + 1", "raise KeyError('x: y')")
+    with kernel_pool(tmp_path, imports=None) as pool:
+        node, result = run_alone(source, pool)
+    assert result.ending is Ending.CELL_FAILED
+    assert result.raised == Raised(node.cells[-1].execution_count, "KeyError")
 
 
 @pytest.mark.parametrize("reason", [StopReason.INTERRUPTED, StopReason.TIME_LIMIT])

@@ -32,7 +32,7 @@ from ..process.kernel import Kernel
 from .expressions import Answer, Question, prepare_forked, prepare_started
 from .outputs import joined, moved, notice, shorten_error, size
 from .report_socket import ReportSocket
-from .request import Ending, ExecutionRequest
+from .request import Ending, ExecutionRequest, Raised
 from .stopping import NotebookStopper
 
 _log = logging.getLogger(__name__)
@@ -80,6 +80,7 @@ class SweepClient(PapermillNotebookClient):
         ending: How the execution ends if nothing more comes: `not started` until the kernel has
             answered, then `stopped` until the notebook has come to an end.
         error: The cell that failed, with its exception; empty if none did.
+        raised: What the cell has raised that failed; None if none did.
         exit_code: Of a kernel that ended by itself; negative for a signal.
         answer: What was read in the kernel after the last cell.
     """
@@ -100,6 +101,7 @@ class SweepClient(PapermillNotebookClient):
         self.reports = ReportSocket()
         self.ending = Ending.NOT_STARTED
         self.error = ""
+        self.raised: Raised | None = None
         self.exit_code: int | None = None
         self.answer = Answer()
         self._first_index = 0
@@ -228,22 +230,26 @@ class SweepClient(PapermillNotebookClient):
             if error.ename == "SystemExit" and error.evalue in _CLEAN_EXITS:
                 self.ending = Ending.FINISHED
                 return CellStatus.COMPLETED
-            return self._failed(cell, self._raised(error, cell))
+            return self._failed(cell, *self._raised(error, cell))
         except DeadKernelError:
             self.ending = Ending.KERNEL_DIED
             self.exit_code = self.kernel.exit_code
             return CellStatus.STOPPED if self.running.stop_reason else CellStatus.FAILED
         except CellTimeoutError as error:  # messages of the kernel were lost; see iopub_timeout
-            return self._failed(cell, str(error))
+            return self._failed(cell, type(error).__name__, str(error))
         return CellStatus.COMPLETED
 
-    def _failed(self, cell: NotebookNode, why: str) -> CellStatus:
+    def _failed(self, cell: NotebookNode, exception: str, why: str) -> CellStatus:
         self.ending = Ending.CELL_FAILED
+        self.raised = Raised(cell.execution_count, exception)
         self.error = f"In [{cell.execution_count}]: {why}"
         return CellStatus.FAILED
 
-    def _raised(self, error: CellExecutionError, cell: NotebookNode) -> str:
-        """Return the exception that failed a cell in plain text, with a hint for argparse's."""
+    def _raised(self, error: CellExecutionError, cell: NotebookNode) -> tuple[str, str]:
+        """Return the name of the exception that failed a cell; and its text, with its name.
+
+        The text has a hint where argparse raised it.
+        """
         name, value = error.ename, error.evalue
         shown = [output for output in cell.outputs if output.output_type == "error"]
         if shown and name == "NoneType":
@@ -252,7 +258,7 @@ class SweepClient(PapermillNotebookClient):
         text = _TERMINAL_CODES.sub("", f"{name}: {value}").strip()
         if text == "SystemExit: 2" and any("parse_args" in other.source for other in self.nb.cells):
             text += _ARGPARSE_HINT
-        return text
+        return name, text
 
     async def _async_execute_and_save(
         self, cell: NotebookNode, cell_index: int, *arguments: Any, **options: Any

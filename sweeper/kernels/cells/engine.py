@@ -122,6 +122,7 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
     return KernelResult(
         ending=_ending(client),
         error=shortened(client.error),
+        raised=client.raised,
         exit_code=client.exit_code,
         stderr_tail=stderr_tail,
         variables=client.answer.floats,

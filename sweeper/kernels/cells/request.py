@@ -64,6 +64,19 @@ class Ending(StrEnum):
     STOPPED = "stopped"
 
 
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """What a cell has raised.
+
+    Attributes:
+        cell: The execution count of the cell; None where the kernel has told none.
+        exception: The name of the exception's class.
+    """
+
+    cell: int | None
+    exception: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelResult:
     """What has come of one execution; the outputs are in the notebook itself.
@@ -71,6 +84,7 @@ class KernelResult:
     Attributes:
         ending: How the execution ended.
         error: The cell that failed with its exception, or why no kernel was there; empty if none.
+        raised: What the cell has raised that failed; None if none did.
         exit_code: Of a kernel that ended by itself; negative for a signal.
         stderr_tail: The last text that the kernel's process wrote outside of any cell.
         variables: The requested variables as floats, once all cells have run.
@@ -86,6 +100,7 @@ class KernelResult:
 
     ending: Ending
     error: str = ""
+    raised: Raised | None = None
     exit_code: int | None = None
     stderr_tail: str = ""
     variables: Mapping[str, float] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -66,52 +66,92 @@ class Reference:
     duration_s: float
 
 
-#: Runs a reference trial once more: what it came to; why it failed; None where that shows nothing.
-Repeat = Callable[[Reference, KernelOrigin], Run | str | None]
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A run of the reference trial that has failed, and why."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inconclusive:
+    """A run of the reference trial that shows nothing, as it was stopped or had no memory."""
+
+
+#: What has come of the reference trial when it was run once more.
+Repetition = Run | Failed | Inconclusive
+#: Runs a reference trial once more.
+Repeat = Callable[[Reference, KernelOrigin], Repetition]
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """Kernels may be forked.
+
+    Attributes:
+        reservation: What users should know of the proof; None where nothing differed.
+    """
+
+    proof: Proof
+    reservation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Kernels are never forked, and why."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """The runs have shown nothing; the proof is made once more."""
+
+
 _FORKED = KernelOrigin(is_forked=True)
 _STARTED = KernelOrigin(reason="a second run in a started kernel")
 
 
-def _prove(reference: Reference, repeat: Repeat) -> tuple[Proof | None, str]:
-    """Run a trial in two forked kernels, and in a started one where they differ.
-
-    Returns:
-        the proof, None where kernels are never forked; and what users should know of it. None and
-        nothing where the runs have shown nothing.
-    """
-    run_id, found = reference.spec.run_id, ""
+def _prove(reference: Reference, repeat: Repeat) -> Proven | Refused | Undecided:
+    """Run a trial in two forked kernels, and in a started one where they differ."""
+    run_id, difference = reference.spec.run_id, ""
     forked: list[Run] = []
-    while len(forked) < 2 and not found:
-        run = repeat(reference, _FORKED)
-        if isinstance(run, str):
-            failed = f"trial {run_id}, run again in a forked kernel, failed there: {run}"
-            return None, f"{failed}; {SWITCH_OFF}"
-        if run is None:
-            return None, ""
-        forked.append(run)
-        found = reference.run.difference(run)
-    if not found:
-        return Proof.EQUAL, ""
-    again = repeat(reference, _STARTED)
-    if again is None:
-        return None, ""
-    unlike = reference.run.difference(again) if isinstance(again, Run) else f"its end: {again}"
+    while len(forked) < 2 and not difference:
+        match repeat(reference, _FORKED):
+            case Inconclusive():
+                return Undecided()
+            case Failed(message):
+                failed = f"trial {run_id}, run again in a forked kernel, failed there: {message}"
+                return Refused(f"{failed}; {SWITCH_OFF}")
+            case run:
+                forked.append(run)
+                difference = reference.run.difference(run)
+    if not difference:
+        return Proven(Proof.EQUAL)
+    match repeat(reference, _STARTED):
+        case Inconclusive():
+            return Undecided()
+        case Failed(message):
+            unlike = f"its end: {message}"
+        case again:
+            unlike = reference.run.difference(again)
     if not unlike:
-        return None, (
-            f"trial {run_id}, run again in a forked kernel, differed in {found}, and in a second "
-            "started one in nothing; seed all that it draws after the imports, and tag no cell "
-            "`shared` that writes files"
+        return Refused(
+            f"trial {run_id}, run again in a forked kernel, differed in {difference}, and in a "
+            "second started one in nothing; seed all that it draws after the imports, and tag no "
+            "cell `shared` that writes files"
         )
     never = (
         f"the notebook does not repeat: trial {run_id}, run twice in started kernels with the same "
         f"params and seed, differed in {unlike}"
     )
     if all(map(reference.run.agrees_in_kind, forked)):
-        return Proof.IN_KIND, (
+        return Proven(
+            Proof.IN_KIND,
             f"{never}. So no more could be shown of forked kernels than that outputs agree in "
-            "kind; seed all that it draws (sweeper.seed_everything), and more can be"
+            "kind; seed all that it draws (sweeper.seed_everything), and more can be",
         )
-    return None, f"{never}, and in a forked kernel in {found}"
+    return Refused(f"{never}, and in a forked kernel in {difference}")
 
 
 class ForkPolicy:
@@ -132,7 +172,7 @@ class ForkPolicy:
         self._reference: Reference | None = None
         self._referred_at_s = 0.0
         self._proving_since_s: float | None = None
-        self._compared_failures: set[str] = set()
+        self._compared_failures: set[Hashable] = set()
         self.finding = ""
 
     def origin(self, available: ForkAvailability) -> KernelOrigin:
@@ -208,25 +248,28 @@ class ForkPolicy:
                 )
                 return
             self._proving_since_s = started_s = time.monotonic()
+        decided: Proven | Refused | Undecided
         try:
-            proof, finding = _prove(reference, repeat)
+            decided = _prove(reference, repeat)
         except Exception as error:  # noqa: BLE001  what only saves time must not fail a trial
             _log.exception("proof of forked kernels")
-            proof, finding = None, f"{type(error).__name__}: {error}"
+            decided = Refused(f"{type(error).__name__}: {error}")
         with self._lock:
-            self._proving_since_s, self._proof = None, proof
-            if proof is not None and finding:
-                self._find(f"kernels are forked: {finding}")
-            elif finding:
-                self._refuse(finding)
+            self._proving_since_s = None
+            match decided:
+                case Proven(proof, reservation):
+                    self._proof = proof
+                    if reservation is not None:
+                        self._find(f"kernels are forked: {reservation}")
+                case Refused(why):
+                    self._refuse(why)
         _log.info("proof: trial %s, %.2f s", reference.spec.run_id, time.monotonic() - started_s)
 
-    def doubts_failure(self, message: str) -> bool:
-        """Whether a trial that failed in a forked kernel should be run in a started one as well.
+    def doubts_failure(self, kind: Hashable) -> bool:
+        """Return whether a trial that failed in a forked kernel is run in a started one as well.
 
-        Once for each cell and exception, which a message begins with.
+        Once for each kind of failure.
         """
-        kind = _kind_of(message)
         with self._lock:
             is_new = kind not in self._compared_failures
             self._compared_failures.add(kind)
@@ -248,8 +291,3 @@ class ForkPolicy:
     def _find(self, finding: str) -> None:
         self.finding = finding
         _log.info("%s", finding)
-
-
-def _kind_of(message: str) -> str:
-    """The cell and the exception of a failure, as in `In [3]: ValueError: no`."""
-    return ":".join(message.split(":")[:2])

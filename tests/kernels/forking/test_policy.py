@@ -9,7 +9,14 @@ import pytest
 from nbformat.v4 import new_code_cell, new_output
 
 from sweeper.kernels.forking.origins import ForkAvailability, KernelOrigin
-from sweeper.kernels.forking.policy import ForkPolicy, Reference, Run
+from sweeper.kernels.forking.policy import (
+    Failed,
+    ForkPolicy,
+    Inconclusive,
+    Reference,
+    Repetition,
+    Run,
+)
 from sweeper.notebooks.compare import Execution
 from sweeper.trials import TrialSpec
 
@@ -41,13 +48,13 @@ def policy(reference: Reference) -> ForkPolicy:
 
 
 def proven(
-    policy: ForkPolicy, *runs: Run | str | None, trials_left: int = 50, **stated: Any
+    policy: ForkPolicy, *runs: Repetition, trials_left: int = 50, **stated: Any
 ) -> list[KernelOrigin]:
     """Have the policy prove forking by runs that come to these; returns how their kernels came."""
     origins: list[KernelOrigin] = []
-    left = list(runs or [run_of(), run_of()])
+    left: list[Repetition] = list(runs or [run_of(), run_of()])
 
-    def repeat(_: Reference, origin: KernelOrigin) -> Run | str | None:
+    def repeat(_: Reference, origin: KernelOrigin) -> Repetition:
         origins.append(origin)
         return left.pop(0)
 
@@ -62,15 +69,19 @@ def proven(
         ([run_of(0.6), run_of()], None, "differed in val: from step 1 on 0.5 → 0.6"),
         ([run_of(), run_of(0.6), run_of()], None, "in a second started one in nothing"),
         ([run_of(0.6), run_of(0.7)], "in kind", "kernels are forked: the notebook does not repeat"),
-        ([run_of(0.6), "In [2]: NameError: y"], "in kind", "in its end: In [2]: NameError"),
+        ([run_of(0.6), Failed("In [2]: NameError: y")], "in kind", "in its end: In [2]: NameError"),
         ([run_of(uses_gpu=True), run_of()], None, "whether it uses the GPU"),
         ([run_of(0.6, uses_gpu=True), run_of(0.7)], None, "whether it uses the GPU"),
         ([run_of(is_silent=True), run_of(0.7)], None, "started, not forked"),
-        (["In [3]: no"], None, "failed there: In [3]: no; `kernels: cold` spares the attempt"),
+        (
+            [Failed("In [3]: no")],
+            None,
+            "failed there: In [3]: no; `kernels: cold` spares the attempt",
+        ),
     ],
 )
 def test_a_proof_is_judged_by_what_started_and_forked_runs_come_to(
-    runs: list[Run | str], proof: str | None, words: str, policy: ForkPolicy
+    runs: list[Repetition], proof: str | None, words: str, policy: ForkPolicy
 ) -> None:
     assert len(proven(policy, *runs)) == len(runs)
     assert policy.forks(available()) is (proof is not None)
@@ -91,9 +102,9 @@ def test_kernels_are_started_until_the_reference_was_run_again_in_forked_ones(
     assert proven(policy) == []
 
 
-@pytest.mark.parametrize("runs", [[None], [run_of(0.6), None]])
+@pytest.mark.parametrize("runs", [[Inconclusive()], [run_of(0.6), Inconclusive()]])
 def test_a_proof_that_was_stopped_is_made_once_more(
-    runs: list[Run | None], policy: ForkPolicy
+    runs: list[Repetition], policy: ForkPolicy
 ) -> None:
     proven(policy, *runs)
     assert policy.finding == ""
@@ -129,9 +140,9 @@ def test_an_obstacle_that_lasts_is_a_finding(policy: ForkPolicy) -> None:
 
 
 def test_each_kind_of_failure_in_forked_kernels_is_compared_once(policy: ForkPolicy) -> None:
-    assert policy.doubts_failure("In [3]: ValueError: no")
-    assert not policy.doubts_failure("In [3]: ValueError: never")
-    assert policy.doubts_failure("In [3]: RuntimeError: no")
+    assert policy.doubts_failure("no score")
+    assert not policy.doubts_failure("no score")
+    assert policy.doubts_failure("an exception")
 
 
 def test_a_failure_that_only_forked_kernels_have_ends_forking(policy: ForkPolicy) -> None:
