@@ -307,7 +307,7 @@ class DaskExecutor:
             if "line" in event:
                 _log.warning("worker %s: %s", event["host"], event["line"])
             elif (running := self._running.get(event["task"])) is not None:
-                running.publish(Point.decode(event["point"]))
+                running.points.publish(Point.decode(event["point"]))
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             _log.info("an event of a worker cannot be read: %s", first_line(error))
 
@@ -448,7 +448,7 @@ class Member:
 
         A worker that starts no kernel, or answers what cannot be read, runs no further trial.
         """
-        running.host = self.host
+        running.points.note_kernel(None, host=self.host)
         task = f"{spec.run_id}-{spec.attempt}-{token_hex(4)}"
         trial = _TrialThere(task=task, spec=spec, running=running)
         self.running[task] = running
@@ -457,12 +457,12 @@ class Member:
             if in_the_way is not None:
                 return in_the_way
             self._send_trial(trial)
-            running.on_stop(trial.wake.set)
+            running.control.on_stop(trial.wake.set)
             asked = {"task": task, "spec": pickle.dumps(spec), "trials_left": running.trials_left}
             follow = partial(self._follow, trial)
             answer = self._ask("run", asked, wake=trial.wake, meanwhile=follow)
             outcome = self._ended(trial, answer)
-            if outcome.reason is not Reason.KERNEL_START or running.stop_reason is not None:
+            if outcome.reason is not Reason.KERNEL_START or running.control.stop_reason is not None:
                 return outcome
             self.refuse(outcome.message)
         except RefusedError as error:
@@ -476,7 +476,7 @@ class Member:
         except Exception as error:  # noqa: BLE001  an answer can hold anything
             self.refuse(f"its answer cannot be read: {first_line(error)}")
         finally:
-            running.on_stop(None)
+            running.control.on_stop(None)
             del self.running[task]
             try:  # copies of a later attempt are other ones
                 self._ask("forget", {"task": task})
@@ -590,7 +590,7 @@ class Member:
         is_completed = outcome.state is TrialState.COMPLETED
         if not outcome.state.has_ended or (is_completed and any(map(math.isnan, scores))):
             raise ValueError(f"the trial is {outcome.state} without its scores")
-        if outcome.reason is Reason.INTERRUPTED and trial.running.stop_reason is None:
+        if outcome.reason is Reason.INTERRUPTED and trial.running.control.stop_reason is None:
             raise LostError("the worker ends")
         findings = _FINDINGS.validate_python(answer["findings"])
         self.findings += [finding for finding in findings if finding not in self.findings]
@@ -612,12 +612,12 @@ class Member:
             ValueError: it names a file that is none of the trial's; it is not used any more.
             OSError: a file cannot be written at home.
         """
-        reason, message = trial.running.stop_reason, trial.running.message
+        reason, message = trial.running.control.stop_reason, trial.running.control.message
         stop = None if reason is None else (str(reason), message)
         answer = self._ask("follow", {"task": trial.task, "stop": stop})
         if "files" not in answer:  # it has not begun
             return
-        trial.running.cell, trial.running.cells = map(int, answer["cells"])
+        trial.running.points.note_cells(*map(int, answer["cells"]))
         files = answer["files"].items()
         found = {name: (int(size), int(time_ns)) for name, (size, time_ns) in files}
         for name, stamp in found.items():

@@ -30,7 +30,7 @@ from ..execution.workload import Workload
 from ..kernels import check_kernel
 from ..machine.places import Places
 from ..notebook_api.messages import Point, StopReason
-from ..trials import Reason, RunningTrial, TrialSpec
+from ..trials import Points, Reason, RunningTrial, TrialSpec
 from .files import PART_BYTES, Mirror, files_of, kernel_python, path_of, stamp_of
 
 if TYPE_CHECKING:
@@ -205,10 +205,10 @@ class TrialsOnWorker(WorkerPlugin):
         def publish(point: Point) -> None:
             self._dask_worker.log_event(self.name, {"task": task, "point": point.encode()})
 
-        running = RunningTrial(publish, trials_left=trials_left)
+        running = RunningTrial(Points(publish), trials_left=trials_left)
         self._trials[task] = there, running
         if self.is_over:
-            running.stop(StopReason.INTERRUPTED)
+            running.control.stop(StopReason.INTERRUPTED)
         try:
             outcome = self._worker.run_trial(there, running)
             if outcome.reason is Reason.KERNEL_DIED:
@@ -217,7 +217,7 @@ class TrialsOnWorker(WorkerPlugin):
             outcome = replace(outcome, message=message)
             return {"outcome": asdict(outcome), "findings": list(self._worker.findings)}
         finally:
-            running.end()
+            running.control.end()
 
     def follow(self, *, task: str, stop: Sequence[str] | None) -> dict[str, Any]:
         """The files of a trial and how far its cells are; nothing before it runs.
@@ -230,8 +230,8 @@ class TrialsOnWorker(WorkerPlugin):
             return {}
         spec, running = self._trials[task]
         if stop is not None:
-            running.stop(StopReason(stop[0]), stop[1])
-        return {"files": files_of(spec), "cells": (running.cell, running.cells)}
+            running.control.stop(StopReason(stop[0]), stop[1])
+        return {"files": files_of(spec), "cells": (running.points.cell, running.points.cells)}
 
     def read(self, *, task: str, name: str, offset: int, stamp: Sequence[int]) -> Mapping[str, Any]:
         """The next bytes of a file; none where it has changed since it had this stamp."""
@@ -254,9 +254,9 @@ class TrialsOnWorker(WorkerPlugin):
         """Stop what runs, end all processes and remove the folder."""
         self.is_over = True
         for _, running in list(self._trials.values()):
-            running.stop(StopReason.INTERRUPTED)
+            running.control.stop(StopReason.INTERRUPTED)
         for _, running in list(self._trials.values()):
-            running.wait_for_rest()
+            running.control.wait_for_rest()
         with self._closing:
             self._opened.close()
         shutil.rmtree(self._mirror.root, ignore_errors=True)

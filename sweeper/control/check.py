@@ -343,7 +343,7 @@ class _MemoryWatch:
 
     def _work(self) -> None:
         while not self._closing.wait(_POLL_INTERVAL_S):
-            if (pid := self._running.pid) is not None:
+            if (pid := self._running.points.pid) is not None:
                 self._most_bytes = max(self._most_bytes, memory_of(pid) or 0)
 
 

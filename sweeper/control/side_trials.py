@@ -60,4 +60,4 @@ class SideTrials(TimeLeft):
             self._waiting.clear()
             running = list(self._running.values())
         for trial in running:
-            trial.stop(StopReason.INTERRUPTED, reason)
+            trial.control.stop(StopReason.INTERRUPTED, reason)

@@ -110,19 +110,19 @@ class Attempt:
         finally:
             file.metadata.pop("waits_for", None)
         file.begin()
-        self._waited_s = running.waited_s
-        running.has_room = partial(site.places.has_room_beside, self._place)
+        self._waited_s = running.control.waited_s
+        running.control.note_machine(partial(site.places.has_room_beside, self._place))
         ranks = site.sources.known()
-        running.ranks.update(ranks)
         file.note_ranks(ranks)
-        running.steps_before = file.steps_before(PointSource.PRINTED)
-        running.record = file.record
+        steps_before = file.steps_before(PointSource.PRINTED)
+        running.points.keep(file.record, ranks=ranks, steps_before=steps_before)
 
     def run(self) -> KernelResult:
         """Run all cells, and state in the executed notebook how they ran."""
+        limit_s = self._repetition_limit_s or self._settings.limits.trial
         try:
             request = self._request()
-            with self.running.limited(self._repetition_limit_s or self._settings.limits.trial):
+            with self.running.control.limited(limit_s):
                 result = kernels.execute(request, pool=self._site.pool)
         except BaseException:  # there is no kernel whose end would give the place back
             self._held.close()
@@ -153,7 +153,7 @@ class Attempt:
             self._site.sources.learn(self.file.metadata)
         if outcome.gpu is not None:
             self.file.metadata["gpu"] = asdict(outcome.gpu)
-        return lost_while_frozen(outcome) if self.running.phase is Phase.LOST else outcome
+        return lost_while_frozen(outcome) if self.running.control.phase is Phase.LOST else outcome
 
     def settle(self, duration_s: float) -> TrialOutcome:
         """Complete the executed notebook with the outcome, and return that.
@@ -190,9 +190,10 @@ class Attempt:
 
     def _write(self) -> None:
         """Write the file while the trial runs."""
-        running = self.running
-        self.file.metadata["pid"] = running.pid  # `status` reads it, also in another process
-        self.file.note_freezing(running.waited_s - self._waited_s, is_frozen=running.is_frozen)
+        control = self.running.control
+        # `status` reads it, also in another process.
+        self.file.metadata["pid"] = self.running.points.pid
+        self.file.note_freezing(control.waited_s - self._waited_s, is_frozen=control.is_frozen)
         self._site.patience.attempt(self.file.write)  # it is written again when the trial has ended
 
     def _give_back(self, is_gone: bool) -> None:

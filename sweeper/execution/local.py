@@ -97,11 +97,12 @@ class _Trials:
             running = trial[1]
             begun = self._begun.get(running)
             if begun is None:
-                if running.phase is Phase.ENDED:  # since this slot was to go on with it
+                if running.control.phase is Phase.ENDED:  # since this slot was to go on with it
                     continue
                 begun = self._begun[running] = self._threads.submit(self._run, *trial)
-            running.wait_for_rest()
-            if running.phase is Phase.ENDED:  # perhaps seen by two slots: that before it, too
+            running.control.wait_for_rest()
+            # Perhaps two slots see it: that before it, too.
+            if running.control.phase is Phase.ENDED:
                 self._begun.pop(running, None)
                 begun.result()
 
@@ -120,4 +121,4 @@ class _Trials:
         try:
             self._source.finish_trial(spec, self._worker.run_trial(spec, running))
         finally:
-            running.end()
+            running.control.end()

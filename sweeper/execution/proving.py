@@ -30,11 +30,11 @@ def prove_forking(site: Site, running: RunningTrial) -> None:
     Args:
         running: The trial whose slot does it; a stop of the trial ends it.
     """
-    with running.waiting():
-        while running.stop_reason is None and site.pool.waits:
-            running.waits_for = "the imports and the proof of forked kernels"
+    control = running.control
+    with control.waiting():
+        while control.stop_reason is None and site.pool.waits:
+            control.wait_for("the imports and the proof of forked kernels")
             time.sleep(_POLL_S)
-    running.waits_for = ""
     try:
         site.pool.policy.prove(
             site.pool.fork_server.available,
@@ -42,7 +42,7 @@ def prove_forking(site: Site, running: RunningTrial) -> None:
             trials_left=running.trials_left + 1 + site.places.waiting,
         )
     finally:
-        running.chore = None
+        control.note_chore(None)
 
 
 def learn_of_kernels(site: Site, attempt: Attempt, duration_s: float) -> None:
@@ -69,15 +69,13 @@ def _repeat(
     site: Site, running: RunningTrial, reference: Reference, origin: KernelOrigin
 ) -> Repetition:
     """Run the reference trial once more."""
-    if running.chore is None:
-        running.chore = Chore(
-            kind=ChoreKind.PROVING,
-            since_s=time.monotonic(),
-            expected_s=_RUNS_OF_A_PROOF * reference.duration_s,
-        )
+    if running.control.chore is None:
+        expected_s = _RUNS_OF_A_PROOF * reference.duration_s
+        chore = Chore(kind=ChoreKind.PROVING, since_s=time.monotonic(), expected_s=expected_s)
+        running.control.note_chore(chore)
     repeated = RunningTrial()
     temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # it may be written yet
-    with temporary as folder, running.passed_on(repeated):
+    with temporary as folder, running.control.passed_on(repeated.control):
         spec = replace(
             reference.spec,
             notebook=Path(folder) / "repeated.ipynb",

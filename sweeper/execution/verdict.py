@@ -140,14 +140,15 @@ def _ended_early(
     result: KernelResult, running: RunningTrial, limit_s: float | None, *, was_short: bool
 ) -> TrialOutcome:
     if result.ending is Ending.STOPPED:
-        if running.stop_reason is StopReason.TIME_LIMIT:
+        control = running.control
+        if control.stop_reason is StopReason.TIME_LIMIT:
             limit = "its limit" if limit_s is None else f"limits.trial ({limit_s:g} s)"
             return failed(Reason.TIME_LIMIT, f"ran longer than {limit}")
         state, reason, message = TrialState.STOPPED, Reason.INTERRUPTED, "the sweep was stopped"
-        if running.stop_reason is StopReason.PRUNED:
-            state, reason, message = TrialState.PRUNED, Reason.PRUNED, running.message
-        elif running.stop_reason is StopReason.BY_HAND:
-            reason, message = Reason.BY_HAND, running.message
+        if control.stop_reason is StopReason.PRUNED:
+            state, reason, message = TrialState.PRUNED, Reason.PRUNED, control.message
+        elif control.stop_reason is StopReason.BY_HAND:
+            reason, message = Reason.BY_HAND, control.message
         return TrialOutcome(state=state, reason=reason, message=message)
     output = f"; it said: {result.stderr_tail}" if result.stderr_tail else ""
     if result.ending is Ending.NOT_STARTED:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..machine.places import Places
 from ..notebook_api.messages import Point
 from ..study_folder.patience import is_of_the_machine
-from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
+from ..trials import Points, Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .attempt import Attempt
 from .earlier_attempt import keep_earlier_attempt
 from .executor import TimeLeft
@@ -56,10 +56,11 @@ class Worker:
 
     def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         """Run one trial to its end, whatever that is. Raises nothing."""
-        started_s = running.own_s
+        clock = running.control
+        started_s = clock.own_s
         try:
             prove_forking(self.site, running)
-            started_s = running.own_s
+            started_s = clock.own_s
             outcome = self._run(spec, running)
         except OSError as error:
             message = f"{spec.notebook}: {error.strerror or error}"
@@ -68,24 +69,25 @@ class Worker:
             outcome = TrialOutcome(state=state, reason=Reason.FILE, message=message)
         except Exception as error:  # noqa: BLE001  a defect of ours must cost one trial, not the sweep
             outcome = internal_failure(spec, error)
-        return replace(outcome, duration_s=running.own_s - started_s)
+        return replace(outcome, duration_s=clock.own_s - started_s)
 
     def _run(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         """Run the trial once, or a second time where its kernel may be to blame for a failure."""
         in_the_way = keep_earlier_attempt(spec, self.site.patience)
         if in_the_way is not None:
             return in_the_way
-        started_s = running.own_s
+        control = running.control
+        started_s = control.own_s
         attempt = self._first_run(spec, running)
         second = decide_second_run(
             attempt.result,
             attempt.outcome,
-            took_s=running.own_s - started_s,
-            is_stopped=running.stop_reason is not None,
+            took_s=control.own_s - started_s,
+            is_stopped=control.stop_reason is not None,
         )
         if second is not None:
             attempt = self._second_run(second, attempt)
-        took_s = running.own_s - started_s
+        took_s = control.own_s - started_s
         learn_of_kernels(self.site, attempt, took_s)
         return attempt.settle(took_s)
 
@@ -95,7 +97,7 @@ class Worker:
 
         def execute() -> None:
             outcome = attempt.execute()
-            if outcome.reason is Reason.KERNEL_START and running.stop_reason is None:
+            if outcome.reason is Reason.KERNEL_START and running.control.stop_reason is None:
                 raise NoKernelError(outcome.message)
 
         def execute_anew() -> None:
@@ -117,16 +119,17 @@ class Worker:
         kind = FailureKind(first.outcome.reason, first.result.raised)
         if is_comparison and not policy.doubts_failure(kind):
             return first
-        running, published = first.running, first.running.step
-        running.steps_before = {}  # what comes of the second run has its steps already
+        running, published = first.running, first.running.points.step
+        running.points.keep(lambda _: None)  # the second run keeps its points, and has its steps
 
         def resume(point: Point) -> None:
             # Up to there the points were published the first time.
             if published is None or point.step is None or point.step > published:
-                running.publish(point)
+                running.points.publish(point)
 
-        repeated = RunningTrial(resume)
-        with running.passed_on(repeated):  # a stop that has come meanwhile ends it, too
+        repeated = RunningTrial(Points(resume))
+        # A stop that has come meanwhile ends the second run, too.
+        with running.control.passed_on(repeated.control):
             second = Attempt(first.spec, repeated, self.site, kernel=STARTED_ANEW)
             outcome = second.execute()
         has_ended_well = outcome.state not in (TrialState.STOPPED, TrialState.FAILED)

@@ -149,7 +149,7 @@ class Place:
         now_s, peak_bytes = time.monotonic(), self._peak_bytes or 0
         if not self._settled[1] or peak_bytes > _STEADY * self._settled[0]:
             self._settled = peak_bytes, now_s
-        is_at_work = self.running.steps >= 2 or sum(self._busy_shares) * look_s >= settled_s
+        is_at_work = self.running.points.steps >= 2 or sum(self._busy_shares) * look_s >= settled_s
         self.has_shown |= is_at_work and now_s - self._settled[1] >= settled_s
 
     def use(self, torch_bytes: int | None = None) -> GpuUse:
@@ -309,13 +309,12 @@ class Places:
         with self._lock:
             self._queue.append(place)
         # A stop only sets an event: it may come from a signal handler, and waits for no lock.
-        running.on_stop(place.look.set)
+        running.control.on_stop(place.look.set)
         try:
-            with running.waiting():
+            with running.control.waiting():
                 self._wait(place, tell)
         finally:
-            running.on_stop(None)
-            running.waits_for = ""
+            running.control.on_stop(None)
             with self._lock:
                 self._queue.remove(place)
                 self._wake()
@@ -330,8 +329,8 @@ class Places:
     def leave_behind(self, place: Place) -> None:
         """Let no more trials onto the GPUs of one whose kernel SIGKILL does not end."""
         why = (
-            f"process {place.running.pid} of trial {place.spec.run_id} runs on after SIGKILL, held "
-            "by a driver or a disk that hangs"
+            f"process {place.running.points.pid} of trial {place.spec.run_id} runs on after "
+            "SIGKILL, held by a driver or a disk that hangs"
         )
         with self._lock:
             for gpu in place.gpus:
@@ -344,7 +343,8 @@ class Places:
         with self._lock:
             if self._queue or place.spec.alone_on is not None or not has_descriptors():
                 return False
-            free_bytes, own_bytes = available_bytes(self._root), memory_of(place.running.pid or 0)
+            free_bytes = available_bytes(self._root)
+            own_bytes = memory_of(place.running.points.pid or 0)
             if free_bytes is not None and free_bytes < _FREE_MEMORY * (own_bytes or 0):
                 return False
             rooms = [room for gpu in self.gpus if (room := self._look_at(gpu)) is not None]
@@ -409,14 +409,14 @@ class Places:
     # --- who gets a place ------------------------------------------------------------------------
 
     def _wait(self, place: Place, tell: Callable[[str], object]) -> None:
-        told = ""
-        while place.running.stop_reason is None:
+        told, control = "", place.running.control
+        while control.stop_reason is None:
             with self._lock:
                 wait = self._begin_or_wait(place)
             if wait is None:
                 return
-            place.running.waits_for = str(wait)
-            place.running.make_room()
+            control.wait_for(str(wait))
+            control.make_room()
             place.look.wait(self._look_s)
             place.look.clear()
             if wait.what != told:
@@ -557,7 +557,7 @@ class Places:
             return None
         by_session = _by_session(self._driver.used_by(gpu.uuid))
         for place in places:
-            taken_bytes = by_session.get(place.running.pid or 0)
+            taken_bytes = by_session.get(place.running.points.pid or 0)
             before_bytes = place.used_before_bytes
             if taken_bytes is None and used_bytes is not None and before_bytes is not None:
                 # In a container the driver knows processes by other ids than ours.

@@ -215,7 +215,7 @@ class Sweep:
     def doing(self) -> tuple[Chore, ...]:
         """What the sweep does beside its trials."""
         running = self._stop_switch.running_trials().values()
-        of_trials = (trial.chore for trial in running)
+        of_trials = (trial.control.chore for trial in running)
         return (*self._chores.now(), *(chore for chore in of_trials if chore is not None))
 
     # --- the sweep itself -------------------------------------------------------------------------

@@ -79,7 +79,7 @@ class ListedTrials(SideTrials):
                 if on_point is not None:
                     on_point(spec, running)
 
-            running.subscribe(keep)
+            running.points.subscribe(keep)
 
         def end(spec: TrialSpec, outcome: TrialOutcome) -> bool:
             assert spec.number not in self.outcomes, "a trial has ended twice"
@@ -159,7 +159,7 @@ class ExecutorContract(ABC):
 
         def stop(spec: TrialSpec, running: RunningTrial) -> None:
             if spec.params["act"] == "wait":
-                running.stop(reason, "the test stops it")
+                running.control.stop(reason, "the test stops it")
 
         source = ListedTrials(self.specs(tmp_path, "wait", "complete"), on_point=stop)
         began_s = time.monotonic()
@@ -177,7 +177,7 @@ class ExecutorContract(ABC):
             trials[spec.number] = running
             if len(trials) == 2:
                 for trial in list(trials.values()):
-                    trial.stop(StopReason.INTERRUPTED)
+                    trial.control.stop(StopReason.INTERRUPTED)
 
         source = ListedTrials(self.specs(tmp_path, "wait", "wait"), on_point=stop_when_both_run)
         self.make(tmp_path, jobs=2).run(source)
@@ -197,12 +197,12 @@ class ExecutorContract(ABC):
         raised: list[BaseException] = []
 
         def lose(spec: TrialSpec, running: RunningTrial) -> None:
-            pid = int(running.metrics.get(WORKER_PID, 0))
-            if spec.params["act"] != "wait" or running.stop_reason is not None or not pid:
+            pid = int(running.points.metrics.get(WORKER_PID, 0))
+            if spec.params["act"] != "wait" or running.control.stop_reason is not None or not pid:
                 return
             os.kill(pid, signal.SIGSTOP)
             try:
-                running.stop(StopReason.BY_HAND, "the test stops it")
+                running.control.stop(StopReason.BY_HAND, "the test stops it")
             except BaseException as error:  # noqa: BLE001  it would end another thread of the sweep
                 raised.append(error)
             os.kill(pid, signal.SIGKILL)
@@ -223,13 +223,13 @@ class ExecutorContract(ABC):
 
         def stop(spec: TrialSpec, running: RunningTrial) -> None:
             if spec.number == 0:
-                first.append((running, running._on_stop))
-            elif running.stop_reason is None:
+                first.append((running, running.control._on_stop))
+            elif running.control.stop_reason is None:
                 ended, ask = first[0]
-                ended.stop(StopReason.BY_HAND, "too late")
+                ended.control.stop(StopReason.BY_HAND, "too late")
                 if ask is not None:
                     ask()
-                running.stop(StopReason.PRUNED, "in time")
+                running.control.stop(StopReason.PRUNED, "in time")
 
         source = ListedTrials(self.specs(tmp_path, "report", "wait"), on_point=stop)
         self.make(tmp_path, jobs=1).run(source)

@@ -15,6 +15,7 @@ from .confirmation import (
     interval_of,
     plan_of,
 )
+from .control import Control, Phase
 from .durations import seconds_left
 from .events import Event, Events, Observer, each_of
 from .paths import (
@@ -26,6 +27,7 @@ from .paths import (
     is_utf8,
     run_id_of,
 )
+from .points import Points
 from .records import (
     AloneOn,
     GpuUse,
@@ -54,7 +56,7 @@ from .results import (
     trial_json,
     without_effect,
 )
-from .running import Phase, RunningTrial
+from .running import RunningTrial
 from .score_ranks import RANKS, Disagreement, ScoreRank, lesser_name
 
 __all__ = [
@@ -69,6 +71,7 @@ __all__ = [
     "Chores",
     "Confirmation",
     "ConfirmedTrial",
+    "Control",
     "Disagreement",
     "Event",
     "Events",
@@ -80,6 +83,7 @@ __all__ = [
     "Observer",
     "Params",
     "Phase",
+    "Points",
     "Progress",
     "Reason",
     "Repeats",

@@ -57,15 +57,15 @@ class FrozenOnce(ListedTrials):
         if (trial := super().next_trial()) is None and 0 not in self.outcomes:
             assert self.first is not None
             (spec, running) = trial = self.first
-            assert _is_still(running.pid)
+            assert _is_still(running.points.pid)
             self.frozen_metadata = dict(read_metadata(spec.notebook) or {})
-            running.thaw()
+            running.control.thaw()
         self.first = self.first or trial
         return trial
 
     def _freeze(self, spec: TrialSpec, running: RunningTrial) -> None:
-        if spec.number == 0 and running.step == 3 and 1 not in self.outcomes:
-            assert running.freeze()
+        if spec.number == 0 and running.points.step == 3 and 1 not in self.outcomes:
+            assert running.control.freeze()
 
 
 def _is_still(pid: int | None) -> bool:

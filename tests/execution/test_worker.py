@@ -36,7 +36,7 @@ from sweeper.notebooks.reading import read_notebook
 from sweeper.notebooks.scores import scrape
 from sweeper.study_folder.patience import Patience, is_of_the_machine
 from sweeper.testing import trial_spec, write_notebook
-from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialState
+from sweeper.trials import Points, Reason, RunningTrial, TrialOutcome, TrialState
 
 pytestmark = pytest.mark.kernel
 
@@ -104,7 +104,7 @@ class Bench:
             if on_point is not None:
                 on_point(used, point)
 
-        used = running or RunningTrial(remember)
+        used = running or RunningTrial(Points(remember))
         outcome = Worker(site).run_trial(spec, used)
         pool.close()
         file = spec.notebook
@@ -275,7 +275,7 @@ def test_a_stop_reaches_a_running_cell_and_its_finally_blocks_run(bench: Bench) 
         "import sweeper, time\ntry:\n    sweeper.report(0, val=x)\n    time.sleep(60)\n"
         "finally:\n    print('tidied')",
         "print('later')",
-        on_point=lambda running, _: running.stop(StopReason.INTERRUPTED),
+        on_point=lambda running, _: running.control.stop(StopReason.INTERRUPTED),
     )
     assert (outcome.state, outcome.reason) == (TrialState.STOPPED, Reason.INTERRUPTED)
     assert "tidied" in printed(node)
@@ -291,7 +291,7 @@ def test_after_a_stop_the_next_report_raises_and_finally_blocks_are_not_interrup
         "        sweeper.report(step, val=x)\n        time.sleep(0.01)\n"
         "except (sweeper.TrialPruned, sweeper.TrialStopped) as stop:\n    print('got', stop)\n"
         "    raise\nfinally:\n    time.sleep(1.5)\n    print('tidied')",
-        on_point=lambda running, _: running.stop(StopReason.PRUNED, "hopeless"),
+        on_point=lambda running, _: running.control.stop(StopReason.PRUNED, "hopeless"),
     )
     assert outcome.state is TrialState.PRUNED
     assert printed(node) == "got hopeless\ntidied\n\n[sweeper: hopeless]\n"
@@ -305,7 +305,7 @@ def test_a_notebook_that_catches_the_stop_and_goes_on_is_interrupted(bench: Benc
         "import itertools, sweeper, time\nfor step in itertools.count():\n    try:\n"
         "        sweeper.report(step, val=x)\n    except Exception:\n"
         "        print('caught')\n    time.sleep(0.01)",
-        on_point=lambda running, _: running.stop(StopReason.PRUNED),
+        on_point=lambda running, _: running.control.stop(StopReason.PRUNED),
     )
     assert outcome.state is TrialState.PRUNED
     assert "caught" in printed(node)
@@ -364,7 +364,7 @@ def test_a_cell_that_no_interrupt_ends_is_killed_in_the_end(bench: Bench, cell: 
     outcome, node = bench.run(
         cell,
         "print('later')",
-        on_point=lambda running, _: running.stop(StopReason.PRUNED, "hopeless"),
+        on_point=lambda running, _: running.control.stop(StopReason.PRUNED, "hopeless"),
     )
     assert (outcome.state, outcome.message) == (TrialState.PRUNED, "hopeless")
     assert statuses(node)[2:] == ["stopped", "pending"]
@@ -528,7 +528,7 @@ def test_a_trial_that_is_stopped_just_when_it_has_lost_its_kernel_has_not_failed
 ) -> None:
     class StoppedMeanwhile(Places):
         def ran_short(self, place: Place) -> bool:
-            place.running.stop(StopReason.INTERRUPTED)
+            place.running.control.stop(StopReason.INTERRUPTED)
             return super().ran_short(place)
 
     bench.places = StoppedMeanwhile()
@@ -542,7 +542,7 @@ def test_a_trial_that_is_stopped_just_when_it_has_lost_its_kernel_has_not_failed
 def test_a_trial_whose_kernels_folder_is_removed_can_still_be_stopped(bench: Bench) -> None:
     def stop_without_folder(running: RunningTrial, _: Point) -> None:
         until(lambda: not list(bench.runtime_folder.glob("k*")))
-        running.stop(StopReason.INTERRUPTED)
+        running.control.stop(StopReason.INTERRUPTED)
 
     outcome, node = bench.run(
         "import os, pathlib, shutil, time, sweeper\nsweeper.report(0, val=x)\n"
@@ -600,7 +600,9 @@ def test_the_time_and_the_limit_of_a_trial_begin_when_it_has_its_gpu(bench: Benc
 def test_a_stop_ends_a_trial_that_waits_for_a_gpu_at_once(bench: Bench) -> None:
     bench.places = one_gpu(bench.folder)
     running = RunningTrial()
-    threading.Timer(0.3, running.stop, args=[StopReason.BY_HAND, "stopped by a person"]).start()
+    threading.Timer(
+        0.3, running.control.stop, args=[StopReason.BY_HAND, "stopped by a person"]
+    ).start()
     with share(bench.places):
         outcome, node = bench.run(REPORT, running=running)
     assert (outcome.state, outcome.reason) == (TrialState.STOPPED, Reason.BY_HAND)

@@ -58,7 +58,7 @@ def test_a_stop_ends_a_kernel_that_has_not_answered_yet(
     source = write_notebook(tmp_path / "nb.ipynb", "score = 1.0")
     running = RunningTrial()
     with kernel_pool(tmp_path, imports=None, kernelspec="slow") as pool:
-        stop = Timer(0.3, running.stop, args=[reason])
+        stop = Timer(0.3, running.control.stop, args=[reason])
         stop.start()
         _, result = run_alone(source, pool, running=running)
         assert marked_processes(pool.setup.token) == {}

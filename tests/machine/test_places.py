@@ -61,7 +61,7 @@ class Trial:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         self.all.append(self)
-        until(lambda: self.place or self.error or self.running.waits_for)
+        until(lambda: self.place or self.error or self.running.control.waits_for)
 
     place: Place | None
     error: Exception | None
@@ -88,11 +88,12 @@ class Trial:
 
     def shows(self, driver: StatedDriver, gib: float, gpu: str = "GPU-a") -> None:
         """Take memory, and report steps."""
-        self.running.pid = pid = os.getpid() if not self.running.pid else self.running.pid
+        pid = self.running.points.pid or os.getpid()
+        self.running.points.note_kernel(pid)
         driver.by_process[gpu][pid] = round(gib * GIB)
         driver.used[gpu] = sum(driver.by_process[gpu].values())
         for step in range(2):
-            self.running.publish(Point(metrics={"val": 0.0}, step=step))
+            self.running.points.publish(Point(metrics={"val": 0.0}, step=step))
 
     def end(self) -> None:
         self._may_end.set()
@@ -179,15 +180,17 @@ def test_a_trial_that_is_alone_waits_for_all_others_and_those_after_it_wait_for_
     others = [Trial(places, number=0), Trial(places, number=1)]
     alone = Trial(places, AloneOn.MACHINE, number=2)
     after = Trial(places, number=3)
-    assert alone.running.waits_for == "the end of 0000, 0001: 0002 runs alone on this machine"
-    assert after.running.waits_for == "its turn, behind 0002"
+    assert (
+        alone.running.control.waits_for == "the end of 0000, 0001: 0002 runs alone on this machine"
+    )
+    assert after.running.control.waits_for == "its turn, behind 0002"
     others[0].end()
     assert alone.has_to_wait()
     assert after.waits
     others[1].end()
     assert alone.begun().is_alone
     assert after.has_to_wait()
-    assert after.running.waits_for == "the end of 0002: 0002 runs alone on this machine"
+    assert after.running.control.waits_for == "the end of 0002: 0002 runs alone on this machine"
     alone.end()
     after.begun()
 
@@ -196,7 +199,7 @@ def test_a_stop_ends_the_wait_and_those_behind_it_go_on() -> None:
     places = Places(look_s=10)
     _, alone = Trial(places), Trial(places, AloneOn.MACHINE)
     after = Trial(places)
-    alone.running.stop(StopReason.INTERRUPTED)
+    alone.running.control.stop(StopReason.INTERRUPTED)
     alone.end()
     assert isinstance(alone.error, StoppedWaiting)
     after.begun()
@@ -240,7 +243,7 @@ def test_a_trial_claims_what_the_largest_so_far_took_and_a_tenth_more(make: Make
     trials = [Trial(places, number=number) for number in range(4)]
     assert [trial.begun().claim_bytes for trial in trials[:3]] == [11 * GIB] * 3
     assert trials[3].has_to_wait()
-    assert trials[3].running.waits_for == (
+    assert trials[3].running.control.waits_for == (
         "11.8 GB of a GPU: GPU-a has 6.4 GB free (0000 11.8 GB, 0001 11.8 GB, 0002 11.8 GB)"
     )
 
@@ -261,7 +264,7 @@ def test_what_other_programs_take_is_left_to_them(make: Make) -> None:
     driver.used["GPU-a"] = 30 * GIB
     trial = Trial(places)
     assert trial.has_to_wait()
-    assert "other programs 32.2 GB" in trial.running.waits_for
+    assert "other programs 32.2 GB" in trial.running.control.waits_for
     driver.used["GPU-a"] = 10 * GIB
     assert not trial.begun().is_alone_on_gpu
 
@@ -273,7 +276,8 @@ def test_until_a_first_trial_has_shown_its_peak_it_is_alone_and_then_one_joins_a
     places = make(driver=driver)
     first, second, third = (Trial(places, number=number) for number in range(3))
     with process() as one, process() as other:
-        first.running.pid, second.running.pid = one, other
+        first.running.points.note_kernel(one)
+        second.running.points.note_kernel(other)
         assert second.has_to_wait()
         driver.by_process["GPU-a"][one] = driver.used["GPU-a"] = 8 * GIB
         assert second.has_to_wait(), "a trial that takes memory and does nothing may take more"
@@ -281,7 +285,7 @@ def test_until_a_first_trial_has_shown_its_peak_it_is_alone_and_then_one_joins_a
         assert second.begun().claim_bytes == round(1.1 * 8 * GIB)
         until(lambda: first.begun().claim_bytes == round(1.1 * 8 * GIB))
         assert third.has_to_wait(), "the second one has shown nothing yet"
-        assert "takes one more trial when these have shown" in third.running.waits_for
+        assert "takes one more trial when these have shown" in third.running.control.waits_for
         second.shows(driver, 9)
         assert third.begun().claim_bytes == round(1.1 * 9 * GIB)
 
@@ -301,7 +305,7 @@ def test_a_claim_grows_with_what_its_trial_takes(make: Make) -> None:
     places = learned(make(driver=driver), 10)
     with process() as pid:
         trial = Trial(places)
-        trial.running.pid = pid
+        trial.running.points.note_kernel(pid)
         trial.shows(driver, 30)
         until(lambda: trial.begun().claim_bytes == 30 * GIB)
 
@@ -339,7 +343,7 @@ def test_a_trial_that_ran_out_of_memory_has_an_empty_gpu_and_no_limit(make: Make
     beside, alone = Trial(places), Trial(places, AloneOn.GPU)
     after = Trial(places)
     assert alone.has_to_wait()
-    assert "an empty GPU: GPU-a" in alone.running.waits_for
+    assert "an empty GPU: GPU-a" in alone.running.control.waits_for
     assert after.waits
     beside.end()
     place = alone.begun()
@@ -374,7 +378,7 @@ def test_a_gpu_that_takes_one_process_takes_one_trial(make: Make) -> None:
     places = learned(make(driver=driver), 1)
     first, second = Trial(places), Trial(places)
     assert second.has_to_wait()
-    assert "EXCLUSIVE_PROCESS" in second.running.waits_for
+    assert "EXCLUSIVE_PROCESS" in second.running.control.waits_for
     first.end()
     second.begun()
 
@@ -442,7 +446,7 @@ def test_sweeps_of_one_user_leave_each_other_what_they_claim(make: Make) -> None
     other = Trial(make("GPU-a", gpu_memory=30 * GIB))
     large = Trial(make("GPU-a", gpu_memory=10 * GIB))
     assert large.has_to_wait()
-    assert "another sweep 32.7 GB" in large.running.waits_for
+    assert "another sweep 32.7 GB" in large.running.control.waits_for
     small = Trial(make("GPU-a", gpu_memory=4 * GIB))
     small.begun()
     other.end()

@@ -407,10 +407,9 @@ def test_attempts_of_one_trial_make_one_printed_and_one_logged_series(
     assert second.steps_before(PointSource.PRINTED) == {"acc": 3}
     assert second.steps_before(PointSource.LOGGED) == {"acc": 2}
     running = RunningTrial()
-    running.steps_before = second.steps_before(PointSource.PRINTED)
-    running.record = second.record
+    running.points.keep(second.record, steps_before=second.steps_before(PointSource.PRINTED))
     for point in points(0, 0.7, 2):
-        running.publish(point)
+        running.points.publish(point)
     second.node.metadata["sweeper"] = second.metadata
     found = scrape(
         second.node,

@@ -28,9 +28,9 @@ RunTrial = Callable[[TrialSpec, RunningTrial], TrialOutcome]
 
 def wait_for_stop(_: TrialSpec, running: RunningTrial) -> TrialOutcome:
     stopped = threading.Event()
-    running.on_stop(stopped.set)
+    running.control.on_stop(stopped.set)
     assert stopped.wait(30), "nothing has stopped the trial"
-    assert running.stop_reason is StopReason.INTERRUPTED
+    assert running.control.stop_reason is StopReason.INTERRUPTED
     return TrialOutcome(state=TrialState.STOPPED, reason=Reason.INTERRUPTED)
 
 

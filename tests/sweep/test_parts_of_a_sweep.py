@@ -84,8 +84,8 @@ def test_a_trial_that_is_to_be_stopped_before_it_has_begun_is_stopped_as_it_begi
     others, wanted = RunningTrial(), RunningTrial()
     stop_switch.enter(2, others)
     stop_switch.enter(3, wanted)
-    assert others.stop_reason is None
-    assert (wanted.stop_reason, wanted.message) == (
+    assert others.control.stop_reason is None
+    assert (wanted.control.stop_reason, wanted.control.message) == (
         StopReason.BY_HAND,
         "stopped by the command stop",
     )

@@ -76,21 +76,21 @@ class FreezingExecutor:
 
         level, series = float(str(spec.params["x"])), []
         with self.places.lease(spec, running):
-            running.on_freeze(stand_still)
+            running.control.on_freeze(stand_still)
             try:
                 for step in range(STEPS):
                     value = level * (1 - 0.5 ** (step + 1))
-                    running.publish(Point(step=step, metrics={"val": value}))
+                    running.points.publish(Point(step=step, metrics={"val": value}))
                     series.append((step, value))
                     time.sleep(0.01)  # the rules judge meanwhile
                     assert may_run.wait(30)
-                    if running.stop_reason is not None:
+                    if running.control.stop_reason is not None:
                         break
             finally:
-                running.on_freeze(None)
+                running.control.on_freeze(None)
         state = {None: TrialState.COMPLETED, StopReason.PRUNED: TrialState.PRUNED}
         return TrialOutcome(
-            state=state.get(running.stop_reason, TrialState.STOPPED),
+            state=state.get(running.control.stop_reason, TrialState.STOPPED),
             scores={"val": series[-1][1]},
             series={"val": series},
         )

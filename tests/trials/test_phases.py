@@ -33,49 +33,49 @@ def test_each_step_changes_a_trial_only_where_that_is_legal(steps: list[str]) ->
         is_still = still and can_halt
         return can_halt
 
-    running.on_freeze(stand_still)
+    running.control.on_freeze(stand_still)
     for step in steps:
-        before = running.phase
+        before = running.control.phase
         expected = LEGAL.get(step, {}).get(before, before)
         if step == "freeze":
             if is_stopped or not has_kernel or not can_halt:
                 expected = before
-            assert running.freeze() is (expected is not before)
+            assert running.control.freeze() is (expected is not before)
             slots -= expected is not before
         elif step == "thaw":
-            assert running.thaw() is (expected is not before)
+            assert running.control.thaw() is (expected is not before)
             slots += expected is not before
         elif step == "stop":
-            running.stop(StopReason.INTERRUPTED)
+            running.control.stop(StopReason.INTERRUPTED)
             is_stopped = True
         elif step == "die":
-            running.on_freeze(None)
+            running.control.on_freeze(None)
             is_still, has_kernel = False, False
         elif step == "end":
-            running.end()
-            running.on_freeze(None)
+            running.control.end()
+            running.control.on_freeze(None)
             is_still, has_kernel, slots = False, False, 0
         else:
             can_halt = False
-        assert running.phase is expected
-        assert is_still == (running.phase is Phase.FROZEN)
-        assert slots == (running.phase is Phase.RUNNING)
-        assert 0 <= running.own_s <= time.monotonic() - began_s
-        waited_s = running.waited_s
-        assert running.is_frozen or running.waited_s == waited_s
+        assert running.control.phase is expected
+        assert is_still == (running.control.phase is Phase.FROZEN)
+        assert slots == (running.control.phase is Phase.RUNNING)
+        assert 0 <= running.control.own_s <= time.monotonic() - began_s
+        waited_s = running.control.waited_s
+        assert running.control.is_frozen or running.control.waited_s == waited_s
 
 
 def test_each_thaw_is_for_one_slot_and_each_rest_frees_one() -> None:
     running = RunningTrial()
-    running.on_freeze(lambda _: True)
+    running.control.on_freeze(lambda _: True)
     with ThreadPoolExecutor(30) as threads:
-        slots = [threads.submit(running.wait_for_rest)]
+        slots = [threads.submit(running.control.wait_for_rest)]
         for _ in range(20):
-            assert running.freeze()
-            assert sum(threads.map(lambda _: running.thaw(), range(4))) == 1
-            slots.append(threads.submit(running.wait_for_rest))
+            assert running.control.freeze()
+            assert sum(threads.map(lambda _: running.control.thaw(), range(4))) == 1
+            slots.append(threads.submit(running.control.wait_for_rest))
         until(lambda: sum(slot.done() for slot in slots) == 20)
-        assert running.phase is Phase.RUNNING
-        running.end()
+        assert running.control.phase is Phase.RUNNING
+        running.control.end()
         for slot in slots:
             slot.result(timeout=10)

@@ -97,7 +97,7 @@ class SweepClient(PapermillNotebookClient):
         self.kernel = kernel
         self.request = request
         self.running = request.running
-        self.printed = PrintedScores(request.score_sources, request.running.publish)
+        self.printed = PrintedScores(request.score_sources, request.running.points.publish)
         self.reports = ReportSocket()
         self.ending = Ending.NOT_STARTED
         self.error = ""
@@ -122,13 +122,13 @@ class SweepClient(PapermillNotebookClient):
         self.kc = self.km.client()
         self.kc.start_channels()
         run_sync(self.kc.wait_for_ready)(
-            timeout=_START_LIMIT_S, is_wanted=lambda: self.running.stop_reason is None
+            timeout=_START_LIMIT_S, is_wanted=lambda: self.running.control.stop_reason is None
         )
         self.nb.metadata["language_info"] = self.kc.language_info
         if env is not None:
             self._prepare(env)
-        self.running.pid = self.kernel.pid
-        self.running.cells = len(self.nb.cells)
+        self.running.points.note_kernel(self.kernel.pid)
+        self.running.points.note_cells(0, len(self.nb.cells))
         self.ending = Ending.STOPPED
 
     def _prepare(self, env: Mapping[str, str]) -> None:
@@ -208,10 +208,10 @@ class SweepClient(PapermillNotebookClient):
         for index, cell in enumerate(self.nb.cells):
             if index < self._first_index:
                 continue
-            if self.running.stop_reason:
+            if self.running.control.stop_reason:
                 return
             self._output_bytes = 0
-            self.running.cell = index + 1
+            self.running.points.note_cells(index + 1, len(self.nb.cells))
             self.nb_man.cell_start(cell, index)
             status = self._run_cell(cell, index)
             self.nb_man.cell_end(cell, status)
@@ -224,7 +224,7 @@ class SweepClient(PapermillNotebookClient):
         try:
             self.execute_cell(cell, index)
         except CellExecutionError as error:
-            if self.running.stop_reason:  # the stop made the cell raise
+            if self.running.control.stop_reason:  # the stop made the cell raise
                 self._replace_traceback(cell)
                 return CellStatus.STOPPED
             if error.ename == "SystemExit" and error.evalue in _CLEAN_EXITS:
@@ -234,7 +234,7 @@ class SweepClient(PapermillNotebookClient):
         except DeadKernelError:
             self.ending = Ending.KERNEL_DIED
             self.exit_code = self.kernel.exit_code
-            return CellStatus.STOPPED if self.running.stop_reason else CellStatus.FAILED
+            return CellStatus.STOPPED if self.running.control.stop_reason else CellStatus.FAILED
         except CellTimeoutError as error:  # messages of the kernel were lost; see iopub_timeout
             return self._failed(cell, type(error).__name__, str(error))
         return CellStatus.COMPLETED
@@ -295,9 +295,9 @@ class SweepClient(PapermillNotebookClient):
         self.nb_man.catch_up()
         interval_s = _AUTOSAVE_S
         while True:
-            seen = self._messages + self.running.reports
+            seen = self._messages + self.running.points.reports
             await asyncio.sleep(interval_s)
-            if self._messages + self.running.reports == seen:
+            if self._messages + self.running.points.reports == seen:
                 continue
             started_s = time.monotonic()
             try:
@@ -329,7 +329,7 @@ class SweepClient(PapermillNotebookClient):
 
     def _take_reports(self) -> None:
         for point in self.reports.take():
-            self.running.publish(point)
+            self.running.points.publish(point)
 
     def process_message(
         self, msg: dict[str, Any], cell: NotebookNode, cell_index: int
@@ -355,11 +355,11 @@ class SweepClient(PapermillNotebookClient):
             return
         if MIME in data:
             # The cell keeps the display without the point, which is kept in the metadata.
-            self.running.publish(Point.decode(data.pop(MIME)))
+            self.running.points.publish(Point.decode(data.pop(MIME)))
             return
         point = displayed_point(data)
         if point is not None:
-            self.running.publish(point)
+            self.running.points.publish(point)
 
     def _is_too_much(self, kind: str, content: dict[str, Any], cell: NotebookNode) -> bool:
         """Count a cell's output; note in the cell once that the rest is dropped.
@@ -407,7 +407,8 @@ class SweepClient(PapermillNotebookClient):
     def _replace_traceback(self, cell: NotebookNode) -> None:
         """Note in a stopped cell why it was stopped; a traceback would look like a failure."""
         cell.outputs = [output for output in cell.outputs if output.output_type != "error"]
-        cell.outputs.append(notice(self.running.message or f"stopped: {self.running.stop_reason}"))
+        control = self.running.control
+        cell.outputs.append(notice(control.message or f"stopped: {control.stop_reason}"))
 
     # --- requests next to the cells -----------------------------------------------------------
 

@@ -155,6 +155,6 @@ def _run_cells(client: SweepClient, pool: KernelPool) -> None:
 def _ending(client: SweepClient) -> Ending:
     """Return how the execution ended: a stop has done it, unless the notebook was done before."""
     has_finished = client.ending is Ending.FINISHED and not client.reports.is_stopping
-    if client.running.stop_reason and not has_finished:
+    if client.running.control.stop_reason and not has_finished:
         return Ending.STOPPED
     return client.ending

@@ -51,13 +51,15 @@ class NotebookStopper:
 
     def __enter__(self) -> NotebookStopper:
         """Wait for a stop from now on; one that came before counts, too."""
-        self.request.running.on_stop(partial(self._soon, self._start))
-        self.request.running.on_freeze(self._stand_still)
+        control = self.request.running.control
+        control.on_stop(partial(self._soon, self._start))
+        control.on_freeze(self._stand_still)
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.request.running.on_freeze(None)
-        self.request.running.on_stop(None)
+        control = self.request.running.control
+        control.on_freeze(None)
+        control.on_stop(None)
         if self._task is not None:
             self._task.cancel()
             self.loop.run_until_complete(asyncio.wait({self._task}))
@@ -81,7 +83,7 @@ class NotebookStopper:
         time_s = self.request.grace_s - _SWEEP_END_S
         interrupt_s = time_s / (_INTERRUPTS + 1)
         interrupt_s = min(_INTERRUPT_S, max(_LEAST_INTERRUPT_S, interrupt_s))
-        reason = self.request.running.stop_reason
+        reason = self.request.running.control.stop_reason
         if reason and reason is not StopReason.TIME_LIMIT:
             # A notebook that knows of the stop has all the time but that of the interrupts.
             await self._ask(reason, max(_LEAST_OWN_S, time_s - _INTERRUPTS * interrupt_s))
@@ -98,10 +100,10 @@ class NotebookStopper:
         """
         running = self.request.running
         with contextlib.suppress(OSError):  # its private folder may have been cleaned away
-            self.kernel.ask_to_stop(reason, running.message or "the sweep was stopped")
+            self.kernel.ask_to_stop(reason, running.control.message or "the sweep was stopped")
         if self.reports.handles_stop and reason is not StopReason.PRUNED:
             await asyncio.sleep(own_s)
-        elif running.reports and await self._has_raised(1, min(_NEXT_REPORT_S, own_s)):
+        elif running.points.reports and await self._has_raised(1, min(_NEXT_REPORT_S, own_s)):
             await self._has_raised(2, own_s)  # a notebook that continues has caught the first
 
     async def _has_raised(self, times: int, limit_s: float) -> bool:

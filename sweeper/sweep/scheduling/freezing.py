@@ -37,7 +37,8 @@ class Freezer:
     @property
     def frozen(self) -> dict[int, RunningTrial]:
         """The trials that stand still, by number."""
-        return {number: trial for number, trial in self._running().items() if trial.is_frozen}
+        running = self._running()
+        return {number: trial for number, trial in running.items() if trial.control.is_frozen}
 
     def judge(self, number: int) -> Decision | None:
         """Decide what becomes of a trial that has just reported."""
@@ -45,9 +46,9 @@ class Freezer:
         if verdict is Verdict.PRUNE:
             return Prune(number, self._study.why_pruned(number, self._pruner))
         trial = self._running().get(number)
-        if verdict is Verdict.GO_ON or trial is None or trial.is_frozen:
+        if verdict is Verdict.GO_ON or trial is None or trial.control.is_frozen:
             return None
-        if not trial.has_room():  # it continues, and is judged again at its next report
+        if not trial.control.has_room():  # it continues, and is judged again at its next report
             return self.make_room()
         return Freeze(number)
 
@@ -68,7 +69,7 @@ class Freezer:
 
     def make_room(self) -> Prune | None:
         """Choose the frozen trial that is least likely to win, unless another is just ending."""
-        if any(trial.stop_reason is not None for trial in self._running().values()):
+        if any(trial.control.stop_reason is not None for trial in self._running().values()):
             return None
         outlooks = self._pruner.order(self._curves())
         return _pruned_where_frozen(outlooks[-1]) if outlooks else None

@@ -23,6 +23,7 @@ from ...study.study import Study
 from ...trials import (
     Chore,
     ChoreKind,
+    Control,
     Disagreement,
     Event,
     Events,
@@ -197,10 +198,9 @@ class TrialScheduler:
     def _begin(self, record: TrialRecord) -> tuple[TrialSpec, RunningTrial]:
         """Connect a new trial with the sweep, before a slot gets it."""
         self._records[record.number] = record
-        running = RunningTrial(trials_left=self._trials_left())
-        running.subscribe(partial(self._on_point, record))
-        if self._freezer is not None:
-            running.make_room = self._make_room
+        control = Control() if self._freezer is None else Control(self._make_room)
+        running = RunningTrial(control=control, trials_left=self._trials_left())
+        running.points.subscribe(partial(self._on_point, record))
         self._stop_switch.enter(record.number, running)
         spec = self._spec(record)
         self._given[record.number] = spec, running
@@ -231,12 +231,12 @@ class TrialScheduler:
             return False
         match decision:
             case Prune(message=message):
-                trial.stop(StopReason.PRUNED, message)
+                trial.control.stop(StopReason.PRUNED, message)
                 return True
             case Freeze():
-                has_changed, state = trial.freeze(), TrialState.FROZEN
+                has_changed, state = trial.control.freeze(), TrialState.FROZEN
             case Thaw():
-                has_changed, state = trial.thaw(), TrialState.RUNNING
+                has_changed, state = trial.control.thaw(), TrialState.RUNNING
         if has_changed:
             self._note_state(decision.number, state)
         return has_changed
@@ -244,7 +244,7 @@ class TrialScheduler:
     def _stop_frozen(self) -> None:
         """Stop what is frozen: it comes first in the next sweep."""
         for trial in {} if self._freezer is None else self._freezer.frozen.values():
-            trial.stop(StopReason.INTERRUPTED)
+            trial.control.stop(StopReason.INTERRUPTED)
 
     def _note_state(self, number: int, state: TrialState) -> None:
         with self._lock:  # or it would replace the record of an end
@@ -429,7 +429,7 @@ class TrialScheduler:
     def _trials_left(self) -> int:
         """How many trials have not begun when each free slot has taken one, as far as is known."""
         running = self._stop_switch.running_trials().values()
-        at_work = sum(not trial.is_frozen for trial in running)
+        at_work = sum(not trial.control.is_frozen for trial in running)
         free = self._executor.jobs - at_work - 1  # of the trial that begins
         return max(0, self._to_begin() - free)
 
@@ -498,18 +498,18 @@ def _mark_lost(spec: TrialSpec, outcome: TrialOutcome) -> None:
 
 
 def _progress(record: TrialRecord, running: RunningTrial) -> Progress:
-    pid = running.pid
+    pid = running.points.pid
     return Progress(
         run_id=record.run_id,
         params=record.params,
         attempt=record.attempt,
-        cell=running.cell,
-        cells=running.cells,
-        step=running.step,
-        metrics=dict(running.metrics),
-        elapsed_s=running.own_s,
+        cell=running.points.cell,
+        cells=running.points.cells,
+        step=running.points.step,
+        metrics=dict(running.points.metrics),
+        elapsed_s=running.control.own_s,
         memory_bytes=None if pid is None else memory_of(pid),
-        host=running.host,
-        waits_for=running.waits_for,
-        is_frozen=running.is_frozen,
+        host=running.points.host,
+        waits_for=running.control.waits_for,
+        is_frozen=running.control.is_frozen,
     )

@@ -54,9 +54,9 @@ class StopSwitch:
             self._running[number] = trial
             is_stopped, by_hand = self.is_stopping_all, self._to_stop.pop(number, None)
         if by_hand is not None:
-            trial.stop(StopReason.BY_HAND, by_hand)
+            trial.control.stop(StopReason.BY_HAND, by_hand)
         elif is_stopped:
-            trial.stop(StopReason.INTERRUPTED)
+            trial.control.stop(StopReason.INTERRUPTED)
 
     def leave(self, number: int) -> None:
         """Note that a trial has ended."""
@@ -70,7 +70,7 @@ class StopSwitch:
             if trial is None:
                 self._to_stop[number] = message
         if trial is not None:
-            trial.stop(StopReason.BY_HAND, message)
+            trial.control.stop(StopReason.BY_HAND, message)
 
     def running_trials(self) -> dict[int, RunningTrial]:
         """The trials that run, by their numbers."""
@@ -96,7 +96,7 @@ class StopSwitch:
                 self.closed_by = by
             running = list(self._running.values())
         for trial in running:
-            trial.stop(StopReason.INTERRUPTED)
+            trial.control.stop(StopReason.INTERRUPTED)
         if is_new:
             self._events.announce(Event.STOPPING)
 

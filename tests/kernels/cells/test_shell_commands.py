@@ -113,7 +113,7 @@ def test_a_stop_ends_a_command(tmp_path: Path) -> None:
 
     def stop() -> None:
         until((tmp_path / "begun").exists)
-        running.stop(StopReason.BY_HAND)
+        running.control.stop(StopReason.BY_HAND)
 
     with kernel_pool(tmp_path, imports=None) as pool:
         stopper = threading.Thread(target=stop)

@@ -46,7 +46,7 @@ def test_kernels_are_forked_on_whatever_happens_beside_them(
     ):
         assert (tmp_path / "lost").exists()
         running = RunningTrial(trials_left=1)
-        Timer(1.0, running.stop, args=[StopReason.BY_HAND, "stopped"]).start()
+        Timer(1.0, running.control.stop, args=[StopReason.BY_HAND, "stopped"]).start()
         hanging = write_notebook(tmp_path / "hanging.ipynb", f"open('{disk}/data')")
         _, result = run_alone(hanging, pool, running=running, grace_s=2.0)
         assert (result.ending, result.origin.is_forked) == (Ending.STOPPED, True)

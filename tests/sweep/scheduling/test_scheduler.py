@@ -251,7 +251,7 @@ def test_a_stop_of_all_reaches_every_slot_and_the_next_sweep_runs_those_trials_f
 
     def wait(_: TrialSpec, running: RunningTrial) -> TrialOutcome:
         stopped = threading.Event()
-        running.on_stop(stopped.set)
+        running.control.on_stop(stopped.set)
         both.wait(PATIENCE_S)
         assert stopped.wait(PATIENCE_S)
         return TrialOutcome(state=TrialState.STOPPED, reason=Reason.INTERRUPTED)
@@ -315,10 +315,12 @@ def test_a_report_reaches_the_pruner_and_its_stop_comes_back_to_the_trial(
         if spec.number == 1:
             return scored(spec, running)
         stopped = threading.Event()
-        running.on_stop(stopped.set)
-        running.publish(Point(step=0, metrics={"val": 0.1}))
+        running.control.on_stop(stopped.set)
+        running.points.publish(Point(step=0, metrics={"val": 0.1}))
         assert stopped.wait(PATIENCE_S)
-        return TrialOutcome(state=TrialState.PRUNED, reason=Reason.PRUNED, message=running.message)
+        return TrialOutcome(
+            state=TrialState.PRUNED, reason=Reason.PRUNED, message=running.control.message
+        )
 
     study, _ = swept("pruned", run, trials=2, pruner={"name": "threshold", "lower": 0.5})
     first, _ = study.records()
@@ -335,11 +337,11 @@ def test_a_frozen_trial_that_is_stopped_just_before_it_is_thawed_gets_no_slot(
     begun = scheduler.next_trial()
     assert begun is not None
     _, running = begun
-    running.on_freeze(lambda _: True)
-    assert running.freeze()
+    running.control.on_freeze(lambda _: True)
+    assert running.control.freeze()
 
     def thaw(_: PredictivePruner, curves: Curves, *, to_begin: int) -> int:
-        running.stop(StopReason.INTERRUPTED)
+        running.control.stop(StopReason.INTERRUPTED)
         return 0
 
     monkeypatch.setattr(PredictivePruner, "thaw", thaw)

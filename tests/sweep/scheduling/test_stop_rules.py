@@ -67,8 +67,8 @@ def running() -> dict[int, RunningTrial]:
     """Two trials that have a kernel, of which the first stands still."""
     trials = {n: RunningTrial() for n in range(2)}
     for trial in trials.values():
-        trial.on_freeze(lambda _: True)
-    assert trials[0].freeze()
+        trial.control.on_freeze(lambda _: True)
+    assert trials[0].control.freeze()
     return trials
 
 
@@ -89,20 +89,20 @@ def test_a_frozen_trial_is_pruned_for_want_of_room_unless_another_is_ending(
 ) -> None:
     assert freezer.judge(0) is None, "it stands still already"
     assert freezer.judge(1) == Freeze(1)
-    running[1].has_room = lambda: False
+    running[1].control.note_machine(lambda: False)
     decision = freezer.judge(1)
     assert isinstance(decision, Prune) and decision.number == 0
     assert "step 0, where it was frozen" in decision.message
     assert freezer.make_room() == decision
-    running[1].stop(StopReason.TIME_LIMIT)
+    running[1].control.stop(StopReason.TIME_LIMIT)
     assert freezer.make_room() is None
-    assert running[0].stop_reason is None, "nothing but a decision was made"
+    assert running[0].control.stop_reason is None, "nothing but a decision was made"
 
 
 def test_frozen_trials_are_pruned_once_no_trial_runs_or_is_left_to_begin(
     freezer: Freezer, running: dict[int, RunningTrial]
 ) -> None:
     assert freezer.fill_slot(has_begun_all=True) == []
-    assert running[1].freeze()
+    assert running[1].control.freeze()
     assert freezer.fill_slot(has_begun_all=False) == []
     assert {decision.number for decision in freezer.fill_slot(has_begun_all=True)} == {0, 1}
