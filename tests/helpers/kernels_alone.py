@@ -27,6 +27,7 @@ from sweeper.kernels import (
     inject,
     language_of,
 )
+from sweeper.kernels.forking.origins import Ready, Stage
 from sweeper.machine.places import Places
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
@@ -100,8 +101,14 @@ def hasten_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def wait_until_warm(pool: KernelPool) -> None:
     """Wait until kernels can be forked."""
-    until(lambda: pool.fork_server.available.can_fork or pool.fork_server.available.is_lasting)
-    assert pool.fork_server.available.can_fork, pool.fork_server.available.obstacle
+
+    def has_decided() -> bool:
+        available = pool.fork_server.available
+        return isinstance(available, Ready) or available.stage is Stage.NEVER
+
+    until(has_decided)
+    available = pool.fork_server.available
+    assert isinstance(available, Ready), available.why
 
 
 def share_cells(source: Path, pool: KernelPool, *, fixed: Params | None = None) -> None:

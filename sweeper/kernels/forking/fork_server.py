@@ -21,7 +21,7 @@ from ...guard import MARK_VARIABLE
 from .command import KernelCommand, Obstacle
 from .forked_process import ANSWER_S, ForkedProcess, request_fork
 from .ipython_folder import ipython_folder
-from .origins import SWITCH_OFF, ForkAvailability, KernelSetup
+from .origins import SWITCH_OFF, ForkAvailability, KernelSetup, Ready, Stage, Unready
 from .sharing import NotShared, SharedCells, run_shared_cells
 from .zygote_process import ZygoteProcess
 
@@ -36,14 +36,13 @@ _MOST_ZYGOTES = 5
 
 #: `torch.cuda.is_available()` then asks NVML, and does not initialise CUDA, which cannot be forked.
 _IMPORT_ENV = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-_UNKNOWN = ForkAvailability(
-    obstacle=(
-        "no trial had completed before this one began; the first that does shows what to import"
-    )
+_UNKNOWN = Unready(
+    Stage.IMPORTS_UNKNOWN,
+    "no trial had completed before this one began; the first that does shows what to import",
 )
-_PREPARING = ForkAvailability(
-    obstacle="the libraries were being imported, or the shared cells ran, when this one began",
-    is_coming=True,
+_PREPARING = Unready(
+    Stage.COMING,
+    "the libraries were being imported, or the shared cells ran, when this one began",
 )
 
 
@@ -86,12 +85,12 @@ class ForkServer:
         self._setup = replace(setup, env=env)
         self._shared_cells = shared_cells
         self.finding = ""
-        self.available = _UNKNOWN
+        self.available: ForkAvailability = _UNKNOWN
         self._interpreter: list[str] = []
         self._argv: list[str] = []
         match command:
             case Obstacle(reason):
-                self.available = ForkAvailability(obstacle=reason, is_lasting=True)
+                self.available = Unready(Stage.NEVER, reason)
             case KernelCommand():
                 self._interpreter = [command.interpreter, *command.options]
                 self._argv = [*command.arguments]
@@ -105,7 +104,9 @@ class ForkServer:
     @property
     def wants_import_profile(self) -> bool:
         """Whether `record_imports` should be called."""
-        return self._import_profile is None and not self.available.is_lasting
+        available = self.available
+        is_never = isinstance(available, Unready) and available.stage is Stage.NEVER
+        return self._import_profile is None and not is_never
 
     def record_imports(self, profile: Mapping[str, Any]) -> None:
         """Raise a zygote that imports what a kernel has imported; only the first call counts.
@@ -135,7 +136,7 @@ class ForkServer:
         """
         with self._lock:
             available, zygote = self.available, self._zygote
-        if zygote is None or not available.can_fork:
+        if zygote is None or not isinstance(available, Ready):
             return None
         path = (available.shared or zygote).path
         request = {
@@ -179,7 +180,7 @@ class ForkServer:
                     break
         except _Refused as refused:
             obstacle = str(refused)
-        self.available = ForkAvailability(obstacle=obstacle, is_lasting=True)
+        self.available = Unready(Stage.NEVER, obstacle)
 
     def _use_zygote(self, excluded: set[str]) -> None:
         """Raise one zygote, and fork kernels from it until it ends.
@@ -204,9 +205,8 @@ class ForkServer:
         try:
             self._fork_from(zygote, excluded)
         finally:
-            shared = self.available.shared
-            if shared is not None:
-                shared.lease.close()
+            if isinstance(self.available, Ready) and self.available.shared is not None:
+                self.available.shared.lease.close()
             self.available = _PREPARING
             zygote.end()
 
@@ -260,7 +260,7 @@ class ForkServer:
                 )
         except OSError as error:  # the next fork finds that the zygote has ended
             _log.info("the zygote does not answer: %s", error)
-        self.available = ForkAvailability(can_fork=True, shared=shared, import_s=import_s)
+        self.available = Ready(shared=shared, import_s=import_s)
 
 
 class ForkingProvisioner(LocalProvisioner):

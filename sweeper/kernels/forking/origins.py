@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
@@ -83,29 +84,39 @@ class KernelOrigin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForkAvailability:
-    """Whether kernels can be forked now.
+class Ready:
+    """There is a process that forks kernels.
 
     Attributes:
-        can_fork: Whether there is a process that forks kernels.
         shared: The shared cells that have run in it; None when there are none.
         import_s: How long the imports took that a forked kernel does not repeat.
-        obstacle: Why no kernel can be forked, with the remedy if there is one; empty if one can.
-        is_coming: Whether such a process is being raised.
-        is_lasting: Whether the obstacle stays for the whole sweep.
     """
 
-    can_fork: bool = False
     shared: SharedRun | None = None
     import_s: float = 0.0
-    obstacle: str = ""
-    is_coming: bool = False
-    is_lasting: bool = False
 
     @property
     def saved_s(self) -> float:
         """How long a started kernel takes until it is where a forked one begins."""
-        saved_s = _BOOT_S + self.import_s
-        if self.shared is not None:
-            saved_s += self.shared.duration_s
-        return saved_s
+        shared_s = 0.0 if self.shared is None else self.shared.duration_s
+        return _BOOT_S + self.import_s + shared_s
+
+
+class Stage(Enum):
+    """How far the process is that forks kernels, while there is none."""
+
+    IMPORTS_UNKNOWN = auto()
+    COMING = auto()
+    NEVER = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Unready:
+    """There is no process that forks kernels, and why; with the remedy if there is one."""
+
+    stage: Stage
+    why: str
+
+
+#: Whether kernels can be forked now.
+ForkAvailability = Ready | Unready

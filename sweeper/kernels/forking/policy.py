@@ -21,7 +21,7 @@ from typing import Literal
 
 from ...notebooks.compare import Execution, compare
 from ...trials import TrialSpec
-from .origins import SWITCH_OFF, ForkAvailability, KernelOrigin
+from .origins import SWITCH_OFF, ForkAvailability, KernelOrigin, Ready, Stage, Unready
 
 _log = logging.getLogger(__name__)
 
@@ -180,25 +180,29 @@ class ForkPolicy:
         is_forked = self.forks(available)
         reason = "" if is_forked else self._why_started(available)
         with self._lock:
-            if available.is_lasting and not self._refusal:
-                self._refuse(available.obstacle)
+            match available:
+                case Unready(Stage.NEVER, why) if not self._refusal:
+                    self._refuse(why)
         return KernelOrigin(is_forked=is_forked, reason=reason)
 
     def forks(self, available: ForkAvailability) -> bool:
         """Whether the kernel of the next trial should be forked."""
-        return available.can_fork and self._proof is not None and not self._refusal
+        return isinstance(available, Ready) and self._proof is not None and not self._refusal
 
     def _why_started(self, available: ForkAvailability) -> str:
         """The one answer to why a kernel is started and not forked."""
-        if self._refusal or available.obstacle:
-            return self._refusal or available.obstacle
+        if self._refusal:
+            return self._refusal
+        if isinstance(available, Unready):
+            return available.why
         if self._reference is None:
             return "no trial has completed in a started kernel yet, to be run again in forked ones"
         return f"trial {self._reference.spec.run_id} has not been run again in forked kernels yet"
 
     def forks_soon(self, available: ForkAvailability) -> bool:
         """Whether the next kernel is most likely forked, though none can be just now."""
-        if self._refusal or not (available.can_fork or available.is_coming):
+        is_coming = isinstance(available, Ready) or available.stage is Stage.COMING
+        if self._refusal or not is_coming:
             return False
         return not self.forks(available) and bool(self._proof or self._reference)
 
@@ -208,10 +212,12 @@ class ForkPolicy:
             if self._reference is None or not self.forks_soon(available):
                 return False
             now_s = time.monotonic()
-            if self._proving_since_s is not None:
-                return now_s - self._proving_since_s < available.saved_s
-            is_early = now_s - self._referred_at_s < 2 * self._reference.duration_s
-            return is_early and not available.can_fork
+            match available:
+                case Ready() if self._proving_since_s is not None:
+                    return now_s - self._proving_since_s < available.saved_s
+                case Unready() if self._proving_since_s is None:
+                    return now_s - self._referred_at_s < 2 * self._reference.duration_s
+            return False
 
     def coverage(self, origin: KernelOrigin) -> Mapping[str, str]:
         """What a trial's metadata states about its kernel: why it was started, or the proof."""
@@ -236,7 +242,7 @@ class ForkPolicy:
         with self._lock:
             reference = self._reference
             is_due = self._proof is None and not self._refusal and self._proving_since_s is None
-            if reference is None or not is_due or not available.can_fork:
+            if reference is None or not is_due or not isinstance(available, Ready):
                 return
             # A long trial is not run twice more to save seconds of the few that follow.
             saved_s = available.saved_s

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from nbformat.v4 import new_code_cell, new_output
 
-from sweeper.kernels.forking.origins import ForkAvailability, KernelOrigin
+from sweeper.kernels.forking.origins import ForkAvailability, KernelOrigin, Ready, Stage, Unready
 from sweeper.kernels.forking.policy import (
     Failed,
     ForkPolicy,
@@ -31,8 +31,8 @@ def run_of(val: float = 0.5, *, is_silent: bool = False, uses_gpu: bool = False)
     return Run(execution=execution, uses_gpu=uses_gpu)
 
 
-def available(**stated: Any) -> ForkAvailability:
-    return ForkAvailability(**{"can_fork": True, "import_s": 3.0, **stated})
+#: Kernels can be forked, which saves 3 s of imports.
+READY = Ready(import_s=3.0)
 
 
 @pytest.fixture
@@ -48,7 +48,10 @@ def policy(reference: Reference) -> ForkPolicy:
 
 
 def proven(
-    policy: ForkPolicy, *runs: Repetition, trials_left: int = 50, **stated: Any
+    policy: ForkPolicy,
+    *runs: Repetition,
+    trials_left: int = 50,
+    available: ForkAvailability = READY,
 ) -> list[KernelOrigin]:
     """Have the policy prove forking by runs that come to these; returns how their kernels came."""
     origins: list[KernelOrigin] = []
@@ -58,7 +61,7 @@ def proven(
         origins.append(origin)
         return left.pop(0)
 
-    policy.prove(available(**stated), repeat, trials_left=trials_left)
+    policy.prove(available, repeat, trials_left=trials_left)
     return origins
 
 
@@ -84,7 +87,7 @@ def test_a_proof_is_judged_by_what_started_and_forked_runs_come_to(
     runs: list[Repetition], proof: str | None, words: str, policy: ForkPolicy
 ) -> None:
     assert len(proven(policy, *runs)) == len(runs)
-    assert policy.forks(available()) is (proof is not None)
+    assert policy.forks(READY) is (proof is not None)
     assert policy.coverage(FORKED) == ({"proof": proof, "proven_by": "0007"} if proof else {})
     assert words in policy.finding
     assert bool(policy.finding) == (proof != "equal")
@@ -93,12 +96,12 @@ def test_a_proof_is_judged_by_what_started_and_forked_runs_come_to(
 def test_kernels_are_started_until_the_reference_was_run_again_in_forked_ones(
     policy: ForkPolicy,
 ) -> None:
-    assert not policy.forks(available())
-    assert "has not been run again" in policy.origin(available()).reason
+    assert not policy.forks(READY)
+    assert "has not been run again" in policy.origin(READY).reason
     assert proven(ForkPolicy()) == [], "it has no reference"
-    assert proven(policy, can_fork=False) == []
+    assert proven(policy, available=Unready(Stage.COMING, "it imports")) == []
     assert [origin.is_forked for origin in proven(policy)] == [True, True]
-    assert policy.origin(available()) == FORKED
+    assert policy.origin(READY) == FORKED
     assert proven(policy) == []
 
 
@@ -117,7 +120,7 @@ def test_a_proof_that_takes_longer_than_it_saves_is_not_made(
 ) -> None:
     # 3.3 s for each trial, and 13.4 s for two runs.
     assert bool(proven(policy, trials_left=trials_left)) is is_due
-    assert ("too few trials are left" in policy.origin(available()).reason) is not is_due
+    assert ("too few trials are left" in policy.origin(READY).reason) is not is_due
     assert policy.finding == "", "it costs nobody anything"
 
 
@@ -127,14 +130,14 @@ def test_users_who_know_better_say_so(
 ) -> None:
     policy = ForkPolicy(kernels)
     policy.offer_reference(reference)
-    assert policy.origin(available()).is_forked is is_forked
+    assert policy.origin(READY).is_forked is is_forked
     assert proven(policy) == []
     assert policy.coverage(FORKED) == ({"proof": "none"} if is_forked else {})
     assert policy.finding == ""
 
 
 def test_an_obstacle_that_lasts_is_a_finding(policy: ForkPolicy) -> None:
-    there_is = available(can_fork=False, obstacle="they run bash", is_lasting=True)
+    there_is = Unready(Stage.NEVER, "they run bash")
     assert policy.origin(there_is).reason == "they run bash"
     assert "which takes longer: they run bash" in policy.finding
 
@@ -148,19 +151,21 @@ def test_each_kind_of_failure_in_forked_kernels_is_compared_once(policy: ForkPol
 def test_a_failure_that_only_forked_kernels_have_ends_forking(policy: ForkPolicy) -> None:
     proven(policy)
     policy.refuse_for_failure("0009", "In [3]: RuntimeError: CUDA")
-    assert not policy.forks(available())
+    assert not policy.forks(READY)
     assert "trial 0009 failed in a forked one (In [3]: RuntimeError: CUDA)" in policy.finding
 
 
 def test_a_free_slot_waits_for_imports_twice_as_long_as_the_first_trial_took(
     make_spec: MakeSpec, reference: Reference
 ) -> None:
-    preparing, policy = available(can_fork=False, is_coming=True), ForkPolicy()
+    preparing, policy = Unready(Stage.COMING, "it imports"), ForkPolicy()
     assert not policy.waits(preparing), "the first trials import as well"
     policy.offer_reference(reference)
     assert policy.waits(preparing)
-    assert not policy.waits(available()), "it proves forking"
-    assert not policy.waits(available(can_fork=False)), "no trial has shown what to import"
+    assert not policy.waits(READY), "it proves forking"
+    assert not policy.waits(Unready(Stage.IMPORTS_UNKNOWN, "no trial")), (
+        "no trial has shown what to import"
+    )
     impatient = ForkPolicy("fork")
     impatient.offer_reference(Reference(spec=make_spec(), run=run_of(), duration_s=0.0))
     assert not impatient.waits(preparing)
@@ -173,9 +178,9 @@ def test_a_free_slot_waits_for_the_proof_as_long_as_a_fork_saves(
     waited: list[bool] = []
 
     def repeat(*_: object) -> Run:
-        waited.append(policy.waits(available(import_s=import_s)))
+        waited.append(policy.waits(Ready(import_s=import_s)))
         return run_of()
 
-    policy.prove(available(), repeat, trials_left=50)
+    policy.prove(READY, repeat, trials_left=50)
     assert waited == [waits, waits]
-    assert not policy.waits(available())
+    assert not policy.waits(READY)
