@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import runpy
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from sweeper.cli.parser import parse
+from sweeper.notebooks.metadata import TrialMetadata
 from sweeper.settings import Settings
 from sweeper.settings.yaml_reader import BadYaml, read_yaml
 
@@ -193,6 +195,14 @@ def test_the_reference_is_what_its_generator_makes() -> None:
     assert page == make_page(), (
         "docs/reference.md is not up to date; run: uv run python docs/make_reference.py"
     )
+
+
+def test_the_keys_of_an_executed_notebooks_metadata_are_those_of_the_code() -> None:
+    with_metadata = runpy.run_path(str(ROOT / "docs" / "make_reference.py"))["with_metadata"]
+    page = (ROOT / "docs" / "internals.md").read_text("utf-8")
+    assert page == with_metadata(page), "run: uv run python docs/make_reference.py"
+    keys = {field.name for field in dataclasses.fields(TrialMetadata)}
+    assert keys <= set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from pathlib import Path
 from ..errors import StudyError
 from ..execution.environment import environment_facts
 from ..notebooks.compare import Differences, Execution, change, compare
-from ..notebooks.metadata import METADATA, read_metadata
+from ..notebooks.metadata import BLANK, metadata_of, read_metadata
 from ..notebooks.reading import read_notebook
 from ..notebooks.scores import scrape
 from ..settings import Settings
@@ -44,9 +44,10 @@ def read_execution(notebook: Path, paths: StudyPaths, settings: Settings) -> Exe
     node = read_notebook(notebook)
     scraped = scrape(node, sources=settings.scores, objectives=settings.objective)
     environment: Mapping[str, str] = {}
-    if name := node["metadata"].get(METADATA, {}).get("environment"):
+    metadata = metadata_of(node) or BLANK
+    if metadata.environment:
         with suppress(StudyError):  # the file was removed
-            environment = environment_facts(read_environment(paths, name))
+            environment = environment_facts(read_environment(paths, metadata.environment))
     return Execution(
         cells=node.cells, scores=scraped.scores, series=scraped.series, environment=environment
     )
@@ -55,12 +56,12 @@ def read_execution(notebook: Path, paths: StudyPaths, settings: Settings) -> Exe
 def _execution_of(existing: ExistingStudy, run_id: str) -> Execution:
     record = existing.record(run_id)
     executed = read_execution(record.notebook, existing.paths, existing.settings)
-    data = (read_metadata(record.notebook) or {}).get("data", {})
+    data = (read_metadata(record.notebook) or BLANK).data
     facts = {
         "state": str(record.state),
         "seed": str(record.seed),
         "attempt": str(record.attempt),
-        "data": data.get("version"),
+        "data": data and data.version,
         "message": record.message,
     }
     return replace(

@@ -11,7 +11,7 @@ from pathlib import Path
 from ..errors import NotebookError, OutputError, StudyError, first_line
 from ..files import below, replaced
 from ..notebooks.html import render, write_cells
-from ..notebooks.metadata import read_metadata
+from ..notebooks.metadata import BLANK, read_metadata
 from ..page import Page, is_rendered
 from ..study_folder.snapshots import read_snapshot
 from ..trials import TrialRecord, display_path
@@ -139,13 +139,13 @@ def write_code(existing: ExistingStudy, run_id: str) -> Path:
         OutputError: a file cannot be written, or would replace another one.
     """
     executed = existing.record(run_id).notebook
-    metadata = read_metadata(executed) or {}
-    if "snapshot" not in metadata:
+    metadata = read_metadata(executed) or BLANK
+    if not metadata.snapshot:
         raise StudyError(
             f"trial {run_id}: {display_path(executed)}, which names its code, is missing or not an "
             "executed notebook; choose a trial that has one"
         )
-    snapshot = read_snapshot(existing.paths, metadata["snapshot"])
+    snapshot = read_snapshot(existing.paths, metadata.snapshot)
     folder = existing.paths.code / run_id
     contents = {snapshot.notebook_path: snapshot.notebook.encode() + b"\n"}
     for path, source in snapshot.frozen_in(snapshot.folder).items():
@@ -163,7 +163,7 @@ def write_code(existing: ExistingStudy, run_id: str) -> Path:
     if snapshot.parameters_name:
         beside = notebook.with_name(snapshot.parameters_name)
         files.setdefault(beside, snapshot.parameters.encode())
-    environment = existing.paths.environment(metadata.get("environment", ""))
+    environment = existing.paths.environment(metadata.environment)
     if environment.exists():
         files.setdefault(folder / _ENVIRONMENT, environment.read_bytes())
     for file, data in files.items():

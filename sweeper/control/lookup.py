@@ -235,8 +235,9 @@ def _correct_trials(study: Study) -> None:
     from ..notebooks.metadata import read_metadata
 
     for record in study.mark_interrupted():
-        metadata = read_metadata(record.notebook) or {}
-        if not record.is_final and metadata.get("study_id") == study.study_id:
+        metadata = read_metadata(record.notebook)
+        is_ours = metadata is not None and metadata.study_id == study.study_id
+        if is_ours and not record.is_final:
             mark_ended(record.notebook, TrialState.STOPPED, record.message)
 
 

@@ -100,9 +100,9 @@ def _has_all_ends(name: str, facts: StudyFacts, paths: StudyPaths) -> bool:
 def _made(name: str, facts: StudyFacts, paths: StudyPaths) -> Rebuilt:
     written = {path: read_metadata(path) for path in paths.written_run_ids().values()}
     notebooks = {
-        int(metadata["run_id"]): (path, metadata)
+        int(metadata.run_id): (path, metadata)
         for path, metadata in written.items()
-        if metadata is not None and metadata.get("study_id") == facts.id
+        if metadata is not None and metadata.study_id == facts.id and metadata.run_id.isdecimal()
     }
     if not notebooks:
         raise StudyError(

@@ -10,8 +10,8 @@ import logging
 import math
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from ..execution.workload import Workload
 from ..kernels import check_kernel
 from ..notebook_api.messages import encode_float
 from ..notebooks.compare import Differences, Execution, compare
-from ..notebooks.metadata import as_json, entries_of, read_metadata
+from ..notebooks.metadata import BLANK, TrialMetadata, as_json, read_metadata
 from ..notebooks.research import ResearchNotebook
 from ..settings import Settings
 from ..study_folder.snapshots import read_snapshot
@@ -57,7 +57,7 @@ class ReplayTarget:
     """
 
     record: TrialRecord
-    metadata: Mapping[str, Any]
+    metadata: TrialMetadata
 
     @property
     def replay(self) -> Path:
@@ -67,12 +67,9 @@ class ReplayTarget:
 
     def inputs(self, paths: StudyPaths) -> dict[str, InputFile]:
         """What the trial has used of other studies, where its own study keeps it."""
-        keys = [field.name for field in fields(InputFile)]
-        stored = entries_of(self.metadata, "inputs", *keys)
-        files = {name: InputFile.decode(data) for name, data in stored.items()}
         return {
             name: replace(file, path=paths.input(file.sha256, file.artifact))
-            for name, file in files.items()
+            for name, file in self.metadata.inputs.items()
         }
 
 
@@ -244,13 +241,13 @@ def trial_of(
         NotebookError: it is none that a sweep has executed.
         StudyError: its study cannot be found.
     """
-    metadata = read_metadata(notebook) or {}
-    if "study_id" not in metadata:
+    metadata = read_metadata(notebook) or BLANK
+    if not metadata.study_id:
         raise NotebookError(
             f"{notebook}: there is no notebook that a sweep has executed; give the executed "
             "notebook of a trial, as in: replay out/digits.0007.ipynb"
         )
-    wanted = str(metadata["study"])
+    wanted = metadata.study
     if storage is None:
         folders = (folder / wanted for folder in notebook.absolute().parents)
         folder = next((folder for folder in folders if (folder / STORAGE_NAME).is_file()), None)
@@ -261,12 +258,12 @@ def trial_of(
             )
         wanted = str(folder)
     existing = find_study(wanted, storage=storage, tracking_uri=tracking_uri)
-    if metadata["study_id"] != existing.study.study_id:
+    if metadata.study_id != existing.study.study_id:
         raise StudyError(
             f"{notebook}: it was written by another study than the one in {existing.storage_url}; "
             "give the right one with --storage"
         )
-    return existing, [str(metadata["run_id"])]
+    return existing, [metadata.run_id]
 
 
 def _target(existing: ExistingStudy, record: TrialRecord) -> ReplayTarget:
@@ -283,8 +280,8 @@ def _target(existing: ExistingStudy, record: TrialRecord) -> ReplayTarget:
             "gone, and with it what a replay would be compared with"
         )
     target = ReplayTarget(record=record, metadata=metadata)
-    earlier = read_metadata(target.replay) or {}
-    if target.replay.exists() and earlier.get("study_id") != existing.study.study_id:
+    earlier = read_metadata(target.replay) or BLANK
+    if target.replay.exists() and earlier.study_id != existing.study.study_id:
         raise OutputError(
             f"{display_path(target.replay)}: is in the way, and no replay of this study has "
             "written it; move it"
@@ -307,10 +304,10 @@ def _workloads(
         )
     settings = _settings_for(existing, here=here)
     kernel = _kernel_for(existing, here=here)
-    groups: dict[str, list[ReplayTarget]] = {}
+    groups: dict[tuple[object, ...], list[ReplayTarget]] = {}
     for target in targets:
-        common = str([target.metadata.get(name) for name in ("code", "snapshot", "data")])
-        groups.setdefault(common, []).append(target)
+        trial = target.metadata
+        groups.setdefault((trial.code, trial.snapshot, trial.data), []).append(target)
     for index, alike in enumerate(groups.values()):
         metadata = alike[0].metadata
         paths = StudyPaths.parse(f"{folder}/{index}/{{run_id}}.ipynb", study="replay")
@@ -321,18 +318,18 @@ def _workloads(
             kernel_name=kernel,
             cwd=cwd,
             paths=paths,
-            snapshot=read_snapshot(existing.paths, metadata.get("snapshot", "")),
+            snapshot=read_snapshot(existing.paths, metadata.snapshot),
             data=_data(settings, cwd, metadata),
         )
         yield workload, alike
 
 
-def _data(settings: Settings, cwd: Path, metadata: Mapping[str, Any]) -> Dataset | None:
+def _data(settings: Settings, cwd: Path, metadata: TrialMetadata) -> Dataset | None:
     """The data of a trial, fetched where it is missing; None where it has stated none."""
-    version = metadata.get("data", {}).get("version")
-    if settings.data is None or version is None:
+    if settings.data is None or metadata.data is None:
         return None
-    data = Dataset(settings.data.model_copy(update={"version": version}), folder=cwd)
+    stated = settings.data.model_copy(update={"version": metadata.data.version})
+    data = Dataset(stated, folder=cwd)
     data.settle()
     data.bring(_log.warning)
     return data
@@ -362,11 +359,12 @@ def _kernel_for(existing: ExistingStudy, *, here: bool) -> str:
 def _spec_of(existing: ExistingStudy, workload: Workload, target: ReplayTarget) -> TrialSpec:
     """The spec of a replay: as if for the first time, written beside the trial's own."""
     settings, paths = workload.settings, workload.paths
-    record, fixed = target.record, target.metadata.get("fixed", {})
-    fixed = {  # the metadata have .inf and .nan as texts
-        name: now if as_json(now := settings.fixed.get(name)) == value else value
-        for name, value in fixed.items()
-    }
+    record = target.record
+    fixed = dict(target.metadata.fixed)
+    for name in fixed.keys() & settings.fixed.keys():
+        now = settings.fixed[name]
+        if as_json(now) == fixed[name]:  # the metadata have .inf and .nan as texts
+            fixed[name] = now
     return TrialSpec(
         study=existing.study.name,
         study_id=existing.study.study_id,
@@ -379,7 +377,7 @@ def _spec_of(existing: ExistingStudy, workload: Workload, target: ReplayTarget) 
         checkpoint_dir=paths.checkpoints(record.run_id),
         artifact_dir=paths.saved(record.run_id),
         inputs=target.inputs(existing.paths),
-        code=str(target.metadata.get("code", "")),
+        code=target.metadata.code,
     )
 
 

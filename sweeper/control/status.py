@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import SettingsError
 from ..machine.capacity import memory_of
-from ..notebooks.metadata import read_progress
+from ..notebooks.metadata import BLANK, read_progress
 from ..notebooks.scores import series_of
 from ..settings.messages import nearest
 from ..study_folder.heartbeat import elsewhere_s
@@ -101,19 +101,16 @@ def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
     Args:
         is_here: whether the trial runs on this machine, so that its memory can be measured.
     """
-    metadata, statuses = read_progress(record.notebook)  # empty while the kernel is started
+    noted, statuses = read_progress(record.notebook)  # nothing while the kernel is started
+    metadata = noted or BLANK
     newest = {name: points[-1] for name, points in series_of(metadata).items()}
     steps = [step for step, _ in newest.values()]
     last = {name: value for name, (_, value) in newest.items()}
-    finals = {name: float(value) for name, value in metadata.get("finals", {}).items()}
     now = datetime.datetime.now(datetime.UTC)
     # The wait for a place is not the trial's own time.
-    waits_for = str(metadata.get("waits_for", ""))
-    started_at = None if waits_for else metadata.get("started_at")
-    began = now if started_at is None else datetime.datetime.fromisoformat(started_at)
-    frozen_at = metadata.get("frozen_at")
-    until = now if frozen_at is None else datetime.datetime.fromisoformat(frozen_at)
-    pid, host = metadata.get("pid"), str(metadata.get("host", ""))
+    began = now if metadata.waits_for else metadata.started_at or now
+    until = metadata.frozen_at or now
+    pid, is_on_this_machine = metadata.pid, is_here and not metadata.host
     return Progress(
         run_id=record.run_id,
         params=record.params,
@@ -121,10 +118,10 @@ def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
         cell=sum(status in ("completed", "running") for status in statuses),
         cells=len(statuses),
         step=max(steps, default=None),
-        metrics={**last, **finals},
+        metrics={**last, **metadata.finals},
         elapsed_s=max(0.0, (until - began).total_seconds()),  # the clock may be set back
-        memory_bytes=memory_of(pid) if is_here and not host and isinstance(pid, int) else None,
-        host=host,
-        waits_for=waits_for,
+        memory_bytes=memory_of(pid) if is_on_this_machine and pid is not None else None,
+        host=metadata.host,
+        waits_for=metadata.waits_for,
         is_frozen=record.state is TrialState.FROZEN,
     )

@@ -6,7 +6,7 @@ import os
 from functools import partial
 from pathlib import Path
 
-from ..notebooks.metadata import read_metadata
+from ..notebooks.metadata import BLANK, read_metadata
 from ..study_folder.patience import Patience
 from ..trials import Reason, TrialOutcome, TrialSpec, attempt_path
 from .verdict import failed
@@ -38,4 +38,4 @@ def _study_of(path: Path) -> str | None:
     """Return the id of the study that wrote a file; empty if none did, None if there is no file."""
     if not path.exists():
         return None
-    return str((read_metadata(path) or {}).get("study_id", ""))
+    return (read_metadata(path) or BLANK).study_id

@@ -20,7 +20,7 @@ from ..files import write_atomically
 from ..notebook_api.checkpoints import checkpoint_files
 from ..notebook_api.messages import Point, PointSource, encode_float
 from ..trials import ScoreRank, TrialOutcome, TrialSpec, TrialState
-from .metadata import METADATA, as_json, read_metadata
+from .metadata import BLANK, METADATA, as_json, read_metadata
 from .reading import read_notebook
 
 #: By source, the section of the metadata with its series; what is displayed stays in the outputs.
@@ -68,14 +68,15 @@ class ExecutedNotebook:
             self.metadata["proposal"] = dict(spec.proposal)
         if spec.inputs:
             self.metadata["inputs"] = {name: it.encode() for name, it in spec.inputs.items()}
-        earlier = None
+        earlier = BLANK
         if spec.continues is not None and checkpoint_files(spec.checkpoint_dir):
-            earlier = read_metadata(spec.continues)
+            earlier = read_metadata(spec.continues) or BLANK
+        stored = earlier.encode()
         #: A trial that continues from a checkpoint does not report the steps before it again.
         self._earlier: dict[str, dict[str, Any]] = {
-            section: dict((earlier or {}).get(section, {})) for section in SECTIONS.values()
+            section: stored[section] for section in SECTIONS.values()
         }
-        self._is_same_code = (earlier or {}).get("code") == spec.code
+        self._is_same_code = earlier.code == spec.code
 
     def begin(self) -> None:
         """Note that the trial begins now, with a place on its machine."""

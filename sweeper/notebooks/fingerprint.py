@@ -20,6 +20,7 @@ from typing import Any
 from ..settings import Settings
 from ..trials import value_text
 from .cell_code import parse_or_none
+from .metadata import TrialMetadata
 from .research import ResearchNotebook
 
 #: JSON data: digests of the cells and of the code beside the notebook, and the keys of the
@@ -89,17 +90,17 @@ def tags_of(
     }
 
 
-def tags_as_run(tags: Mapping[str, str], metadata: Mapping[str, Any]) -> dict[str, str]:
-    """The tags of a trial that an earlier sweep may have run, with other code or fixed values.
+def tags_as_run(tags: Mapping[str, str], metadata: TrialMetadata) -> dict[str, str]:
+    """Return the tags of a trial that an earlier sweep may have run with other code or values.
 
     Args:
-        tags: of all trials of this sweep.
-        metadata: of the trial's executed notebook; empty where that is gone.
+        tags: Tags of all trials of this sweep.
+        metadata: Metadata of the trial's executed notebook; `BLANK` where that is gone.
     """
-    if "code" not in metadata:
+    if not metadata.code:
         return dict(tags)
     others = {name: value for name, value in tags.items() if not name.startswith(_FIXED_TAG)}
-    return {**others, CODE_TAG: metadata["code"], **_tags_of_fixed(metadata.get("fixed", {}))}
+    return {**others, CODE_TAG: metadata.code, **_tags_of_fixed(metadata.fixed)}
 
 
 def _tags_of_fixed(fixed: Mapping[str, Any]) -> dict[str, str]:

@@ -1,52 +1,300 @@
-"""Reads from an executed notebook's file how its trial is, without nbformat and its validation."""
+"""The metadata of an executed notebook: what its file states of the trial.
+
+`TrialMetadata` alone reads and writes `metadata.sweeper`. Files are read without nbformat and its
+validation.
+"""
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AwareDatetime,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from ..notebook_api.messages import encode_float
+from ..trials import Disagreement, InputFile, Params, ScoreRank, TrialState, Value
+from ..trials.records import TrialEnd
 
-#: The key of sweeper's metadata in executed notebooks.
+#: The key of sweeper's metadata in executed notebooks; of use inside this folder only.
 METADATA = "sweeper"
 
 
-def read_metadata(path: Path) -> Mapping[str, Any] | None:
-    """Read the metadata of a trial from its file; None for a file that no sweep has written."""
-    metadata, _ = read_progress(path)
-    return metadata if metadata and isinstance(metadata, Mapping) else None
+def _sound_entries(stored: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """Validate a mapping without its entries of another form."""
+    try:
+        return validate(stored)
+    except ValidationError as error:
+        damaged = _damaged_keys(error)
+        if not damaged:  # it is no mapping
+            raise
+        return validate({name: entry for name, entry in stored.items() if name not in damaged})
 
 
-def entries_of(
-    metadata: Mapping[str, Any], section: str, *keys: str
-) -> dict[str, Mapping[str, Any]]:
-    """The entries of a section that have all these keys.
+def _damaged_keys(error: ValidationError) -> set[object]:
+    """Return the keys of a mapping whose values have another form."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    return {problem["loc"][0] for problem in problems if problem["loc"]}
 
-    Anybody may have changed the file; an entry of another form is left out.
+
+def _stamp(moment: datetime.datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat(timespec="milliseconds")
+
+
+def _rank_of(stored: object) -> object:
+    return ScoreRank.__members__.get(stored) if isinstance(stored, str) else stored
+
+
+#: A mapping of which an entry of another form is left out.
+_LENIENT = WrapValidator(_sound_entries)
+_Moment = Annotated[AwareDatetime | None, PlainSerializer(_stamp)]
+_Input = Annotated[InputFile, PlainSerializer(InputFile.encode)]
+_Rank = Annotated[ScoreRank, BeforeValidator(_rank_of), PlainSerializer(lambda rank: rank.name)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadText:
+    """A match of a score's pattern that is no number.
+
+    Attributes:
+        step: Position of the match among all matches.
+        text: What stands where the number should be.
     """
-    found = metadata.get(section)
-    entries = found.items() if isinstance(found, Mapping) else ()
-    return {
-        name: entry
-        for name, entry in entries
-        if isinstance(entry, Mapping) and entry.keys() >= {*keys}
-    }
+
+    step: int
+    text: str
 
 
-def read_progress(path: Path) -> tuple[Mapping[str, Any], Sequence[str | None]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSeries:
+    """The points of one score by one source, in the order in which they came.
+
+    Attributes:
+        steps: Step of each point.
+        values: Value of each point.
+        library: Library that logged the points; empty for another source.
+        unread: Last match of the score's pattern that is no number; None where all are.
+        too_slow: Whether the score's pattern was given up.
+
+    Raises:
+        ValueError: There are more steps than values, or fewer.
+    """
+
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+    library: str = ""
+    unread: UnreadText | None = None
+    too_slow: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.steps) != len(self.values):
+            raise ValueError("each step has one value")
+
+    @property
+    def points(self) -> list[tuple[int, float]]:
+        """The (step, value) pairs."""
+        return list(zip(self.steps, self.values, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedArtifact:
+    """What a trial has saved for other studies.
+
+    Attributes:
+        sha256: Hash of the file; for a folder, hash of the list of its files with their hashes.
+        size_bytes: Size of all files.
+    """
+
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataUse:
+    """The data of a trial.
+
+    Attributes:
+        version: Version of the data.
+        source: URL from which machines fetch the data; its key is `from`.
+        path: Where the data lies, as the parameters file states it.
+    """
+
+    version: str
+    source: Annotated[str, Field(alias="from")] = ""
+    path: str = ""
+
+
+_AllSeries = Annotated[Mapping[str, StoredSeries], _LENIENT]
+_Finals = Annotated[Mapping[str, float], _LENIENT]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialMetadata(TrialEnd):
+    """What an executed notebook states of its trial.
+
+    Fields without a default are always written. The others are written where they differ from it.
+
+    Attributes:
+        study: Name of the study.
+        study_id: Id of the study, which no other study has.
+        run_id: Run id of the trial.
+        state: State of the trial.
+        params: Swept params.
+        fixed: Params that are the same in all trials.
+        seed: Seed of the trial.
+        attempt: Number of the attempt, from 1.
+        code: Version of the study's fingerprint.
+        scores: Final value of each score.
+        series: Points that the notebook reported.
+        printed: Points that the notebook printed.
+        logged: Points that a library logged, with the `library`.
+        finals: Final values that the notebook reported.
+        variables: Values of the variables and expressions that may give scores.
+        given_by: Source that gives each score, as the name of its `ScoreRank`.
+        started_at: When the trial began; the time in which it was frozen is added.
+        duration_s: Duration of the attempt in seconds.
+        frozen_at: Since when the trial is frozen.
+        waits_for: What the trial waits for until it begins.
+        pid: Process of the kernel, while the trial runs.
+        reason: Why the trial did not complete, as a `Reason`.
+        message: Why the trial did not complete, for people.
+        exit_code: Exit code of the kernel, where it died.
+        kernel: `warm` for a forked kernel, `cold` for a started one.
+        kernel_reason: Why the kernel was started and not forked.
+        shared_cells: How many tagged cells ran before the kernel was forked.
+        proof: What is known of trials in forked kernels, as a `Proof`.
+        proven_by: Run id of the trial that was run again for the proof.
+        gpu: `peak_bytes` and `busy_share` of the GPU.
+        host: Machine of a trial on a cluster.
+        environment: Name of the file in `OUT/STUDY/code/` that tells where the trial ran.
+        snapshot: Name of the file in `OUT/STUDY/code/` with the code of the trial.
+        data: `version`, `from` and `path` of the data.
+        inputs: Files of other studies, each with the fields of `InputFile`.
+        artifacts: What the trial saved, by name: `sha256` and `size_bytes`.
+        proposal: What Optuna had of the trial when it began, for `rebuild`.
+        values_at_end: Values that swept and fixed variables had after the last cell.
+        disagreements: Sources that give other scores, each with the fields of `Disagreement`.
+        is_infeasible: Whether no trial with these params fits into memory.
+        not_replicable: Operations that need not repeat bit for bit.
+    """
+
+    study: str
+    study_id: str
+    run_id: str
+    params: Params
+    fixed: Params
+    seed: int
+    attempt: int
+    code: str
+    scores: Mapping[str, float]
+    series: _AllSeries
+    printed: _AllSeries
+    logged: _AllSeries
+    finals: _Finals
+    variables: _Finals
+    given_by: Annotated[Mapping[str, _Rank], _LENIENT] = field(default_factory=dict)
+    started_at: _Moment = None
+    frozen_at: _Moment = None
+    waits_for: str = ""
+    pid: int | None = None
+    exit_code: int | None = None
+    kernel: Literal["warm", "cold"] | None = None
+    kernel_reason: str = ""
+    shared_cells: int = 0
+    proof: str = ""
+    proven_by: str = ""
+    environment: str = ""
+    snapshot: str = ""
+    data: DataUse | None = None
+    inputs: Annotated[Mapping[str, _Input], _LENIENT] = field(default_factory=dict)
+    artifacts: Annotated[Mapping[str, SavedArtifact], _LENIENT] = field(default_factory=dict)
+    proposal: Mapping[str, Any] = field(default_factory=dict)
+    values_at_end: Mapping[str, Value] = field(default_factory=dict)
+    disagreements: tuple[Disagreement, ...] = ()
+
+    @classmethod
+    def decode(cls, stored: object) -> TrialMetadata | None:
+        """Return the metadata that `encode` has made JSON data of; None for what is none.
+
+        Anybody may have changed the file. A key with a value of another form counts as missing. If
+        it is one of the trial's end, the trial has not ended.
+        """
+        if not isinstance(stored, Mapping) or not stored:
+            return None
+        blank = BLANK.encode()
+        try:
+            return _METADATA.validate_python({**blank, **stored})
+        except ValidationError as error:
+            damaged = _damaged_keys(error)
+        if damaged & {part.name for part in fields(TrialEnd)}:
+            damaged.add("state")
+        sound = {key: value for key, value in stored.items() if key not in damaged}
+        return _METADATA.validate_python({**blank, **sound})
+
+    def encode(self) -> dict[str, Any]:
+        """Return the metadata as JSON data; floats that JSON lacks are text."""
+        encoded: dict[str, Any] = as_json(
+            _METADATA.dump_python(self, exclude_defaults=True, by_alias=True)
+        )
+        return encoded
+
+
+_METADATA = TypeAdapter(TrialMetadata)
+
+#: Metadata that states nothing. A key that a file lacks has its value from here.
+BLANK = TrialMetadata(
+    study="",
+    study_id="",
+    run_id="",
+    state=TrialState.RUNNING,
+    params={},
+    fixed={},
+    seed=0,
+    attempt=0,
+    code="",
+    scores={},
+    series={},
+    printed={},
+    logged={},
+    finals={},
+    variables={},
+)
+
+
+def read_metadata(path: Path) -> TrialMetadata | None:
+    """Read the metadata of a trial from its file; None for a file that no sweep has written."""
+    return read_progress(path)[0]
+
+
+def read_progress(path: Path) -> tuple[TrialMetadata | None, Sequence[str | None]]:
     """Read the metadata of a trial, and papermill's status of each cell, from its file.
 
     Returns:
-        both empty where the file is missing or is not a notebook.
+        None and nothing where the file is missing or is not a notebook.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        statuses = [cell["metadata"].get("papermill", {}).get("status") for cell in data["cells"]]
-        return data["metadata"].get(METADATA, {}), statuses
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}, []
+        node = json.loads(path.read_text(encoding="utf-8"))
+        statuses = [cell["metadata"].get("papermill", {}).get("status") for cell in node["cells"]]
+        return metadata_of(node), statuses
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None, []
+
+
+def metadata_of(node: Mapping[str, Any]) -> TrialMetadata | None:
+    """Return the metadata of a trial in its notebook; None where no sweep has written it."""
+    return TrialMetadata.decode(node["metadata"].get(METADATA))
 
 
 def as_json(value: Any) -> Any:

@@ -24,6 +24,7 @@ from ..settings.patterns import compile_pattern, find_all
 from ..settings.printed_numbers import read_number, without_codes
 from ..settings.sections import Objective, ScoreSource
 from ..trials import ScoreRank, lesser_name
+from .metadata import BLANK, StoredSeries, TrialMetadata, metadata_of
 
 #: The (step, value) pairs of each score, in the order of the points.
 Series = dict[str, list[tuple[int, float]]]
@@ -95,7 +96,7 @@ def scrape(
     Nothing stands in for a source that the parameters file names: a variable of the score's name
     may be another model's. Nor does anything but a report for a printed text that is no number.
     """
-    metadata = node["metadata"].get("sweeper", {})
+    metadata = metadata_of(node) or BLANK
     given = [
         *_reported(metadata, objectives),
         *_named(metadata, sources, objectives),
@@ -131,14 +132,14 @@ def scrape(
     return found
 
 
-def series_of(metadata: Mapping[str, Any]) -> Series:
-    """The series that a sweep has stored in the metadata of an executed notebook."""
-    ranks = {name: ScoreRank[rank] for name, rank in metadata.get("given_by", {}).items()}
+def series_of(metadata: TrialMetadata) -> Series:
+    """Return the series that a sweep has stored in the metadata of an executed notebook."""
     logged = {}
-    for name, (library, points) in _logged_series(metadata).items():
-        counts = ranks.get(name, ScoreRank.LOGGED) is ScoreRank.LOGGED
+    for name, points in _series(metadata.logged).items():
+        counts = metadata.given_by.get(name, ScoreRank.LOGGED) is ScoreRank.LOGGED
+        library = metadata.logged[name].library
         logged[name if counts else lesser_name(name, library)] = points
-    return {**logged, **_series(metadata.get("printed", {})), **_series(metadata.get("series", {}))}
+    return {**logged, **_series(metadata.printed), **_series(metadata.series)}
 
 
 # --- each source -----------------------------------------------------------------------------
@@ -147,9 +148,8 @@ def series_of(metadata: Mapping[str, Any]) -> Series:
 _Objectives = Mapping[str, Objective]
 
 
-def _reported(metadata: Mapping[str, Any], objectives: _Objectives) -> Iterator[tuple[str, Given]]:
-    series = _series(metadata.get("series", {}))
-    finals = {name: float(value) for name, value in metadata.get("finals", {}).items()}
+def _reported(metadata: TrialMetadata, objectives: _Objectives) -> Iterator[tuple[str, Given]]:
+    series, finals = _series(metadata.series), metadata.finals
     for name in dict.fromkeys([*series, *finals]):
         points = series.get(name, [])
         value = finals[name] if name in finals else _final_value(points, objectives.get(name))
@@ -158,14 +158,14 @@ def _reported(metadata: Mapping[str, Any], objectives: _Objectives) -> Iterator[
 
 
 def _named(
-    metadata: Mapping[str, Any], sources: Mapping[str, ScoreSource], objectives: _Objectives
+    metadata: TrialMetadata, sources: Mapping[str, ScoreSource], objectives: _Objectives
 ) -> Iterator[tuple[str, Given]]:
-    printed, variables = _series(metadata.get("printed", {})), _variables(metadata)
+    printed, variables = _series(metadata.printed), metadata.variables
     for name, source in sources.items():
         if source.pattern is not None and name in printed:
             value = _final_value(printed[name], objectives.get(name))
             yield name, _given(ScoreRank.NAMED, "printed", value, printed[name])
-        elif source.variable in variables:
+        elif source.variable is not None and source.variable in variables:
             text = f"variable {source.variable}"
             yield name, _given(ScoreRank.NAMED, text, variables[source.variable])
         elif source.expression is not None and source.expression in variables:
@@ -180,19 +180,17 @@ def _displayed(cells: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Given]
         yield name, _given(ScoreRank.RECORDED, "record", value)
 
 
-def _of_own_names(
-    metadata: Mapping[str, Any], objectives: _Objectives
-) -> Iterator[tuple[str, Given]]:
-    variables = _variables(metadata)
+def _of_own_names(metadata: TrialMetadata, objectives: _Objectives) -> Iterator[tuple[str, Given]]:
+    variables = metadata.variables
     for name in objectives:
         if name in variables:
             yield name, _given(ScoreRank.VARIABLE, f"variable {name}", variables[name])
 
 
-def _logged(metadata: Mapping[str, Any], objectives: _Objectives) -> Iterator[tuple[str, Given]]:
-    for name, (library, points) in _logged_series(metadata).items():
+def _logged(metadata: TrialMetadata, objectives: _Objectives) -> Iterator[tuple[str, Given]]:
+    for name, points in _series(metadata.logged).items():
         value = _final_value(points, objectives.get(name))
-        yield name, _given(ScoreRank.LOGGED, library, value, points)
+        yield name, _given(ScoreRank.LOGGED, metadata.logged[name].library, value, points)
 
 
 def _given(
@@ -216,28 +214,27 @@ def _lesser_series(name: str, given: Iterable[Given], sources: Mapping[str, Scor
 
 
 def _unread(
-    metadata: Mapping[str, Any], sources: Mapping[str, ScoreSource], objectives: _Objectives
+    metadata: TrialMetadata, sources: Mapping[str, ScoreSource], objectives: _Objectives
 ) -> dict[str, str]:
     """Find the printed texts that keep scores from being known.
 
     The last value cannot be known where the last text is no number, nor the mean where any is none.
     """
     found = {}
-    for name, printed in metadata.get("printed", {}).items():
-        if name not in sources or "unread" not in printed:
+    for name, printed in metadata.printed.items():
+        unread, steps = printed.unread, printed.steps
+        if name not in sources or unread is None:
             continue
-        text, steps = printed["unread"], printed["steps"]
         take = objectives[name].take if name in objectives else "last"
-        is_last = not steps or text["step"] > steps[-1]
+        is_last = not steps or unread.step > steps[-1]
         if not steps or take == "mean" or (take == "last" and is_last):
-            found[name] = str(text["text"])
+            found[name] = unread.text
     return found
 
 
-def _too_slow(metadata: Mapping[str, Any], sources: Mapping[str, ScoreSource]) -> set[str]:
+def _too_slow(metadata: TrialMetadata, sources: Mapping[str, ScoreSource]) -> set[str]:
     """Find the scores whose patterns were given up."""
-    printed = metadata.get("printed", {})
-    return {name for name in sources if printed.get(name, {}).get("too_slow")}
+    return {name for name, printed in metadata.printed.items() if printed.too_slow} & {*sources}
 
 
 def _final_value(points: Sequence[tuple[int, float]], objective: Objective | None) -> float:
@@ -287,25 +284,9 @@ def displayed_point(data: Mapping[str, Any]) -> Point | None:
     return Point(step=None, metrics=metrics, source=PointSource.DISPLAYED) if metrics else None
 
 
-def _variables(metadata: Mapping[str, Any]) -> dict[str | None, float]:
-    return {name: float(value) for name, value in metadata.get("variables", {}).items()}
-
-
-def _logged_series(
-    metadata: Mapping[str, Any],
-) -> dict[str, tuple[str, list[tuple[int, float]]]]:
-    """The library and the points of each series that a library has logged."""
-    stored = metadata.get("logged", {})
-    return {name: (stored[name]["library"], points) for name, points in _series(stored).items()}
-
-
-def _series(stored: Mapping[str, Any]) -> Series:
-    """Decode the series of the metadata."""
-    return {
-        name: list(zip(s["steps"], map(float, s["values"]), strict=True))
-        for name, s in stored.items()
-        if s["steps"]
-    }
+def _series(stored: Mapping[str, StoredSeries]) -> Series:
+    """Select the series that have points."""
+    return {name: series.points for name, series in stored.items() if series.steps}
 
 
 class PrintedScores:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..notebook_api.messages import encode_float
-from ..notebooks.metadata import read_metadata
+from ..notebooks.metadata import BLANK, read_metadata
 from ..notebooks.scores import series_of
 from ..trials import TrialRecord
 
@@ -45,7 +45,7 @@ class Curves:
         for record in shown:
             stamp, curves = before.get(record.run_id, ("", {}))
             if stamp != _stamp(record):
-                series = series_of(read_metadata(record.notebook) or {})
+                series = series_of(read_metadata(record.notebook) or BLANK)
                 curves = {name: _thinned(points) for name, points in series.items()}
             self._known[record.run_id] = _stamp(record), curves
         return before != self._known

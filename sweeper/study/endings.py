@@ -8,21 +8,15 @@ trial is not run again.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import optuna
 from optuna.trial import TrialState as OptunaState
-from pydantic import TypeAdapter
 
-from ..notebooks.metadata import read_metadata
+from ..notebooks.metadata import TrialMetadata, read_metadata
 from ..trials import Reason, StudyPaths, TrialRecord, TrialState
-from ..trials.records import TrialEnd
-
-#: The keys of `metadata.sweeper` have the names of the fields.
-_ENDS = TypeAdapter(TrialEnd)
 
 
 def name_objectives(study: optuna.Study, objectives: Sequence[str]) -> None:
@@ -56,9 +50,12 @@ def left_open(record: TrialRecord, study_id: str) -> TrialRecord:
         with the end that the trial's executed notebook states, where the record states none; the
         same record where the notebook states no final end, so that the trial is to be run again.
     """
-    metadata = {} if record.state.has_ended else read_metadata(record.notebook) or {}
-    end = _final_end(metadata, study_id)
-    return record if end is None or metadata.get("attempt") != record.attempt else record.ended(end)
+    if record.state.has_ended:
+        return record
+    metadata = read_metadata(record.notebook)
+    if metadata is None or metadata.attempt != record.attempt:
+        return record
+    return record.ended(metadata) if _states_an_end(metadata, study_id) else record
 
 
 def unknown_end(records: Iterable[TrialRecord], study_id: str, paths: StudyPaths) -> Path | None:
@@ -70,24 +67,19 @@ def unknown_end(records: Iterable[TrialRecord], study_id: str, paths: StudyPaths
     """
     known = {record.run_id: record.attempt for record in records}
     for run_id, path in paths.written_run_ids().items():
-        metadata = read_metadata(path) or {}
-        attempt = metadata.get("attempt")
-        is_later = isinstance(attempt, int) and attempt > known.get(run_id, 0)
-        if is_later and _final_end(metadata, study_id) is not None:
+        metadata = read_metadata(path)
+        if metadata is None or metadata.attempt <= known.get(run_id, 0):
+            continue
+        if _states_an_end(metadata, study_id):
             return path
     return None
 
 
-def _final_end(metadata: Mapping[str, Any], study_id: str) -> TrialEnd | None:
-    """Return the end that an executed notebook of this study states; None for no final one."""
-    try:
-        end = _ENDS.validate_python(dict(metadata))
-    except ValueError:
-        return None  # there is no notebook, or its metadata was edited by hand
-    was_short = end.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
-    has_room = was_short and not end.is_infeasible  # other trials ran beside it
-    is_ours = metadata.get("study_id") == study_id
-    return end if is_ours and end.is_final and not has_room else None
+def _states_an_end(metadata: TrialMetadata, study_id: str) -> bool:
+    """Return whether an executed notebook of this study states a final end."""
+    was_short = metadata.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
+    has_room = was_short and not metadata.is_infeasible  # other trials ran beside it
+    return metadata.study_id == study_id and metadata.is_final and not has_room
 
 
 def interrupted(record: TrialRecord) -> TrialRecord:

@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from ..errors import StudyError
+from ..notebooks.metadata import TrialMetadata
 from ..notebooks.scores import scrape
 from ..search.repeats import REPEAT
 from ..search.samplers import as_queued
@@ -57,7 +58,7 @@ def write_study(
     file: Path,
     name: str,
     facts: StudyFacts,
-    notebooks: Mapping[int, tuple[Path, Mapping[str, Any]]],
+    notebooks: Mapping[int, tuple[Path, TrialMetadata]],
 ) -> list[TrialRecord]:
     """Write a new database with a study.
 
@@ -82,7 +83,7 @@ def write_study(
         # The runs in MLflow may be lost as well.
         study.set_user_attr(ATTRIBUTE, replace(facts, tracking_is_behind=True).encode())
         _, latest = notebooks[max(notebooks)]
-        for key, value in latest.get("proposal", {}).get("noted", {}).items():
+        for key, value in latest.proposal.get("noted", {}).items():
             storage.set_study_system_attr(study._study_id, key, value)
         queued = _queued(settings, facts)
         records = []
@@ -119,19 +120,21 @@ def _not_begun(state: OptunaState, queued: tuple[dict[str, Any], int | None]) ->
 def _trial(
     number: int,
     notebook: Path,
-    metadata: Mapping[str, Any],
+    metadata: TrialMetadata,
     facts: StudyFacts,
     settings: Settings,
 ) -> tuple[FrozenTrial, TrialRecord]:
     try:
-        own = metadata["proposal"]
-        began = datetime.datetime.fromisoformat(metadata["started_at"]).astimezone()
+        own = metadata.proposal
+        if metadata.started_at is None:
+            raise ValueError("it does not state when the trial began")
+        began = metadata.started_at.astimezone()
         record = TrialRecord(
             number=number,
             state=TrialState.RUNNING,
-            params=metadata["params"],
-            seed=metadata["seed"],
-            attempt=metadata["attempt"],
+            params=metadata.params,
+            seed=metadata.seed,
+            attempt=metadata.attempt,
             notebook=notebook,
             started_at_s=began.timestamp(),
             retry_of=own["user_attrs"].get(RETRY),

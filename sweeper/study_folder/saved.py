@@ -6,7 +6,7 @@ import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +56,10 @@ def content_of(path: Path) -> dict[str, Any]:
     return {"sha256": digest.hexdigest(), "size_bytes": size_bytes}
 
 
-def is_intact(path: Path, recorded: Mapping[str, Any]) -> bool:
-    """Whether a file or folder has the content that was recorded, with its `sha256`."""
+def is_intact(path: Path, sha256: str) -> bool:
+    """Return whether a file or folder has the content with this hash."""
     try:
-        return bool(content_of(path)["sha256"] == recorded["sha256"])
+        return bool(content_of(path)["sha256"] == sha256)
     except OSError:
         return False
 

@@ -85,8 +85,9 @@ def refuse_files_in_the_way(study: Study, paths: StudyPaths, *, trials: int) -> 
         metadata = read_metadata(path)
         if metadata is None and run_id in ended:
             continue  # damaged, but its trial has ended and will not write there again
-        if metadata is None or metadata.get("study_id") != study.study_id:
-            whose = f"study {metadata['study']!r}" if metadata else "something else"
+        if metadata is None or metadata.study_id != study.study_id:
+            other = "" if metadata is None else metadata.study
+            whose = f"study {other!r}" if other else "something else"
             raise OutputError(
                 f"{display_path(path)} is in the way: it was written by {whose}, not by this "
                 "study; move it away, or choose another output with -o"

@@ -156,9 +156,7 @@ def _refuse_files_in_the_way(
         if not name.startswith("notebooks/") or not place.exists():
             continue
         metadata = read_metadata(place)
-        if metadata is None or (
-            manifest.study_id and metadata.get("study_id") != manifest.study_id
-        ):
+        if metadata is None or (manifest.study_id and metadata.study_id != manifest.study_id):
             raise OutputError(
                 f"{display_path(place)} is in the way of what is to be brought back: it was "
                 "written by something else; move it away, or choose another output with -o"

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from ..notebooks.metadata import read_metadata
-from ..trials import TrialRecord, TrialState
+from ..trials import TrialRecord
 from .contents import Contents
 from .manifest import Entry
 from .objects import Objects
@@ -103,8 +103,8 @@ class Selection:
         trial = self.begun.get(int(run_id)) if self.begun and is_notebook else None
         if self.is_last or trial is None or trial.state.has_ended:
             return False
-        state = (read_metadata(file) or {}).get("state")
-        return state not in (TrialState.RUNNING, TrialState.FROZEN)
+        metadata = read_metadata(file)
+        return metadata is None or metadata.state.has_ended
 
 
 def _may_be_incomplete(file: Path) -> bool:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ..errors import first_line
 from ..files import files_within
 from ..notebooks.html import page_of, render, write_cells
-from ..notebooks.metadata import entries_of, read_metadata
+from ..notebooks.metadata import BLANK, read_metadata
 from ..trials import TrialRecord, run_id_of
 from .messages import Store
 
@@ -33,14 +33,13 @@ LOGGED_BYTES = 100 * 10**6
 
 def stage_tags(record: TrialRecord) -> dict[str, str]:
     """What a trial has used of other studies, and saved for them: names, sizes and hashes."""
-    metadata = read_metadata(record.notebook) or {}
-    inputs = entries_of(metadata, "inputs", "study", "run_id", "artifact", "sha256")
-    tags = {
-        f"sweeper.input.{name}": "{study}/{run_id}/{artifact}@{sha256}".format(**source)
-        for name, source in inputs.items()
-    }
-    for name, artifact in entries_of(metadata, "artifacts", "size_bytes", "sha256").items():
-        text = "{size_bytes} bytes, sha256 {sha256}".format(**artifact)
+    metadata = read_metadata(record.notebook) or BLANK
+    tags = {}
+    for name, file in metadata.inputs.items():
+        source = f"{file.study}/{file.run_id}/{file.artifact}@{file.sha256}"
+        tags[f"sweeper.input.{name}"] = source
+    for name, artifact in metadata.artifacts.items():
+        text = f"{artifact.size_bytes} bytes, sha256 {artifact.sha256}"
         tags[f"sweeper.artifact.{name}"] = text
     return tags
 
@@ -115,7 +114,7 @@ class Artifacts:
 
     def names_of(self, record: TrialRecord) -> set[str]:
         """The names of all that `log` writes of a trial."""
-        saved = entries_of(read_metadata(record.notebook) or {}, "artifacts")
+        saved = (read_metadata(record.notebook) or BLANK).artifacts
         return {record.notebook.name, record.notebook.with_suffix(".html").name, *saved}
 
     def _log_saved(self, mlflow_id: str, record: TrialRecord) -> None:
@@ -124,7 +123,7 @@ class Artifacts:
         A name in the notebook only chooses among the files of the trial's folder.
         """
         folder = self._paths.saved(run_id_of(record.first_number))
-        names = entries_of(read_metadata(record.notebook) or {}, "artifacts")
+        names = (read_metadata(record.notebook) or BLANK).artifacts
         files: dict[str, dict[str, Path]] = {}
         for relative, file in files_within(folder):
             name = relative.partition("/")[0]

@@ -23,7 +23,7 @@ from sweeper.cluster.executor import DaskExecutor
 from sweeper.cluster.on_worker import TrialsOnWorker
 from sweeper.errors import BrokenError, KernelError, SettingsError
 from sweeper.execution.executor import Executor
-from sweeper.notebooks.metadata import read_metadata
+from sweeper.notebooks.metadata import BLANK, read_metadata
 from sweeper.settings.machines import Cluster
 from sweeper.settings.sections import Data
 from sweeper.study_folder.snapshots import CodeSnapshot
@@ -116,10 +116,10 @@ def test_files_travel_both_ways_between_folders_of_their_own(
     ] * 2
     (line,) = [it for it in caplog.messages if "do not travel" in it]
     assert line.endswith(f"at the same paths: {home / 'data' / 'large.bin'}")
-    metadata = read_metadata(workload.paths.notebook("0000")) or {}
-    assert metadata["snapshot"] == snapshot.name
-    assert metadata["host"] == first[0].host != ""
-    environment = json.loads(workload.paths.environment(metadata["environment"]).read_text())
+    metadata = read_metadata(workload.paths.notebook("0000")) or BLANK
+    assert metadata.snapshot == snapshot.name
+    assert metadata.host == first[0].host != ""
+    environment = json.loads(workload.paths.environment(metadata.environment).read_text())
     assert environment["host"] == first[0].host
     assert [path.name for path in stale.iterdir()] == ["000001.ckpt"]
     # The second attempt goes on from the checkpoint that home has, and finds none where it was
@@ -129,7 +129,7 @@ def test_files_travel_both_ways_between_folders_of_their_own(
     assert second[0].scores == {"val": 202.0}
     assert second[1].scores == {"val": 201.0}
     kept = workload.paths.notebook("0000").with_suffix(".attempt1.ipynb")
-    assert (read_metadata(kept) or {})["attempt"] == 1
+    assert (read_metadata(kept) or BLANK).attempt == 1
     assert list(home.rglob("*.part")) == []
     assert left_there(two_slots) == []
 

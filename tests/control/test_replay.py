@@ -113,7 +113,7 @@ def test_a_trial_repeats_bit_for_bit_and_nothing_of_it_is_written(
     assert (original.read_bytes(), (swept.folder / "out/again/study.db").read_bytes()) == before
     metadata = read_metadata(swept.folder / "out" / "0000.replay.ipynb")
     assert metadata is not None
-    assert (metadata["seed"], metadata["params"]["x"]) == (swept.result.records[0].seed, 0.25)
+    assert (metadata.seed, metadata.params["x"]) == (swept.result.records[0].seed, 0.25)
 
 
 def test_a_replay_has_the_modules_and_the_fixed_values_that_the_trial_had(

@@ -13,7 +13,7 @@ from studies import workload_of
 
 from sweeper.execution.local import LocalExecutor
 from sweeper.machine.places import Places
-from sweeper.notebooks.metadata import read_metadata
+from sweeper.notebooks.metadata import BLANK, read_metadata
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.testing.executor_contract import ListedTrials
 from sweeper.trials import RunningTrial, TrialSpec, TrialState
@@ -51,14 +51,14 @@ class FrozenOnce(ListedTrials):
     def __init__(self, specs: list[TrialSpec]) -> None:
         super().__init__(specs, on_point=self._freeze)
         self.first: tuple[TrialSpec, RunningTrial] | None = None
-        self.frozen_metadata: dict[str, object] = {}
+        self.frozen_metadata = BLANK
 
     def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
         if (trial := super().next_trial()) is None and 0 not in self.outcomes:
             assert self.first is not None
             (spec, running) = trial = self.first
             assert _is_still(running.points.pid)
-            self.frozen_metadata = dict(read_metadata(spec.notebook) or {})
+            self.frozen_metadata = read_metadata(spec.notebook) or BLANK
             running.control.thaw()
         self.first = self.first or trial
         return trial
@@ -90,5 +90,5 @@ def test_a_trial_that_stood_still_ends_with_the_same_bits(tmp_path: Path) -> Non
     assert first.state is TrialState.COMPLETED
     assert first == replace(second, duration_s=first.duration_s)
     assert _printed(specs[0]) == _printed(specs[1]) != ""
-    assert source.frozen_metadata["state"] == "frozen"
+    assert source.frozen_metadata.state is TrialState.FROZEN
     assert first.duration_s + second.duration_s < took_s + 0.5

@@ -20,7 +20,7 @@ from commands import Command, project
 from dask_clusters import certificates, left_there, started, started_program, worker_pids
 from studies import is_listening, sweep_of, until
 
-from sweeper.notebooks.metadata import read_metadata
+from sweeper.notebooks.metadata import BLANK, read_metadata
 from sweeper.study.study import Study
 from sweeper.testing import write_notebook
 from sweeper.tracking import free_port
@@ -172,4 +172,4 @@ def test_trials_far_from_homes_disk_survive_their_worker_and_bring_all_their_fil
     assert [(it.run_id, it.state) for it in records] == [(n, TrialState.COMPLETED) for n in run_ids]
     for record in records:
         assert record.scores["val"] == 2 * record.params["x"] + 3  # type: ignore[operator]
-        assert (read_metadata(record.notebook) or {})["host"] == os.uname().nodename
+        assert (read_metadata(record.notebook) or BLANK).host == os.uname().nodename

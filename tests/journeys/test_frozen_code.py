@@ -63,7 +63,7 @@ def test_all_trials_use_the_code_of_the_sweeps_start_in_kernels_of_every_kind(
             (tmp_path / "layers" / "deep.py").unlink()
             write_notebook(notebook, "val = 1 / 0", parameters="x = 0.0")
         ended.append(read_metadata(record.notebook))
-        if sum(bool(one.get("shared_cells")) for one in ended) >= 2:
+        if sum(bool(one.shared_cells) for one in ended) >= 2:
             sweep.stop("the test has seen enough")
 
     options = {"observer": observe}
@@ -71,9 +71,9 @@ def test_all_trials_use_the_code_of_the_sweeps_start_in_kernels_of_every_kind(
     result = sweep.run()
     records = [record for record in result.records if record.state is TrialState.COMPLETED]
     assert len(records) == len(ended)
-    assert {one["kernel"] for one in ended} == {"cold", "warm"}
+    assert {one.kernel for one in ended} == {"cold", "warm"}
     assert [printed_by(record) for record in records] == [["first", "first", 5]] * len(records)
     (finding,) = [one for one in result.findings if "changed while" in one]
     assert finding.startswith(f"{notebook}, layers/deep.py, model.py, script.py changed while")
 
-    assert {one["snapshot"] for one in ended} == {ended[0]["snapshot"]}
+    assert {one.snapshot for one in ended} == {ended[0].snapshot}

@@ -18,7 +18,7 @@ from commands import Command, call, project
 from ruamel.yaml import YAML
 from studies import kernels_in, mlflow_runs, sweep_of, until
 
-from sweeper.notebooks.metadata import read_metadata
+from sweeper.notebooks.metadata import BLANK, read_metadata
 from sweeper.study.study import Study
 from sweeper.testing import write_notebook
 from sweeper.trials import TrialRecord, TrialState
@@ -114,18 +114,18 @@ def test_frozen_trials_whose_kernels_die_are_run_again_in_slots(
 
     def strike() -> None:
         while not is_over.wait(0.02):
-            metadata = [read_metadata(path) or {} for path in Path(victim).glob("*.ipynb")]
-            frozen = [it for it in metadata if it.get("state") == "frozen"]
+            metadata = [read_metadata(path) or BLANK for path in Path(victim).glob("*.ipynb")]
+            frozen = [it for it in metadata if it.state is TrialState.FROZEN]
             snapshot = sweep.snapshot()
             running = () if snapshot is None else snapshot.running
             shown_s.extend(trial.elapsed_s for trial in running)
             if died:
                 run_ids = {trial.run_id for trial in running}
-                woken = {it["run_id"] for it in metadata if it and _is_awake(it.get("pid"))}
+                woken = {it.run_id for it in metadata if _is_awake(it.pid)}
                 awake.append(run_ids & woken)
             elif len(frozen) >= 2:
-                kernel = psutil.Process(frozen[0]["pid"])
-                died.update(it["run_id"] for it in (frozen if victim == "zygote" else frozen[:1]))
+                kernel = psutil.Process(frozen[0].pid)
+                died.update(it.run_id for it in (frozen if victim == "zygote" else frozen[:1]))
                 process = kernel if victim == "kernel" else kernel.parent()
                 assert process is not None
                 process.kill()

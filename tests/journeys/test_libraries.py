@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from studies import mlflow_client, mlflow_runs, sweep_of
 
-from sweeper.notebooks.metadata import read_metadata
+from sweeper.notebooks.metadata import BLANK, read_metadata
 from sweeper.notebooks.scores import series_of
 from sweeper.testing import write_notebook
 
@@ -107,9 +107,9 @@ for step in range(1, 4):
     for record in result.records:
         x = float(str(record.params["x"]))
         assert record.scores == {"acc": x / 2}
-        metadata = read_metadata(record.notebook) or {}
+        metadata = read_metadata(record.notebook) or BLANK
         assert series_of(metadata).keys() == {"MLflow/acc"}
-        assert [it["other"] for it in metadata["disagreements"]] == ["MLflow"]
+        assert [found.other for found in metadata.disagreements] == ["MLflow"]
         run = mlflow_client(result.tracking_uri).get_run(result.mlflow_run_ids[record.run_id])
         assert run.data.metrics["acc"] == x / 2
     assert any("2 trials" in it and "MLflow" in it for it in result.findings)

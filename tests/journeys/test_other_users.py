@@ -21,7 +21,7 @@ from commands import Command, call, project
 from studies import until
 
 from sweeper.guard import mark_of, marked_processes
-from sweeper.notebooks.metadata import read_metadata
+from sweeper.notebooks.metadata import BLANK, read_metadata
 from sweeper.testing import write_notebook
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
@@ -105,7 +105,7 @@ def test_another_user_reads_nothing_private_of_a_sweep_and_neither_stops_nor_fre
     try:
         out = shared / "out"
         until(lambda: (out / "mlflow.db-shm").exists(), "MLflow's store was not opened")
-        until(lambda: (read_metadata(out / "0000.ipynb") or {}).get("series"), "no trial reports")
+        until(lambda: (read_metadata(out / "0000.ipynb") or BLANK).series, "no trial reports")
         family = psutil.Process(sweep.pid).children(recursive=True)
         pids = {sweep.pid, *(it.pid for it in family), *marked_processes(mark_of(out / "s"))}
         hosts, sockets = listening(pids)

@@ -17,7 +17,7 @@ from commands import Command, call, project
 from studies import mlflow_runs, small_settings, until
 
 from sweeper.control.rebuilding import rebuild
-from sweeper.notebooks.metadata import read_metadata
+from sweeper.notebooks.metadata import BLANK, read_metadata
 from sweeper.search.samplers import SamplerFactory
 from sweeper.settings import Settings
 from sweeper.settings.addresses import Address
@@ -188,7 +188,7 @@ def test_a_study_that_is_being_swept_is_not_made_again(
     sweep = Command("run", *project(waits, settings="study: {name: p, trials: 1}"), "--quiet")
     try:
         notebook = tmp_path / "out/0000.ipynb"
-        until(lambda: (read_metadata(notebook) or {}).get("pid"), "no trial began")
+        until(lambda: (read_metadata(notebook) or BLANK).pid, "no trial began")
         (tmp_path / "out/p/study.db").write_text("damaged")
         refused = call("rebuild", "out")
         assert refused.returncode == 2

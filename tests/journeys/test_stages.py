@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sweeper.cli import main
-from sweeper.notebooks.metadata import read_metadata
+from sweeper.notebooks.metadata import BLANK, TrialMetadata, read_metadata
 from sweeper.testing import write_notebook
 
 pytestmark = pytest.mark.kernel
@@ -44,9 +43,9 @@ def sweep(stage: str, *options: str) -> list[str]:
     return ["-i", f"{stage}.ipynb", *output, "-p", f"{stage}.yml", "--cold", *options]
 
 
-def trials_of(stage: str) -> list[dict[str, Any]]:
+def trials_of(stage: str) -> list[TrialMetadata]:
     notebooks = sorted(Path("out").glob(f"{stage}.[0-9][0-9][0-9][0-9].ipynb"))
-    return [dict(read_metadata(notebook) or {}) for notebook in notebooks]
+    return [read_metadata(notebook) or BLANK for notebook in notebooks]
 
 
 def test_a_second_stage_goes_on_from_the_best_of_the_first_and_so_do_their_replays(
@@ -61,19 +60,19 @@ def test_a_second_stage_goes_on_from_the_best_of_the_first_and_so_do_their_repla
 
     assert main(sweep("pretrain", "-j", "2")) == 0
     first = trials_of("pretrain")
-    widths = {one["run_id"]: one["params"]["width"] for one in first}
-    saved = {one["run_id"]: one["artifacts"]["model.json"] for one in first}
-    assert sorted(first[0]["artifacts"]) == ["by_a_library", "model.json"]
+    widths = {trial.run_id: int(str(trial.params["width"])) for trial in first}
+    saved = {trial.run_id: trial.artifacts["model.json"] for trial in first}
+    assert sorted(first[0].artifacts) == ["by_a_library", "model.json"]
     best = max(widths, key=lambda run_id: widths[run_id])
     for run_id, width in widths.items():
         model = Path("out/pretrain/artifacts", run_id, "model.json")
         assert json.loads(model.read_text()) == {"width": width, "epoch": 1}
 
     assert main(sweep("finetune", "-j", "2")) == 0
-    for one in trials_of("finetune"):
-        encoder = one["inputs"]["encoder"]
-        assert (encoder["run_id"], encoder["sha256"]) == (best, saved[best]["sha256"])
-        assert one["scores"]["acc"] == widths[best] + one["params"]["lr"]
+    for trial in trials_of("finetune"):
+        encoder = trial.inputs["encoder"]
+        assert (encoder.run_id, encoder.sha256) == (best, saved[best].sha256)
+        assert trial.scores["acc"] == widths[best] + float(str(trial.params["lr"]))
 
     # The replay of a trial reads the same file, and that of the first stage changes none.
     before = Path("out/pretrain/artifacts", best, "model.json").stat()

@@ -86,8 +86,8 @@ def test_two_trials_never_share_a_random_stream(tmp_path: Path) -> None:
     (finding,) = result.findings
     assert "does not repeat" in finding
     assert "no more could be shown" in finding
-    assert metadata(result.records[-1])["proof"] == "in kind"
-    assert sum(metadata(record)["kernel"] == "warm" for record in result.records) >= 2
+    assert metadata(result.records[-1]).proof == "in kind"
+    assert sum(metadata(record).kernel == "warm" for record in result.records) >= 2
     for name in ("val", "numpy", "uuid"):
         assert len({record.scores[name] for record in result.records}) == len(result.records)
 
@@ -106,7 +106,7 @@ def test_a_zygote_that_dies_costs_time_and_no_trial(tmp_path: Path) -> None:
     )
     assert (tmp_path / "killed").exists()
     assert result.counts["completed"] == len(result.records)
-    assert metadata(result.records[-1])["kernel"] == "warm", "another zygote was raised"
+    assert metadata(result.records[-1]).kernel == "warm", "another zygote was raised"
 
 
 FAILS_IN_FORKS = """
@@ -129,7 +129,7 @@ def test_what_fails_in_forked_kernels_only_is_run_in_started_ones(tmp_path: Path
         enough=lambda ended: "re-initialize CUDA" in ended[-1].get("kernel_reason", ""),
     )
     assert result.counts["completed"] == len(result.records)
-    assert {metadata(record)["kernel"] for record in result.records} == {"cold"}
+    assert {metadata(record).kernel for record in result.records} == {"cold"}
     (finding,) = result.findings
     assert "re-initialize CUDA" in finding
 
@@ -147,12 +147,10 @@ def test_an_import_that_draws_numbers_draws_them_after_the_seed(tmp_path: Path) 
     )
     seeded = random.Random(1337)
     warm = sweep(tmp_path, *cells, jobs=1, enough=forked(1))
-    kinds = [metadata(record)["kernel"] for record in warm.records]
+    kinds = [metadata(record).kernel for record in warm.records]
     assert kinds[0] == "cold"
     assert kinds[-1] == "warm"
-    assert {metadata(r).get("proof") for r in warm.records if metadata(r)["kernel"] == "warm"} == {
-        "equal"
-    }
+    assert {metadata(r).proof for r in warm.records if metadata(r).kernel == "warm"} == {"equal"}
     (only,) = {record.scores["val"].hex() for record in warm.records}
     assert only != seeded.random().hex(), "the import has drawn after the seed"
 
@@ -181,7 +179,7 @@ def test_what_a_module_makes_at_its_import_is_each_trials_own_or_outlives_it(
     )
     result = sweep(tmp_path, *cells, start=[{"x": 1000}], enough=forked(3))
     assert [r.scores["val"] for r in result.records] == [r.params["x"] for r in result.records]
-    assert metadata(result.records[-1])["proof"] == "equal"
+    assert metadata(result.records[-1]).proof == "equal"
 
 
 #: Runs through, also the first time that it is forked after the shared cell; later it hangs there,
@@ -228,7 +226,7 @@ def test_after_a_kill_no_child_lives_on_and_the_notebooks_are_true(
         hanging = until(lambda: [json.loads(p.read_text()) for p in tmp_path.glob("hangs.*[0-9]")])
         pids = {"sweep": sweeping.pid, **hanging[0]}
         os.kill(pids[victim], signal.SIGKILL)
-        gone = [hanging[0]["kernel"], *hanging[0]["children"]]
+        gone = [hanging[0].kernel, *hanging[0]["children"]]
         until(lambda: not {*gone} & {one.pid for one in processes_in(tmp_path)})
     finally:
         sweeping.send_signal(signal.SIGTERM)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sweeper.notebooks.fingerprint import (
     tags_as_run,
     version,
 )
+from sweeper.notebooks.metadata import BLANK
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 
@@ -153,11 +155,11 @@ def test_cells_that_are_not_python_are_no_error(make: Make, tmp_path: Path) -> N
 
 def test_a_trial_that_is_logged_late_has_the_tags_of_the_code_and_the_values_it_ran_with() -> None:
     tags = {CODE_TAG: "new", "sweeper.fixed.epochs": "9", "sweeper.study": "digits"}
-    metadata = {"code": "old", "fixed": {"epochs": 3, "size": "small"}}
+    metadata = replace(BLANK, code="old", fixed={"epochs": 3, "size": "small"})
     assert tags_as_run(tags, metadata) == {
         "sweeper.study": "digits",
         CODE_TAG: "old",
         "sweeper.fixed.epochs": "3",
         "sweeper.fixed.size": "small",
     }
-    assert tags_as_run(tags, {}) == tags
+    assert tags_as_run(tags, BLANK) == tags

@@ -7,6 +7,7 @@ import math
 import struct
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from sweeper.notebook_api.messages import Point, PointSource, encode_float
 from sweeper.notebooks.executed import ExecutedNotebook
+from sweeper.notebooks.metadata import BLANK, StoredSeries
 from sweeper.notebooks.reading import read_notebook
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.notebooks.scores import (
@@ -27,7 +29,7 @@ from sweeper.notebooks.scores import (
 )
 from sweeper.settings.sections import Objective, ScoreSource
 from sweeper.testing import write_notebook
-from sweeper.trials import RunningTrial, TrialSpec
+from sweeper.trials import RunningTrial, ScoreRank, TrialSpec
 
 NAN = math.nan
 
@@ -116,8 +118,11 @@ def test_a_librarys_series_stands_for_nothing_that_the_file_names(take: str) -> 
     assert found.scores == {"acc": 0.47}
     assert [it.source for it in found.given["acc"]] == ["variable test_acc", "Keras"]
     assert scraped(scores=named, take=take, logged=logged).scores == {}
-    assert series_of({"logged": logged, "given_by": {"acc": "NAMED"}}).keys() == {"Keras/acc"}
-    assert series_of({"logged": logged}).keys() == {"acc"}
+    stored = replace(
+        BLANK, logged={"acc": StoredSeries(steps=(0,), values=(1.0,), library="Keras")}
+    )
+    assert series_of(replace(stored, given_by={"acc": ScoreRank.NAMED})).keys() == {"Keras/acc"}
+    assert series_of(stored).keys() == {"acc"}
 
 
 def test_a_named_variable_is_a_source_of_any_score_and_the_objectives_own_follows() -> None:

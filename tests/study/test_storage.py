@@ -19,7 +19,7 @@ from postgres_servers import PostgresServer
 from studies import small_settings, until
 
 from sweeper.errors import StorageAwayError, StudyError
-from sweeper.notebooks.metadata import read_metadata
+from sweeper.notebooks.metadata import BLANK, read_metadata
 from sweeper.settings.addresses import Address
 from sweeper.study.access import LostFileError, open_storage
 from sweeper.study.study import Study
@@ -306,4 +306,4 @@ def test_a_sweep_whose_study_is_removed_under_it_lets_its_trial_end_and_exits_wi
     assert (sweep.returncode, stdout) == (1, "")
     assert "out/p/study.db is damaged (it was removed or replaced while" in stderr.splitlines()[-1]
     assert "Traceback" not in stderr
-    assert (read_metadata(notebook) or {})["state"] == "completed"
+    assert (read_metadata(notebook) or BLANK).state is TrialState.COMPLETED

@@ -32,7 +32,7 @@ from small_disks import small_disk
 from studies import mlflow_client, mlflow_runs, note_in, small_settings, until
 
 from sweeper.errors import OutputError, SyncError
-from sweeper.notebooks.metadata import read_metadata
+from sweeper.notebooks.metadata import BLANK, read_metadata
 from sweeper.study.files import study_id_in
 from sweeper.study.study import Study
 from sweeper.sync import RemoteCopy, restoring, selection
@@ -421,7 +421,7 @@ def test_a_notebook_that_is_left_out_of_a_copy_is_sent_again_for_the_next_one(
         a.now()
         assert is_whole()
     with (b := Machine(tmp_path / "b")).opened():
-        assert (read_metadata(b.paths.notebook(run_id)) or {})["state"] == "completed"
+        assert (read_metadata(b.paths.notebook(run_id)) or BLANK).state == "completed"
 
 
 def test_what_has_vanished_from_the_store_is_sent_again(tmp_path: Path) -> None:
@@ -990,8 +990,8 @@ class Subprocess:
 
     def scores(self) -> dict[str, dict[str, float]]:
         """Those of completed trials, by their notebooks: a study takes longer to read."""
-        found = [read_metadata(path) or {} for path in (self.folder / "out").glob("*.ipynb")]
-        return {it["run_id"]: it["scores"] for it in found if it["state"] == "completed"}
+        found = [read_metadata(path) or BLANK for path in (self.folder / "out").glob("*.ipynb")]
+        return {it.run_id: dict(it.scores) for it in found if it.state is TrialState.COMPLETED}
 
     def run(self) -> tuple[int, dict[str, Any]]:
         return self.result(self.start())
@@ -1045,7 +1045,7 @@ def test_an_empty_machine_finishes_the_sweep_of_one_that_was_killed(
     assert sum(trial["attempt"] > 1 for trial in result["trials"]) <= 4
     for trial in result["trials"]:
         assert trial["scores"] == done.get(trial["run_id"], trial["scores"])
-        assert (read_metadata(b.folder / trial["notebook"]) or {})["state"] == "completed"
+        assert (read_metadata(b.folder / trial["notebook"]) or BLANK).state == "completed"
         model = b.folder / "out" / name / "checkpoints" / trial["run_id"] / "model.pt"
         assert model.read_text() == str(trial["params"]["x"])
     for database in ("mlflow.db", f"{name}/study.db"):

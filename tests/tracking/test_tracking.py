@@ -281,7 +281,8 @@ def test_a_run_has_what_its_trial_has_saved_but_for_what_is_large(
     (saved / "model.pt").write_text("weights")
     (saved / "large.pt").write_text("many weights")
     record = completed(tmp_path, nbformat.v4.new_markdown_cell("text"))
-    used = {"study": "pretrain", "run_id": "0003", "artifact": "model.pt", "sha256": "f00"}
+    used: dict[str, Any] = {"study": "pretrain", "study_id": "1", "run_id": "0003"}
+    used |= {"artifact": "model.pt", "sha256": "f00", "size_bytes": 7, "path": "/model.pt"}
     note_in(record.notebook, artifacts=saved_in(saved), inputs={"encoder": used})
     monkeypatch.setattr(artifacts, "LOGGED_BYTES", 10)
     client, mlflow_id = client_of(store), writer.end(record, {}, {}, {}, 9)

@@ -122,7 +122,7 @@ def _kept(name: str, stored: Mapping[str, Any], plan: SweepPlan) -> InputFile:
     """
     file = InputFile.decode(stored)
     own = replace(file, path=plan.paths.input(file.sha256, file.artifact))
-    if not is_intact(own.path, stored):
+    if not is_intact(own.path, file.sha256):
         raise StudyError(
             f"inputs.{name}: {display_path(own.path)} is gone or was changed: the study "
             f"{plan.paths.study!r} began with it as {file}; put it back, or begin another study "

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from ...errors import SettingsError
-from ...notebooks.metadata import entries_of, read_metadata
+from ...notebooks.metadata import BLANK, read_metadata
 from ...settings.addresses import Address
 from ...settings.messages import nearest
 from ...study.files import is_storage
@@ -66,8 +66,7 @@ class Upstream(LocatedStudy):
         Raises:
             SettingsError: it has saved nothing of that name, or that is gone or was changed since.
         """
-        metadata = read_metadata(record.notebook) or {}
-        saved = entries_of(metadata, "artifacts", "sha256", "size_bytes")
+        saved = (read_metadata(record.notebook) or BLANK).artifacts
         whose = f"trial {record.run_id} of the study {self.study.name!r}"
         if not saved:
             raise SettingsError(
@@ -80,8 +79,8 @@ class Upstream(LocatedStudy):
                 f"{nearest(artifact, list(saved))}"
             )
         path = self.paths.saved(run_id_of(record.first_number)) / artifact
-        entry = saved[artifact]
-        if not is_intact(path, entry):
+        content = saved[artifact]
+        if not is_intact(path, content.sha256):
             raise SettingsError(
                 f"{display_path(path)} is gone or was changed after {whose} had saved it; put back "
                 "what it was, or take another trial"
@@ -91,8 +90,8 @@ class Upstream(LocatedStudy):
             study_id=self.study.study_id,
             run_id=record.run_id,
             artifact=artifact,
-            sha256=entry["sha256"],
-            size_bytes=entry["size_bytes"],
+            sha256=content.sha256,
+            size_bytes=content.size_bytes,
             path=path,
         )
 

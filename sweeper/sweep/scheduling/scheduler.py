@@ -489,9 +489,10 @@ def _is_lost(outcome: TrialOutcome) -> bool:
 def _mark_lost(spec: TrialSpec, outcome: TrialOutcome) -> None:
     """Correct the notebook of a trial whose worker can write nothing more, if a copy is here."""
     try:
-        metadata = read_metadata(spec.notebook) or {}
-        is_same_study = metadata.get("study_id") == spec.study_id
-        if is_same_study and metadata.get("state") in (TrialState.RUNNING, TrialState.STOPPED):
+        metadata = read_metadata(spec.notebook)
+        if metadata is None or metadata.study_id != spec.study_id:
+            return
+        if metadata.state in (TrialState.RUNNING, TrialState.STOPPED):
             mark_ended(spec.notebook, outcome.state, outcome.message)
     except Exception as error:  # noqa: BLE001  the record counts, and half a copy is no notebook
         _log.info("%s: %s", spec.notebook, first_line(error))

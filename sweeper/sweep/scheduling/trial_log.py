@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from ...errors import StudyError, first_line
 from ...notebook_api.messages import Point, PointSource
 from ...notebooks.fingerprint import CODE_TAG, tags_as_run
-from ...notebooks.metadata import read_metadata
+from ...notebooks.metadata import BLANK, read_metadata
 from ...notebooks.reading import read_notebook
 from ...notebooks.scores import scrape
 from ...settings import Settings
@@ -84,8 +84,8 @@ class TrialLog:
 
         is_in_time = tracker.wait(own_s)
         for record in self._lacking() if is_in_time else ():
-            metadata = read_metadata(record.notebook) or {}
-            git = self._git(metadata.get("environment", ""))
+            metadata = read_metadata(record.notebook) or BLANK
+            git = self._git(metadata.environment)
             tags = {**tags_as_run(self._tags, metadata), **git, **self._of_proposal(record)}
             tracker.ended(record, self._described(record), self._series_of(record), tags)
         is_in_time = is_in_time and tracker.wait(own_s)

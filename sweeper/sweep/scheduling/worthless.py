@@ -9,6 +9,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from ...notebooks.compare import Execution, compare
+from ...notebooks.metadata import BLANK, metadata_of
 from ...notebooks.reading import read_notebook
 from ...notebooks.scores import series_of
 from ...trials import TrialRecord, TrialState
@@ -125,5 +126,5 @@ def _are_equal(executions: Sequence[Execution]) -> bool:
 
 def _execution_of(record: TrialRecord) -> Execution:
     node = read_notebook(record.notebook)
-    series = series_of(node.metadata.get("sweeper", {}))
+    series = series_of(metadata_of(node) or BLANK)
     return Execution(cells=node.cells, scores=record.scores, series=series)

@@ -16,7 +16,7 @@ from optuna.storages import RDBStorage
 from studies import PATIENCE_S, scored, small_settings, until
 
 from sweeper.notebook_api.messages import Point, StopReason
-from sweeper.notebooks.metadata import read_metadata
+from sweeper.notebooks.metadata import BLANK, read_metadata
 from sweeper.search.pruners import Curves, PredictivePruner
 from sweeper.study.study import Study
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
@@ -224,8 +224,8 @@ def test_a_trial_that_loses_worker_after_worker_has_failed(swept: Swept) -> None
     first, second = study.records()
     assert (first.state, first.reason, first.attempt) == (TrialState.FAILED, Reason.WORKER_LOST, 3)
     assert first.message == "the host has gone"
-    metadata = read_metadata(first.notebook) or {}
-    assert (metadata["state"], metadata["message"]) == ("failed", "the host has gone")
+    metadata = read_metadata(first.notebook) or BLANK
+    assert (metadata.state, metadata.message) == ("failed", "the host has gone")
     assert second.state is TrialState.COMPLETED
 
 

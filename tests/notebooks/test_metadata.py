@@ -1,0 +1,153 @@
+"""What an executed notebook states of its trial, also where somebody has changed the file."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sweeper.notebooks.metadata import (
+    BLANK,
+    DataUse,
+    SavedArtifact,
+    StoredSeries,
+    TrialMetadata,
+    UnreadText,
+    read_metadata,
+)
+from sweeper.trials import Disagreement, GpuUse, InputFile, Reason, ScoreRank, TrialState
+
+FULL = TrialMetadata(
+    study="digits",
+    study_id="d1g175",
+    run_id="0007",
+    state=TrialState.FAILED,
+    params={"lr": 0.1, "kinds": ["a", None], "is_deep": True},
+    fixed={"epochs": 3},
+    seed=123,
+    attempt=2,
+    code="12345678",
+    scores={"val": 0.5, "loss": math.inf},
+    series={"val": StoredSeries(steps=(0, 2), values=(0.25, 0.5))},
+    printed={
+        "loss": StoredSeries(
+            steps=(), values=(), unread=UnreadText(step=1, text="n/a"), too_slow=True
+        )
+    },
+    logged={"acc": StoredSeries(steps=(1,), values=(-math.inf,), library="Keras")},
+    finals={"val": 0.5},
+    variables={"val": 0.5},
+    given_by={"val": ScoreRank.REPORTED},
+    started_at=datetime(2026, 1, 1, tzinfo=UTC),
+    frozen_at=datetime(2026, 1, 2, tzinfo=UTC),
+    duration_s=1.5,
+    waits_for="its turn",
+    pid=7,
+    reason=Reason.CELL_ERROR,
+    message="ZeroDivisionError",
+    exit_code=-9,
+    kernel="warm",
+    kernel_reason="none",
+    shared_cells=2,
+    proof="equal",
+    proven_by="0000",
+    gpu=GpuUse(peak_bytes=10**9),
+    host="far",
+    environment="abc",
+    snapshot="def",
+    data=DataUse(version="v1", source="s3://bucket", path="./data"),
+    inputs={
+        "encoder": InputFile(
+            study="pretrain",
+            study_id="1",
+            run_id="0001",
+            artifact="model.pt",
+            sha256="0" * 64,
+            size_bytes=3,
+            path=Path("/inputs/model.pt"),
+        )
+    },
+    artifacts={"model.pt": SavedArtifact(sha256="1" * 64, size_bytes=4)},
+    proposal={"params": {"lr": 0.1}},
+    values_at_end={"lr": 0.1},
+    disagreements=(
+        Disagreement(name="val", source="report", value=0.5, other="Keras", other_value=0.25),
+    ),
+    is_infeasible=True,
+    not_replicable=("put_",),
+)
+#: Any JSON value. Numbers that no float holds, and text that no file holds, are among them.
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.just(10**400)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.just("\ud800"),
+    lambda values: (
+        st.lists(values, max_size=3) | st.dictionaries(st.text(max_size=5), values, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def test_all_that_is_written_is_read_again_and_is_json() -> None:
+    assert all(getattr(FULL, part.name) != getattr(BLANK, part.name) for part in fields(FULL))
+    text = json.dumps(FULL.encode(), allow_nan=False)
+    assert TrialMetadata.decode(json.loads(text)) == FULL
+
+
+def test_a_value_that_a_trial_does_not_have_is_left_out_of_the_file() -> None:
+    unwritten = FULL.encode().keys() - BLANK.encode().keys()
+    assert {"message", "pid", "data", "inputs", "gpu"} <= unwritten
+    assert {"params", "scores", "series", "attempt"}.isdisjoint(unwritten)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(FULL.encode())), JSON_VALUES, max_size=4))
+@settings(max_examples=200, deadline=None)
+def test_whatever_somebody_has_written_into_the_file_the_other_keys_are_read(
+    changes: dict[str, Any],
+) -> None:
+    found = TrialMetadata.decode({**FULL.encode(), **changes})
+    assert found is not None
+    assert TrialMetadata.decode(found.encode()) is not None
+    sound = FULL.encode().keys() - changes.keys() - {"state"}
+    stored, expected = found.encode(), FULL.encode()
+    assert {key: stored[key] for key in sound} == {key: expected[key] for key in sound}
+
+
+@pytest.mark.parametrize("stored", [None, 3, [], {}, "text"])
+def test_what_is_no_mapping_is_no_metadata(stored: object) -> None:
+    assert TrialMetadata.decode(stored) is None
+
+
+@pytest.mark.parametrize(
+    "damage", [{"scores": {"val": "good"}}, {"duration_s": "long"}, {"reason": "bad luck"}]
+)
+def test_a_damaged_end_is_none(damage: dict[str, Any]) -> None:
+    found = TrialMetadata.decode({**FULL.encode(), **damage})
+    assert found is not None
+    assert not found.is_final
+
+
+def test_an_entry_of_another_form_is_left_out_alone() -> None:
+    sound = StoredSeries(steps=(0,), values=(math.inf,))
+    stored = replace(BLANK, series={"val": sound}).encode()
+    stored["series"] |= {"short": {"steps": [0, 1], "values": [0.5]}, "none": None}
+    found = TrialMetadata.decode(stored)
+    assert found is not None
+    assert found.series == {"val": sound}
+
+
+def test_a_file_nested_too_deeply_for_a_reader_has_no_metadata(tmp_path: Path) -> None:
+    file = tmp_path / "deep.ipynb"
+    file.write_text('{"metadata": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    assert read_metadata(file) is None
