@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import io
 import json
 import re
@@ -18,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import sweeper
+from sweeper.notebooks.metadata import METADATA, TrialMetadata
 
 PACKAGE = Path(sweeper.__file__).parent
 
@@ -249,6 +251,26 @@ def test_a_fact_of_a_study_has_a_field_and_no_key_but_in_its_owner() -> None:
         if found.module == "sweeper.study.facts" and found.name == "ATTRIBUTE"
     }
     assert in_attributes == {"study"}
+
+
+def test_what_an_executed_notebook_states_has_a_field_and_no_key_but_in_its_owner() -> None:
+    keys = {field.name for field in dataclasses.fields(TrialMetadata)}
+    by_key = [
+        f"{path.relative_to(PACKAGE)}:{key.lineno}: {ast.unparse(node)}"
+        for path, tree in sources().items()
+        if path != PACKAGE / "notebooks" / "metadata.py"
+        for node in ast.walk(tree)
+        for looked_into, key in reads_by_key(node)
+        if name_of(looked_into) == "metadata" and isinstance(key, ast.Constant)
+        if key.value in {*keys, METADATA}
+    ]
+    assert by_key == []
+    in_notebooks = {
+        folder_of(found.path)
+        for found in imports()
+        if found.module == "sweeper.notebooks.metadata" and found.name == "METADATA"
+    }
+    assert in_notebooks == {"notebooks"}
 
 
 def reads_by_key(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

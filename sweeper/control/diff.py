@@ -42,9 +42,9 @@ def read_execution(notebook: Path, paths: StudyPaths, settings: Settings) -> Exe
         NotebookError: it is missing.
     """
     node = read_notebook(notebook)
-    scraped = scrape(node, sources=settings.scores, objectives=settings.objective)
     environment: Mapping[str, str] = {}
     metadata = metadata_of(node) or BLANK
+    scraped = scrape(node.cells, metadata, sources=settings.scores, objectives=settings.objective)
     if metadata.environment:
         with suppress(StudyError):  # the file was removed
             environment = environment_facts(read_environment(paths, metadata.environment))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import shutil
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 
 from .. import kernels
 from ..kernels import Ending, ExecutionRequest, KernelOrigin, KernelResult, Run
 from ..machine.places import NoGpuLeftError, Place, StoppedWaiting
 from ..notebook_api.checkpoints import checkpoint_files
-from ..notebook_api.messages import PointSource, encode_float
+from ..notebook_api.messages import PointSource
 from ..notebooks.compare import Execution
-from ..notebooks.metadata import as_json
 from ..notebooks.scores import variables_to_read
 from ..settings import Settings
 from ..study_folder.saved import saved_in
@@ -108,14 +107,14 @@ class Attempt:
             lease = site.places.lease(self.spec, running, self._tell)
             self._place = self._held.enter_context(lease)
         finally:
-            file.metadata.pop("waits_for", None)
+            file.note(waits_for="")
         file.begin()
         self._waited_s = running.control.waited_s
         running.control.note_machine(partial(site.places.has_room_beside, self._place))
         ranks = site.sources.known()
         file.note_ranks(ranks)
-        steps_before = file.steps_before(PointSource.PRINTED)
-        running.points.keep(file.record, ranks=ranks, steps_before=steps_before)
+        steps_before = file.points.steps_before(PointSource.PRINTED)
+        running.points.keep(file.points.record, ranks=ranks, steps_before=steps_before)
 
     def run(self) -> KernelResult:
         """Run all cells, and state in the executed notebook how they ran."""
@@ -151,8 +150,6 @@ class Attempt:
         outcome = places.settle(self._place, outcome, result.gpu_bytes)
         if outcome.state is TrialState.COMPLETED:
             self._site.sources.learn(self.file.metadata)
-        if outcome.gpu is not None:
-            self.file.metadata["gpu"] = asdict(outcome.gpu)
         return lost_while_frozen(outcome) if self.running.control.phase is Phase.LOST else outcome
 
     def settle(self, duration_s: float) -> TrialOutcome:
@@ -162,8 +159,7 @@ class Attempt:
             OSError: The file cannot be written.
         """
         outcome = replace(self.outcome, duration_s=duration_s)
-        if saved := saved_in(self.spec.artifact_dir):
-            self.file.metadata["artifacts"] = saved
+        self.file.note(artifacts=saved_in(self.spec.artifact_dir))
         self.file.finish(outcome)
         self._site.patience.insist(self.file.write)
         return outcome
@@ -185,14 +181,14 @@ class Attempt:
 
     def _tell(self, waits_for: str) -> None:
         """State what the trial waits for; `status` reads it in the file."""
-        self.file.metadata["waits_for"] = waits_for
+        self.file.note(waits_for=waits_for)
         self._site.patience.attempt(self.file.write)
 
     def _write(self) -> None:
         """Write the file while the trial runs."""
         control = self.running.control
         # `status` reads it, also in another process.
-        self.file.metadata["pid"] = self.running.points.pid
+        self.file.note(pid=self.running.points.pid)
         self.file.note_freezing(control.waited_s - self._waited_s, is_frozen=control.is_frozen)
         self._site.patience.attempt(self.file.write)  # it is written again when the trial has ended
 
@@ -216,7 +212,7 @@ class Attempt:
         observed = observed_env(
             site,
             spec,
-            begun=self.file.steps_before(PointSource.OBSERVED),
+            begun=self.file.points.steps_before(PointSource.OBSERVED),
             is_repetition=self._repetition_limit_s is not None,
         )
         return ExecutionRequest(
@@ -239,16 +235,16 @@ class Attempt:
 
     def _describe(self, result: KernelResult) -> None:
         """State in the executed notebook how it was executed."""
-        file = self.file
-        file.metadata.pop("pid", None)
-        file.keep_earlier_series()
-        variables = result.variables.items()
-        file.metadata["variables"] = {name: encode_float(value) for name, value in variables}
-        if result.values:
-            file.metadata["values_at_end"] = as_json(result.values)
-        file.metadata["kernel"] = "warm" if result.origin.is_forked else "cold"
-        file.metadata.update(self._site.pool.policy.coverage(result.origin))
-        if result.shared_cells:
-            file.metadata["shared_cells"] = result.shared_cells
-        if result.exit_code is not None:
-            file.metadata["exit_code"] = result.exit_code
+        self.file.points.keep_earlier_series()
+        coverage = self._site.pool.policy.coverage(result.origin)
+        self.file.note(
+            pid=None,
+            variables=result.variables,
+            values_at_end=result.values,
+            kernel="warm" if result.origin.is_forked else "cold",
+            kernel_reason=coverage.reason,
+            proof=coverage.proof or "",
+            proven_by=coverage.proven_by,
+            shared_cells=result.shared_cells,
+            exit_code=result.exit_code,
+        )

@@ -25,13 +25,12 @@ def new_file(site: Site, spec: TrialSpec) -> ExecutedNotebook:
         language=kernels.language_of(workload.kernel_name),
     )
     file = ExecutedNotebook(node, spec)
-    known = {
-        "snapshot": workload.snapshot and workload.snapshot.name,
-        "environment": site.environment,
-        "data": workload.data and dict(workload.data.facts),
-        "host": workload.host,
-    }
-    file.metadata.update({name: value for name, value in known.items() if value})
+    file.note(
+        snapshot="" if workload.snapshot is None else workload.snapshot.name,
+        environment=site.environment,
+        data=None if workload.data is None else workload.data.use,
+        host=workload.host,
+    )
     return file
 
 

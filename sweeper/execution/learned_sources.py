@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from ..notebooks.metadata import TrialMetadata
 from ..settings import Settings
 from ..trials import ScoreRank
 
@@ -33,18 +33,16 @@ class LearnedSources:
         """Note libraries that have reported by themselves."""
         self.libraries.update(libraries)
 
-    def learn(self, metadata: Mapping[str, Any]) -> None:
+    def learn(self, metadata: TrialMetadata) -> None:
         """Learn from the metadata of a completed trial."""
-        for name, text in metadata["given_by"].items():
-            rank = ScoreRank[text]
+        for name, rank in metadata.given_by.items():
             if rank < self.ranks.get(name, ScoreRank.LOGGED):
                 self.ranks[name] = rank
         name = next(iter(self.settings.objective))
-        logged = metadata["logged"]
-        has_points = name in metadata["series"] or name in metadata["printed"]
-        is_unjudged = name in self.ranks and name in logged and not has_points
+        has_points = name in metadata.series or name in metadata.printed
+        is_unjudged = name in self.ranks and name in metadata.logged and not has_points
         if is_unjudged and self.settings.study.pruner.name != "none":
-            self.unjudged[name] = logged[name]["library"]
+            self.unjudged[name] = metadata.logged[name].library
 
     @property
     def findings(self) -> list[str]:

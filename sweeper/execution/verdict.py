@@ -43,8 +43,9 @@ def judge(
     Args:
         was_short: whether the system has killed a process for want of memory meanwhile.
     """
-    file.node.metadata["sweeper"] = file.metadata
-    scraped = scrape(file.node, sources=settings.scores, objectives=settings.objective)
+    scraped = scrape(
+        file.node.cells, file.metadata, sources=settings.scores, objectives=settings.objective
+    )
     if result.ending is Ending.FINISHED:
         language = file.node.metadata.get("language_info", {}).get("name", "python")
         outcome = _judge_scores(scraped, settings, is_python=language == "python")

@@ -1,15 +1,11 @@
-"""The executed notebook of a trial: its file and the metadata that states the trial's state.
-
-It writes the points of `metadata.sweeper`, which `scores` reads; what the kernel and the trial have
-come to is added by its worker.
-"""
+"""The executed notebook of a trial: its file, with the metadata that state how the trial is."""
 
 from __future__ import annotations
 
 import datetime
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +14,19 @@ from nbformat import NotebookNode
 
 from ..files import write_atomically
 from ..notebook_api.checkpoints import checkpoint_files
-from ..notebook_api.messages import Point, PointSource, encode_float
 from ..trials import ScoreRank, TrialOutcome, TrialSpec, TrialState
-from .metadata import BLANK, METADATA, as_json, read_metadata
+from .metadata import BLANK, TrialMetadata, as_json, metadata_of, put_metadata, read_metadata
 from .reading import read_notebook
-
-#: By source, the section of the metadata with its series; what is displayed stays in the outputs.
-SECTIONS = {
-    PointSource.REPORTED: "series",
-    PointSource.PRINTED: "printed",
-    PointSource.OBSERVED: "logged",
-    PointSource.LOGGED: "logged",
-}
+from .recorded_points import RecordedPoints
 
 
 class ExecutedNotebook:
     """The file of one trial while it runs, valid and up to date at every moment.
 
     Attributes:
-        node: the notebook, which the engine shares to fill in the outputs.
-        path: the file.
-        metadata: the content of `metadata.sweeper`, in the form in which it is stored.
+        node: Notebook, which the engine shares to fill in the outputs.
+        path: Path of the file.
+        points: Points that the trial has reported so far.
     """
 
     def __init__(self, node: NotebookNode, spec: TrialSpec) -> None:
@@ -47,135 +35,76 @@ class ExecutedNotebook:
             papermill["parameters"] = as_json(papermill["parameters"])
         self.path = spec.notebook
         self._began = _now()
-        self._lock = threading.Lock()
-        self.metadata: dict[str, Any] = {
-            "study": spec.study,
-            "study_id": spec.study_id,
-            "run_id": spec.run_id,
-            "state": str(TrialState.RUNNING),
-            "params": as_json(spec.params),
-            "fixed": as_json(spec.fixed),
-            "seed": spec.seed,
-            "attempt": spec.attempt,
-            "code": spec.code,
-            "scores": {},
-            "started_at": _stamp(self._began),
-            **{section: {} for section in SECTIONS.values()},
-            "finals": {},
-            "variables": {},
-        }
-        if spec.proposal:
-            self.metadata["proposal"] = dict(spec.proposal)
-        if spec.inputs:
-            self.metadata["inputs"] = {name: it.encode() for name, it in spec.inputs.items()}
+        self._lock, self._write_lock = threading.Lock(), threading.Lock()
+        self._noted = replace(
+            BLANK,
+            study=spec.study,
+            study_id=spec.study_id,
+            run_id=spec.run_id,
+            params=spec.params,
+            fixed=spec.fixed,
+            seed=spec.seed,
+            attempt=spec.attempt,
+            code=spec.code,
+            started_at=self._began,
+            proposal=spec.proposal,
+            inputs=spec.inputs,
+        )
         earlier = BLANK
         if spec.continues is not None and checkpoint_files(spec.checkpoint_dir):
             earlier = read_metadata(spec.continues) or BLANK
-        stored = earlier.encode()
-        #: A trial that continues from a checkpoint does not report the steps before it again.
-        self._earlier: dict[str, dict[str, Any]] = {
-            section: stored[section] for section in SECTIONS.values()
-        }
-        self._is_same_code = earlier.code == spec.code
+        self.points = RecordedPoints(earlier, code=spec.code)
+
+    @property
+    def metadata(self) -> TrialMetadata:
+        """What is known of the trial now."""
+        with self._lock:
+            return self.points.added_to(self._noted)
+
+    def note(self, **changes: Any) -> None:
+        """Change fields of the metadata, but for the points."""
+        with self._lock:
+            self._noted = replace(self._noted, **changes)
 
     def begin(self) -> None:
         """Note that the trial begins now, with a place on its machine."""
         self._began = _now()
-        self.metadata["started_at"] = _stamp(self._began)
+        self.note(started_at=self._began)
 
     def note_freezing(self, idle_s: float, *, is_frozen: bool) -> None:
         """Note whether the trial is frozen; the time in which it was is not its own.
 
         Args:
-            idle_s: how long it has been frozen since it began.
+            idle_s: How long the trial has been frozen since it began.
         """
-        self.metadata["state"] = str(TrialState.FROZEN if is_frozen else TrialState.RUNNING)
-        self.metadata["started_at"] = _stamp(self._began + datetime.timedelta(seconds=idle_s))
-        self.metadata.pop("frozen_at", None)
-        if is_frozen:
-            self.metadata["frozen_at"] = _stamp(_now())
-
-    def record(self, point: Point) -> None:
-        """Keep a point in the metadata, where no notebook clears it as it may clear outputs.
-
-        Each source has series of its own, so that none stands in for another one. A displayed point
-        is left to the outputs: scores that a notebook clears there do not count.
-        """
-        if point.source is PointSource.DISPLAYED:
-            return
-        section = SECTIONS[point.source]
-        for name, value in point.metrics.items():
-            if point.step is None:
-                self.metadata["finals"][name] = encode_float(value)
-                continue
-            series = self._begun(section, name, point.step)
-            series["steps"].append(point.step)
-            series["values"].append(encode_float(value))
-            if point.library:
-                series["library"] = point.library
-        for name, text in point.unread.items():
-            series = self._begun(section, name, point.step or 0)
-            series["unread"] = {"step": point.step, "text": text}
-        for name in point.too_slow:
-            self._begun(section, name, point.step or 0)["too_slow"] = True
+        self.note(
+            state=TrialState.FROZEN if is_frozen else TrialState.RUNNING,
+            started_at=self._began + datetime.timedelta(seconds=idle_s),
+            frozen_at=_now() if is_frozen else None,
+        )
 
     def note_ranks(self, ranks: Mapping[str, ScoreRank]) -> None:
         """Note which source gives each score, as far as is known."""
-        known = {name: rank.name for name, rank in ranks.items()}
-        self.metadata["given_by"] = {**self.metadata.get("given_by", {}), **known}
-
-    def keep_earlier_series(self) -> None:
-        """Copy the series of an earlier attempt that this one, of the same code, did not report."""
-        if self._is_same_code:  # other code may give these scores in another way, or not at all
-            for section, earlier in self._earlier.items():
-                self.metadata[section] = {**earlier, **self.metadata[section]}
-
-    def steps_before(self, source: PointSource) -> dict[str, int]:
-        """Count the steps of each series that an earlier attempt has, where steps are positions."""
-        earlier = self._earlier[SECTIONS[source]]
-        unread = {name: series.get("unread", {"step": -1}) for name, series in earlier.items()}
-        return {
-            name: 1 + max([*series["steps"], unread[name]["step"]])
-            for name, series in earlier.items()
-        }
-
-    def _begun(self, section: str, name: str, step: int) -> dict[str, Any]:
-        """Find a series; a new one begins with what an earlier attempt has before a step."""
-        kept: dict[str, dict[str, Any]] = self.metadata[section]
-        if name not in kept:
-            earlier = self._earlier[section].get(name, {"steps": [], "values": []})
-            points = zip(earlier["steps"], earlier["values"], strict=True)
-            before = [(s, value) for s, value in points if s < step]
-            kept[name] = {"steps": [s for s, _ in before], "values": [v for _, v in before]}
-            if earlier.get("unread", {"step": step})["step"] < step:
-                kept[name]["unread"] = earlier["unread"]
-        return kept[name]
+        with self._lock:
+            given_by = {**self._noted.given_by, **ranks}
+            self._noted = replace(self._noted, given_by=given_by)
 
     def finish(self, outcome: TrialOutcome) -> None:
-        """Put the trial's outcome into the metadata."""
-        self.metadata["state"] = str(outcome.state)
-        self.metadata["scores"] = {k: encode_float(v) for k, v in outcome.scores.items()}
-        self.metadata["duration_s"] = round(outcome.duration_s, 3)
-        if outcome.disagreements:
-            found = [as_json(asdict(it)) for it in outcome.disagreements]
-            self.metadata["disagreements"] = found
-        if outcome.reason is not None:
-            self.metadata["reason"] = str(outcome.reason)
-            self.metadata["message"] = outcome.message
-        if outcome.is_infeasible:
-            self.metadata["is_infeasible"] = True
-        if outcome.not_replicable:
-            self.metadata["not_replicable"] = list(outcome.not_replicable)
+        """Note how the trial has ended."""
+        with self._lock:
+            ended = self._noted.ended(outcome)
+            self._noted = replace(ended, disagreements=outcome.disagreements)
 
     def write(self) -> None:
         """Write the file atomically; once the trial has ended, as Jupyter formats it."""
-        with self._lock:
-            self.node.metadata[METADATA] = self.metadata
-            if not TrialState(self.metadata["state"]).has_ended:
+        with self._write_lock:
+            metadata = self.metadata
+            put_metadata(self.node, metadata)
+            if metadata.state.has_ended:
+                text = nbformat.v4.writes(self.node)
+            else:
                 # On one line this takes a third of the time, and it is done at each cell's ends.
                 text = nbformat.v4.writes(self.node, indent=None, split_lines=False)
-            else:
-                text = nbformat.v4.writes(self.node)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path, text)
 
@@ -183,7 +112,8 @@ class ExecutedNotebook:
 def mark_ended(path: Path, state: TrialState, message: str) -> None:
     """Set the state in the file of a trial whose process was killed before it could do so."""
     node = read_notebook(path)
-    node.metadata[METADATA].update(state=str(state), message=message)
+    metadata = metadata_of(node) or BLANK
+    put_metadata(node, replace(metadata, state=state, message=message))
     for cell in node.cells:
         if cell.metadata.get("papermill", {}).get("status") == "running":
             cell.metadata["papermill"]["status"] = "stopped"
@@ -192,7 +122,3 @@ def mark_ended(path: Path, state: TrialState, message: str) -> None:
 
 def _now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
-
-
-def _stamp(moment: datetime.datetime) -> str:
-    return moment.isoformat(timespec="milliseconds")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,8 +24,16 @@ from pydantic import (
     WrapValidator,
 )
 
-from ..notebook_api.messages import encode_float
-from ..trials import Disagreement, InputFile, Params, ScoreRank, TrialState, Value
+from ..notebook_api.messages import PointSource, encode_float
+from ..trials import (
+    Disagreement,
+    InputFile,
+    Params,
+    SavedArtifact,
+    ScoreRank,
+    TrialState,
+    Value,
+)
 from ..trials.records import TrialEnd
 
 #: The key of sweeper's metadata in executed notebooks; of use inside this folder only.
@@ -106,19 +114,6 @@ class StoredSeries:
     def points(self) -> list[tuple[int, float]]:
         """The (step, value) pairs."""
         return list(zip(self.steps, self.values, strict=True))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedArtifact:
-    """What a trial has saved for other studies.
-
-    Attributes:
-        sha256: Hash of the file; for a folder, hash of the list of its files with their hashes.
-        size_bytes: Size of all files.
-    """
-
-    sha256: str
-    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,11 +238,29 @@ class TrialMetadata(TrialEnd):
         sound = {key: value for key, value in stored.items() if key not in damaged}
         return _METADATA.validate_python({**blank, **sound})
 
+    def points_by(self, source: PointSource) -> Mapping[str, StoredSeries]:
+        """Return the stored series of a source; what is displayed stays in the outputs."""
+        match source:
+            case PointSource.REPORTED:
+                return self.series
+            case PointSource.PRINTED:
+                return self.printed
+            case PointSource.OBSERVED | PointSource.LOGGED:
+                return self.logged
+        return {}
+
+    def ended(self, end: TrialEnd) -> TrialMetadata:
+        """Return the metadata of a trial that ended so."""
+        stated = {part.name: getattr(end, part.name) for part in fields(TrialEnd)}
+        ended = replace(self, **stated)
+        host = self.host or end.host  # on a worker only this one is known
+        return replace(ended, host=host, duration_s=round(end.duration_s, 3))
+
     def encode(self) -> dict[str, Any]:
         """Return the metadata as JSON data; floats that JSON lacks are text."""
-        encoded: dict[str, Any] = as_json(
-            _METADATA.dump_python(self, exclude_defaults=True, by_alias=True)
-        )
+        # A value of another type, such as a whole number for a float, is written as it is.
+        dumped = _METADATA.dump_python(self, exclude_defaults=True, by_alias=True, warnings=False)
+        encoded: dict[str, Any] = as_json(dumped)
         return encoded
 
 
@@ -295,6 +308,11 @@ def read_progress(path: Path) -> tuple[TrialMetadata | None, Sequence[str | None
 def metadata_of(node: Mapping[str, Any]) -> TrialMetadata | None:
     """Return the metadata of a trial in its notebook; None where no sweep has written it."""
     return TrialMetadata.decode(node["metadata"].get(METADATA))
+
+
+def put_metadata(node: MutableMapping[str, Any], metadata: TrialMetadata) -> None:
+    """Put the metadata of a trial into its notebook."""
+    node["metadata"][METADATA] = metadata.encode()
 
 
 def as_json(value: Any) -> Any:

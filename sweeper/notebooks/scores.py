@@ -24,7 +24,7 @@ from ..settings.patterns import compile_pattern, find_all
 from ..settings.printed_numbers import read_number, without_codes
 from ..settings.sections import Objective, ScoreSource
 from ..trials import ScoreRank, lesser_name
-from .metadata import BLANK, StoredSeries, TrialMetadata, metadata_of
+from .metadata import StoredSeries, TrialMetadata
 
 #: The (step, value) pairs of each score, in the order of the points.
 Series = dict[str, list[tuple[int, float]]]
@@ -81,7 +81,8 @@ def variables_to_read(sources: Mapping[str, ScoreSource], objectives: Iterable[s
 
 
 def scrape(
-    node: Mapping[str, Any],
+    cells: Sequence[Mapping[str, Any]],
+    metadata: TrialMetadata,
     *,
     sources: Mapping[str, ScoreSource],
     objectives: Mapping[str, Objective],
@@ -89,18 +90,18 @@ def scrape(
     """Find all scores and series of an executed notebook.
 
     Args:
-        node: the notebook.
+        cells: cells of the notebook.
+        metadata: what the notebook states of the trial.
         sources: where to find scores that are not reported, from the parameters file.
         objectives: the objectives, which decide which value of a series is the score.
 
     Nothing stands in for a source that the parameters file names: a variable of the score's name
     may be another model's. Nor does anything but a report for a printed text that is no number.
     """
-    metadata = metadata_of(node) or BLANK
     given = [
         *_reported(metadata, objectives),
         *_named(metadata, sources, objectives),
-        *_displayed(node["cells"]),
+        *_displayed(cells),
         *_of_own_names(metadata, objectives),
         *_logged(metadata, objectives),
     ]

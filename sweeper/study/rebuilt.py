@@ -141,7 +141,7 @@ def _trial(
             repeat_of=own["user_attrs"].get(REPEAT),
         )
         record = left_open(record, facts.id)
-        state, values, reports = OptunaState.RUNNING, None, _reports(notebook, settings)
+        state, values, reports = OptunaState.RUNNING, None, _reports(notebook, metadata, settings)
         if record.is_final:
             state = _ENDED.get(record.state, OptunaState.FAIL)
         if state is OptunaState.COMPLETE:
@@ -174,12 +174,13 @@ def _trial(
     return trial, record
 
 
-def _reports(notebook: Path, settings: Settings) -> dict[int, float]:
+def _reports(notebook: Path, metadata: TrialMetadata, settings: Settings) -> dict[int, float]:
     """What the pruner was told of a trial."""
     if settings.study.pruner.name == "none":
         return {}
     from ..notebooks.reading import read_notebook  # nbformat takes a tenth of `status`
 
-    found = scrape(read_notebook(notebook), sources=settings.scores, objectives=settings.objective)
+    cells = read_notebook(notebook).cells
+    found = scrape(cells, metadata, sources=settings.scores, objectives=settings.objective)
     points = found.series.get(next(iter(settings.objective)), [])
     return {step: value for step, value in points if step >= 0}

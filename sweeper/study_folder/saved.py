@@ -8,16 +8,16 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ..files import beside
 from ..notebook_api.artifacts import PART, remove
+from ..trials import SavedArtifact
 
 _log = logging.getLogger(__name__)
 
 
-def saved_in(folder: Path) -> dict[str, dict[str, Any]]:
-    """What lies in the folder of a trial's artifacts, by name: `sha256` and `size_bytes`.
+def saved_in(folder: Path) -> dict[str, SavedArtifact]:
+    """Return what lies in the folder of a trial's artifacts, by name.
 
     What cannot be read is left out with a warning: the trial has come to its end all the same.
     """
@@ -32,34 +32,30 @@ def saved_in(folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def content_of(path: Path) -> dict[str, Any]:
+def content_of(path: Path) -> SavedArtifact:
     """Read a file, or all files of a folder, and hash what is in it.
-
-    Returns:
-        `sha256`, of the bytes of a file, or of the list of a folder's files with theirs; and
-        `size_bytes`, of all files.
 
     Raises:
         OSError: it is missing, is no file, or cannot be read.
     """
     if path.is_dir():
         contents = {file: content_of(file) for file in _files_below(path)}
-        lines = [f"{f.relative_to(path).as_posix()}\0{c['sha256']}\n" for f, c in contents.items()]
+        lines = [f"{f.relative_to(path).as_posix()}\0{c.sha256}\n" for f, c in contents.items()]
         digest = hashlib.sha256("".join(lines).encode())
-        size_bytes = sum(content["size_bytes"] for content in contents.values())
+        size_bytes = sum(content.size_bytes for content in contents.values())
     elif path.exists() and not path.is_file():  # a pipe would be waited for
         raise OSError(f"{path} is neither a file nor a folder")
     else:
         with path.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256")
             size_bytes = opened.tell()
-    return {"sha256": digest.hexdigest(), "size_bytes": size_bytes}
+    return SavedArtifact(sha256=digest.hexdigest(), size_bytes=size_bytes)
 
 
 def is_intact(path: Path, sha256: str) -> bool:
     """Return whether a file or folder has the content with this hash."""
     try:
-        return bool(content_of(path)["sha256"] == sha256)
+        return content_of(path).sha256 == sha256
     except OSError:
         return False
 

@@ -25,6 +25,7 @@ from platformdirs import user_cache_path
 
 from ..errors import DataError
 from ..files import PRIVATE, below, write_atomically
+from ..notebooks.metadata import DataUse
 from ..settings.sections import Data
 from ..settings.units import size
 from ..trials import display_path
@@ -69,9 +70,9 @@ class Dataset:
         return self._settings.source
 
     @property
-    def facts(self) -> dict[str, str]:
-        """What a trial's notebook has of it."""
-        return {"version": self.version, "from": self.url, "path": self._settings.path}
+    def use(self) -> DataUse:
+        """What a trial's notebook states of the data."""
+        return DataUse(version=self.version, source=self.url, path=self._settings.path)
 
     def place(self) -> Path:
         """Where the data lies."""

@@ -121,6 +121,19 @@ class InputFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SavedArtifact:
+    """What a trial has saved for other studies.
+
+    Attributes:
+        sha256: Hash of the file; for a folder, hash of the list of its files with their hashes.
+        size_bytes: Size of all files.
+    """
+
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedTrial:
     """A completed trial of an earlier study, from which the sampler learns.
 

@@ -27,8 +27,10 @@ def test_a_printed_text_that_is_no_number_is_quoted_and_leaves_no_score() -> Non
     (name,) = SETTINGS.objective
     settings = SETTINGS.model_copy(update={"scores": {name: ScoreSource(pattern="=(.*)")}})
     file = ExecutedNotebook(new_notebook(), trial_spec())
-    file.record(Point(step=0, metrics={name: 0.5}, source=PointSource.PRINTED))
-    file.record(Point(step=1, metrics={}, source=PointSource.PRINTED, unread={name: "1,5 of 3"}))
+    file.points.record(Point(step=0, metrics={name: 0.5}, source=PointSource.PRINTED))
+    file.points.record(
+        Point(step=1, metrics={}, source=PointSource.PRINTED, unread={name: "1,5 of 3"})
+    )
     outcome = judge(file, KernelResult(ending=Ending.FINISHED), RunningTrial(), settings)
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.NO_SCORE)
     assert name in outcome.message and "1,5 of 3" in outcome.message
@@ -99,7 +101,7 @@ def test_a_notebook_that_ends_without_a_finite_score_has_failed(
     report: dict[str, float], reason: str, message: str
 ) -> None:
     file = ExecutedNotebook(new_notebook(), trial_spec())
-    file.record(Point(metrics=report, step=0))
+    file.points.record(Point(metrics=report, step=0))
     outcome = judge(file, KernelResult(ending=Ending.FINISHED), RunningTrial(), SETTINGS)
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason(reason))
     assert outcome.message.startswith(message)

@@ -32,6 +32,7 @@ from sweeper.kernels import KernelPool, KernelSetup
 from sweeper.machine.claims import Claims
 from sweeper.machine.places import Place, Places
 from sweeper.notebook_api.messages import REPORTS_VARIABLE, Point, StopReason
+from sweeper.notebooks.metadata import metadata_of
 from sweeper.notebooks.reading import read_notebook
 from sweeper.notebooks.scores import scrape
 from sweeper.study_folder.patience import Patience, is_of_the_machine
@@ -168,7 +169,9 @@ def test_a_trial_that_reports_completes_and_its_file_says_so(bench: Bench) -> No
     )
     assert statuses(node) == ["completed"] * 4
     assert node.metadata["language_info"]["name"] == "python"
-    again = scrape(node, sources={}, objectives=small_settings("bench").objective)
+    stated = metadata_of(node)
+    assert stated is not None
+    again = scrape(node.cells, stated, sources={}, objectives=small_settings("bench").objective)
     assert again.scores == dict(outcome.scores)
     displays = [o for cell in node.cells for o in cell.outputs if o.output_type == "display_data"]
     assert len(displays) == 2, "one display for each cell that reports, however often it does"

@@ -77,8 +77,8 @@ def test_the_file_names_its_trial_from_the_start_and_how_it_ended(begin: Begin) 
 def test_numbers_that_are_not_finite_are_written_as_valid_json(begin: Begin) -> None:
     fixed = {"clip": math.inf, "bounds": [0.0, math.nan], "deep": {"a": -math.inf}}
     file = begin(fixed=fixed, papermill={"parameters": fixed})
-    file.record(Point(step=0, metrics={"loss": math.nan}))
-    file.record(Point(step=None, metrics={"best": -math.inf}))
+    file.points.record(Point(step=0, metrics={"loss": math.nan}))
+    file.points.record(Point(step=None, metrics={"best": -math.inf}))
     file.finish(TrialOutcome(state=TrialState.FAILED, scores={"loss": math.nan}))
     file.write()
     content = strict_json(file.path)
@@ -98,7 +98,7 @@ def test_a_reader_always_finds_a_whole_valid_notebook_while_it_is_written(begin:
 
     def keep_writing() -> None:
         for step in range(40):
-            file.record(Point(step=step, metrics={"loss": 1.0}))
+            file.points.record(Point(step=step, metrics={"loss": 1.0}))
             file.node.cells[1].outputs = [
                 nbformat.v4.new_output("stream", text="loss\n" * 200 * step)
             ]
@@ -154,15 +154,15 @@ def test_an_earlier_attempts_series_are_kept_where_a_checkpoint_goes_on_from_the
 ) -> None:
     earlier = begin(notebook=tmp_path / "earlier.ipynb", code="1")
     for step in range(2):
-        earlier.record(Point(step=step, metrics={"a": step}))
-    earlier.record(Point(step=0, metrics={"b": 1}))
+        earlier.points.record(Point(step=step, metrics={"a": step}))
+    earlier.points.record(Point(step=0, metrics={"b": 1}))
     earlier.write()
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     if has_checkpoint:
         (folder / "000001.ckpt").touch()
     later = begin(continues=earlier.path, checkpoint_dir=folder, code=code)
-    later.record(Point(step=1, metrics={"b": 1}))
-    later.keep_earlier_series()
-    series = later.metadata["series"]
-    assert {name: points["steps"] for name, points in series.items()} == kept
+    later.points.record(Point(step=1, metrics={"b": 1}))
+    later.points.keep_earlier_series()
+    series = later.metadata.series
+    assert {name: list(points.steps) for name, points in series.items()} == kept

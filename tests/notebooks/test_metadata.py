@@ -16,13 +16,20 @@ from hypothesis import strategies as st
 from sweeper.notebooks.metadata import (
     BLANK,
     DataUse,
-    SavedArtifact,
     StoredSeries,
     TrialMetadata,
     UnreadText,
     read_metadata,
 )
-from sweeper.trials import Disagreement, GpuUse, InputFile, Reason, ScoreRank, TrialState
+from sweeper.trials import (
+    Disagreement,
+    GpuUse,
+    InputFile,
+    Reason,
+    SavedArtifact,
+    ScoreRank,
+    TrialState,
+)
 
 FULL = TrialMetadata(
     study="digits",

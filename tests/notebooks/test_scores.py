@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from sweeper.notebook_api.messages import Point, PointSource, encode_float
 from sweeper.notebooks.executed import ExecutedNotebook
-from sweeper.notebooks.metadata import BLANK, StoredSeries
+from sweeper.notebooks.metadata import BLANK, StoredSeries, TrialMetadata, read_metadata
 from sweeper.notebooks.reading import read_notebook
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.notebooks.scores import (
@@ -59,12 +59,9 @@ def scraped(
     **metadata: Any,
 ) -> Scraped:
     """Scrape `acc` from a notebook with one cell of these outputs and this `metadata.sweeper`."""
-    node = {
-        "metadata": {"sweeper": metadata},
-        "cells": [{"source": "# text"}, {"outputs": outputs}],
-    }
     return scrape(
-        node,
+        [{"source": "# text"}, {"outputs": outputs}],
+        TrialMetadata.decode(metadata) or BLANK,
         sources={name: ScoreSource.model_validate(s) for name, s in (scores or {}).items()},
         objectives={"acc": Objective.model_validate({"direction": direction, "take": take})},
     )
@@ -245,10 +242,10 @@ class Heard:
         """What the notebook of a trial with these points says of the score."""
         file = make_file()
         for point in self.points:
-            file.record(point)
-        file.node.metadata["sweeper"] = file.metadata
+            file.points.record(point)
         goal = Objective.model_validate({"direction": "minimize", **objective})
-        return scrape(file.node, sources=self.sources, objectives={"loss": goal})
+        objectives = {"loss": goal}
+        return scrape(file.node.cells, file.metadata, sources=self.sources, objectives=objectives)
 
 
 @pytest.fixture
@@ -401,23 +398,26 @@ def test_attempts_of_one_trial_make_one_printed_and_one_logged_series(
 
     first = ExecutedNotebook(research.fresh_copy(), make_spec())
     for point in [*points(0, 0.5, 0), *points(1, 0.9, 1)]:
-        first.record(point)
-    first.record(Point(step=2, metrics={}, source=PointSource.PRINTED, unread={"acc": "n/a"}))
+        first.points.record(point)
+    first.points.record(
+        Point(step=2, metrics={}, source=PointSource.PRINTED, unread={"acc": "n/a"})
+    )
     first.write()
     earlier = first.path.rename(tmp_path / "earlier.ipynb")
     spec = make_spec(continues=earlier)
     spec.checkpoint_dir.mkdir(parents=True)
     (spec.checkpoint_dir / "000001.ckpt").touch()
     second = ExecutedNotebook(research.fresh_copy(), spec)
-    assert second.steps_before(PointSource.PRINTED) == {"acc": 3}
-    assert second.steps_before(PointSource.LOGGED) == {"acc": 2}
+    assert second.points.steps_before(PointSource.PRINTED) == {"acc": 3}
+    assert second.points.steps_before(PointSource.LOGGED) == {"acc": 2}
     running = RunningTrial()
-    running.points.keep(second.record, steps_before=second.steps_before(PointSource.PRINTED))
+    steps_before = second.points.steps_before(PointSource.PRINTED)
+    running.points.keep(second.points.record, steps_before=steps_before)
     for point in points(0, 0.7, 2):
         running.points.publish(point)
-    second.node.metadata["sweeper"] = second.metadata
     found = scrape(
-        second.node,
+        second.node.cells,
+        second.metadata,
         sources={"acc": ScoreSource(pattern="acc=(.*)")},
         objectives={"acc": Objective.model_validate({"direction": "maximize", "take": "best"})},
     )
@@ -442,10 +442,12 @@ def test_scores_read_again_from_disk_are_the_same_to_the_last_bit(
     research = ResearchNotebook(write_notebook(tmp_path / "n.ipynb"))
     file = ExecutedNotebook(research.fresh_copy(), make_spec())
     for step, value in enumerate(AWKWARD):
-        file.record(Point(step=step, metrics={"acc": value}))
-        file.record(Point(step=None, metrics={f"final{step}": value}))
+        file.points.record(Point(step=step, metrics={"acc": value}))
+        file.points.record(Point(step=None, metrics={f"final{step}": value}))
     file.write()
-    found = scrape(read_notebook(file.path), sources={}, objectives={})
+    node, metadata = read_notebook(file.path), read_metadata(file.path)
+    assert metadata is not None
+    found = scrape(node.cells, metadata, sources={}, objectives={})
     assert [step for step, _ in found.series["acc"]] == list(range(len(AWKWARD)))
     assert [bits(v) for _, v in found.series["acc"]] == [bits(v) for v in AWKWARD]
     finals = [found.scores[f"final{step}"] for step in range(len(AWKWARD))]

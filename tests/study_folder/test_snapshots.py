@@ -77,9 +77,9 @@ def test_files_and_folders_are_listed_by_name_with_size_and_hash(tmp_path: Path)
     (tmp_path / "tokenizer" / "deep" / "vocab").write_bytes(b"12345")
     (tmp_path / ".model.pt.1.part").write_bytes(b"half")
     found = saved_in(tmp_path)
-    assert {name: it["size_bytes"] for name, it in found.items()} == {"model.pt": 3, "tokenizer": 5}
+    assert {name: it.size_bytes for name, it in found.items()} == {"model.pt": 3, "tokenizer": 5}
     abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert found["model.pt"]["sha256"] == abc
+    assert found["model.pt"].sha256 == abc
     assert saved_in(tmp_path / "nothing") == {}
 
 
@@ -88,7 +88,7 @@ def test_the_hash_of_a_folder_follows_its_names_and_contents(tmp_path: Path) -> 
         (tmp_path / name).mkdir()
         for file, text in files.items():
             (tmp_path / name / file).write_text(text)
-        return str(content_of(tmp_path / name)["sha256"])
+        return content_of(tmp_path / name).sha256
 
     assert made("one", a="1", b="2") == made("two", b="2", a="1")
     assert len({made("three", a="1"), made("four", b="1"), made("five", a="2")}) == 3
@@ -117,7 +117,7 @@ def test_what_is_kept_takes_no_space_where_that_can_be_and_survives_its_origin(
 def test_a_changed_or_missing_file_is_not_intact(tmp_path: Path) -> None:
     file = tmp_path / "model"
     file.write_text("w")
-    sha256 = content_of(file)["sha256"]
+    sha256 = content_of(file).sha256
     assert is_intact(file, sha256)
     file.write_text("v")
     assert not is_intact(file, sha256)

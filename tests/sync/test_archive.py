@@ -92,7 +92,7 @@ def test_what_one_machine_has_pushed_another_has_after_a_fetch(make: Make, gets:
     assert fetched(home) == []
     lines = fetched(away)
     assert content_of(away.place()) == FILES
-    assert away.facts["version"] == version
+    assert away.use.version == version
     assert lines[0].endswith("from memory://bucket/data: 31 kB")
     assert len(gets) > 20
     assert pushed(make("third"), FILES) == version  # equal files, whenever they were written

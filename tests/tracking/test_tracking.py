@@ -14,7 +14,7 @@ import sys
 import time
 import zlib
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -283,7 +283,8 @@ def test_a_run_has_what_its_trial_has_saved_but_for_what_is_large(
     record = completed(tmp_path, nbformat.v4.new_markdown_cell("text"))
     used: dict[str, Any] = {"study": "pretrain", "study_id": "1", "run_id": "0003"}
     used |= {"artifact": "model.pt", "sha256": "f00", "size_bytes": 7, "path": "/model.pt"}
-    note_in(record.notebook, artifacts=saved_in(saved), inputs={"encoder": used})
+    artifacts_of = {name: asdict(artifact) for name, artifact in saved_in(saved).items()}
+    note_in(record.notebook, artifacts=artifacts_of, inputs={"encoder": used})
     monkeypatch.setattr(artifacts, "LOGGED_BYTES", 10)
     client, mlflow_id = client_of(store), writer.end(record, {}, {}, {}, 9)
     files = {file.path for file in client.list_artifacts(mlflow_id)}

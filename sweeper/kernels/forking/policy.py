@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -32,6 +32,21 @@ class Proof(StrEnum):
     EQUAL = "equal"  # the reference trial came to the same, to the last bit
     IN_KIND = "in kind"  # the notebook never repeats; its outputs agreed in kind
     NONE = "none"  # the parameters file says `kernels: fork`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """Why a kernel was started, or what is known of trials in forked ones.
+
+    Attributes:
+        reason: Why the kernel was started; empty for a forked one.
+        proof: None for a started kernel.
+        proven_by: Run id of the reference trial; empty where nothing was proven.
+    """
+
+    reason: str = ""
+    proof: Proof | None = None
+    proven_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,13 +234,13 @@ class ForkPolicy:
                     return now_s - self._referred_at_s < 2 * self._reference.duration_s
             return False
 
-    def coverage(self, origin: KernelOrigin) -> Mapping[str, str]:
-        """What a trial's metadata states about its kernel: why it was started, or the proof."""
+    def coverage(self, origin: KernelOrigin) -> Coverage:
+        """Return what a trial's metadata states about its kernel."""
         if not origin.is_forked:
-            return {"kernel_reason": origin.reason} if origin.reason else {}
-        if self._proof is None or self._reference is None or self._proof is Proof.NONE:
-            return {} if self._proof is None else {"proof": str(self._proof)}
-        return {"proof": str(self._proof), "proven_by": self._reference.spec.run_id}
+            return Coverage(reason=origin.reason)
+        if self._proof is None or self._proof is Proof.NONE or self._reference is None:
+            return Coverage(proof=self._proof)
+        return Coverage(proof=self._proof, proven_by=self._reference.spec.run_id)
 
     def offer_reference(self, reference: Reference) -> None:
         """Take a trial that has completed in a started kernel as the reference, if none is."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from ...errors import StudyError, first_line
 from ...notebook_api.messages import Point, PointSource
 from ...notebooks.fingerprint import CODE_TAG, tags_as_run
-from ...notebooks.metadata import BLANK, read_metadata
+from ...notebooks.metadata import BLANK, metadata_of, read_metadata
 from ...notebooks.reading import read_notebook
 from ...notebooks.scores import scrape
 from ...settings import Settings
@@ -111,7 +111,9 @@ class TrialLog:
             return {}
         scores, goals = self._settings.scores, self._settings.objective
         try:
-            return scrape(read_notebook(record.notebook), sources=scores, objectives=goals).series
+            node = read_notebook(record.notebook)
+            metadata = metadata_of(node) or BLANK
+            return scrape(node.cells, metadata, sources=scores, objectives=goals).series
         except Exception as error:  # noqa: BLE001  one old file must not keep the study from going on
             _log.warning(
                 "trial %s: MLflow is given its scores, but not its series: %s",

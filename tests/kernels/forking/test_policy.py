@@ -10,9 +10,11 @@ from nbformat.v4 import new_code_cell, new_output
 
 from sweeper.kernels.forking.origins import ForkAvailability, KernelOrigin, Ready, Stage, Unready
 from sweeper.kernels.forking.policy import (
+    Coverage,
     Failed,
     ForkPolicy,
     Inconclusive,
+    Proof,
     Reference,
     Repetition,
     Run,
@@ -68,11 +70,11 @@ def proven(
 @pytest.mark.parametrize(
     ("runs", "proof", "words"),
     [
-        ([run_of(), run_of()], "equal", ""),
+        ([run_of(), run_of()], Proof.EQUAL, ""),
         ([run_of(0.6), run_of()], None, "differed in val: from step 1 on 0.5 → 0.6"),
         ([run_of(), run_of(0.6), run_of()], None, "in a second started one in nothing"),
-        ([run_of(0.6), run_of(0.7)], "in kind", "kernels are forked: the notebook does not repeat"),
-        ([run_of(0.6), Failed("In [2]: NameError: y")], "in kind", "in its end: In [2]: NameError"),
+        ([run_of(0.6), run_of(0.7)], Proof.IN_KIND, "are forked: the notebook does not repeat"),
+        ([run_of(0.6), Failed("In [2]: NameError: y")], Proof.IN_KIND, "in its end: In [2]: Name"),
         ([run_of(uses_gpu=True), run_of()], None, "whether it uses the GPU"),
         ([run_of(0.6, uses_gpu=True), run_of(0.7)], None, "whether it uses the GPU"),
         ([run_of(is_silent=True), run_of(0.7)], None, "started, not forked"),
@@ -84,13 +86,13 @@ def proven(
     ],
 )
 def test_a_proof_is_judged_by_what_started_and_forked_runs_come_to(
-    runs: list[Repetition], proof: str | None, words: str, policy: ForkPolicy
+    runs: list[Repetition], proof: Proof | None, words: str, policy: ForkPolicy
 ) -> None:
     assert len(proven(policy, *runs)) == len(runs)
     assert policy.forks(READY) is (proof is not None)
-    assert policy.coverage(FORKED) == ({"proof": proof, "proven_by": "0007"} if proof else {})
+    assert policy.coverage(FORKED) == Coverage(proof=proof, proven_by="0007" if proof else "")
     assert words in policy.finding
-    assert bool(policy.finding) == (proof != "equal")
+    assert bool(policy.finding) == (proof is not Proof.EQUAL)
 
 
 def test_kernels_are_started_until_the_reference_was_run_again_in_forked_ones(
@@ -132,7 +134,7 @@ def test_users_who_know_better_say_so(
     policy.offer_reference(reference)
     assert policy.origin(READY).is_forked is is_forked
     assert proven(policy) == []
-    assert policy.coverage(FORKED) == ({"proof": "none"} if is_forked else {})
+    assert policy.coverage(FORKED).proof == (Proof.NONE if is_forked else None)
     assert policy.finding == ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,9 @@ class Stages:
         node.metadata["sweeper"] = {
             "study_id": spec.study_id,
             "run_id": spec.run_id,
-            "artifacts": saved_in(spec.artifact_dir),
+            "artifacts": {
+                name: asdict(artifact) for name, artifact in saved_in(spec.artifact_dir).items()
+            },
         }
         write_atomically(spec.notebook, nbformat.writes(node))
         score = SCORES[spec.number] if spec.number < len(SCORES) else 0.99

@@ -1,0 +1,124 @@
+"""The points of a trial, kept for its executed notebook while they come."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+
+from ..notebook_api.messages import Point, PointSource
+from .metadata import BLANK, StoredSeries, TrialMetadata, UnreadText
+
+
+@dataclass(slots=True, kw_only=True)
+class _GrowingSeries:
+    """A `StoredSeries` to which points are added."""
+
+    steps: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    library: str = ""
+    unread: UnreadText | None = None
+    too_slow: bool = False
+
+    @classmethod
+    def before(cls, step: int, earlier: StoredSeries) -> _GrowingSeries:
+        """Begin with what an earlier attempt has before a step."""
+        points = [point for point in earlier.points if point[0] < step]
+        unread = earlier.unread
+        return cls(
+            steps=[step for step, _ in points],
+            values=[value for _, value in points],
+            unread=unread if unread is not None and unread.step < step else None,
+        )
+
+    def stored(self) -> StoredSeries:
+        """Return the points so far."""
+        return StoredSeries(
+            steps=tuple(self.steps),
+            values=tuple(self.values),
+            library=self.library,
+            unread=self.unread,
+            too_slow=self.too_slow,
+        )
+
+
+class RecordedPoints:
+    """Keeps the points of a trial by their sources, so that none stands in for another one.
+
+    Safe to use from any thread.
+
+    Args:
+        earlier: Metadata of an earlier attempt, from whose checkpoints this one continues: it does
+            not report the steps before them again. `BLANK` where the trial begins anew.
+        code: Version of this attempt's code.
+    """
+
+    def __init__(self, earlier: TrialMetadata, *, code: str) -> None:
+        self._earlier = earlier
+        self._is_same_code = earlier.code == code
+        self._kept = BLANK
+        self._lock = threading.Lock()
+        self._finals: dict[str, float] = {}
+        self._reported: dict[str, _GrowingSeries] = {}
+        self._printed: dict[str, _GrowingSeries] = {}
+        self._logged: dict[str, _GrowingSeries] = {}
+
+    def record(self, point: Point) -> None:
+        """Keep a point. A displayed one is left to the outputs, where a notebook may clear it."""
+        if point.source is PointSource.DISPLAYED:
+            return
+        with self._lock:
+            for name, value in point.metrics.items():
+                if point.step is None:
+                    self._finals[name] = float(value)
+                    continue
+                series = self._begun(point.source, name, point.step)
+                series.steps.append(point.step)
+                series.values.append(float(value))
+                series.library = point.library or series.library
+            step = point.step or 0
+            for name, text in point.unread.items():
+                self._begun(point.source, name, step).unread = UnreadText(step=step, text=text)
+            for name in point.too_slow:
+                self._begun(point.source, name, step).too_slow = True
+
+    def keep_earlier_series(self) -> None:
+        """Keep the series of an earlier attempt that this one, of the same code, did not report."""
+        if self._is_same_code:  # other code may give these scores in another way, or not at all
+            self._kept = self._earlier
+
+    def steps_before(self, source: PointSource) -> dict[str, int]:
+        """Count the steps of each series that an earlier attempt has, where steps are positions."""
+        counts = {}
+        for name, series in self._earlier.points_by(source).items():
+            unread = [] if series.unread is None else [series.unread.step]
+            counts[name] = 1 + max([*series.steps, *unread], default=-1)
+        return counts
+
+    def added_to(self, metadata: TrialMetadata) -> TrialMetadata:
+        """Return metadata of a trial with the points so far."""
+        with self._lock:
+            return replace(
+                metadata,
+                finals=dict(self._finals),
+                series={**self._kept.series, **_stored(self._reported)},
+                printed={**self._kept.printed, **_stored(self._printed)},
+                logged={**self._kept.logged, **_stored(self._logged)},
+            )
+
+    def _begun(self, source: PointSource, name: str, step: int) -> _GrowingSeries:
+        """Find a series; a new one begins with what an earlier attempt has before a step."""
+        kept = self._series_by(source)
+        if name not in kept:
+            earlier = self._earlier.points_by(source).get(name)
+            new = _GrowingSeries()
+            kept[name] = new if earlier is None else _GrowingSeries.before(step, earlier)
+        return kept[name]
+
+    def _series_by(self, source: PointSource) -> dict[str, _GrowingSeries]:
+        if source is PointSource.REPORTED:
+            return self._reported
+        return self._printed if source is PointSource.PRINTED else self._logged
+
+
+def _stored(kept: dict[str, _GrowingSeries]) -> dict[str, StoredSeries]:
+    return {name: series.stored() for name, series in kept.items()}
