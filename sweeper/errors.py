@@ -3,22 +3,22 @@
 SweepError
 ├── SettingsError    a parameters file or a command-line value is wrong
 ├── NotebookError    the research notebook cannot be used
-├── OutputError      the output template, its folder, or a file in the way
+├── OutputError      the output template or its folder is wrong, or a file is in the way
 ├── KernelError      the notebook's kernel is not installed
-├── StudyError       the study's storage cannot be used, or belongs to somebody else
-│   └── StorageAwayError    the storage does not answer now, but may do so later
+├── StudyError       the study's storage cannot be used, or belongs to another user
+│   └── StorageAwayError    the storage is unavailable now, but may be available again later
 ├── TrackingError    the MLflow store or server cannot be used
 ├── SyncError        the remote copy cannot be used, or belongs to another machine
-├── DataError        the trials' data cannot be fetched or pushed, or is not what it was
-└── BrokenError      a sweep that had begun cannot go on
+├── DataError        the trials' data cannot be fetched or pushed, or has changed
+└── BrokenError      a sweep that had begun cannot continue
 
-BrokenError alone can be raised after a kernel has started. A trial that fails is not an error but
-an outcome (`sweeper.trials.TrialOutcome`).
+Only BrokenError can be raised after a kernel has started. A trial that fails raises no error: it
+has an outcome (`sweeper.trials.TrialOutcome`).
 """
 
 from collections.abc import Sequence
 
-#: The most lines of one message.
+#: Number of lines that one message has at most.
 _MOST_LINES = 20
 
 
@@ -31,7 +31,7 @@ class SettingsError(SweepError):
 
 
 class NotebookError(SweepError):
-    """The research notebook cannot be used: missing, not a notebook, a swept name not in it."""
+    """The research notebook is missing, is not a notebook, or lacks a swept name."""
 
 
 class OutputError(SweepError):
@@ -47,14 +47,14 @@ class StudyError(SweepError):
 
 
 class StorageAwayError(StudyError):
-    """The study's storage does not answer, is locked or full; it may work again later."""
+    """The study's storage does not answer, is locked, or is full. It may work again later."""
 
 
 class TrackingError(SweepError):
     """The MLflow store or server cannot be reached or used.
 
     Attributes:
-        problem: The message without the remedy, which depends on what was asked for.
+        problem: Message without the remedy, because the remedy depends on the call.
     """
 
     def __init__(self, problem: str, remedy: str = "") -> None:
@@ -67,29 +67,29 @@ class SyncError(SweepError):
 
 
 class DataError(SweepError):
-    """The data of the trials cannot be fetched or pushed, or the files here are others."""
+    """The data of the trials cannot be fetched or pushed, or the local files differ from it."""
 
 
 class BrokenError(SweepError):
-    """A sweep that had begun cannot go on, because its storage was lost."""
+    """A sweep that had begun cannot continue, because its storage or all its workers were lost."""
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or the name of its class where the message is empty."""
+    """Return the first line of an error's message, or its class name if the message is empty."""
     return shortened(str(error).strip().partition("\n")[0].rstrip() or type(error).__name__)
 
 
 def listed(lines: Sequence[str]) -> str:
-    """The lines of one message: where they are many, the first ones and how many more there are."""
+    """Join lines to one message. Replace lines beyond a limit by their number."""
     left = len(lines) - _MOST_LINES
     return "\n".join(lines if left <= 1 else [*lines[:_MOST_LINES], f"and {left:,} more"])
 
 
 def shortened(message: str, at_most: int = 2000) -> str:
-    """A message whose middle is left out where it is long: some exceptions quote all their data.
+    """Return a message without its middle if it is long: some exceptions quote all their data.
 
     Args:
-        at_most: how many characters of it remain.
+        at_most: Number of characters of the message that remain.
     """
     left_out = len(message) - at_most
     if left_out <= 0:
@@ -99,7 +99,10 @@ def shortened(message: str, at_most: int = 2000) -> str:
 
 
 def root_cause(error: BaseException) -> str:
-    """The first line of the innermost cause, as libraries wrap it in errors with general texts."""
+    """Return the first line of an error's innermost cause.
+
+    Libraries wrap that cause in errors with general texts.
+    """
     while error.__cause__ is not None:
         error = error.__cause__
     return first_line(error)

@@ -1,7 +1,7 @@
-"""Write files atomically, so that neither a reader nor a crash ever finds half a file.
+"""Write files atomically, so that no reader ever finds half a file, not even after a crash.
 
-Any user who can open a file can lock it, if only for reading, and so hold up those who write it:
-locks and databases have the mode `PRIVATE`. All other files have the mode of the user's mask.
+Locks and databases have the mode `PRIVATE`: another user who can open such a file for reading could
+lock it, and so block its writers. All other files have the mode that the user's umask gives.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
 
-#: The mode of a file that no other user can open.
+#: Mode of a file that no other user can open.
 PRIVATE = 0o600
-#: The ending of what is still being written.
+#: End of the name of a file that is still being written.
 PART = ".part"
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder that only this user can enter, with its parents, where there is none.
+    """Make a folder that only this user can enter, with its parents, unless it exists.
 
-    A folder of this user into which others could look, but not write, becomes private.
+    An existing folder of this user becomes private if others could read it, but not write to it.
 
     Raises:
-        PermissionError: the one that is there belongs to another user, or others could write to it.
-        OSError: it cannot be made.
+        PermissionError: The existing folder belongs to another user, or others could write to it.
+        OSError: The folder cannot be made.
     """
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700, parents=True)
@@ -38,17 +38,18 @@ def make_private_folder(folder: Path) -> None:
     if is_ours and not stat.S_IMODE(found.st_mode) & 0o022:
         folder.chmod(0o700)
     if not is_private_folder(folder):
-        raise PermissionError(f"{folder} is no folder that is yours alone")
+        raise PermissionError(f"{folder} is not a folder that only you can enter")
 
 
 def private_folder(folder: Path) -> Path:
-    """Make a folder that only this user can enter, where other users may have taken its name.
+    """Make a folder that only this user can enter, even if another user already has its name.
 
     Returns:
-        the folder; else one whose name begins with its name, the same for all later calls.
+        The folder. If another user has its name, a folder whose name begins with that name; later
+        calls return the same folder.
 
     Raises:
-        OSError: none can be made.
+        OSError: No folder can be made.
     """
     with suppress(PermissionError):
         make_private_folder(folder)
@@ -65,10 +66,10 @@ def private_folder(folder: Path) -> Path:
 
 
 def is_private_folder(folder: Path) -> bool:
-    """Return whether a path is a folder, and no link to one, that only this user can enter.
+    """Return whether a path is a folder that only this user can enter. A link does not count.
 
     Raises:
-        OSError: there is nothing at this path, or it cannot be looked at.
+        OSError: The path does not exist, or cannot be read.
     """
     found = folder.lstat()  # a link is not followed
     is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
@@ -76,28 +77,28 @@ def is_private_folder(folder: Path) -> bool:
 
 
 def below(folder: Path, name: str) -> Path:
-    """Return the path of a plain relative name below a folder.
+    """Return the path of a file below a folder, after a check that its name stays below it.
 
-    Names that come from another machine, another user or a notebook go through here.
+    Use this for names that come from another machine, another user or a notebook.
 
     Args:
-        name: parts separated by `/`, as `PurePath.as_posix` writes them.
+        name: Relative path with `/` between its parts, as `PurePath.as_posix` writes it.
 
     Raises:
-        ValueError: the name is empty or absolute, or leads out of the folder.
+        ValueError: The name is empty or absolute, or leads out of the folder.
     """
     path = PurePosixPath(name)
     is_plain = bool(path.parts) and str(path) == name and "\0" not in name
     if not is_plain or path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"{name!r} is no plain name of a file below a folder")
+        raise ValueError(f"{name!r} is not the relative path of a file below a folder")
     return folder / name
 
 
 def files_within(folder: Path) -> Iterator[tuple[str, Path]]:
-    """All files below a folder, with their paths relative to it.
+    """Yield the relative name and the path of each file below a folder.
 
-    A link to a file below the folder counts as another copy of that file. Links to other places
-    and to folders are left out: their targets are not the study's.
+    A link to a file below the folder counts as another copy of that file. Links that lead out of
+    the folder, and links to folders, are left out: their targets do not belong to the study.
     """
     top = os.path.realpath(folder)
     for above, folders, names in os.walk(folder):
@@ -105,13 +106,13 @@ def files_within(folder: Path) -> Iterator[tuple[str, Path]]:
         for path in (Path(above, name) for name in sorted(names) if not name.endswith(PART)):
             is_ours = Path(os.path.realpath(path)).is_relative_to(top)
             # A file that was removed after the folder was listed is yielded, too: the caller must
-            # know that there was one, because the file that replaced it is not in this list.
+            # know that it existed, because a file that has replaced it is not in this list.
             if is_ours and (path.is_file() or not os.path.lexists(path)):
                 yield path.relative_to(folder).as_posix(), path
 
 
 def beside(path: Path) -> Path:
-    """Return a hidden path beside another one, which no other write uses.
+    """Return the path of a hidden file next to another one, with a name that no other write uses.
 
     Several threads, processes and machines may write the same file at once.
     """
@@ -120,10 +121,10 @@ def beside(path: Path) -> Path:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """Where to write a file beside its place, to which it is renamed at the end of the block.
+    """Yield a path next to a file, for its new content. Replace the file at the end of the block.
 
     Raises:
-        OSError: it cannot be renamed; what was there before is unchanged, as after any error.
+        OSError: The new file cannot be renamed. The old file is unchanged, as after any error.
     """
     part = beside(path)
     try:
@@ -135,21 +136,21 @@ def replaced(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a text file beside its place, then rename it; a line end is added where none is.
+    """Write a text file under a temporary name, then rename it. Add a newline at its end if needed.
 
     Raises:
-        OSError: the file cannot be written; what was there before is unchanged.
-        UnicodeEncodeError: the text holds half a surrogate pair; likewise.
+        OSError: The file cannot be written. The old file is unchanged.
+        UnicodeEncodeError: The text has half a surrogate pair. The old file is unchanged.
     """
     with replaced(path) as part:
         part.write_text(text if text.endswith("\n") else f"{text}\n", encoding="utf-8")
 
 
 def copy_atomically(source: Path, path: Path) -> None:
-    """Copy a file beside a place, then rename it.
+    """Copy a file under a temporary name, then rename the copy.
 
     Raises:
-        OSError: the file cannot be read or written; what was there before is unchanged.
+        OSError: The file cannot be read or written. The old file at `path` is unchanged.
     """
     with replaced(path) as part:
         shutil.copyfile(source, part)

@@ -1,9 +1,9 @@
 """A watchdog that ends every process that a dead sweep has left.
 
-Every kernel carries a mark in its environment, which its children inherit. The guard is two small
-processes, each of which waits for the end of a pipe from its sweep. That end comes however the
-sweep dies, by SIGKILL too; then each kills every process with the mark and removes the sweep's
-private folder. Run as a script it imports the standard library only.
+Each kernel has a mark in its environment, and its children inherit the mark. The guard consists of
+two small processes. Each one waits until the pipe from its sweep is closed, which happens however
+the sweep dies, even by SIGKILL. It then kills every process with the mark and removes the sweep's
+private folder. These processes run this file as a script, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -21,35 +21,39 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-#: Marks every process of a sweep; the value begins with the sweep's token.
+#: Environment variable that marks each process of a sweep. Its value begins with the sweep's token.
 MARK_VARIABLE = "SWEEPER_MARK"
-#: The end of the mark of a process that serves kernels, as the daemon of MPS does: it leads a
-#: session of its own, which is killed when they have ended.
+#: End of the mark of a process that serves kernels, such as the daemon of MPS. It leads its own
+#: session, which is killed after the kernels have ended.
 LAST = ".last;"
-#: A process that was just being started bears its mark a moment later, so the guard looks twice.
+#: Number of scans for marked processes, and seconds between them: a process that was just being
+#: started has its mark a moment later.
 _SCANS, _SCAN_AGAIN_S = 2, 0.05
-#: One may be killed in the same moment as its sweep, when nobody is left to replace it.
+#: Number of guard processes. One of them may be killed at the same moment as its sweep, and then
+#: nothing is left to replace it.
 _PROCESSES = 2
-#: The pause before a process that has died is replaced, so that one which cannot run costs little.
+#: Seconds before a guard process that has died is replaced: one that cannot run must cost little.
 _RESTART_S = 1.0
-#: How long the end of a sweep waits for each process of its guard.
+#: Seconds that the end of a sweep waits for each process of its guard.
 _END_S = 10.0
 
 
 def mark_of(study_folder: Path) -> str:
-    """The beginning of the marks of all sweeps of a study on this machine."""
+    """Return the beginning of the marks of all sweeps of a study on this machine."""
     digest = hashlib.blake2b(os.fsencode(study_folder), digest_size=8).hexdigest()
     return f"{digest}-"
 
 
 def kill_marked(mark: str, *, patience_s: float = 3.0) -> None:
-    """Kill all processes that bear a mark, and those that they start meanwhile.
+    """Kill all processes with a mark, including those that they start meanwhile.
 
-    A process gives up its environment before it closes its files and devices, so those that serve
-    kernels are killed only when the kernels are gone altogether.
+    Processes that serve kernels are killed after the kernels have ended completely. A kernel loses
+    its mark before it closes its files and devices, so its end is awaited by its process id.
 
     Args:
-        patience_s: how long to wait for their ends; as long again for those that end last.
+        mark: Beginning of the marks.
+        patience_s: Seconds to wait for the kernels to end, and again for the processes that serve
+            them.
     """
     killed: set[int] = set()
     for with_last in (False, True):
@@ -64,13 +68,13 @@ def kill_marked(mark: str, *, patience_s: float = 3.0) -> None:
                     session = os.getsid(pid)
                     os.kill(pid, signal.SIGKILL)
                     killed.add(pid)
-                    if marks[pid].endswith(LAST):  # what it has started may bear no mark
+                    if marks[pid].endswith(LAST):  # its children may have no mark
                         kill_session(session)
             time.sleep(0.01)
 
 
 def marked_processes(mark: str) -> dict[int, str]:
-    """The marks that begin with this one, by the processes that bear them; Linux only."""
+    """Return the marks that begin with this one, by process id. Works on Linux only."""
     name = f"{MARK_VARIABLE}=".encode()
     wanted, found = name + mark.encode(), {}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -85,7 +89,7 @@ def marked_processes(mark: str) -> dict[int, str]:
 
 
 def _runs(pid: int) -> bool:
-    """Whether a process has not ended; nobody may have taken note of its end."""
+    """Return whether a process has not ended. A zombie has ended."""
     try:
         return _stat(pid)[0] not in (b"Z", b"X")
     except OSError:
@@ -93,7 +97,7 @@ def _runs(pid: int) -> bool:
 
 
 def kill_session(leader: int) -> None:
-    """Kill all processes of a session: a forked kernel's children may bear no mark."""
+    """Kill all processes of a session: the children of a forked kernel may have no mark."""
     for folder in Path("/proc").glob("[0-9]*"):
         pid = int(folder.name)
         with suppress(OSError):
@@ -102,16 +106,19 @@ def kill_session(leader: int) -> None:
 
 
 def _stat(pid: int) -> list[bytes]:
-    """State, parent, group, session, … of a process, which follow its name of any bytes."""
+    """Return the fields of `/proc/PID/stat` that follow the name: state, parent, group, session, …
+
+    The name may contain any bytes, so the fields are counted from its end.
+    """
     return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
 
 
 class Guard:
-    """The watchdog of one sweep; another process takes the place of one that has died.
+    """The watchdog of one sweep. A guard process that has died is replaced.
 
     Attributes:
-        token: the beginning of the marks of this sweep's processes.
-        folder: a private folder with a short path, for sockets; gone when the sweep is.
+        token: Beginning of the marks of this sweep's processes.
+        folder: Private folder with a short path, for sockets. It is removed after the sweep.
     """
 
     def __init__(self, *, token: str, folder: Path) -> None:
@@ -137,14 +144,14 @@ class Guard:
         for thread in self._threads:
             thread.join(_END_S)
         for process in self._processes:
-            process.kill()  # does nothing to one that has ended
+            process.kill()  # does nothing if the process has ended
         exit_codes = [process.wait() for process in self._processes]
-        if 0 not in exit_codes:  # they were killed before they could do this
+        if 0 not in exit_codes:  # the guard processes were killed before they could clean up
             kill_marked(self.token)
             remove(self.folder)
 
     def _watch(self, place: int) -> None:
-        """Start another process whenever one has died before the sweep has ended."""
+        """Replace a guard process whenever it has died before the end of the sweep."""
         while not self._closing.is_set():
             process = self._processes[place]
             process.wait()
@@ -153,7 +160,7 @@ class Guard:
                     return
                 assert process.stdin is not None
                 process.stdin.close()
-                with suppress(OSError):  # no processes or descriptors are left for the moment
+                with suppress(OSError):  # no process or descriptor is free at the moment
                     self._processes[place] = self._started()
             self._closing.wait(_RESTART_S)
 
@@ -167,14 +174,14 @@ class Guard:
         )
         assert process.stdin is not None
         # Not as arguments: other users see those, and could make the folder before the sweep does.
-        with suppress(BrokenPipeError):  # it was killed, and is replaced
+        with suppress(BrokenPipeError):  # the process was killed, and will be replaced
             os.write(process.stdin.fileno(), os.fsencode(f"{self.token}\n{self.folder}\n"))
         return process
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder of this user with all that is in it; what others have planted is left."""
-    with suppress(OSError, RecursionError):  # of very many folders inside of each other
+    """Remove a folder and its content. Do nothing if it is a link or belongs to another user."""
+    with suppress(OSError, RecursionError):  # a RecursionError if folders are nested very deeply
         found = folder.lstat()
         if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
             shutil.rmtree(folder, ignore_errors=True)
@@ -182,13 +189,13 @@ def remove(folder: Path) -> None:
 
 def _main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it ends when its sweep does, not before
+        signal.signal(number, signal.SIG_IGN)  # it must not end before its sweep
     token, folder = (os.fsdecode(sys.stdin.buffer.readline()).rstrip("\n") for _ in range(2))
     while sys.stdin.buffer.read(1):
         pass
-    if not folder:  # the sweep was killed before there was anything of it
+    if not folder:  # the sweep was killed before it had started anything
         return
-    with suppress(OSError):  # one after the other: each waits for the ends of those it has killed
+    with suppress(OSError):  # one at a time: each waits for the processes that it has killed
         fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)
     for _ in range(_SCANS):
         kill_marked(token)

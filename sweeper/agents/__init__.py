@@ -1,4 +1,4 @@
-"""What coding agents use of this package. The only owner of mcp.
+"""The tools that coding agents call, over the protocol MCP. Only this folder uses the library mcp.
 
-What a tool does to a study belongs to `sweep` and `control`.
+What a tool does to a study is defined in `sweep` and `control`.
 """

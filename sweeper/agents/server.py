@@ -1,4 +1,4 @@
-"""The command `mcp`: coding agents sweep notebooks of one folder, within a budget of trials."""
+"""The command `mcp`: coding agents sweep the notebooks of one folder, within a budget of trials."""
 
 from __future__ import annotations
 
@@ -21,35 +21,37 @@ if TYPE_CHECKING:
     from ..settings import Settings
     from ..sweep import Sweep
 
-#: `status` shows so many of a study's best trials, and of its last failures.
+#: Number of best trials, and of last failures, that `status` shows of a study.
 _MOST_SHOWN = 5
 _MANUAL = """\
 Hyperparameter sweeps of the notebooks in {folder}, with the search space of {file}.
-One idea is one study: sweep a notebook, wait with status until it has ended, confirm the study,
-then compare it with a confirmed baseline. A better score in a search is mostly luck: an
-improvement counts only where compare says so.
-All studies in {output} together may have {budget} trials, runs that confirm included."""
+Use one study for each idea: sweep a notebook, wait with status until the sweep has ended, confirm
+the study, then compare it with a confirmed baseline. A better score in a search is mostly luck:
+count an improvement only if compare says so.
+All studies in {output} together may have {budget} trials, including the runs of confirm."""
 
 
 def serve(parameters: Path, *, budget: int, jobs: str | None) -> None:
-    """Serve sweeps to a coding agent on standard input and output; the arguments are `Agent`'s.
+    """Serve sweeps to a coding agent on standard input and output.
+
+    `Agent` describes the arguments.
 
     Raises:
-        SettingsError: the parameters file or `jobs` is wrong, or the library mcp is missing.
+        SettingsError: The parameters file or `jobs` is wrong, or the library mcp is missing.
     """
     from ..machine.capacity import read_jobs
     from ..settings import Settings
 
-    Settings.load(parameters)  # what is wrong is refused here, and not only to the agent
+    Settings.load(parameters)  # an error must reach the user, not only the agent
     read_jobs(jobs or 1, threads=1)
     with closing(Agent(parameters, budget=budget, jobs=jobs)) as agent:
         server = server_of(agent)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # what reads would hold an exception up
-        server.run("stdio")  # which keeps what sweeps and kernels print out of the protocol
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # reading would delay a KeyboardInterrupt
+        server.run("stdio")  # keeps the output of sweeps and kernels out of the protocol
 
 
 def server_of(agent: Agent) -> MCPServer:
-    """The server of an agent's tools, whose errors the agent reads."""
+    """Return the MCP server with an agent's tools. The agent reads their errors as answers."""
     try:
         from mcp.server.mcpserver import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
@@ -75,17 +77,18 @@ def server_of(agent: Agent) -> MCPServer:
 
 
 class Agent:
-    """The tools of an agent, which reads their docstrings.
+    """The tools of a coding agent: the public methods but `close`. It reads their docstrings.
 
-    A sweep runs on a thread, one at a time: its guard ends its kernels however this process ends.
+    One sweep runs at a time, on a thread of this process. If this process dies, the sweep's guard
+    ends the kernels.
 
     Attributes:
-        manual: what an agent has to know beside the tools.
+        manual: Instructions for the agent, in addition to the docstrings of the tools.
 
     Args:
-        parameters: the parameters file; no notebook outside of its folder is swept.
-        budget: how many trials all studies of the agent may have together.
-        jobs: how many trials run at once, as `Sweep.from_settings` has it.
+        parameters: Parameters file. Only notebooks in its folder can be swept.
+        budget: Number of trials that all studies of the agent may have together.
+        jobs: Number of trials that run at once, in the form that `Sweep.from_settings` accepts.
     """
 
     def __init__(self, parameters: Path, *, budget: int, jobs: str | None) -> None:
@@ -100,16 +103,19 @@ class Agent:
         self._pool = ThreadPoolExecutor(1, "agent")
         self._sweep: Sweep | None = None
         self._result: Future[SweepResult] | None = None
-        #: How many trials there will be when the running sweep and what was queued have ended.
+        #: Number of trials of all studies when the running sweep and the queued trials have ended.
         self._allowed = 0
 
     def sweep(self, notebook: str, study: str, trials: int | None = None) -> dict[str, Any]:
-        """Start a sweep of a notebook, or go on with its study.
+        """Start a sweep of a notebook, or resume its study. Return as soon as the sweep has begun.
+
+        Wait for its end with `status`. Only one sweep can run at a time.
 
         Args:
-            notebook: its path in the folder of the parameters file.
-            study: a new name for each version of the notebook.
-            trials: how many the study is to have in all, over all calls.
+            notebook: Path of the notebook, relative to the folder of the parameters file.
+            study: Name of the study. Use a new name for each version of the notebook.
+            trials: Number of trials that the study has in all, counted over all calls. Default: the
+                number in the parameters file.
         """
         from ..settings import Settings
 
@@ -117,11 +123,14 @@ class Agent:
         return self._begin(settings.with_overrides(study=study, trials=trials), notebook)
 
     def status(self, study: str | None = None, wait_s: int = 0) -> dict[str, Any]:
-        """What is left of the budget; each study, with its best trials and last failures.
+        """Return the trials that are left of the budget, and the state of each study.
+
+        A study is shown with its best trials and its last failures.
 
         Args:
-            study: only this one; default: all.
-            wait_s: wait so long at most for the end of the running sweep.
+            study: Name of the only study to show. Default: all studies.
+            wait_s: Seconds to wait for the end of the running sweep. The call returns earlier if
+                the sweep ends earlier.
         """
         from ..control.lookup import clean_up_after_crash
 
@@ -142,10 +151,13 @@ class Agent:
         }
 
     def enqueue(self, study: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Add a trial of your own to a study: the running sweep takes it, or the study's next one.
+        """Add a trial with params that you choose to a study. It uses one trial of the budget.
+
+        The running sweep of the study runs the trial. If there is none, the next sweep does.
 
         Args:
-            params: some of its params; the sampler chooses the others.
+            study: Name of the study.
+            params: Values of some params, by name. The sampler chooses the others.
         """
         from ..control import steering
 
@@ -156,10 +168,14 @@ class Agent:
         return {"study": study, "run_id": run_id, "params": settled}
 
     def stop(self, study: str, run_ids: list[str] | None = None) -> dict[str, Any]:
-        """Stop a sweep, which `sweep` with the same arguments goes on with, or some of its trials.
+        """Stop the sweep of a study, or only some of its trials.
+
+        To resume a stopped sweep, call `sweep` with the same arguments. A trial that you name in
+        `run_ids` is not run again.
 
         Args:
-            run_ids: trials to stop for good; default: the whole sweep.
+            study: Name of the study.
+            run_ids: Ids of the trials to stop, as `status` shows them. Default: stop the sweep.
         """
         from ..control import steering
 
@@ -167,11 +183,16 @@ class Agent:
         return {"study": study, "stopped": run_ids or "the sweep"}
 
     def confirm(self, study: str, best: int = 1, seeds: int = 5) -> dict[str, Any]:
-        """Start to run the best trials of a study again on fresh seeds, so that compare can judge.
+        """Run the best trials of a study again on fresh seeds, so that `compare` can judge them.
+
+        Return as soon as the runs have begun. Wait for their end with `status`. They use `best`
+        times `seeds` trials of the budget.
 
         Args:
-            best: how many trials; each is one more chance that a lucky one passes.
-            seeds: on how many seeds each, at least 2.
+            study: Name of the study.
+            best: Number of trials to run again. Each further trial makes it more likely that one
+                wins by luck.
+            seeds: Number of fresh seeds for each trial, at least 2.
         """
         existing = self._study(study)
         (begun, _), notebook = existing.study.claimed(), existing.study.facts.notebook
@@ -179,23 +200,28 @@ class Agent:
         return self._begin(settings, notebook)
 
     def compare(self, new: str, old: str) -> dict[str, Any]:
-        """Whether the confirmed winner of study `new` is better than that of `old`.
+        """Compare the confirmed winner of study `new` with the confirmed winner of study `old`.
 
-        An improvement counts only where `counts` is true.
+        Count an improvement only if `counts` in the answer is true. `gain` says by how much the
+        score of `new` is better on the same seeds, and `interval` is its 95 % interval.
+
+        Args:
+            new: Name of the study with the new idea. It must be confirmed.
+            old: Name of the study that is the baseline. It must be confirmed.
         """
         newer, older = self._study(new).confirmation(), self._study(old).confirmation()
         found = None if newer is None or older is None else newer.gain_over(older)
         if found is None:
             why = (
-                "not to be judged: both have to be confirmed, with two seeds or more in common; "
-                "and where no seed changes a score, its noise is not known"
+                "cannot be judged: both studies must be confirmed on at least two seeds in common; "
+                "and if no seed changes a score, its noise is not known"
             )
             return {"counts": False, "why": why}
         why = "not shown to be better" if found[0] <= 0 else "better on the same seeds, at 95 %"
         return {"counts": found[0] > 0, "why": why, "gain": sum(found) / 2, "interval": found}
 
     def close(self) -> None:
-        """Stop the running sweep; the next one of its study goes on with it."""
+        """Stop the running sweep. The next sweep of its study resumes it."""
         if self._sweep is not None:
             self._sweep.stop("the end of the agent's session", now=True)
         self._pool.shutdown()
@@ -204,7 +230,7 @@ class Agent:
         """Start a sweep, and wait until it has begun.
 
         Raises:
-            SweepError: it is refused, or goes beyond the budget.
+            SweepError: The sweep is refused, or exceeds the budget.
         """
         from ..sweep import Sweep
 
@@ -233,15 +259,15 @@ class Agent:
         return {"study": settings.name, "started": True, "trials_left": self._budget - allowed}
 
     def _spend(self, trials: int) -> int:
-        """How many trials there will be with so many more.
+        """Return the number of trials that all studies have after this many more.
 
         Raises:
-            SettingsError: the budget does not have them.
+            SettingsError: The number exceeds the budget.
         """
         used = self._used()
         if used + trials > self._budget:
             raise SettingsError(
-                f"this takes {trials} trials, and {max(0, self._budget - used)} of the budget of "
+                f"this needs {trials} trials, but {max(0, self._budget - used)} of the budget of "
                 f"{self._budget} are left; give a smaller number, or ask for a greater --budget"
             )
         return used + trials
@@ -272,7 +298,10 @@ class Agent:
 
 
 def _described(existing: ExistingStudy) -> dict[str, Any]:
-    """What `--json` has of a study, with few of its trials, as each word costs the agent."""
+    """Return the JSON of a study as `status --json` prints it, with only a few of its trials.
+
+    Each word that an agent reads costs tokens.
+    """
     from ..control.status import look, sort
 
     result, _ = look(existing)
