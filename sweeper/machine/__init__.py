@@ -1,4 +1,4 @@
-"""A machine as trials share it: its processors, memory and GPUs. The only owner of NVML.
+"""The processors, memory and GPUs of a machine that trials share. Only this folder uses NVML.
 
-Which trial runs, and what becomes of it, does not belong here.
+Other folders decide which trial runs, and what its outcome means.
 """

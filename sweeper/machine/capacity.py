@@ -1,4 +1,4 @@
-"""Cores and memory of this machine, and how many trials at once they carry."""
+"""Cores, memory and open files of this machine, and how many trials they allow at once."""
 
 from __future__ import annotations
 
@@ -9,34 +9,36 @@ from pathlib import Path
 
 from ..errors import SettingsError
 
-#: What a trial is taken to need, before any has run.
+#: Memory in bytes that a trial is assumed to need before any trial has run (chosen).
 _MEMORY_PER_TRIAL_BYTES = 2 * 1024**3
-#: One machine runs at most so many trials at once; a larger number is a slip of the hand.
+#: Number of trials that one machine runs at once at most. A larger number is a typing error.
 _MOST_JOBS = 1000
 _ROOT = Path("/")
-#: A frozen trial holds 22 descriptors of the sweep's process (counted on Linux). A quarter of the
-#: limit is left for trials that begin, which need as many at once in each slot.
+#: Share of the limit of descriptors up to which more trials may be frozen. A frozen trial holds 22
+#: descriptors of the sweep's process (counted on Linux). The last quarter is left for trials that
+#: begin, which need as many in each slot.
 _DESCRIPTORS_IN_USE = 0.75
-#: What a sweep needs, and each of its slots: 61, 75, 132 and 226 in all were measured with 1, 2, 4
-#: and 8 slots.
+#: Number of descriptors that a sweep needs, and that each slot adds. Measured: 61, 75, 132 and 226
+#: in all, with 1, 2, 4 and 8 slots.
 _DESCRIPTORS_OF_A_SWEEP, _DESCRIPTORS_OF_A_SLOT = 48, 24
-#: More descriptors than a sweep of a thousand trials needs; some hard limits are no limit at all.
+#: Number of descriptors to ask for at most. It is more than a sweep of a thousand trials needs, and
+#: a hard limit may be infinite.
 _MOST_DESCRIPTORS = 65_536
 
 
 def read_jobs(jobs: int | str, threads: int, root: Path = _ROOT) -> tuple[int, str]:
-    """How many trials there are to be at once.
+    """Return how many trials run at once, and why.
 
     Args:
-        jobs: a number, or `"auto"` for as many as this machine's cores and memory carry.
-        threads: of each trial.
-        root: of the file system that tells how much memory is free.
+        jobs: Number of trials, or `"auto"` for as many as this machine's cores and memory allow.
+        threads: Number of threads of each trial.
+        root: Root of the file system that says how much memory is free.
 
     Returns:
-        one or more; and what decided it, for people, empty for a number that was asked for.
+        The number of trials, and the reason in words. The reason is empty if `jobs` is a number.
 
     Raises:
-        SettingsError: it is neither.
+        SettingsError: `jobs` is neither a number in the range nor `"auto"`.
     """
     if jobs != "auto":
         if not (str(jobs).isdecimal() and 0 < int(jobs) <= _MOST_JOBS):
@@ -53,17 +55,17 @@ def read_jobs(jobs: int | str, threads: int, root: Path = _ROOT) -> tuple[int, s
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: by its affinity, or fewer by a container's quota."""
+    """Return how many cores this process may use, by its affinity and its container's quota."""
     from joblib import cpu_count  # its import takes 0.2 s
 
     return int(cpu_count())
 
 
 def memory_of(pid: int) -> int | None:
-    """Memory of a process and all its children, in bytes; None when it cannot be known.
+    """Return the memory of a process and all its children in bytes, or None if it is not known.
 
-    Pages that several processes share count in equal parts (the kernel's PSS), so that forked
-    kernels add up to what they really take.
+    A page that several processes share counts in equal parts (Linux calls this PSS), so that the
+    sum over forked kernels is what they really use.
     """
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -75,22 +77,25 @@ def memory_of(pid: int) -> int | None:
 
 
 def available_bytes(root: Path = _ROOT) -> int | None:
-    """Memory that new processes can have, within a container's limit; None if nobody says."""
+    """Return how many bytes of memory new processes can use, or None if that is not known.
+
+    The limit of a container counts.
+    """
     free = _number(root / "proc" / "meminfo", "MemAvailable:")
     found = [] if free is None else [1024 * free]
     for folder in _memory_groups(root):
         limit, used = _read(folder / "memory.max"), _read(folder / "memory.current")
         if limit.isdecimal() and used:
-            # Files that were read count as used, and make room at once.
+            # Cached files count as used, but Linux frees their memory as soon as it is needed.
             files = _number(folder / "memory.stat", "inactive_file") or 0
             found.append(max(0, int(limit) - int(used) + files))
     return min(found, default=None)
 
 
 def raise_descriptor_limit() -> None:
-    """Raise this process's soft limit of open files as far as its hard limit lets it.
+    """Raise this process's soft limit of open files as far as its hard limit allows.
 
-    The usual soft limit of 1,024 is for programs that call `select`.
+    The usual soft limit of 1,024 only protects programs that call `select`.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
@@ -99,12 +104,12 @@ def raise_descriptor_limit() -> None:
 
 
 def check_descriptors(jobs: int) -> None:
-    """Refuse more trials at once than this process may open the files of.
+    """Check that this process may open the files that this many trials at once need.
 
-    libzmq would abort the process as soon as no more can be opened.
+    libzmq would abort the process when no more files can be opened.
 
     Raises:
-        SettingsError: the hard limit is too low.
+        SettingsError: The hard limit of open files is too low.
     """
     needed = _DESCRIPTORS_OF_A_SWEEP + _DESCRIPTORS_OF_A_SLOT * jobs
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -120,16 +125,17 @@ def check_descriptors(jobs: int) -> None:
 
 
 def has_descriptors() -> bool:
-    """Whether this process may open the files of more trials than it has now."""
+    """Return whether this process can open the files of further trials."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     in_use = len(os.listdir("/dev/fd"))
     return limit == resource.RLIM_INFINITY or in_use < _DESCRIPTORS_IN_USE * limit
 
 
 def oom_kills(root: Path = _ROOT) -> int:
-    """How many processes the system has killed for want of memory: of this process's group.
+    """Return how many processes the system has killed because memory ran out.
 
-    Its children are in the same group. Where no group counts, those of the whole machine do.
+    Only processes in this process's control group count, which includes its children. If there is
+    no such count, all processes of the machine count.
     """
     names = ("memory.events", "memory.oom_control")  # in version 2 of control groups, and in 1
     files = [folder / name for folder in _memory_groups(root) for name in names]
@@ -138,26 +144,26 @@ def oom_kills(root: Path = _ROOT) -> int:
 
 
 def _number(file: Path, key: str) -> int | None:
-    """The number behind a key, in a file with one of each in a line."""
+    """Return the number of a key in a file with one key and one number on each line."""
     lines = (line.split() for line in _read(file).splitlines())
     return next((int(words[1]) for words in lines if words[:1] == [key]), None)
 
 
 def _memory_groups(root: Path) -> Iterator[Path]:
-    """The folders of this process's control groups of memory, the innermost first."""
+    """Yield the folders of this process's memory control groups, the innermost first."""
     for line in _read(root / "proc" / "self" / "cgroup").splitlines():
         _, controller, path = line.split(":", 2)
-        if controller in ("", "memory"):  # version 2 has no names of controllers
+        if controller in ("", "memory"):  # version 2 names no controllers
             mount = root / "sys" / "fs" / "cgroup" / controller
             folder = mount / path.strip("/")
-            # In a container the path may be that on its host; its own group is then at the mount.
+            # In a container the path may be the one on its host: then the group is at the mount.
             yield from (
                 parent for parent in (folder, *folder.parents) if parent.is_relative_to(mount)
             )
 
 
 def _read(file: Path) -> str:
-    """The text of a file; empty where it cannot be read."""
+    """Return the text of a file, or an empty text if the file cannot be read."""
     try:
         return file.read_text().strip()
     except OSError:

@@ -1,4 +1,7 @@
-"""What the sweeps of one user have claimed of this machine's GPUs: files that all of them read."""
+"""Memory reservations of one user's sweeps on this machine's GPUs, in files that all of them read.
+
+A claim is the part of a GPU's memory that is reserved for one trial.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a trial may take of a GPU.
+    """The memory reservation of a trial on a GPU.
 
     Attributes:
-        claim_bytes: of the GPU's memory, taken or not.
-        used_bytes: what it takes now; all that it claims, where nobody can see it.
+        claim_bytes: Memory of the GPU that is reserved for the trial, used or not.
+        used_bytes: Memory that the trial uses now. Equal to `claim_bytes` if it cannot be measured.
     """
 
     claim_bytes: int
@@ -32,13 +35,13 @@ class Claim:
 
 
 class Claims:
-    """The claims of this sweep, and those of the user's other sweeps that are alive.
+    """The memory reservations of this sweep, and of the user's other sweeps that are alive.
 
-    Each sweep has one file, and holds a lock for as long as it lives: the system drops the lock of
-    a process that dies, and its claims count no more. No call waits for a lock.
+    Each sweep has one file, and holds a lock while it lives. When its process dies, the system
+    releases the lock, and its reservations no longer count. No call waits for a lock.
 
     Args:
-        folder: the same for all sweeps of the user; only the user may enter it.
+        folder: Folder that all sweeps of the user share, and that only the user can enter.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -50,10 +53,10 @@ class Claims:
 
     @contextmanager
     def gate(self) -> Iterator[bool]:
-        """While the block runs, no other sweep claims a part of a GPU.
+        """Keep other sweeps from reserving memory of a GPU while the block runs.
 
         Yields:
-            whether it is so; False where another sweep is just claiming a part.
+            Whether this succeeded. False if another sweep is just reserving memory.
         """
         is_on = self._is_on()
         lock = FileLock(self._folder / "gate.lock")
@@ -64,7 +67,10 @@ class Claims:
             lock.release()
 
     def of_others(self, gpu: str) -> list[Claim]:
-        """The claims of other sweeps on a GPU."""
+        """Return the memory reservations of the user's other sweeps on a GPU, and clean up.
+
+        The files of dead sweeps are removed.
+        """
         found: list[Claim] = []
         for path in self._folder.glob("*.json") if self._is_on() else ():
             if path.stem == self._token:
@@ -75,13 +81,13 @@ class Claims:
                 Path(alive.lock_file).unlink(missing_ok=True)
                 alive.release()
                 continue
-            with suppress(OSError, ValueError, TypeError):  # it was just removed
+            with suppress(OSError, ValueError, TypeError):  # the file was just removed
                 claims = json.loads(path.read_text()).get(gpu, ())
                 found += [Claim(claim_bytes=claim, used_bytes=used) for claim, used in claims]
         return found
 
     def write(self, claims: Mapping[str, Sequence[Claim]]) -> None:
-        """State all claims of this sweep, by their GPUs."""
+        """Publish all memory reservations of this sweep, by GPU, to the user's other sweeps."""
         if self._written == claims or not self._is_on():
             return
         path = self._folder / f"{self._token}.json"
@@ -93,7 +99,7 @@ class Claims:
             self._switch_off(error)
 
     def close(self) -> None:
-        """Withdraw all claims of this sweep."""
+        """Withdraw all memory reservations of this sweep."""
         if self._alive is not None:
             (self._folder / f"{self._token}.json").unlink(missing_ok=True)
             Path(self._alive.lock_file).unlink(missing_ok=True)
@@ -101,7 +107,10 @@ class Claims:
         self._written, self._alive = {}, None
 
     def _is_on(self) -> bool:
-        """Whether the claims can be used; the first call makes the folder and takes the lock."""
+        """Return whether reservations can be shared with other sweeps.
+
+        The first call makes the folder and acquires this sweep's lock.
+        """
         if self._alive is None and not self._is_off:
             try:
                 self._folder = private_folder(self._folder)
@@ -112,7 +121,7 @@ class Claims:
         return not self._is_off
 
     def _is_taken(self, lock: FileLock) -> bool:
-        """Take a lock, unless another process has it."""
+        """Acquire a lock unless another process holds it. Return whether this succeeded."""
         try:
             lock.acquire(timeout=0)
         except Timeout:

@@ -1,4 +1,4 @@
-"""What a failure is about, by the words of the libraries and drivers that report it."""
+"""Recognise what a failure is about, by the words of the libraries and drivers that report it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from enum import Enum, auto
 
 
 class Fault(Enum):
-    """What a failure is about, if it is more than the notebook's own."""
+    """Kinds of failures that the machine or another trial may have caused."""
 
-    DEVICE = auto()  # a GPU that has to be reset or replaced, or that somebody else keeps
+    DEVICE = auto()  # the GPU has to be reset or replaced, or another program keeps it
     GPU_MEMORY = auto()
-    MAYBE_GPU_MEMORY = auto()  # beside others; alone on a GPU it is another fault
+    MAYBE_GPU_MEMORY = auto()  # out of memory if others used the GPU; else an error of the notebook
     HOST_MEMORY = auto()
-    LOST_PROCESS = auto()  # one that the notebook had started
-    CUDA = auto()  # the notebook's own, but for MPS, where it may be another trial's
+    LOST_PROCESS = auto()  # a process that the notebook had started was killed
+    CUDA = auto()  # an error of the notebook; under MPS another trial may have caused it
 
 
-#: The first row whose words are in a message counts.
+#: Regular expressions for messages of each fault. The first row that matches decides.
 _WORDS = [
     (
         Fault.DEVICE,
@@ -38,14 +38,14 @@ _WORDS = [
         r"|std::bad_alloc: (out_of_memory|CUDA error|RMM failure)"
         r"|RESOURCE_EXHAUSTED|ResourceExhaustedError|\bCU[A-Z]+(_[A-Z]+)*_ALLOC(ATION)?_FAILED",
     ),
-    # cuBLAS, cuDNN, XLA, TensorFlow and torch without memory for what they need themselves.
+    # cuBLAS, cuDNN, XLA, TensorFlow and torch when their own workspace does not fit into memory.
     (
         Fault.MAYBE_GPU_MEMORY,
         r"CU[A-Z]+_STATUS_NOT_INITIALIZED|CUDNN_STATUS_INTERNAL_ERROR|NVML_SUCCESS =="
         r"|DNN library initialization failed|Dst tensor is not initialized"
         r"|Unable to find a(n engine| valid cuDNN algorithm)",
     ),
-    # Python, numpy, pyarrow, the system, C++, torch; torch and its loaders without /dev/shm.
+    # Python, numpy, pyarrow, the system, C++, torch; torch and its loaders when /dev/shm is full.
     (
         Fault.HOST_MEMORY,
         r"\b(_Array|Arrow)?MemoryError\b|Cannot allocate memory|std::bad_alloc"
@@ -67,5 +67,5 @@ _TABLE = [(fault, re.compile(words, re.IGNORECASE)) for fault, words in _WORDS]
 
 
 def fault_in(message: str) -> Fault | None:
-    """What a message of a failure is about; None where it is the notebook's own."""
+    """Return the fault that a failure's message reports, or None if it reports none of them."""
     return next((fault for fault, words in _TABLE if words.search(message)), None)

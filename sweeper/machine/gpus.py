@@ -1,6 +1,6 @@
 """The GPUs of a machine that a sweep may use.
 
-Never initialises CUDA: a context of it would take some hundred MB of each GPU.
+Nothing here initialises CUDA: its context would use a few hundred MB of each GPU.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from ..errors import SettingsError
 from ..settings.machines import Resources
 from .nvml import CONTEXT_BYTES, Gpu, Nvml
 
-#: What is left free on each GPU, because libraries choose other algorithms where memory is short.
+#: Memory to leave free on each GPU, at least, in bytes and as a share of the GPU's memory (chosen).
+#: Libraries choose other algorithms if memory is short.
 _SPARE_BYTES = 1024**3
 _SPARE_SHARE = 0.025
 
 
 def chosen_gpus(resources: Resources, driver: Nvml) -> list[Gpu]:
-    """The GPUs of this machine that a parameters file asks for.
+    """Return the GPUs of this machine that a parameters file asks for.
 
     Raises:
-        SettingsError: this machine does not have them, or trials cannot run on them so.
+        SettingsError: This machine lacks a GPU that is asked for, or the GPUs do not fit the other
+            settings in `resources`.
     """
     wanted, per_trial = resources.gpus, resources.gpus_per_trial
     memory_bytes = resources.claim_bytes
@@ -31,7 +33,7 @@ def chosen_gpus(resources: Resources, driver: Nvml) -> list[Gpu]:
         if missing:
             there = f"0 to {len(present) - 1}" if present else "none of NVIDIA's"
             raise SettingsError(
-                f"resources.gpus: there is no GPU {missing[0]} on this machine; there are: {there}"
+                f"resources.gpus: there is no GPU {missing[0]} on this machine; it has: {there}"
             )
         chosen = [present[index] for index in wanted]
     for gpu in chosen:
@@ -43,22 +45,21 @@ def chosen_gpus(resources: Resources, driver: Nvml) -> list[Gpu]:
         needed_bytes = CONTEXT_BYTES + (memory_bytes or 0)
         if memory_bytes and gpu.memory_bytes < needed_bytes:
             raise SettingsError(
-                f"resources.gpu_memory: a trial takes {memory_bytes / 1e9:.1f} GB and "
+                f"resources.gpu_memory: a trial needs {memory_bytes / 1e9:.1f} GB and "
                 f"{CONTEXT_BYTES / 1e9:.1f} GB for its context; {gpu.uuid} has "
                 f"{gpu.memory_bytes / 1e9:.1f} GB"
             )
     if chosen and len(chosen) < per_trial:
         raise SettingsError(
-            f"resources.gpus_per_trial: a trial takes {per_trial} GPUs; there "
-            f"{'is 1' if len(chosen) == 1 else f'are {len(chosen)}'} to use"
+            f"resources.gpus_per_trial: a trial needs {per_trial} GPUs; the sweep has {len(chosen)}"
         )
     return chosen
 
 
 def present_gpus(driver: Nvml) -> list[Gpu]:
-    """The GPUs that this process may use, in the order of CUDA_VISIBLE_DEVICES where it is set.
+    """Return the GPUs that this process may use, in the order of CUDA_VISIBLE_DEVICES if it is set.
 
-    Numbers there count as in nvidia-smi.
+    Numbers in CUDA_VISIBLE_DEVICES count as in nvidia-smi.
     """
     installed = driver.installed()
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -69,7 +70,7 @@ def present_gpus(driver: Nvml) -> list[Gpu]:
     for name in names:
         if name.lstrip("-").isdigit():
             found = [gpu for number, gpu in enumerate(installed) if number == int(name)]
-        else:  # CUDA takes the beginning of a UUID, too
+        else:  # CUDA accepts the beginning of a UUID, too
             found = [gpu for gpu in installed if gpu.uuid.startswith(name)]
         if not found:
             break  # as in CUDA: a name that does not exist hides those after it
@@ -78,6 +79,6 @@ def present_gpus(driver: Nvml) -> list[Gpu]:
 
 
 def usable_bytes(gpu: Gpu, *, keeps_spare: bool) -> int:
-    """How much memory of a GPU trials may claim in all."""
+    """Return how many bytes of a GPU's memory can be reserved for trials in all."""
     spare_bytes = max(_SPARE_BYTES, round(_SPARE_SHARE * gpu.memory_bytes)) if keeps_spare else 0
     return gpu.memory_bytes - spare_bytes

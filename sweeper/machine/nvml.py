@@ -1,4 +1,4 @@
-"""NVIDIA's management library, by which a driver is asked without initialising CUDA."""
+"""NVIDIA's management library (NVML), which asks the driver without initialising CUDA."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pynvml import NVMLError
 
 _log = logging.getLogger(__name__)
 
-#: CUDA itself is taken to need half a GiB of a GPU in each process.
+#: GPU memory in bytes that CUDA itself is assumed to use in each process (chosen).
 CONTEXT_BYTES = 512 * 1024**2
-#: What NVML says on a machine without a GPU.
+#: Error codes of NVML on a machine without an NVIDIA GPU.
 _NO_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 
 
 class GpuError(Exception):
-    """A GPU does not answer as a sound one does."""
+    """A GPU has failed: its driver reports an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +29,10 @@ class Gpu:
     """A GPU that trials may run on, or a part of one (MIG).
 
     Attributes:
-        uuid: as the driver and CUDA_VISIBLE_DEVICES name it.
-        memory_bytes: how much memory it has, without what its driver keeps for itself.
-        model: such as `NVIDIA H200`; empty where the driver does not say.
-        is_exclusive: whether its administrator lets one process at a time compute on it.
+        uuid: UUID by which the driver and CUDA_VISIBLE_DEVICES name it.
+        memory_bytes: Size of its memory, without the part that the driver reserves.
+        model: Model, such as `NVIDIA H200`. Empty if the driver does not say.
+        is_exclusive: Whether only one process at a time can compute on it (EXCLUSIVE_PROCESS).
     """
 
     uuid: str
@@ -42,15 +42,15 @@ class Gpu:
 
     @property
     def is_part(self) -> bool:
-        """Whether it is a part of a GPU (MIG)."""
+        """Whether this is a part of a GPU (MIG)."""
         return self.uuid.startswith("MIG-")
 
 
 class Nvml:
-    """The GPUs of NVIDIA's driver; none where there is no such driver. No call initialises CUDA."""
+    """The GPUs of NVIDIA's driver. Without a driver there are none. No call initialises CUDA."""
 
     def installed(self) -> Sequence[Gpu]:
-        """All GPUs by their places on the bus; of one that is split by MIG, its parts."""
+        """Return all GPUs in the order of the bus, with the parts of a GPU that MIG has split."""
         return [
             Gpu(
                 uuid=uuid,
@@ -63,10 +63,10 @@ class Nvml:
         ]
 
     def used_bytes(self, uuid: str) -> int | None:
-        """How much memory of a GPU is in use, by anyone; None where that is not known.
+        """Return how many bytes of a GPU all processes together use, or None if that is not known.
 
         Raises:
-            GpuError: the GPU has failed.
+            GpuError: The GPU has failed.
         """
         try:
             return int(_memory(self._handles[uuid]).used)
@@ -76,12 +76,12 @@ class Nvml:
             raise GpuError(f"NVIDIA's driver says: {error}") from error
 
     def used_by(self, uuid: str) -> Mapping[int, int]:
-        """How many bytes each process has, by its id; empty where that is not known.
+        """Return how many bytes of a GPU each process uses, by process id. Empty if not known.
 
-        In a container the driver may name processes by the ids that they have outside of it.
+        In a container the driver may report the process ids that hold outside of the container.
         """
         used_by: dict[int, int] = {}
-        # Processes below a server of MPS have a list of their own; the server is in the other one.
+        # NVML lists the clients of an MPS server separately. The server is in the first list.
         for processes_on in (
             pynvml.nvmlDeviceGetComputeRunningProcesses,
             pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
@@ -92,21 +92,21 @@ class Nvml:
         return used_by
 
     def busy_share(self, uuid: str) -> float | None:
-        """The share of about the last second in which a GPU ran anything; None if not known."""
+        """Return the share of the last second or so in which a GPU was busy; None if not known."""
         rates = _answer(pynvml.nvmlDeviceGetUtilizationRates, self._handles[uuid])
         return None if rates is None else float(rates.gpu) / 100
 
     @cached_property
     def _handles(self) -> dict[str, Any]:
-        """NVML's handle of each GPU, by its UUID."""
+        """Handles of NVML, by the UUID of the GPU."""
         try:
             pynvml.nvmlInit()
             count = pynvml.nvmlDeviceGetCount()
         except NVMLError as error:
             if error.value not in _NO_DRIVER:
                 _log.warning(
-                    "NVIDIA's driver does not answer (%s), so trials share its GPUs without regard "
-                    "to memory; check it with nvidia-smi, or lower -j",
+                    "NVIDIA's driver does not answer (%s), so trials share its GPUs, and nothing "
+                    "checks whether they fit into memory; run nvidia-smi, or lower -j",
                     error,
                 )
             return {}
@@ -115,13 +115,16 @@ class Nvml:
 
 
 def driver_version() -> str | None:
-    """The version of NVIDIA's driver, once it was asked for GPUs; None where there is none."""
+    """Return the version of NVIDIA's driver, or None if there is none.
+
+    Call it only after the driver was asked for GPUs.
+    """
     version: str | None = _answer(pynvml.nvmlSystemGetDriverVersion)
     return version
 
 
 def _parts(index: int) -> Iterator[Any]:
-    """The handle of a GPU, or those of its parts; none of one that has fallen off the bus."""
+    """Yield the handle of a GPU, or the handles of its parts. Yield none if the GPU has failed."""
     try:
         whole = pynvml.nvmlDeviceGetHandleByIndex(index)
         pynvml.nvmlDeviceGetUUID(whole)
@@ -134,12 +137,12 @@ def _parts(index: int) -> Iterator[Any]:
         return
     for number in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(whole)):
         part = _answer(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, whole, number)
-        if part is not None:  # fewer were made than could be
+        if part is not None:  # None if the administrator has made fewer parts than the maximum
             yield part
 
 
 def _answer(ask: Callable[..., Any], *about: Any) -> Any | None:
-    """What a function of NVML returns; None where the driver does not say."""
+    """Call a function of NVML. Return its result, or None if the driver does not support it."""
     try:
         return ask(*about)
     except NVMLError:
@@ -147,7 +150,7 @@ def _answer(ask: Callable[..., Any], *about: Any) -> Any | None:
 
 
 def _memory(handle: Any) -> Any:
-    """NVML's figures, in which what the driver keeps for itself is not in use by anyone."""
+    """Return NVML's memory figures. `used` does not include the memory that the driver reserves."""
     return pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
 
 
@@ -155,5 +158,5 @@ def _memory_bytes(handle: Any) -> int:
     try:
         memory = _memory(handle)
         return int(memory.total - memory.reserved)
-    except NVMLError:  # a GPU without memory of its own (GB10, Jetson) takes the machine's
+    except NVMLError:  # a GPU without separate memory (GB10, Jetson) uses the machine's
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,9 +1,9 @@
-"""Where a trial waits for its place on a machine: memory, and a GPU with room for what it claims.
+"""Assign GPUs to trials, and let trials wait until the memory that they need is free.
 
-The first trial in the queue starts on the GPU with the most free memory where its claim fits; its
-claim is what users state, or what the largest trial so far took and a tenth more.
-Until a first trial has shown its peak, it is alone. A trial that ran out of memory is run once
-more, alone.
+Trials wait in a queue. The first one in the queue starts on the GPU with the most free memory, if
+its memory reservation (claim) fits there. The reservation is the memory that users state, or 1.1
+times the peak of the largest trial so far. The first trial has the GPU for itself until its peak is
+known. A trial that ran out of memory runs once more, alone.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from .settling import Circumstances, settled
 
 _log = logging.getLogger(__name__)
 
-#: Read by the libraries that compute when they are imported; the number of threads changes the
-#: last bits of a result, so it is fixed for the whole study.
+#: Environment variables from which numerical libraries read their number of threads at import. The
+#: number changes the last bits of a result, so it is fixed for the whole study.
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -39,44 +39,46 @@ _THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
-#: Without these, JAX and TensorFlow take most of a GPU at once, whatever they need of it.
+#: Environment variables without which JAX and TensorFlow reserve most of a GPU at their start.
 _TAKE_WHAT_IS_NEEDED = {
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",
 }
-#: How often to look at the memory of running trials, and at the claims of other sweeps.
+#: Seconds between two checks of the memory of running trials, and of other sweeps' reservations.
 _LOOK_S = 1.0
-#: A trial has shown its peak when its memory has not grown for 10 s.
+#: Seconds without growth of a trial's memory after which its peak counts as known (chosen).
 _SETTLED_S = 10.0
-#: Growth below 2 % is none.
+#: Factor of the memory seen before, up to which memory counts as not grown (chosen).
 _STEADY = 1.02
-#: A trial claims a tenth more than the largest so far took (chosen).
+#: Factor of the largest peak so far that is reserved for the next trial (chosen).
 _SPREAD = 1.1
-#: torch counts a fraction of CUDA's memory, which is up to 4 % less than NVML's: a trial may take
-#: 5 % more than users state, so that one which needs as much does not run short.
+#: Factor of the memory that users state up to which torch may allocate memory. torch's limit is a
+#: fraction of CUDA's total memory, which is up to 4 % less than NVML's, and a trial that uses
+#: exactly the stated memory must not run out of it.
 _CAP = 1.05
-#: A GPU is empty if programs that are no trials take less than 5 % of it, as the driver does.
+#: Share of a GPU's memory that must be free for the GPU to count as empty (chosen). The driver and
+#: small programs use the rest.
 _EMPTY_SHARE = 0.95
-#: A trial is frozen while twice the memory that it takes is free on the host: for the trial that
-#: gets its slot, and for what running ones may still grow by.
+#: Factor of a trial's host memory that must be free for the trial to be frozen (chosen): once for
+#: the trial that gets its slot, and once for the growth of running trials.
 _FREE_MEMORY = 2.0
 
 
 class StoppedWaiting(Exception):
-    """A trial was stopped while it waited for its place."""
+    """A trial was stopped while it waited for memory or a GPU."""
 
 
 class NoGpuLeftError(Exception):
-    """All GPUs of the sweep were closed, because they no longer answer or have failed."""
+    """All GPUs of the sweep have failed or no longer answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a trial waits for.
+    """The reason why a trial waits, in words.
 
     Attributes:
-        what: Worth a line when it changes.
-        details: Figures and names, which change all the time; may be empty.
+        what: Reason. A change of it is worth a message.
+        details: Figures and names. They change all the time, and may be empty.
     """
 
     what: str
@@ -87,30 +89,35 @@ class Wait:
 
 
 class Obstacle(Enum):
-    """Why a trial may not begin on a GPU now, in words that follow what the GPU has free."""
+    """Reasons why a trial cannot begin on a GPU now, in words that follow the GPU's figures."""
 
-    NO_ROOM = ""  # which the figures tell
-    ONE_PROCESS = " and takes one trial at a time (EXCLUSIVE_PROCESS)"
-    ONE_TRIAL = " and is for one trial alone"
-    UNKNOWN_PEAKS = " and takes one more trial when these have shown their peaks"
+    NO_ROOM = ""  # the figures say it
+    ONE_PROCESS = " and accepts one trial at a time (EXCLUSIVE_PROCESS)"
+    ONE_TRIAL = " and is used by one trial alone"
+    UNKNOWN_PEAKS = " and accepts one more trial when the peaks of these are known"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Place:
-    """What a running trial holds of its machine.
+    """The GPUs and memory that a trial has on its machine: its device assignment.
 
     Attributes:
-        gpus: its GPUs; none on a machine without, and while it waits.
-        env: what it adds to the environment of the trial's kernel.
-        memory_fraction: of its GPU, that torch may take where users state what trials take.
-        claim_bytes: of its GPU; None for all of it.
-        is_alone: whether no other trial of the sweep has run on the machine since it began.
-        is_alone_on_gpu: whether nobody else has had a part of its GPUs since it began.
-        has_shown: whether its memory has settled after it made steps or kept its GPU busy.
-        used_before_bytes: what programs took of its GPU when it began there without company; None
-            in company.
-        kills_before: how many processes the system had killed for want of memory by then.
-        look: is set when the trial, as long as it waits, has to look again.
+        spec: Spec of the trial.
+        running: The trial as it runs.
+        gpus: GPUs of the trial. Empty while it waits, and on a machine without GPUs.
+        env: Environment variables for the trial's kernel.
+        memory_fraction: Fraction of its GPU's memory that torch may allocate. None if users do not
+            state the memory of trials.
+        claim_bytes: Memory of its GPU that is reserved for it. None if the whole GPU is reserved.
+        is_alone: Whether no other trial of the sweep has run on the machine since it began.
+        is_alone_on_gpu: Whether no other trial or program has used its GPUs since it began.
+        has_shown: Whether the trial's peak of GPU memory is known: it has reported steps or kept
+            its GPU busy, and its memory has stopped growing.
+        used_before_bytes: Memory of its GPU that other programs used when it began. None if other
+            trials were on the GPU.
+        kills_before: Number of processes that the system had killed for lack of memory when it
+            began.
+        look: Event that makes a waiting trial check again whether it can begin.
     """
 
     spec: TrialSpec
@@ -131,19 +138,30 @@ class Place:
     _busy_shares: list[float] = field(default_factory=list)
 
     def see(self, gpu: Gpu, taken_bytes: int) -> None:
-        """Note what the trial takes of a GPU now."""
+        """Record how much memory of a GPU the trial uses now."""
         self._taken[gpu.uuid] = taken_bytes
         self._peak_bytes = max(self._peak_bytes or 0, sum(self._taken.values()))
         if self.claim_bytes is not None:
             self.claim_bytes = max(self.claim_bytes, self._peak_bytes)
 
     def claim(self, gpu: Gpu, all_bytes: int) -> Claim:
-        """What it may take of a GPU, and was last seen to take."""
+        """Return the trial's memory reservation on a GPU, with the memory that it last used.
+
+        Args:
+            gpu: GPU of the trial.
+            all_bytes: Memory to reserve if the whole GPU is reserved for the trial.
+        """
         claim_bytes = all_bytes if self.claim_bytes is None else self.claim_bytes
         return Claim(claim_bytes=claim_bytes, used_bytes=self._taken.get(gpu.uuid, claim_bytes))
 
     def watch(self, busy_share: float | None, look_s: float, settled_s: float) -> None:
-        """Find out whether the trial has shown its peak; called once a look."""
+        """Update whether the trial's peak of GPU memory is known. Called once in each check.
+
+        Args:
+            busy_share: Share of the time since the last check in which the GPU was busy, if known.
+            look_s: Seconds between two checks.
+            settled_s: Seconds without growth after which the peak is known.
+        """
         if busy_share is not None:
             self._busy_shares.append(busy_share)
         now_s, peak_bytes = time.monotonic(), self._peak_bytes or 0
@@ -153,9 +171,13 @@ class Place:
         self.has_shown |= is_at_work and now_s - self._settled[1] >= settled_s
 
     def use(self, torch_bytes: int | None = None) -> GpuUse:
-        """What the trial took of its GPUs, as the driver has seen and torch says in its kernel.
+        """Return how the trial used its GPUs, as the driver and torch in the trial's kernel say.
 
-        Nothing that was taken of a GPU which worked meanwhile is memory that nobody could see.
+        The peak is None if the driver saw no memory although the GPU was busy: then the driver
+        cannot measure it.
+
+        Args:
+            torch_bytes: Memory that torch has held of the GPUs, if known.
         """
         shares = self._busy_shares
         busy_share = round(sum(shares) / len(shares), 4) if shares else None
@@ -166,14 +188,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Room:
-    """What a GPU has room for now.
+    """The memory of a GPU as it is used and reserved now.
 
     Attributes:
-        places: of this sweep's trials on it.
-        others: the claims of the user's other sweeps.
-        free_bytes: what another trial may claim; below 0 where trials and programs take too much.
-        foreign_bytes: what programs take that are no trials of the user's.
-        is_empty: whether no trial is on it, and no other program takes a part worth mentioning.
+        gpu: The GPU.
+        places: Device assignments of this sweep's trials on the GPU.
+        others: Memory reservations of the user's other sweeps.
+        free_bytes: Memory that can be reserved for another trial. Negative if trials and programs
+            use more than there is.
+        foreign_bytes: Memory that programs use that are not trials of the user.
+        is_empty: Whether no trial is on the GPU, and other programs use almost nothing of it.
     """
 
     gpu: Gpu
@@ -194,17 +218,19 @@ class _Room:
 
 
 class Places:
-    """Gives each trial its place on this machine, one after the other. Safe in several threads.
+    """Gives each trial its GPUs on this machine, in the order of a queue.
+
+    Safe to use from several threads.
 
     Args:
-        gpus: those that trials may use; empty on a machine without any.
-        resources: what users state of trials.
-        driver: knows how much of their memory is in use; default: NVIDIA's.
-        claims: of the user's other sweeps.
-        mps: lets trials on one GPU compute at the same time; None where they take turns.
-        root: of the file system with the counts of killed processes.
-        look_s: how often to look at the memory of running trials.
-        settled_s: how long a trial's memory must not have grown before others join it.
+        gpus: GPUs that trials may use. Empty on a machine without GPUs.
+        resources: Section `resources` of the parameters file.
+        driver: Driver that says how much memory of the GPUs is in use. Default: NVIDIA's.
+        claims: Memory reservations, shared with the user's other sweeps.
+        mps: MPS, which lets trials on one GPU compute at the same time. None if they take turns.
+        root: Root of the file system with the counts of killed processes.
+        look_s: Seconds between two checks of the memory of running trials.
+        settled_s: Seconds without growth of a trial's memory before other trials may join it.
     """
 
     def __init__(
@@ -229,21 +255,23 @@ class Places:
         self._lock = threading.RLock()
         self._queue: list[Place] = []
         self._places: list[Place] = []
-        #: What the largest trial that has ended took; None until one could be measured.
+        #: Largest peak of GPU memory of all trials that have ended. None until one was measured.
         self._largest_bytes: int | None = None
         self._closed: set[str] = set()
         self._is_watching = self._has_warned = False
 
     @classmethod
     def of_machine(cls, resources: Resources, *, jobs: int, driver: Nvml | None = None) -> Places:
-        """The places of this machine, with the GPUs that a parameters file asks for.
+        """Return the device assignments of this machine, with the GPUs that a user asks for.
 
         Args:
-            jobs: how many trials run at once; with one, MPS is not used.
+            resources: Section `resources` of the parameters file.
+            jobs: Number of trials that run at once. With one, MPS is not used.
+            driver: Driver of the GPUs. Default: NVIDIA's.
 
         Raises:
-            SettingsError: a number is asked for that this machine does not have, a GPU is too
-                small for a single trial, or there are too few for one.
+            SettingsError: This machine lacks a GPU that is asked for, a GPU is too small for a
+                trial, or a trial needs more GPUs than there are.
         """
         if resources.gpus == "none":
             return cls(resources=resources)
@@ -256,7 +284,7 @@ class Places:
 
     @property
     def env(self) -> dict[str, str]:
-        """What all kernels find in their environment, before they import anything."""
+        """Environment variables that all kernels have from their start."""
         has_gpus, resources = bool(self.gpus), self._resources
         return {
             **dict.fromkeys(_THREAD_VARIABLES, str(resources.threads)),
@@ -264,22 +292,22 @@ class Places:
             # cuBLAS is deterministic only with a workspace of fixed size.
             "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
             **({k: os.environ.get(k, v) for k, v in _TAKE_WHAT_IS_NEEDED.items() if has_gpus}),
-            # Until a trial's lease says otherwise: nothing may take a GPU before.
+            # No kernel may use a GPU before its trial gets one, which sets this variable again.
             **({"CUDA_VISIBLE_DEVICES": ""} if has_gpus or resources.gpus == "none" else {}),
         }
 
     @property
     def waiting(self) -> int:
-        """How many trials wait."""
+        """Number of trials that wait."""
         return len(self._queue)
 
     @contextmanager
     def opened(self, *, folder: Path, token: str) -> Iterator[None]:
-        """Places can be leased while the block runs.
+        """Allow leases while the block runs: start MPS before it, and clean up after it.
 
         Args:
-            folder: the sweep's private folder; a short path.
-            token: the beginning of the marks of the sweep's processes.
+            folder: Private folder of the sweep, with a short path.
+            token: Beginning of the marks of the sweep's processes.
         """
         if self.mps is not None:
             self.mps.start(self.gpus, folder=folder, token=token)
@@ -294,21 +322,22 @@ class Places:
     def lease(
         self, spec: TrialSpec, running: RunningTrial, tell: Callable[[str], object] = lambda _: None
     ) -> Iterator[Place]:
-        """A place for one trial, given back at the end of the block.
+        """Wait for memory and GPUs for a trial, and release them at the end of the block.
 
         Args:
-            running: the same trial as it runs: a stop ends the wait at once, and the time that the
-                trial waits does not count as its own.
-            tell: called with what the trial waits for, in one line, when that changes.
+            spec: Spec of the trial.
+            running: The same trial as it runs. If it is stopped, the wait ends at once. The time
+                that it waits does not count as its running time.
+            tell: Called with one line that says what the trial waits for, whenever that changes.
 
         Raises:
-            StoppedWaiting: the trial was stopped before it had a place.
-            NoGpuLeftError: no GPU is left for it.
+            StoppedWaiting: The trial was stopped while it waited.
+            NoGpuLeftError: No GPU is left for the trial.
         """
         place = Place(spec=spec, running=running)
         with self._lock:
             self._queue.append(place)
-        # A stop only sets an event: it may come from a signal handler, and waits for no lock.
+        # A stop only sets an event: a signal handler may call it, and must not wait for a lock.
         running.control.on_stop(place.look.set)
         try:
             with running.control.waiting():
@@ -327,19 +356,19 @@ class Places:
                 self._wake()
 
     def leave_behind(self, place: Place) -> None:
-        """Let no more trials onto the GPUs of one whose kernel SIGKILL does not end."""
+        """Give the GPUs of a trial to no other trial, because SIGKILL did not end its kernel."""
         why = (
-            f"process {place.running.points.pid} of trial {place.spec.run_id} runs on after "
-            "SIGKILL, held by a driver or a disk that hangs"
+            f"process {place.running.points.pid} of trial {place.spec.run_id} has not ended after "
+            "SIGKILL, because a driver or a disk hangs"
         )
         with self._lock:
             for gpu in place.gpus:
                 self._close(gpu, why)
         if not place.gpus:
-            _log.warning("%s; it is left behind", why)
+            _log.warning("%s; the sweep continues without it", why)
 
     def has_room_beside(self, place: Place) -> bool:
-        """Whether another trial like this one would begin at once, were this one frozen."""
+        """Return whether another trial like this one could begin now if this one were frozen."""
         with self._lock:
             if self._queue or place.spec.alone_on is not None or not has_descriptors():
                 return False
@@ -355,18 +384,22 @@ class Places:
             return not self.gpus or len(fitting) >= self._per_trial
 
     def ran_short(self, place: Place) -> bool:
-        """Whether the system has killed a process for want of memory since a trial began."""
+        """Return whether the system has killed a process for lack of memory since a trial began."""
         return oom_kills(self._root) > place.kills_before
 
     def settle(
         self, place: Place, outcome: TrialOutcome, torch_bytes: int | None = None
     ) -> TrialOutcome:
-        """Return the outcome of a trial that has ended, by what it had of the machine.
+        """Return the outcome of a trial that has ended, with its use of GPUs and the final reason.
 
-        Others are expected to use what it has used of its GPUs.
+        The reason of a failure depends on whether other trials used the same memory or GPU. The
+        peak of a trial that completed or was pruned decides how much memory later trials reserve.
 
         Args:
-            torch_bytes: that torch has held of its GPUs, as it says in the kernel; None for none.
+            place: Device assignment of the trial.
+            outcome: Outcome of the trial before the correction.
+            torch_bytes: Memory that torch has held of the GPUs, as it says in the kernel. None if
+                the notebook does not use torch on a GPU.
         """
         fault = fault_in(outcome.message)
         with self._lock:
@@ -385,7 +418,7 @@ class Places:
         had = Circumstances(
             fault=fault,
             has_gpu=bool(place.gpus),
-            # One that torch kept from taking all of its GPU has not shown that it does not fit.
+            # A limit in torch kept the trial from using the whole GPU, so it may still fit there.
             had_gpu_memory=place.is_alone_on_gpu and place.memory_fraction is None,
             had_host_memory=place.is_alone,
             shares_by_mps=self.mps is not None and not place.is_alone_on_gpu,
@@ -394,19 +427,22 @@ class Places:
         return settled(outcome, had)
 
     def _learn(self, place: Place, peak_bytes: int | None) -> None:
-        """Expect of other trials what one took that came to its end; nothing where it is None."""
+        """Remember the peak of a trial that completed or was pruned, for later reservations.
+
+        If it could not be measured, warn once.
+        """
         if peak_bytes is not None:
             self._largest_bytes = max(self._largest_bytes or 0, peak_bytes)
             self._wake()
         elif self._largest_bytes is None and not self._has_warned:
             self._has_warned = True
             _log.warning(
-                "what trials take of %s cannot be measured, so each has it for itself; state it, "
-                "as in resources: {gpu_memory: 9GB}, and several share one",
+                "the memory that trials use on %s cannot be measured, so each trial has a GPU for "
+                "itself; state it, as in resources: {gpu_memory: 9GB}, and trials share a GPU",
                 place.gpus[0].uuid,
             )
 
-    # --- who gets a place ------------------------------------------------------------------------
+    # --- which trial begins ----------------------------------------------------------------------
 
     def _wait(self, place: Place, tell: Callable[[str], object]) -> None:
         told, control = "", place.running.control
@@ -426,12 +462,12 @@ class Places:
         raise StoppedWaiting
 
     def _wake(self) -> None:
-        """Have the first trial in the queue look again."""
+        """Let the first trial in the queue check again whether it can begin."""
         if self._queue:
             self._queue[0].look.set()
 
     def _begin_or_wait(self, place: Place) -> Wait | None:
-        """Let a trial begin, if there is a place for it now; else return what it waits for."""
+        """Let a trial begin and return None, or return what it waits for."""
         if self._queue[0] is not place:
             return Wait(f"its turn, behind {self._queue[0].spec.run_id}")
         alone = [
@@ -445,7 +481,7 @@ class Places:
             return None
         with self._claims.gate() as is_mine:
             if not is_mine:
-                return Wait("another sweep, which is just claiming a part of a GPU")
+                return Wait("another sweep, which is just reserving memory of a GPU")
             rooms = [room for gpu in self.gpus if (room := self._look_at(gpu)) is not None]
             if len(rooms) < self._per_trial:
                 raise NoGpuLeftError("no GPU is left: all have failed, or no longer answer")
@@ -462,11 +498,11 @@ class Places:
             return None
 
     def _is_alone(self, spec: TrialSpec) -> bool:
-        """Whether no other trial may be on the GPUs of a trial."""
+        """Return whether a trial must have its GPUs for itself."""
         return self._per_trial > 1 or spec.alone_on is not None
 
     def _claim_of(self, spec: TrialSpec) -> int | None:
-        """What a trial claims of a GPU; None for all of it."""
+        """Return how many bytes of a GPU to reserve for a trial, or None for the whole GPU."""
         if self._is_alone(spec):
             return None
         if self._stated_bytes is not None:
@@ -476,15 +512,16 @@ class Places:
         return round(_SPREAD * max(peaks)) if peaks else None
 
     def _obstacle(self, spec: TrialSpec, claim_bytes: int | None, room: _Room) -> Obstacle | None:
-        """Return why a trial may not begin on a GPU now; None if it may.
+        """Return why a trial cannot begin on a GPU now, or None if it can.
 
         Args:
-            claim_bytes: what it claims; None for all of the GPU.
+            spec: Spec of the trial.
+            claim_bytes: Memory to reserve for the trial. None for the whole GPU.
+            room: Memory of the GPU.
         """
         fits = (claim_bytes or 0) <= max(0, room.free_bytes)
-        if not (
-            room.places or room.others
-        ):  # a claim that no GPU has room for is tried where it is alone
+        if not (room.places or room.others):
+            # On an empty GPU, a trial begins even if its reservation exceeds the GPU's memory.
             return None if fits or room.is_empty else Obstacle.NO_ROOM
         if room.gpu.is_exclusive and self.mps is None:
             return Obstacle.ONE_PROCESS
@@ -496,7 +533,7 @@ class Places:
 
     @property
     def _is_known(self) -> bool:
-        """Whether users state what a trial takes, or one that has ended has shown it."""
+        """Whether the memory of a trial is known: users state it, or a trial that ended used it."""
         return self._stated_bytes is not None or self._largest_bytes is not None
 
     def _begin(self, place: Place, rooms: Sequence[_Room], claim_bytes: int | None) -> None:
@@ -523,10 +560,10 @@ class Places:
             self._is_watching = True
             threading.Thread(target=self._watch, name="gpu memory", daemon=True).start()
 
-    # --- what trials take ------------------------------------------------------------------------
+    # --- how much memory trials use --------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Look at the memory of all trials, until there are none."""
+        """Check the GPU memory of all trials again and again, until no trial is left."""
         while True:
             with self._lock:
                 gpus = {gpu.uuid: gpu for place in self._places for gpu in place.gpus}
@@ -546,7 +583,11 @@ class Places:
             time.sleep(self._look_s)
 
     def _look_at(self, gpu: Gpu) -> _Room | None:
-        """What a GPU has room for, after a look at what trials take of it; None if it is closed."""
+        """Measure the memory of a GPU, and record what each of its trials uses.
+
+        Returns:
+            The memory that is used and reserved, or None if the GPU has failed.
+        """
         if gpu.uuid in self._closed:
             return None
         places, others = self._on(gpu), self._claims.of_others(gpu.uuid)
@@ -560,7 +601,8 @@ class Places:
             taken_bytes = by_session.get(place.running.points.pid or 0)
             before_bytes = place.used_before_bytes
             if taken_bytes is None and used_bytes is not None and before_bytes is not None:
-                # In a container the driver knows processes by other ids than ours.
+                # In a container, the driver knows processes by other ids. If the trial is alone on
+                # the GPU, what was added since it began is the trial's.
                 is_lone = len(places) == 1 and not others
                 taken_bytes = max(0, used_bytes - before_bytes) if is_lone else None
             if taken_bytes is not None:
@@ -588,22 +630,22 @@ class Places:
         return [place.claim(gpu, self._usable(gpu)) for place in self._on(gpu)]
 
     def _state_claims(self) -> None:
-        """Have the user's other sweeps see what this one claims."""
+        """Publish this sweep's memory reservations to the user's other sweeps."""
         if self.gpus:
             self._claims.write({gpu.uuid: self._claims_on(gpu) for gpu in self.gpus})
 
     def _close(self, gpu: Gpu, why: str) -> None:
-        """Let no more trials of this sweep onto a GPU."""
+        """Give a GPU to no more trials of this sweep."""
         if gpu.uuid not in self._closed:
             self._closed.add(gpu.uuid)
-            _log.warning("%s takes no more trials of this sweep: %s", gpu.uuid, why)
+            _log.warning("%s runs no more trials of this sweep: %s", gpu.uuid, why)
 
 
 def _by_session(used_by: Mapping[int, int]) -> dict[int, int]:
-    """What each kernel takes with all that it has started: the session that it leads."""
+    """Return how many bytes each kernel and its children use, by the session of the kernel."""
     sessions: dict[int, int] = {}
     for pid, n_bytes in used_by.items():
-        with suppress(OSError):  # it has ended, or its id is that outside of our container
+        with suppress(OSError):  # it has ended, or the id holds only outside of this container
             session = os.getsid(pid)
             sessions[session] = sessions.get(session, 0) + n_bytes
     return sessions

@@ -1,4 +1,4 @@
-"""What a trial's failure counts as, by what it had of the machine."""
+"""Decide what a trial's failure counts as, by the memory and GPUs that the trial could use."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from .faults import Fault
 _DOES_NOT_FIT = {
     Reason.OUT_OF_MEMORY: "does not fit on this GPU, even alone",
     Reason.OUT_OF_HOST_MEMORY: (
-        "does not fit into this machine's memory, even with no other trial beside it"
+        "does not fit into this machine's memory, even with no other trial running"
     ),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What a trial had of the machine until it failed.
+    """The conditions under which a trial ran until it failed.
 
     Attributes:
-        fault: What its message is about.
-        has_gpu: Whether it had a GPU that its sweep knows.
-        had_gpu_memory: Whether it could use all memory of its GPU.
-        had_host_memory: Whether no trial ran beside it.
-        shares_by_mps: Whether it shared its GPU through MPS, where an error may be another trial's.
-        failed_gpus: Those of its GPUs that have failed.
+        fault: Fault that the trial's message reports, if any.
+        has_gpu: Whether the sweep gave the trial a GPU.
+        had_gpu_memory: Whether the trial could use all memory of its GPU.
+        had_host_memory: Whether no other trial ran at the same time.
+        shares_by_mps: Whether the trial shared its GPU through MPS. Another trial may then have
+            caused the error.
+        failed_gpus: UUIDs of the trial's GPUs that have failed, in one line. Empty if none has.
     """
 
     fault: Fault | None
@@ -37,15 +38,17 @@ class Circumstances:
 
 
 def settled(outcome: TrialOutcome, had: Circumstances) -> TrialOutcome:
-    """Return what a failed trial's outcome counts as.
+    """Return the outcome of a failed trial, corrected by the conditions under which it ran.
 
-    One that ran out of memory alone is infeasible. One whose GPU has failed or no longer answers
-    ends as stopped, to run elsewhere. One that shared its GPU through MPS and failed with an error
-    of CUDA has the reason `gpu_fault`, as the error may be another trial's.
+    - A trial that ran out of memory although it ran alone is infeasible.
+    - A trial whose GPU has failed or no longer answers ends as stopped, so that it runs again on
+      another GPU.
+    - A trial that shared its GPU through MPS and failed with a CUDA error gets the reason
+      `gpu_fault`, because another trial may have caused the error.
     """
     reason = outcome.reason
     if reason is Reason.OUT_OF_MEMORY and not had.has_gpu:
-        # Of the CPU, as XLA words it as well, or of a GPU that only the notebook knows.
+        # XLA uses the same words for the CPU's memory, or the notebook uses a GPU on its own.
         reason = Reason.OUT_OF_HOST_MEMORY
     had_all = {
         Reason.OUT_OF_MEMORY: had.had_gpu_memory,
@@ -65,7 +68,7 @@ def settled(outcome: TrialOutcome, had: Circumstances) -> TrialOutcome:
                 outcome,
                 state=TrialState.STOPPED,
                 reason=Reason.GPU_FAULT,
-                message=f"{had.failed_gpus} has failed; its own message: {outcome.message}",
+                message=f"{had.failed_gpus} has failed; the trial's message: {outcome.message}",
             )
         case None, Fault.CUDA if had.shares_by_mps:
             return replace(outcome, reason=Reason.GPU_FAULT)

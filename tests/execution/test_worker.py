@@ -394,7 +394,7 @@ def test_a_kernel_that_the_system_does_not_end_is_left_behind_with_its_gpu(
     with hanging_disk(bench.folder / "disk") as disk:
         outcome, _ = bench.run(f"open('{disk}/data')", limits=limits)
         assert outcome.reason is Reason.TIME_LIMIT
-        (line,) = [it for it in caplog.messages if "runs on after SIGKILL" in it]
+        (line,) = [it for it in caplog.messages if "has not ended after SIGKILL" in it]
         pid = int(line.partition("process ")[2].split()[0])
         assert psutil.Process(pid).status() == psutil.STATUS_DISK_SLEEP
         outcome, _ = bench.run(REPORT, number=1)

@@ -83,7 +83,7 @@ class Kernel:
     ("gpus", "jobs", "per_trial", "words"),
     [
         ([a_gpu()], 2, 1, "^$"),
-        ([], 2, 1, "no two trials share a GPU of NVIDIA's, so this costs nothing"),
+        ([], 2, 1, "no two trials share an NVIDIA GPU, so this costs nothing"),
         ([a_gpu()], 1, 1, "no two trials share"),
         ([a_gpu()], 2, 2, "no two trials share"),
         ([a_gpu("MIG-1")], 2, 1, r"parts of a GPU \(MIG\); .* take turns"),

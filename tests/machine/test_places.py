@@ -285,7 +285,7 @@ def test_until_a_first_trial_has_shown_its_peak_it_is_alone_and_then_one_joins_a
         assert second.begun().claim_bytes == round(1.1 * 8 * GIB)
         until(lambda: first.begun().claim_bytes == round(1.1 * 8 * GIB))
         assert third.has_to_wait(), "the second one has shown nothing yet"
-        assert "takes one more trial when these have shown" in third.running.control.waits_for
+        assert "when the peaks of these are known" in third.running.control.waits_for
         second.shows(driver, 9)
         assert third.begun().claim_bytes == round(1.1 * 9 * GIB)
 
@@ -318,7 +318,7 @@ def test_a_peak_that_could_not_be_measured_is_not_learned(
         for _ in range(2):
             places.settle(place, COMPLETED)
         assert Trial(places).has_to_wait()
-    assert caplog.text.count("what trials take of GPU-a cannot be measured") == 1
+    assert caplog.text.count("the memory that trials use on GPU-a cannot be measured") == 1
 
 
 @pytest.mark.parametrize(("busy_share", "peak_bytes"), [(0.5, None), (None, None), (0.0, 0)])
@@ -466,7 +466,7 @@ def test_a_gpu_that_does_not_answer_is_closed_and_its_trial_runs_elsewhere(
     assert (settled.state, settled.reason) == (TrialState.STOPPED, Reason.GPU_FAULT)
     others = [Trial(places) for _ in range(3)]
     assert {names(other.begun()) for other in others} == {"GPU-a", "GPU-b"} - {names(place)}
-    assert caplog.text.count(f"{names(place)} takes no more trials of this sweep") == 1
+    assert caplog.text.count(f"{names(place)} runs no more trials of this sweep") == 1
 
 
 def test_a_gpu_with_an_uncorrectable_error_is_closed(make: Make) -> None:
