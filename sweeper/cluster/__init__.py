@@ -1,4 +1,5 @@
-"""Trials on the workers of a Dask cluster. The only owner of Dask.
+"""Run trials on the workers of a Dask cluster. Only this folder uses Dask.
 
-What a worker of the cluster does with a trial belongs to `execution`, as on one machine.
+The sweep's machine is the machine on which the sweep's process runs. A worker runs a trial by the
+same code in `execution` that runs trials on one machine.
 """

@@ -1,4 +1,4 @@
-"""A Dask cluster as a sweep uses it: its workers, calls to them, its size. The owner of Dask."""
+"""Connect to a Dask cluster or start one, list its workers, call them, and scale it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from ..settings.machines import Cluster, is_exposed
 from ..settings.secrets import masked
 
 _INSTALL = "pip install 'notebook-hpo[dask]'"
-#: How long a scheduler may take to answer a first time.
+#: Seconds that a scheduler has for its first answer.
 _CONNECT_S = 5.0
-#: How long a call may take.
+#: Seconds that a later call to the scheduler may take.
 _CALL_S = 30.0
 _LOGGERS = ("distributed", "distributed.client", "tornado", "asyncio")
-#: A Ctrl-C on a terminal reaches all processes that were started from there, and is for the sweep.
+#: Code that makes a worker ignore SIGINT. A Ctrl-C on a terminal reaches all processes that were
+#: started there, but only the sweep must react to it.
 _IGNORE_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
-#: The scheduler imports what it passes on, and need not have this package: so it is text.
+#: Expression that a worker evaluates for each call. It is text because the scheduler would import a
+#: function that it passes on, and this package need not be installed there.
 _CARRY_OUT = f"__import__('{__package__}.on_worker', fromlist=['']).carry_out(payload)"
 _log = logging.getLogger(__name__)
 
@@ -37,8 +39,9 @@ class DaskWorker:
     """A worker that the scheduler knows.
 
     Attributes:
-        identity: tells it from a later worker at the same address.
-        threads: how many tasks Dask would give it at once.
+        address: Address of the worker.
+        identity: Text that differs between this worker and a later one at the same address.
+        threads: Number of tasks that Dask runs on it at once.
     """
 
     address: str
@@ -47,23 +50,23 @@ class DaskWorker:
 
 
 class LostError(Exception):
-    """A worker, the scheduler, or the way to it is gone."""
+    """A worker or the scheduler has ended, or its connection is lost."""
 
 
 class DaskCluster:
     """A Dask cluster and the connection to its scheduler. Safe to use from several threads.
 
     Args:
-        settings: of the cluster, which is started where they say so.
-        on_event: called with each event that workers log under the key, in their order.
+        settings: Section `cluster` of the parameters file. It says whether to start a cluster.
+        on_event: Called with each event that workers log under `key`, in their order.
 
     Attributes:
-        place: the cluster for people.
-        key: of the sweep, among all that use the cluster.
+        place: Name of the cluster in messages.
+        key: Name of this sweep among all sweeps that use the cluster.
 
     Raises:
-        SettingsError: Dask or the class is not installed, the class does not take its options, the
-            scheduler cannot be reached, or everybody on its network could use it.
+        SettingsError: Dask or the cluster's class is not installed, the class rejects its options,
+            the scheduler cannot be reached, or everybody on its network could use it.
     """
 
     def __init__(self, settings: Cluster, *, on_event: Callable[[Mapping[str, Any]], None]) -> None:
@@ -92,27 +95,27 @@ class DaskCluster:
             raise
 
     def workers(self) -> set[DaskWorker]:
-        """The workers that the scheduler knows now, without those that end.
+        """Return the workers that the scheduler knows now, except workers that are ending.
 
         Raises:
-            BrokenError: the scheduler has ended.
-            LostError: it does not answer.
+            BrokenError: The scheduler has ended.
+            LostError: The scheduler does not answer.
         """
         scheduler, answer = self._client.scheduler, None
         try:
-            if scheduler is not None:  # else Dask has given it up
+            if scheduler is not None:  # None if Dask has given up the connection
                 answer = self._client.sync(scheduler.identity, callback_timeout=_CALL_S)
         except Exception as error:
             raise LostError(first_line(error)) from error
         if answer is None or answer["id"] != self._scheduler_id:
             raise BrokenError(
-                f"{self.place}: the Dask scheduler was lost; when it runs again, the same command "
-                "goes on"
+                f"{self.place}: the Dask scheduler was lost; when it runs again, resume with the "
+                "same command"
             )
         return {
             DaskWorker(
                 address=str(address),
-                identity=str(about["local_directory"]),  # another one for each process
+                identity=str(about["local_directory"]),  # differs between processes
                 threads=int(about["nthreads"]),
             )
             for address, about in answer["workers"].items()
@@ -120,10 +123,15 @@ class DaskCluster:
         }
 
     def submit(self, worker: DaskWorker, payload: bytes, *, task: str) -> Any:
-        """Have a payload carried out in a thread of a worker, as a task; returns the future.
+        """Send a call to a worker, which runs it as a Dask task in a thread. Return its future.
+
+        Args:
+            worker: Worker to call.
+            payload: Call, in the format of `on_worker.carry_out`.
+            task: Key of the Dask task.
 
         Raises:
-            LostError: the scheduler does not answer.
+            LostError: The scheduler does not answer.
         """
         try:
             return self._client.submit(
@@ -138,14 +146,16 @@ class DaskCluster:
             raise LostError(first_line(error)) from error
 
     def scale(self, workers: int) -> None:
-        """Ask for so many workers, in place of those that were lost as well."""
+        """Ask the cluster for this number of workers. It also replaces workers that were lost."""
         try:
             self._cluster.scale(workers)
-        except Exception as error:  # noqa: BLE001  of whatever class it is
-            _log.warning("%s: cannot have %d workers: %s", self.place, workers, first_line(error))
+        except Exception as error:  # noqa: BLE001  a class may raise anything
+            _log.warning(
+                "%s: cannot scale to %d workers: %s", self.place, workers, first_line(error)
+            )
 
     def close(self) -> None:
-        """Disconnect, and end what was started."""
+        """Disconnect from the scheduler, and end the cluster if this sweep has started it."""
         _close(self._client)
         _close(self._cluster)
 
@@ -157,7 +167,7 @@ def _close(part: Any | None) -> None:
 
 
 def _dask() -> Any:
-    """The library, without lines in the sweep's output: its errors become messages of ours."""
+    """Import Dask, and keep its log out of the sweep's output. Its errors become our messages."""
     try:
         import dask
 
@@ -170,10 +180,10 @@ def _dask() -> Any:
 
 
 def _client(settings: Cluster, cluster: Any | None, distributed: Any) -> Any:
-    """A new connection to the scheduler.
+    """Return a new connection to the scheduler.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: The scheduler cannot be reached.
     """
     try:
         if cluster is None and str(settings.url).startswith("tls:"):
@@ -191,13 +201,13 @@ def _client(settings: Cluster, cluster: Any | None, distributed: Any) -> Any:
 
 @contextmanager
 def _private() -> Iterator[None]:
-    """What is started in the block shows other users of this machine nothing.
+    """Hide what Dask starts in the block from other users of this machine.
 
-    Dask would show pages to whoever asks (the servers for them are there all the same), and use a
-    folder as it finds it.
+    By default, Dask serves status pages to everybody, and uses a folder that others may own. Its
+    web servers still run, but without pages.
 
     Raises:
-        SettingsError: no folder can be made.
+        SettingsError: No private folder can be made.
     """
     import dask
 
@@ -205,26 +215,26 @@ def _private() -> Iterator[None]:
     try:
         folder = private_folder(folder)
     except OSError as error:
-        raise SettingsError(f"cluster: {error}; set TMPDIR to a folder of yours") from error
+        raise SettingsError(f"cluster: {error}; set TMPDIR to a folder that you own") from error
     routes = [f"distributed.{part}.http.routes" for part in ("scheduler", "worker")]
     settings = {"temporary-directory": str(folder), **{key: [] for key in routes}}
     with dask.config.set(settings), warnings.catch_warnings(action="ignore"):
-        yield  # without a warning that another program has the usual port of the pages
+        yield  # Dask would warn if another program has the default port of its pages
 
 
 def _started(settings: Cluster, distributed: Any) -> Any:
-    """A new cluster: workers on this machine, or one of the class that the settings name.
+    """Start a cluster: workers on this machine, or an instance of the class in the settings.
 
     Raises:
-        SettingsError: the class is not there, or does not take its options.
+        SettingsError: The class is not installed, or rejects its options.
     """
     if settings.local_workers:
-        # On loopback, with certificates of its own: a worker runs what it is sent.
+        # On loopback and with new certificates: a worker runs any code that it receives.
         return distributed.LocalCluster(
             n_workers=settings.local_workers,
             threads_per_worker=1,
             dashboard_address=None,
-            memory_limit=0,  # kernels are no part of a worker's own memory
+            memory_limit=0,  # kernels are separate processes, whose memory Dask does not see
             security=True,
             silence_logs=logging.CRITICAL,
             preload=[_IGNORE_CTRL_C],
@@ -238,7 +248,7 @@ def _started(settings: Cluster, distributed: Any) -> Any:
         raise SettingsError(f"{where}: {first_line(error)}; pip install {package}") from error
     if not (isinstance(factory, type) and issubclass(factory, distributed.deploy.Cluster)):
         raise SettingsError(
-            f"{where}: is no class of a cluster; name one that is derived from "
+            f"{where}: is not a cluster class; name a class that is derived from "
             "distributed.deploy.Cluster, such as dask_jobqueue.SLURMCluster"
         )
     try:
@@ -254,9 +264,9 @@ def _started(settings: Cluster, distributed: Any) -> Any:
 
 
 def _job_options(options: dict[str, Any], *, is_insecure: bool) -> dict[str, Any]:
-    """The options of a class of jobs: encrypted, and without a dashboard."""
+    """Add to the options of a `dask_jobqueue` class: encryption, and no dashboard."""
     if not is_insecure:
-        # The class makes certificates, and keeps them in files there while the cluster lives.
+        # The class makes certificates, and keeps them in this folder while the cluster lives.
         options = {"security": True, "shared_temp_directory": str(Path.cwd()), **options}
     dashboard = {"dashboard_address": "127.0.0.1:0", "dashboard": False}
     return {**options, "scheduler_options": {**dashboard, **options.get("scheduler_options", {})}}

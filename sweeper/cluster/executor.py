@@ -1,6 +1,7 @@
-"""Trials on the workers of a Dask cluster, which may come late and may be lost.
+"""Run trials on the workers of a Dask cluster, which may come late and may be lost.
 
-How trials run there is `dask_worker`'s business, how a cluster is reached `dask_cluster`'s.
+`on_worker` defines how a worker runs a trial, and `dask_cluster` how the cluster is reached. The
+files of a trial are written on its worker, and are copied to the sweep's machine while it runs.
 """
 
 from __future__ import annotations
@@ -53,17 +54,18 @@ from .files import (
 
 _log = logging.getLogger(__name__)
 
-#: How often the scheduler is asked for its workers.
+#: Seconds between two polls of the scheduler, and of a worker's files.
 _LOOK_S = 1.0
-#: How long the first worker waits for others that are there and have not answered yet.
+#: Seconds to wait for further workers after the first one can run trials (chosen).
 _SETTLE_S = 10.0
-#: How often a cluster is asked for its workers again: jobs end, and Dask notices after 15 s.
+#: Seconds between two requests for the full number of workers: jobs end, and Dask notices this only
+#: after 15 s.
 _SCALE_AGAIN_S = 30.0
-#: How long a worker may take for an answer that is there, or to end its processes.
+#: Seconds to wait for an answer that is ready, or for a worker to end its processes (chosen).
 _ANSWER_S = 30.0
 _OUTCOME, _FINDINGS = TypeAdapter(TrialOutcome), TypeAdapter(list[str])
 _ENVIRONMENT = TypeAdapter(dict[str, Any] | None)
-#: A message of a trial keeps so many characters.
+#: Number of characters that a trial's message keeps.
 _MESSAGE = 10_000
 
 
@@ -74,10 +76,13 @@ class RefusedError(Exception):
 class DaskExecutor:
     """Runs trials on the workers of a Dask cluster. Made by `open`, ended by `run` or `close`.
 
-    No trial is frozen: it would keep its worker's thread.
+    Trials are never frozen here: a frozen trial would keep its worker's thread.
 
     Args:
-        most: how many trials run at once at most; None for as many as the workers have threads.
+        workload: Workload of the trials.
+        settings: Section `cluster` of the parameters file.
+        most: Number of trials that run at once at most. None for as many as the workers have
+            threads.
     """
 
     can_freeze = False
@@ -89,7 +94,7 @@ class DaskExecutor:
         outputs = f"the outputs in {display_path(workload.paths.root)}"
         self._patience = Patience(outputs, may_pass=is_of_the_machine)
         self._python = kernel_python(workload.kernel_name)
-        #: Guards what follows; notified whenever a worker or a slot changes.
+        #: Guards the attributes below. Notified whenever a worker or a slot changes.
         self._change = threading.Condition(threading.RLock())
         self._members: dict[DaskWorker, Member] = {}
         self._source: TrialSource | None = None
@@ -106,11 +111,15 @@ class DaskExecutor:
         """Connect to a cluster, or start one, and wait for a first worker that can run trials.
 
         Args:
-            jobs: trials at once at most; None or `"auto"` for as many as the workers have threads.
+            workload: Workload of the trials.
+            settings: Section `cluster` of the parameters file.
+            jobs: Number of trials that run at once at most. None or `"auto"` for as many as the
+                workers have threads.
 
         Raises:
-            KernelError: this machine lacks the notebook's kernel, which workers are compared with.
-            SettingsError: there is no such cluster, or none of its workers can run trials.
+            KernelError: This machine lacks the notebook's kernel, with which the kernels of the
+                workers are compared.
+            SettingsError: The cluster cannot be reached, or none of its workers can run trials.
         """
         check_kernel(workload.kernel_name, asked_by=workload.notebook.display_name)
         most = None
@@ -134,9 +143,10 @@ class DaskExecutor:
 
     @property
     def jobs(self) -> int:
-        """How many trials run at once; with late workers it grows.
+        """Number of trials that run at once. It grows when workers come late.
 
-        The order of trials, where it is fixed, goes by what is asked for.
+        If the study's order is fixed, this is the number that the user asked for, because the order
+        depends on it.
         """
         offered = sum(member.worker.threads for member in self._usable())
         if self._most is not None and self._workload.settings.study.order == "fixed":
@@ -145,14 +155,14 @@ class DaskExecutor:
 
     @property
     def description(self) -> str:
-        """Where the trials run, and what `pruner: auto` does not do there."""
+        """Number of workers and their cluster, for people, and how `pruner: auto` differs there."""
         workers = len(self._usable())
         prunes = self._workload.settings.study.pruner.name == "auto"
         ends = ", where auto prunes for good" if prunes else ""
         return f"{workers} worker{'s' * (workers != 1)} of {self._cluster.place}{ends}"
 
     def close(self) -> None:
-        """End what was started on the workers, and the cluster that this sweep has started."""
+        """End the trials on the workers, and the cluster if this sweep has started it."""
         left_s = None if self._source is None else self._source.left_s()
         end_by_s = time.monotonic() + (_ANSWER_S if left_s is None else min(_ANSWER_S, left_s / 3))
         for ended in [member.end() for member in self._usable()]:
@@ -166,14 +176,14 @@ class DaskExecutor:
         """Keep the slots of all workers busy until there are no more trials.
 
         Raises:
-            BrokenError: the scheduler or all workers were lost, and have not come back.
+            BrokenError: The scheduler was lost, or no worker has been available for too long.
         """
         self._patience.limit_s = source.patience_s
         self._files = travelling_files(self._workload)
         with self._change:
             self._source = source
             self._change.notify_all()
-        # A slot has a thread of its own, however many there are.
+        # Each slot needs one thread, whatever their number.
         with ThreadPoolExecutor(max_workers=10_000, thread_name_prefix="cluster slot") as slots:
             try:
                 self._watch(lambda: self._serve_slots(slots, source))
@@ -187,13 +197,13 @@ class DaskExecutor:
                 wait(self._slots)
                 self.close()
         for slot in self._slots:
-            slot.result()  # raises what one has ended with at last
+            slot.result()  # raises the error that ended the slot, if any
         return self._findings
 
     # --- workers ----------------------------------------------------------------------------------
 
     def _usable(self) -> list[Member]:
-        """The workers that can run trials, or will when the sweep begins."""
+        """Return the workers that can run trials now, or can when the sweep begins."""
         with self._change:
             return [
                 member
@@ -203,15 +213,18 @@ class DaskExecutor:
 
     @property
     def _all_have_answered(self) -> bool:
-        """Whether all workers that there are have been accepted or refused."""
+        """Whether each worker has been accepted or refused."""
         with self._change:
             return all(member.is_accepted or member.refusal for member in self._members.values())
 
     def _watch(self, is_done: Callable[[], bool]) -> None:
-        """Use workers as they come, and notice those that go, until there is nothing to do.
+        """Poll the scheduler for workers that have come or gone, until a condition is true.
+
+        Args:
+            is_done: Condition. Called after each poll.
 
         Raises:
-            BrokenError: no worker has come in time, or all are refused.
+            BrokenError: No worker has come in time, or all workers are refused.
         """
         used_s, scaled_s = time.monotonic(), -math.inf
         trials = self._workload.settings.study.trials
@@ -219,7 +232,7 @@ class DaskExecutor:
             try:
                 self._look()
                 is_away = False
-            except LostError as error:  # Dask connects again, or gives it up
+            except LostError as error:  # Dask connects again, or gives up
                 _log.info("%s: %s", self._cluster.place, error)
                 is_away = True
             if is_done():
@@ -231,12 +244,12 @@ class DaskExecutor:
                 refusals = [member.refusal for member in self._members.values()]
             limit_s = self._settings.wait
             if self._settings.class_ is None and refusals and all(refusals):
-                limit_s = 0.0  # no others are to be expected
+                limit_s = 0.0  # no other workers will come
             elif self._source is not None and self._source.is_closed():
                 limit_s = min(limit_s, _ANSWER_S)
             if now_s - used_s >= limit_s:
                 why = f"{self._cluster.place}: {self._lack(max(refusals, default=''))}"
-                raise BrokenError(f"{why}, and the same command goes on")
+                raise BrokenError(f"{why}, and resume with the same command")
             if self._settings.class_ is not None and now_s - scaled_s > _SCALE_AGAIN_S:
                 scaled_s = now_s
                 self._cluster.scale(min(self._settings.max, trials, self._most or trials))
@@ -244,7 +257,11 @@ class DaskExecutor:
                 self._change.wait(_LOOK_S)
 
     def _lack(self, refusal: str) -> str:
-        """Why there is no worker, and what helps."""
+        """Return why there is no worker, and what the user can do.
+
+        Args:
+            refusal: Reason why a worker was refused. Empty if none was.
+        """
         if refusal:
             return (
                 f"no worker can run these trials: {refusal}; give the workers the versions, the "
@@ -255,10 +272,10 @@ class DaskExecutor:
         return f"no worker has come within {limit}; start one{how}"
 
     def _look(self) -> None:
-        """Begin with workers that have come, and end with those that are gone.
+        """Poll the scheduler once. Add the workers that have come, and give up those that are gone.
 
         Raises:
-            LostError: the scheduler does not answer.
+            LostError: The scheduler does not answer.
         """
         present = self._cluster.workers()
         with self._change:
@@ -282,7 +299,7 @@ class DaskExecutor:
                 ).start()
 
     def _welcome(self, member: Member) -> None:
-        """Accept a worker that has come and make it ready for trials, or refuse it."""
+        """Accept a new worker and prepare it for trials, or refuse it."""
         try:
             member.begin(self._python)
             with self._change:
@@ -293,7 +310,7 @@ class DaskExecutor:
             if self._source is not None:
                 member.open(*self._files)
                 member.is_ready = True
-        except LostError as error:  # it is looked at again while it is there
+        except LostError as error:  # the next poll tries again if the worker is still there
             _log.info("%s: %s", member.worker.address, error)
             member.lose()
         except Exception as error:  # noqa: BLE001  an answer can hold anything
@@ -302,7 +319,7 @@ class DaskExecutor:
             self._change.notify_all()
 
     def _take_event(self, event: Mapping[str, Any]) -> None:
-        """Take what a worker has logged: a point of a trial, or how far it is with its data."""
+        """Handle an event that a worker has logged: a point of a trial, or a line for the user."""
         try:
             if "line" in event:
                 _log.warning("worker %s: %s", event["host"], event["line"])
@@ -314,10 +331,10 @@ class DaskExecutor:
     # --- the sweep --------------------------------------------------------------------------------
 
     def _serve_slots(self, pool: ThreadPoolExecutor, source: TrialSource) -> bool:
-        """Serve each slot that the workers offer and no thread serves; whether all is done.
+        """Start a thread for each free slot of the workers. Return whether all trials are done.
 
         Raises:
-            Exception: one of the threads has ended with it.
+            Exception: The error that has ended one of the threads.
         """
         with self._change:
             for slot in [slot for slot in self._slots if slot.done()]:
@@ -347,7 +364,7 @@ class DaskExecutor:
                 losses_before = self._losses
                 trial = source.next_trial()
                 if trial is None:
-                    # A trial that has lost its worker meanwhile is given out again.
+                    # If a trial has lost its worker meanwhile, it runs again.
                     self._is_over = self._losses == losses_before
                     return
                 spec, running = trial
@@ -364,18 +381,22 @@ class DaskExecutor:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Member:
-    """A worker of the cluster. Safe to use from several threads.
+    """A worker of the cluster, as the sweep sees it. Safe to use from several threads.
 
     Attributes:
-        patience: with home's disk.
-        findings: gets what users should know of how trials ran, each sentence once.
-        running: gets the trials that run there, by the names of their tasks.
-        host: the name of the worker's machine; empty before `begin`.
-        used: how many slots of the sweep use it now; `DaskExecutor` counts them.
-        is_accepted: whether it can run the trials of this sweep.
-        is_ready: whether trials may be sent.
-        is_lost: whether no trial can run there any more.
-        refusal: why it is not used; empty where it may be.
+        cluster: Cluster of the worker.
+        worker: The worker as the scheduler knows it.
+        workload: Workload of the trials.
+        patience: How long to wait for a full or unavailable disk of the sweep's machine.
+        findings: Sentences for users about how trials ran. This object adds to them.
+        running: Trials that run on any worker, by the names of their tasks. This object adds to
+            them.
+        host: Name of the worker's machine. Empty before `begin`.
+        used: Number of slots in use. `DaskExecutor` counts them.
+        is_accepted: Whether the worker can run the trials of this sweep.
+        is_ready: Whether trials can be sent to it.
+        is_lost: Whether it can run no more trials.
+        refusal: Reason why the worker is not used. Empty if it can be used.
     """
 
     cluster: DaskCluster
@@ -395,24 +416,24 @@ class Member:
     _sent_inputs: set[Path] = field(default_factory=set)
 
     def lose(self) -> None:
-        """Give the worker up, with the trials that run there; it ends everything by itself."""
+        """Give up the worker and its trials. The worker then ends everything by itself."""
         self.is_lost, self._session = True, None
 
     def refuse(self, why: str) -> None:
-        """Give the worker up for good, while others go on."""
+        """Give up the worker for good, and log why. Other workers continue."""
         self.refusal = f"worker {self.worker.address}: {why}"
         self.lose()
         _log.warning("%s; it is not used", self.refusal)
 
     def begin(self, python: Mapping[str, Any] | None) -> None:
-        """Ask the worker what it has.
+        """Check that the worker has what the trials need.
 
         Args:
-            python: of the kernel at home, as `kernel_python` describes it.
+            python: Python of the kernel on the sweep's machine, in the form of `kernel_python`.
 
         Raises:
-            RefusedError: it cannot run trials.
-            LostError: it is gone.
+            RefusedError: The worker cannot run trials.
+            LostError: The worker is lost.
         """
         there = self._ask("begin", {"workload": pickle.dumps(self.workload)})
         self.host = str(there["host"])
@@ -420,33 +441,33 @@ class Member:
             raise RefusedError(found)
 
     def open(self, travelling: Iterable[Path], large: Iterable[Path]) -> None:
-        """Make the worker ready for trials, which takes as long as their data does.
+        """Prepare the worker for trials. The longest part is to fetch their data.
 
         Args:
-            travelling: the files beside the notebook that it gets.
-            large: those in whose place it uses what it has at the same paths.
+            travelling: Files in the notebook's folder to send to the worker.
+            large: Files that are too large to send. The worker uses its own files at these paths.
 
         Raises:
-            RefusedError: it runs no trials after all.
-            LostError: it is gone.
+            RefusedError: The worker cannot be prepared.
+            LostError: The worker is lost.
         """
         self._send(travelling)
         opened = self._ask("open", {"linked": [str(path) for path in large]})
         self._environment = _ENVIRONMENT.validate_python(opened["environment"])
 
     def end(self) -> threading.Event:
-        """Have everything there ended; returns what is set when it has."""
+        """Ask the worker to end everything. Return an event that is set when it has."""
         ended = threading.Event()
         try:
             self._submit("end", {}).add_done_callback(lambda _: ended.set())
-        except LostError:  # it ends by itself, as after the sweep's death
+        except LostError:  # the worker ends by itself, as if the sweep had died
             ended.set()
         return ended
 
     def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
-        """Run a trial there, from its files that home has to those that it has when it ends.
+        """Run a trial on the worker: send its files, wait for its end, and fetch its files.
 
-        A worker that starts no kernel, or answers what cannot be read, runs no further trial.
+        A worker that cannot start the kernel, or whose answer cannot be read, runs no more trials.
         """
         running.points.note_kernel(None, host=self.host)
         task = f"{spec.run_id}-{spec.attempt}-{token_hex(4)}"
@@ -467,7 +488,7 @@ class Member:
             self.refuse(outcome.message)
         except RefusedError as error:
             return failed(Reason.INTERNAL, f"on {self.host}: {error}")
-        except OSError as error:  # of home
+        except OSError as error:  # of the sweep's machine
             message = f"{spec.notebook}: {error.strerror or error}"
             return TrialOutcome(state=TrialState.STOPPED, reason=Reason.FILE, message=message)
         except LostError as error:
@@ -478,11 +499,11 @@ class Member:
         finally:
             running.control.on_stop(None)
             del self.running[task]
-            try:  # copies of a later attempt are other ones
+            try:  # a later attempt sends its files again
                 self._ask("forget", {"task": task})
             except (LostError, RefusedError):
                 self.lose()
-        message = f"the worker on {self.host} that ran the trial, or the way to it, is gone"
+        message = f"the worker on {self.host} that ran the trial has ended, or cannot be reached"
         state, reason = TrialState.STOPPED, Reason.WORKER_LOST
         return TrialOutcome(
             state=state, reason=reason, message=self.refusal or message, host=self.host
@@ -491,10 +512,14 @@ class Member:
     # --- calls ------------------------------------------------------------------------------------
 
     def _submit(self, act: str, arguments: Mapping[str, Any]) -> Any:
-        """Have a method of `TrialsOnWorker` called; the future of its answer.
+        """Call a method of `TrialsOnWorker`. Return the future of its answer.
+
+        Args:
+            act: Name of the method.
+            arguments: Arguments of the method, by name.
 
         Raises:
-            LostError: the scheduler does not answer.
+            LostError: The scheduler does not answer.
         """
         asked = {
             "version": version("notebook-hpo"),
@@ -513,51 +538,53 @@ class Member:
         wake: threading.Event | None = None,
         meanwhile: Callable[[], object] | None = None,
     ) -> dict[str, Any]:
-        """Call a method of `TrialsOnWorker`; its answer, whose bytes are `data`.
+        """Call a method of `TrialsOnWorker` and wait for its answer. Its bytes are in `data`.
 
         Args:
-            wake: set when the answer is there.
-            meanwhile: called again and again until then; by default waits for it.
+            act: Name of the method.
+            arguments: Arguments of the method, by name.
+            wake: Event to set when the answer has arrived.
+            meanwhile: Called again and again until the answer has arrived. Default: only wait.
 
         Raises:
-            RefusedError: the worker has answered that it cannot.
-            LostError: it does not answer any more.
+            RefusedError: The worker has answered with an error.
+            LostError: The worker no longer answers.
         """
         wake = wake or threading.Event()
         future = self._submit(act, arguments)
         if act == "begin":
-            self._session = future  # which Dask keeps there as long as it is held here
+            self._session = future  # Dask keeps the task on the worker while this is held
         future.add_done_callback(lambda _: wake.set())
         while not future.done():
             if self.is_lost:
-                raise LostError("it is gone")
+                raise LostError("the worker is lost")
             meanwhile() if meanwhile is not None else wake.wait(_LOOK_S)
-        if future.status == "error":  # it could not even begin
+        if future.status == "error":  # the call could not even begin
             needed = f"notebook-hpo {version('notebook-hpo')} is needed there"
             raise RefusedError(f"{needed}: {first_line(future.exception(timeout=_ANSWER_S))}")
-        try:  # a future may have been cancelled, with the connection to the scheduler
+        try:  # a lost connection to the scheduler cancels the future
             line, _, data = bytes(future.result(timeout=_ANSWER_S)).partition(b"\n")
             answer = json.loads(line)
         except Exception as error:
             raise LostError(f"no answer has arrived: {first_line(error)}") from error
         if not isinstance(answer, dict):
-            raise LostError("it does not belong to the sweep any more")
+            raise LostError("the worker no longer belongs to the sweep")
         if "error" in answer:
             raise RefusedError(str(answer["error"]))
         return {**answer, "data": data}
 
     def _send(self, paths: Iterable[Path]) -> None:
         for path in paths:
-            with suppress(OSError), open(path, "rb") as file:  # it may be gone meanwhile
+            with suppress(OSError), open(path, "rb") as file:  # it may have been removed meanwhile
                 size, changed_ns = stamp_of(os.fstat(file.fileno()))
                 for offset in range(0, size or 1, PART_BYTES):
                     part = {"offset": offset, "data": file.read(PART_BYTES)}
                     self._ask("write", {"path": str(path), "changed_ns": changed_ns, **part})
 
-    # --- a trial that runs there ------------------------------------------------------------------
+    # --- a trial that runs on the worker ----------------------------------------------------------
 
     def _send_trial(self, trial: _TrialThere) -> None:
-        """Have the files of a trial there that home has."""
+        """Send the files of a trial that the sweep's machine has, such as earlier checkpoints."""
         spec = trial.spec
         trial.have = files_of(spec)
         trial.have.pop(NOTEBOOK, None)
@@ -569,20 +596,24 @@ class Member:
             self._sent_inputs.add(path)  # they never change
 
     def _follow(self, trial: _TrialThere) -> None:
-        """Bring home what is new of a trial, until there is something to do for it."""
-        # It is tried again until the worker is gone.
+        """Fetch the new files of a trial, then wait for the next poll or an event."""
+        # If this fails, the next poll tries again, until the worker is lost.
         with suppress(LostError, RefusedError, OSError):
             self._bring(trial)
-        trial.wake.wait(max(_LOOK_S, len(self.running) / 50))  # with many trials less often
+        trial.wake.wait(max(_LOOK_S, len(self.running) / 50))  # less often if many trials run
         trial.wake.clear()
 
     def _ended(self, trial: _TrialThere, answer: Mapping[str, Any]) -> TrialOutcome:
-        """The outcome of a trial, when all its files are at home.
+        """Return the outcome of a trial, after all its files have been fetched.
+
+        Args:
+            trial: The trial.
+            answer: Answer of the worker to the call `run`.
 
         Raises:
-            LostError: it did not come to its end.
-            ValueError: its outcome cannot be read.
-            OSError: a file cannot be written at home.
+            LostError: The worker ended before the trial.
+            ValueError: The outcome cannot be read.
+            OSError: A file cannot be written on the sweep's machine.
         """
         outcome = _OUTCOME.validate_python(answer["outcome"])
         outcome = replace(outcome, environment="", message=shortened(outcome.message, _MESSAGE))
@@ -591,31 +622,35 @@ class Member:
         if not outcome.state.has_ended or (is_completed and any(map(math.isnan, scores))):
             raise ValueError(f"the trial is {outcome.state} without its scores")
         if outcome.reason is Reason.INTERRUPTED and trial.running.control.stop_reason is None:
-            raise LostError("the worker ends")
+            raise LostError("the worker is ending")
         findings = _FINDINGS.validate_python(answer["findings"])
         self.findings += [finding for finding in findings if finding not in self.findings]
         self.patience.insist(partial(self._bring, trial, is_over=True))
-        if self._environment is not None:  # home names the record by its content
+        if self._environment is not None:  # its content decides the record's name
             name = keep_environment(self.workload.paths, self._environment)
             outcome = replace(outcome, environment=name)
         return replace(outcome, host=self.host)
 
     def _bring(self, trial: _TrialThere, *, is_over: bool = False) -> None:
-        """Bring home the files of a trial that are new, and pass a stop on.
+        """Fetch the files of a trial that are new on the worker, and pass a stop on to the trial.
 
-        A file in a folder may be half written until the trial has ended: it comes when the last
-        look has found the same.
+        A checkpoint or an artifact may be half written while the trial runs. It is fetched when two
+        polls in a row have found the same stamp, or after the trial has ended.
+
+        Args:
+            trial: The trial.
+            is_over: Whether the trial has ended.
 
         Raises:
-            LostError: the worker does not answer.
-            RefusedError: it cannot read a file.
-            ValueError: it names a file that is none of the trial's; it is not used any more.
-            OSError: a file cannot be written at home.
+            LostError: The worker does not answer.
+            RefusedError: The worker cannot read a file.
+            ValueError: The worker names a file that cannot belong to the trial.
+            OSError: A file cannot be written on the sweep's machine.
         """
         reason, message = trial.running.control.stop_reason, trial.running.control.message
         stop = None if reason is None else (str(reason), message)
         answer = self._ask("follow", {"task": trial.task, "stop": stop})
-        if "files" not in answer:  # it has not begun
+        if "files" not in answer:  # the trial has not begun
             return
         trial.running.points.note_cells(*map(int, answer["cells"]))
         files = answer["files"].items()
@@ -625,13 +660,13 @@ class Member:
             if is_whole and trial.have.get(name) != stamp:
                 self._fetch(trial, name, stamp)
         trial.seen = found
-        # Only now: a new checkpoint is at home before the older one goes.
+        # Last, so that a new checkpoint has arrived before an older one is removed.
         for name in [name for name in trial.have if name not in found and name != NOTEBOOK]:
             path_of(trial.spec, name).unlink(missing_ok=True)
             del trial.have[name]
 
     def _fetch(self, trial: _TrialThere, name: str, stamp: Stamp) -> None:
-        """Bring one file home, beside its place and then renamed, unless it changes meanwhile."""
+        """Fetch one file under a temporary name and rename it, unless it changes meanwhile."""
         place = path_of(trial.spec, name)
         part = beside(place)
         try:
@@ -647,7 +682,9 @@ class Member:
         except OSError as error:
             if is_of_the_machine(error):
                 raise
-            raise RefusedError(f"{name!r} cannot be kept at home: {error.strerror}") from error
+            raise RefusedError(
+                f"{name!r} cannot be written on the sweep's machine: {error.strerror}"
+            ) from error
         finally:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
@@ -658,10 +695,12 @@ class _TrialThere:
     """A trial that runs on a worker.
 
     Attributes:
-        task: its name in all calls.
-        have: the files that home has as the worker has them.
-        seen: the files that the last look has found there.
-        wake: set when there is something to do for it.
+        task: Name of the trial in all calls.
+        spec: Spec of the trial, with the paths of the sweep's machine.
+        running: The trial as the sweep sees it.
+        have: Files on the sweep's machine that are the same on the worker, with their stamps.
+        seen: Files that the last poll has found on the worker, with their stamps.
+        wake: Event that ends the wait for the next poll: the trial is stopped, or has ended.
     """
 
     task: str

@@ -1,4 +1,7 @@
-"""What home and a worker compare and exchange: their Python, and the files of a trial by name."""
+"""The files and the description of Python that the sweep's machine and a worker exchange.
+
+Both sides name the files of a trial in the same way, wherever the files are on a machine.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +21,27 @@ from ..trials import TrialSpec
 
 _log = logging.getLogger(__name__)
 
-#: A message has at most so many bytes of a file, so that no process holds a whole checkpoint.
+#: Bytes of a file in one message at most, so that no process holds a whole checkpoint in memory.
 PART_BYTES = 4_000_000
-#: The executed notebook of a trial; its files in folders are named `checkpoints/…`, `artifacts/…`.
+#: Name of a trial's executed notebook. The names of its other files are `checkpoints/…` and
+#: `artifacts/…`.
 NOTEBOOK = "notebook"
-#: A file that is larger does not travel, nor do further ones once all are more than this together.
+#: Bytes of one file, and of all files together, that are sent to a worker at most (chosen).
 _FILE_BYTES, _ALL_BYTES = 10_000_000, 100_000_000
-#: The most files or packages that a message names.
+#: Number of files or packages that a message names at most.
 _MOST_NAMES = 5
-#: What installs packages has no part in a result.
+#: Packages that may differ between machines: installers do not change a result.
 _INSTALLERS = frozenset({"pip", "setuptools", "uv", "wheel"})
 
-#: Size and time of the last change of a file.
+#: Size of a file in bytes, and the time of its last change in nanoseconds.
 Stamp = tuple[int, int]
 
 
 def path_of(spec: TrialSpec, name: str) -> Path:
-    """Where a file of a trial lies on the machine of this spec.
+    """Return the path of a trial's file on the machine that the paths in the spec belong to.
 
     Raises:
-        ValueError: no file of the trial can have this name.
+        ValueError: No file of the trial can have this name.
     """
     if name == NOTEBOOK:
         return spec.notebook
@@ -45,11 +49,11 @@ def path_of(spec: TrialSpec, name: str) -> Path:
     try:
         return below(_folders(spec)[kind], rest)
     except (KeyError, ValueError) as error:
-        raise ValueError(f"{name!r} is no file of trial {spec.run_id}") from error
+        raise ValueError(f"{name!r} is not a file of trial {spec.run_id}") from error
 
 
 def files_of(spec: TrialSpec) -> dict[str, Stamp]:
-    """The files of a trial on this machine: its notebook, checkpoints and artifacts."""
+    """Return the files of a trial on this machine: its notebook, checkpoints and artifacts."""
     names = [NOTEBOOK]
     for kind, folder in _folders(spec).items():
         names += [f"{kind}/{path.relative_to(folder)}" for path in files_below(folder)]
@@ -65,12 +69,12 @@ def _folders(spec: TrialSpec) -> dict[str, Path]:
 
 
 def stamp_of(found: os.stat_result) -> Stamp:
-    """Size and time of the last change of a file."""
+    """Return the size and the time of the last change of a file."""
     return found.st_size, found.st_mtime_ns
 
 
 def files_below(folder: Path) -> list[Path]:
-    """All complete files below a folder."""
+    """Return all files below a folder, except files that are still being written."""
     found: list[Path] = []
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.endswith(".part")]
@@ -80,24 +84,30 @@ def files_below(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirror:
-    """The paths of home as a worker has them.
+    """Translates paths of the sweep's machine to the paths of their copies on a worker.
 
     Attributes:
-        root: the worker's private folder, below which its copies stand.
+        root: Private folder of the worker. It contains the copies.
     """
 
     root: Path
 
     def copy(self, path: Path) -> Path:
-        """Where the worker's own copy of a file of home is."""
+        """Return the path of the worker's copy of a file of the sweep's machine."""
         return self.root / path.relative_to(path.anchor)
 
     def workload(self, workload: Workload, *, host: str) -> Workload:
-        """What trials have in common, at the worker."""
+        """Return the workload of the trials with the paths of the worker's copies.
+
+        Args:
+            workload: Workload with the paths of the sweep's machine.
+            host: Name of the worker's machine.
+        """
         home, code = workload.paths, None
         if workload.snapshot is not None:
             code = self.copy(Path(workload.snapshot.folder)).resolve()
-        # Processes bear the mark of this folder, so it is never that of home.
+        # The study's folder is part of the mark by which a guard kills processes. On the same
+        # machine, it must differ from the sweep's.
         paths = home.copied_below(self.root)
         cwd = self.copy(workload.cwd)
         url = workload.tracking or ""
@@ -107,11 +117,11 @@ class Mirror:
             paths=paths,
             code_folder=code,
             host=host,
-            tracking=url if url.startswith("http") else None,  # a file at home cannot be reached
+            tracking=url if url.startswith("http") else None,  # a worker cannot reach a file store
         )
 
     def spec(self, spec: TrialSpec) -> TrialSpec:
-        """A trial's spec at the worker."""
+        """Return a trial's spec with the paths of the worker's copies."""
         return replace(
             spec,
             notebook=self.copy(spec.notebook),
@@ -123,10 +133,14 @@ class Mirror:
 
 
 def travelling_files(workload: Workload) -> tuple[list[Path], list[Path]]:
-    """The files beside the notebook that each worker gets, and those that are too large for that.
+    """List the files in the notebook's folder to send to each worker, and those too large to send.
 
-    A line names the large ones. The notebook and the modules that it imports travel in any case,
-    with the workload; what does not travel are studies, hidden files and environments.
+    A warning names the files that are too large. The notebook and the modules that it imports are
+    sent with the workload, so they are not listed. Studies, hidden files and virtual environments
+    are not sent.
+
+    Returns:
+        The files to send, and the files that are too large.
     """
     paths = workload.paths
     others = {paths.folder, paths.tracking, paths.artifacts}
@@ -156,23 +170,28 @@ def travelling_files(workload: Workload) -> tuple[list[Path], list[Path]]:
                 travelling.append(path)
     if large:
         _log.warning(
-            "large files do not travel: each worker uses what it has at the same paths: %s",
+            "large files are not sent to workers, which use their files at the same paths: %s",
             _some([str(path) for path in large]),
         )
     return travelling, large
 
 
 def kernel_python(kernel_name: str) -> dict[str, Any] | None:
-    """The Python of a kernel here, as `python_of` describes it; None where none answers."""
+    """Return the Python of a kernel on this machine, in the form of `python_of`.
+
+    Return None if the kernel has no Python that answers.
+    """
     return python_of(interpreter_of(kernel_name), environment_of(kernel_name, os.environ))
 
 
 def difference(here: Mapping[str, Any] | None, there: Mapping[str, Any] | None) -> str:
-    """What keeps a worker from running trials; empty where nothing does.
+    """Return how the Python of a worker differs from ours, or an empty text if it does not.
+
+    A worker whose Python differs must not run trials.
 
     Args:
-        here: the Python of the kernel at home; None where that is of another language.
-        there: the one of the worker; None where none answers.
+        here: Python of the kernel on the sweep's machine. None if the kernel is not for Python.
+        there: Python of the same kernel on the worker. None if it does not answer.
     """
     if here is None:
         return ""
@@ -186,7 +205,10 @@ def difference(here: Mapping[str, Any] | None, there: Mapping[str, Any] | None) 
 
 
 def _minor(python: Mapping[str, Any]) -> str:
-    """An implementation and its version, without the third number, which changes no result."""
+    """Return the name of a Python and its version without the third number.
+
+    The third number does not change a result.
+    """
     return f"{python['implementation']} {python['version'].rpartition('.')[0]}"
 
 

@@ -1,6 +1,7 @@
-"""What runs inside a Dask worker: a plugin that opens a worker of ours, and one task per call.
+"""The code that runs inside a Dask worker: a plugin for each sweep, and one Dask task per call.
 
-What is sent to the sweep is JSON and the bytes of a trial's own files, by names of `dask_files`.
+The plugin opens an `execution.worker.Worker`, which runs the trials. A worker sends only JSON and
+the bytes of a trial's files to the sweep. `files` defines the names of the files.
 """
 
 from __future__ import annotations
@@ -38,25 +39,25 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: Whoever ends a Dask worker may end its kernels first, as the end of a SLURM job does: a trial
-#: whose kernel has died lost its worker, unless this process still runs after so long.
+#: Seconds to wait after a kernel has died before its death counts as the trial's (chosen). The end
+#: of a SLURM job may kill the kernels before this process: then the trial has lost its worker.
 _DOUBT_S = 2.0
-#: How long to wait for a disk that is full or away.
+#: Seconds to wait for a disk that is full or unavailable.
 _PATIENCE_S = 300.0
 
 
 def carry_out(payload: bytes) -> bytes:
-    """Carry out a call of a sweep, in a thread of Dask's. Raises nothing, whatever happens.
+    """Run a call of a sweep in a thread of Dask. Raise nothing, whatever happens.
 
     Args:
-        payload: pickled, and of built-in types, so that any version can read it: the `version` of
-            this package at home, the `key` of the sweep, the `act` that is the name of a method
-            below, and its `arguments`.
+        payload: Pickled dict of built-in types, so that any version of this package can read it:
+            `version`, the version of this package on the sweep's machine; `key`, the name of the
+            sweep; `act`, the name of a method of `TrialsOnWorker`; and `arguments` for the method.
 
     Returns:
-        a line of JSON, which is the answer of the method, or the `error` for which there is none,
-        or null where this worker does not belong to the sweep any more; then the bytes of `data`
-        in the answer.
+        One line of JSON, then the bytes of `data` in the method's answer. The line is the rest of
+        the answer, or an object with an `error`, or null if this worker no longer belongs to the
+        sweep.
     """
     try:
         asked = pickle.loads(payload)
@@ -80,7 +81,7 @@ def carry_out(payload: bytes) -> bytes:
         return json.dumps(answer).encode() + b"\n" + data
     except SweepError as error:
         return json.dumps({"error": first_line(error)}).encode()
-    except BaseException as error:  # noqa: BLE001  the thread is Dask's, and the task has to end
+    except BaseException as error:  # noqa: BLE001  the task must end, whatever was raised in it
         _log.exception("a call of a sweep")
         return json.dumps({"error": f"{type(error).__name__}: {first_line(error)}"}).encode()
 
@@ -88,16 +89,17 @@ def carry_out(payload: bytes) -> bytes:
 class TrialsOnWorker(WorkerPlugin):
     """Runs the trials of one sweep in this Dask worker's process and threads.
 
-    What lasts leaves Dask's pool of threads (`secede`), so that other calls find a thread.
+    Calls that take long leave Dask's pool of threads (`secede`), so that other calls find a thread.
 
     Args:
-        key: of the sweep, the name of the plugin and of the topic of its points.
-        session: the task whose result the sweep holds. Dask frees it when the sweep lets go of it
-            or has lost its connection, and then everything here ends.
-        root: a private folder.
+        worker: The Dask worker.
+        key: Name of the sweep. It is also the name of the plugin, and of the topic of its points.
+        session: Key of the Dask task whose result the sweep holds. When the sweep releases it or
+            loses its connection, Dask frees the task, and everything here ends.
+        root: Private folder of the sweep on this worker.
 
     Attributes:
-        is_over: whether this worker does not belong to the sweep any more.
+        is_over: Whether this worker no longer belongs to the sweep.
     """
 
     def __init__(self, worker: DaskWorker, key: str, *, session: str, root: Path) -> None:
@@ -113,32 +115,35 @@ class TrialsOnWorker(WorkerPlugin):
         self.is_over = False
 
     async def teardown(self, worker: DaskWorker) -> None:
-        """End everything: the Dask worker ends, or the sweep has."""
+        """End everything, because the Dask worker is ending or the sweep has ended."""
         await asyncio.to_thread(self.end)
 
     def transition(self, key: Any, start: str, finish: str, **_: Any) -> None:
-        """End everything when Dask forgets the session, if only while it still began."""
+        """End everything when Dask forgets the session, even while the session still begins."""
         if key == self._session and finish == "forgotten":
             self._removal = asyncio.ensure_future(self._dask_worker.plugin_remove(self.name))
 
     def patience_s(self) -> float:
-        """How long to wait for a disk that is full or away, in seconds."""
+        """Return how many seconds to wait for a disk that is full or unavailable."""
         return 0.0 if self.is_over else _PATIENCE_S
 
     def left_s(self) -> float | None:
-        """As long as it takes: home does not wait for what ends here."""
+        """Return None for no limit: the sweep does not wait for the end of a worker."""
         return None
 
     # --- calls of the sweep -----------------------------------------------------------------------
 
     def begin(self, *, workload: bytes) -> dict[str, Any]:
-        """What this machine has of what a sweep asks for.
+        """Check that this machine has what the sweep needs, and describe it.
 
         Args:
-            workload: pickled.
+            workload: Pickled `Workload`.
+
+        Returns:
+            The `host`, this machine's name, and `python`, the Python of the notebook's kernel.
 
         Raises:
-            SweepError: it lacks the kernel, or GPUs.
+            SweepError: This machine lacks the kernel or the GPUs.
         """
         asked = self._workload = pickle.loads(workload)
         check_kernel(asked.kernel_name, asked_by="the notebook")
@@ -146,25 +151,34 @@ class TrialsOnWorker(WorkerPlugin):
         return {"host": socket.gethostname(), "python": kernel_python(asked.kernel_name)}
 
     def write(self, *, path: str, offset: int, data: bytes, changed_ns: int) -> None:
-        """Write a part of a file of home, at the end of those before."""
+        """Write one part of a file of the sweep's machine. The parts arrive in order.
+
+        Args:
+            path: Path of the file on the sweep's machine.
+            offset: Number of bytes that come before this part.
+            data: Bytes of this part.
+            changed_ns: Time of the file's last change on the sweep's machine.
+        """
         place = self._mirror.copy(Path(path))
         place.parent.mkdir(parents=True, exist_ok=True)
         with open(place, "r+b" if offset else "wb") as file:
             file.seek(offset)
             file.write(data)
-        os.utime(place, ns=(changed_ns, changed_ns))  # home knows it by its stamp
+        os.utime(place, ns=(changed_ns, changed_ns))  # the sweep compares this stamp
 
     def open(self, *, linked: Sequence[str]) -> dict[str, Any]:
-        """Make ready for trials, which takes as long as their data does.
+        """Prepare this worker for trials. The longest part is to fetch their data.
 
         Args:
-            linked: large files of home, in whose place those with the same paths here are used.
+            linked: Paths of large files of the sweep's machine that are not sent. This worker uses
+                its own files at the same paths.
 
         Returns:
-            the `environment`, which is the record of where trials run; None where it is not known.
+            The `environment`: the record of the interpreter, packages and machine that run the
+            trials, or None if it is not known.
 
         Raises:
-            SweepError: that cannot be.
+            SweepError: The data cannot be fetched, or the worker cannot be opened.
         """
         secede()  # type: ignore[no-untyped-call]
         asked = self._mirror.workload(self._workload, host=socket.gethostname())
@@ -189,15 +203,15 @@ class TrialsOnWorker(WorkerPlugin):
         return {"environment": json.loads(record)}
 
     def run(self, *, task: str, spec: bytes, trials_left: int) -> dict[str, Any]:
-        """Run a trial to its end.
+        """Run a trial until it completes.
 
         Args:
-            task: its name in all calls.
-            spec: pickled.
-            trials_left: how many trials had not begun.
+            task: Name of the trial in all calls.
+            spec: Pickled `TrialSpec`.
+            trials_left: Number of trials of the sweep that have not begun.
 
         Returns:
-            the `outcome`, and the `findings` so far.
+            The `outcome`, and the `findings` so far.
         """
         secede()  # type: ignore[no-untyped-call]
         there = self._mirror.spec(pickle.loads(spec))
@@ -213,18 +227,25 @@ class TrialsOnWorker(WorkerPlugin):
             outcome = self._worker.run_trial(there, running)
             if outcome.reason is Reason.KERNEL_DIED:
                 time.sleep(_DOUBT_S)
-            message = outcome.message.replace(str(self._mirror.root), "")  # home's own paths
+            # Without the folder, the paths are those of the sweep's machine.
+            message = outcome.message.replace(str(self._mirror.root), "")
             outcome = replace(outcome, message=message)
             return {"outcome": asdict(outcome), "findings": list(self._worker.findings)}
         finally:
             running.control.end()
 
     def follow(self, *, task: str, stop: Sequence[str] | None) -> dict[str, Any]:
-        """The files of a trial and how far its cells are; nothing before it runs.
+        """Return the files of a trial and which cell runs, and pass a stop on to the trial.
+
+        The sweep calls this again and again.
 
         Args:
-            stop: why the trial is to stop, and the message for people; None where it goes on. Home
-                calls again and again.
+            task: Name of the trial.
+            stop: Reason for stopping the trial, and the message for people. None if it continues.
+
+        Returns:
+            The `files` with their stamps, and `cells`: the number of the cell that runs, and the
+            number of all cells. Empty if the trial does not run yet.
         """
         if task not in self._trials:
             return {}
@@ -234,7 +255,14 @@ class TrialsOnWorker(WorkerPlugin):
         return {"files": files_of(spec), "cells": (running.points.cell, running.points.cells)}
 
     def read(self, *, task: str, name: str, offset: int, stamp: Sequence[int]) -> Mapping[str, Any]:
-        """The next bytes of a file; none where it has changed since it had this stamp."""
+        """Read the next bytes of a file, or nothing if the file has changed.
+
+        Args:
+            task: Name of the trial.
+            name: Name of the file.
+            offset: Number of bytes to skip.
+            stamp: Stamp of the file when the sweep began to read it.
+        """
         spec, _ = self._trials[task]
         with suppress(FileNotFoundError), open(path_of(spec, name), "rb") as file:
             if stamp_of(os.fstat(file.fileno())) == tuple(stamp):
@@ -243,7 +271,7 @@ class TrialsOnWorker(WorkerPlugin):
         return {}
 
     def forget(self, *, task: str) -> None:
-        """Remove the copies of a trial, all of whose files are at home."""
+        """Remove the copies of a trial's files after all have arrived on the sweep's machine."""
         if task in self._trials:
             spec, _ = self._trials.pop(task)
             spec.notebook.unlink(missing_ok=True)
@@ -251,7 +279,7 @@ class TrialsOnWorker(WorkerPlugin):
             shutil.rmtree(spec.artifact_dir, ignore_errors=True)
 
     def end(self) -> None:
-        """Stop what runs, end all processes and remove the folder."""
+        """Stop all trials, end all processes and remove the folder."""
         self.is_over = True
         for _, running in list(self._trials.values()):
             running.control.stop(StopReason.INTERRUPTED)
@@ -267,5 +295,5 @@ class TrialsOnWorker(WorkerPlugin):
         self._dask_worker.log_event(self.name, {"line": line, "host": socket.gethostname()})
 
     def _places(self) -> Places:
-        jobs = max(2, self._dask_worker.state.nthreads)  # other workers may be beside this one
+        jobs = max(2, self._dask_worker.state.nthreads)  # another worker may use the same GPUs
         return Places.of_machine(self._workload.settings.resources, jobs=jobs)

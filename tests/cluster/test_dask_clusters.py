@@ -147,10 +147,10 @@ def test_without_dask_the_command_that_installs_it_is_named(
             {"class": "dask_jobqueue.SLURMCluster", "options": {"coers": 2}},
             r"SLURMCluster: cannot be started with options {'coers': 2}: ",
         ),
-        ({"class": "collections.OrderedDict"}, r"OrderedDict: is no class of a cluster"),
+        ({"class": "collections.OrderedDict"}, r"OrderedDict: is not a cluster class"),
         (
             {"class": "subprocess.check_output", "options": {"args": ["true"]}},
-            r"check_output: is no class of a cluster",
+            r"check_output: is not a cluster class",
         ),
     ],
 )

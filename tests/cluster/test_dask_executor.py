@@ -114,7 +114,7 @@ def test_files_travel_both_ways_between_folders_of_their_own(
     assert [(first[n].state, first[n].scores) for n in (0, 1)] == [
         ("completed", {"val": 201.0})
     ] * 2
-    (line,) = [it for it in caplog.messages if "do not travel" in it]
+    (line,) = [it for it in caplog.messages if "are not sent" in it]
     assert line.endswith(f"at the same paths: {home / 'data' / 'large.bin'}")
     metadata = read_metadata(workload.paths.notebook("0000")) or BLANK
     assert metadata.snapshot == snapshot.name
@@ -208,7 +208,7 @@ def test_a_scheduler_that_is_lost_ends_the_sweep(tmp_path: Path) -> None:
         until(lambda: is_listening(port), "no scheduler")
         executor = DaskExecutor.open(workload, Cluster(url=address), 1)
         source = ListedTrials(TestDaskExecutor().specs(tmp_path, *["complete"] * 3), on_end=lose)
-        with pytest.raises(BrokenError, match=r"was lost.*same command goes on"):
+        with pytest.raises(BrokenError, match=r"was lost.*resume with the same command"):
             executor.run(source)
         assert source.states[0] == "completed"
         assert 2 not in source.outcomes
