@@ -85,7 +85,7 @@ def test_more_memory_than_a_gpu_has_is_refused() -> None:
 def test_a_trial_that_takes_more_gpus_than_there_are_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"gpus_per_trial: a trial needs 3 GPUs; .* has 2"):
         found("auto", gpus_per_trial=3)
-    with pytest.raises(SettingsError, match="takes 2 GPUs; there is 1 to use"):
+    with pytest.raises(SettingsError, match="needs 2 GPUs; the sweep has 1"):
         found([1], gpus_per_trial=2)
     none = chosen_gpus(wanted(gpus_per_trial=3), StatedDriver())
     assert none == [], "a notebook may run without"
