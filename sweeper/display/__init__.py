@@ -1,4 +1,4 @@
-"""Formats what people see of a sweep: lines and the live table; the only owner of rich.
+"""Format the lines and the live table that people see of a sweep. Only this folder uses rich.
 
-What is printed when, and to which stream, belongs to the command line.
+The command line decides what is printed when, and to which stream.
 """

@@ -1,4 +1,4 @@
-"""What a live table shows of a sweep, as lines of text that fit a terminal."""
+"""Draw the live table of a sweep as lines of text that fit a terminal."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """Lines for a window that has so many columns."""
+    """Lines that were drawn for a terminal with a certain number of columns."""
 
     columns: int
     lines: Sequence[str] = ()
 
 
 class Frames:
-    """Draws the state of a sweep, in lines that fit the terminal.
+    """Draws the state of a sweep in lines that fit the terminal.
 
     Args:
-        look: returns the state to draw; None while there is none.
-        stream: the terminal.
+        look: Function that returns the state to draw, or None while there is none.
+        stream: Terminal.
     """
 
     def __init__(self, look: Callable[[], Snapshot | None], stream: TextIO) -> None:
@@ -44,11 +44,11 @@ class Frames:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines of the terminal."""
+        """Number of columns and of lines of the terminal."""
         return self._console.size
 
     def next(self) -> Frame:
-        """The state now; the last frame again where drawing fails."""
+        """Draw the state now. If drawing fails, return the last frame again."""
         console = self._console
         try:
             snapshot = self._look()
@@ -58,11 +58,11 @@ class Frames:
                 console.print(self._drawn(snapshot, width, height), width=width)
             lines = capture.get().splitlines()[: height - 1]
             self._last = Frame(columns=columns, lines=lines)
-        except Exception as error:  # noqa: BLE001  a table that fails ends no sweep
+        except Exception as error:  # noqa: BLE001  an error in the table must not end the sweep
             if not self._has_failed:
                 self._has_failed = True
                 _log.warning(
-                    "the table was not drawn: %s: %s; the sweep goes on",
+                    "the table was not drawn: %s: %s; the sweep continues",
                     type(error).__name__,
                     first_line(error),
                 )
@@ -74,7 +74,7 @@ class Frames:
 
         parts: list[RenderableType] = []
         if snapshot is not None:
-            # A third of the lines stays for what the last trials have come to.
+            # A third of the lines stays free for the results of the last trials.
             parts.append(table(snapshot, width, height * 2 // 3))
         if snapshot is None or not (snapshot.running or any(snapshot.counts.values())):
             waited_s = time.monotonic() - self._began_s

@@ -1,4 +1,4 @@
-"""The live table in a Jupyter notebook: one output of the cell, which is updated in place."""
+"""Show the live table in a Jupyter notebook, as an output of the cell that is updated in place."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from .screen import table
 _log = logging.getLogger(__name__)
 
 _INTERVAL_S = 1.0
-#: How long the end of a sweep waits for a drawing that has begun.
+#: Seconds that the end of a sweep waits for a drawing that has begun.
 _MAX_DRAW_S = 10.0
-#: What an output of JupyterLab shows beside its list of files in a window of 1,280 pixels.
+#: Number of columns that an output of JupyterLab shows in a window of 1,280 pixels with its list of
+#: files open.
 _COLUMNS = 90
 _FORMAT = (
     "<pre style=\"white-space:pre;line-height:normal;font-family:Menlo,'DejaVu Sans Mono',"
@@ -28,8 +29,8 @@ _FORMAT = (
 
 
 def is_jupyter() -> bool:
-    """Whether this process is a Jupyter kernel that runs a notebook's cells."""
-    # Who has not imported IPython is none; a terminal's IPython has a shell without a kernel.
+    """Return whether this process is a Jupyter kernel that runs a notebook's cells."""
+    # A kernel has imported IPython. IPython in a terminal has a shell, but no kernel.
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
@@ -37,10 +38,12 @@ def is_jupyter() -> bool:
 
 @contextmanager
 def live_output(look: Callable[[], Snapshot | None]) -> Iterator[None]:
-    """Display the table while the block runs, and as it is at its end; outside Jupyter nothing.
+    """Display the live table while the block runs, and its last state afterwards.
+
+    Outside of Jupyter, display nothing.
 
     Args:
-        look: returns the state to draw; None while there is none.
+        look: Function that returns the state to draw, or None while there is none.
     """
     if not is_jupyter():
         yield
@@ -54,14 +57,14 @@ def live_output(look: Callable[[], Snapshot | None]) -> Iterator[None]:
         try:
             if (snapshot := look()) is not None:
                 handle.update(_bundle(snapshot), raw=True)
-        except Exception:  # noqa: BLE001  the sweep goes on, and the next look may succeed
+        except Exception:  # noqa: BLE001  the sweep continues, and the next drawing may succeed
             _log.info("the table was not drawn", exc_info=True)
 
     def draw_on() -> None:
         while not ended.wait(_INTERVAL_S):
             draw()
 
-    # The context has the cell to which an output belongs.
+    # The context knows the cell to which an output belongs.
     context = contextvars.copy_context()
     thread = threading.Thread(target=context.run, args=[draw_on], name="table", daemon=True)
     thread.start()

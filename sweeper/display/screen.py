@@ -1,4 +1,4 @@
-"""Lines about trials and studies, and the table of those that run."""
+"""Format lines about trials and studies, and the live table of running trials."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ from ..trials import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-#: How many different errors a summary names, and params that mattered.
+#: Number of different errors, and of params that mattered, in a summary at most.
 _MOST_FAILURES, _MOST_PARAMS = 5, 3
-#: How many names a line has, and how many lines a live table has for frozen and waiting trials.
+#: Number of names in a line, and of lines about frozen and waiting trials in a live table, at most.
 _MOST_NAMES, _MOST_NOTES = 5, 3
-#: MLflow's UI draws the first page of its table, which our view sorts by the first objective.
+#: Number of runs that MLflow's UI draws: the first page of its table. The view that the sweep makes
+#: sorts that table by the first objective.
 _MOST_DRAWN = 100
 _CHORES = {
     ChoreKind.PROVING: "proving that kernels can be forked",
@@ -45,21 +46,22 @@ _CHORES = {
     ChoreKind.IMPORTANCES: "working out which params mattered",
     ChoreKind.PAGE: "writing the comparison page",
 }
-#: The space that columns have, so that the others do not move with each value, where the window
-#: is not narrow; that of scores and of floats.
+#: Minimal width of columns in characters, by name, and of columns with scores or floats. It keeps
+#: the other columns in place when a value changes.
 _AT_LEAST, _OF_A_FLOAT = {"trial": 4, "step": 4, "cell": 5, "time": 6, "memory": 7}, 8
+#: Width of a table in characters up to which columns have no minimal width.
 _NARROW = 60
-#: Characters in the table: between columns, of a value, and of a name where there is little space.
+#: Number of characters between columns, of a value at most, and of a name if space is short.
 _GAP, _WIDEST, _SHORT_NAME = 2, 14, 8
 
 
 def params_line(params: Params) -> str:
-    """Params in one line: `lr=0.01, width=64`."""
+    """Format params in one line: `lr=0.01, width=64`."""
     return ", ".join(f"{name}={short_text(value)}" for name, value in params.items())
 
 
 def ending_line(record: TrialRecord, objectives: Iterable[str]) -> str:
-    """How a trial ended: its state, time and scores, or why it has no scores."""
+    """Say how a trial ended: its state, time and scores, or why it has no scores."""
     known = [(name, record.scores[name]) for name in objectives if name in record.scores]
     scores = ", ".join(f"{name}={value:.6g}" for name, value in known)
     took = f" in {duration(record.duration_s)}" if record.duration_s else ""
@@ -73,7 +75,7 @@ def ending_line(record: TrialRecord, objectives: Iterable[str]) -> str:
 
 
 def counts_line(counts: Mapping[str, int]) -> str:
-    """Counts in one line: `11 completed, 1 failed`."""
+    """Format the number of trials by state in one line: `11 completed, 1 failed`."""
     return ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials"
 
 
@@ -82,10 +84,12 @@ def best_lines(
     objectives: Sequence[str],
     confirmation: Confirmation | None = None,
 ) -> list[str]:
-    """The best trial, or all Pareto-optimal ones, each with its notebook.
+    """List the best trial, or all Pareto-optimal trials, each with its notebook.
 
     Args:
-        confirmation: by which the best trial has won, if it names one.
+        best: The best trials.
+        objectives: Names of the scores to show.
+        confirmation: Confirmation that decided which trial is best, if there was one.
     """
     if not best:
         return ["no trial completed" if confirmation is None else "no trial has won"]
@@ -99,24 +103,24 @@ def best_lines(
 
 
 def tie_lines(result: SweepResult) -> list[str]:
-    """Which trials have the same score as the best one; empty without any."""
+    """Name the trials that have the same score as the best one. No line if there are none."""
     if len(result.objectives) > 1 or len(result.best) != 1 or result.confirmation is not None:
         return []
     (best,), (name,) = result.best, result.objectives
     completed = [record for record in result.records if record.state is TrialState.COMPLETED]
     same = [record.run_id for record in completed if record.scores[name] == best.scores[name]]
     others = [run_id for run_id in same if run_id != best.run_id]
-    return [f"  the same score has {some_of(others)}"] if others else []
+    return [f"  with the same score: {some_of(others)}"] if others else []
 
 
 def some_of(names: Sequence[str]) -> str:
-    """The first of several names in one line, and how many there are besides."""
+    """Join the first names in one line, with the number of further names."""
     n_more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {n_more} more" if n_more > 0 else "")
 
 
 def won_by(confirmation: Confirmation | None) -> str:
-    """What the best trial has won by, where some were to be confirmed; empty else."""
+    """Say what decided that the best trial is best. Empty if trials were not confirmed."""
     if confirmation is None:
         return ""
     winner = confirmation.winner
@@ -128,7 +132,7 @@ def won_by(confirmation: Confirmation | None) -> str:
 
 
 def confirmation_lines(confirmation: Confirmation | None) -> list[str]:
-    """The ranking by means on fresh seeds, and what it lacks; empty where there is none."""
+    """List the ranking by means on fresh seeds, with its gaps. No lines without a confirmation."""
     if confirmation is None:
         return []
     if confirmation.ablated is not None:
@@ -147,7 +151,7 @@ def confirmation_lines(confirmation: Confirmation | None) -> list[str]:
 
 
 def _repeats_lines(repeats: Confirmation) -> list[str]:
-    """The best means of the proposals that have all their runs, and what is like the best one."""
+    """List the best means of repeated proposals, and which proposals may be as good as the best."""
     complete = len(repeats.ranking)
     lines = [f"mean of {repeats.objective} over {len(repeats.seeds)} runs, with its 95 % interval"]
     shown = enumerate(repeats.ranking[:_MOST_NAMES], 1)
@@ -157,13 +161,13 @@ def _repeats_lines(repeats: Confirmation) -> list[str]:
 
 
 def _ablation_lines(ablation: Confirmation) -> list[str]:
-    """What each value of the ablated trial is worth, the most valuable first."""
+    """List by how much each value of the ablated trial improves the score, the largest first."""
     all_params = {trial.run_id: trial.params for trial in ablation.ranking}
     params = all_params[str(ablation.ablated)]
     lines = [
-        f"by how much trial {ablation.ablated} is better than with a value of the notebook's own "
-        f"({ablation.study}): {ablation.objective}, mean of {len(ablation.seeds)} seeds with its "
-        "95 % interval"
+        f"by how much trial {ablation.ablated} is better than with one of the notebook's original "
+        f"values ({ablation.study}): {ablation.objective}, mean of {len(ablation.seeds)} seeds "
+        "with its 95 % interval"
     ]
     for run_id, (low, high) in ablation.worths.items():
         own = all_params[run_id]
@@ -193,14 +197,14 @@ def _line(one: ConfirmedTrial, confirmation: Confirmation) -> str:
 
 
 def _doubts(confirmation: Confirmation) -> list[str]:
-    """What keeps the ranking from being the last word."""
+    """List the reasons for which the ranking may be wrong."""
     lines = []
     winner, alike = confirmation.winner, confirmation.alike
     if confirmation.has_no_effect:
         lines.append(
             "  every seed gives the same score: the notebook does not use its seed (assign `seed` "
             "a number, or call sweeper.seed_everything(sweeper.trial().seed)), or "
-            "the score is too coarse; so nothing is known of how far luck goes"
+            "the score is too coarse; so it is not known how much of the score is luck"
         )
     elif winner is not None and alike and confirmation.ablated is None:
         names = some_of([ranked.run_id for ranked in alike])
@@ -211,15 +215,17 @@ def _doubts(confirmation: Confirmation) -> list[str]:
     if confirmation.n_missing:
         lines.append(
             f"  {confirmation.n_missing} of {confirmation.n_wanted} runs on fresh seeds are "
-            "missing; the same command goes on with them"
+            "missing; the same command runs them"
         )
     elif any(not ranked.is_complete for ranked in confirmation.ranking):
-        lines.append(f"  `retry {confirmation.study} --failed` runs again what gave no score")
+        lines.append(
+            f"  `retry {confirmation.study} --failed` runs the trials without a score again"
+        )
     return lines
 
 
 def failure_lines(records: Iterable[TrialRecord]) -> list[str]:
-    """How many trials failed for each reason, and the first errors, each one once."""
+    """Count the failed trials by reason, and quote the first errors, each one once."""
     failed = [record for record in records if record.state is TrialState.FAILED]
     if not failed:
         return []
@@ -241,7 +247,7 @@ def failure_lines(records: Iterable[TrialRecord]) -> list[str]:
 
 
 def infeasible_lines(records: Iterable[TrialRecord]) -> list[str]:
-    """Which trials ran out of memory with no other trial beside them; empty where none did."""
+    """Name the trials that ran out of memory although no other trial ran at the same time."""
     found = [record.run_id for record in records if record.is_infeasible]
     if not found:
         return []
@@ -252,10 +258,12 @@ def infeasible_lines(records: Iterable[TrialRecord]) -> list[str]:
 
 
 def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] = tuple) -> str:
-    """The summary of a sweep that has ended.
+    """Return the summary of a sweep that has ended.
 
     Args:
-        fold: wraps sentences, but not commands and addresses, which people copy.
+        result: Result of the sweep.
+        fold: Function that wraps long lines. It is not applied to lines with commands and
+            addresses, because people copy them.
     """
     lines = [f"\n{counts_line(result.counts)} in {duration(result.duration_s)}"]
     lines += cost_lines(result)
@@ -263,7 +271,7 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
         if result.stop_cause is StopCause.WORTHLESS:
             lines.append(f"ended early: {result.stopped_by}")
         else:
-            lines.append(f"stopped by {result.stopped_by}; the same command goes on from here")
+            lines.append(f"stopped by {result.stopped_by}; the same command resumes from here")
     lines += best_lines(result.best, result.objectives, result.confirmation)
     lines += tie_lines(result)
     lines += confirmation_lines(result.confirmation)
@@ -279,7 +287,7 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
         lines.append(f"MLflow: {result.tracking_uri}")
     else:
         port = urlsplit(result.compare_url or "").port
-        on_port = f" --port {port}" if port else ""  # that of the link below
+        on_port = f" --port {port}" if port else ""  # the link below has this port
         command = f"mlflow ui --backend-store-uri {shlex.quote(result.tracking_uri)}"
         lines.append(f"MLflow, open to all users here: {command} --host 127.0.0.1{on_port}")
     if result.compare_url:
@@ -288,14 +296,14 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
         lines.append(f"  parallel coordinates of {which}: {result.compare_url}")
     if result.sync_lag_s:
         lines.append(
-            f"remote copy: not complete, {duration(result.sync_lag_s)} behind; what it lacks lies "
-            "on this machine, and the same command here copies it"
+            f"remote copy: not complete, {duration(result.sync_lag_s)} behind; the rest is on this "
+            "machine, and the same command here copies it"
         )
     if result.undelivered:
         lines.append(
             f"  {result.undelivered} trials did not reach MLflow"
             + (f": {result.undelivered_because}" if result.undelivered_because else "")
-            + "; once it takes them, the same command sends them again"
+            + "; when MLflow accepts them, the same command sends them again"
         )
     notes = [
         *replicability_lines(result.records),
@@ -305,23 +313,23 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
 
 
 def replicability_lines(records: Iterable[TrialRecord]) -> list[str]:
-    """How many trials need not repeat bit for bit, and by which operations; empty without any."""
+    """Count the trials that may not repeat bit for bit, and name the operations that cause it."""
     found = [record.not_replicable for record in records if record.not_replicable]
     if not found:
         return []
     names = list(dict.fromkeys(name for names in found for name in names))
     trials = "1 trial" if len(found) == 1 else f"{len(found)} trials"
     return [
-        f"{trials} used operations that need not repeat bit for bit: {some_of(names)}; "
+        f"{trials} used operations that may not repeat bit for bit: {some_of(names)}; "
         "seed_everything(seed, strict=True) raises instead"
     ]
 
 
 def importance_lines(result: SweepResult) -> list[str]:
-    """Which params mattered most, one line for each objective, as far as that is known."""
+    """Name the params that mattered most, in one line for each objective, as far as it is known."""
     lines = []
     for name, found in result.importances.items():
-        if len(found) < 2:  # a single param explains all there is
+        if len(found) < 2:  # a single param explains all of the variance
             continue
         first, second, *_ = found.values()
         if first.low <= second.high:
@@ -337,7 +345,7 @@ def importance_lines(result: SweepResult) -> list[str]:
 
 
 def cost_lines(result: SweepResult) -> list[str]:
-    """What the study has cost so far, in all and per completed trial; empty without a price."""
+    """Say what the study has cost so far, in all and per completed trial. Empty without a price."""
     if result.cost is None:
         return []
     line = f"cost of the study so far: {result.cost:.2f}"
@@ -347,7 +355,7 @@ def cost_lines(result: SweepResult) -> list[str]:
 
 
 def chore_line(chore: Chore) -> str:
-    """What a sweep does beside its trials, with its predicted duration or how much is done."""
+    """Say what a sweep does in addition to its trials, with its predicted duration or progress."""
     line = _CHORES[chore.kind]
     if chore.expected_s is not None:
         line += f" (about {duration(chore.expected_s)})"
@@ -358,11 +366,13 @@ def chore_line(chore: Chore) -> str:
 
 
 def table(snapshot: Snapshot, width: int, height: int | None = None) -> RenderableType:
-    """The state of the study, one row for each running trial, and the best trial so far.
+    """Return the live table: the study's state, a row for each running trial, and the best trial.
 
     Args:
-        width: how many characters a line has; params for which it has no space are counted.
-        height: how many lines there may be, each of which is then cut; None for all, folded.
+        snapshot: State to draw.
+        width: Number of characters in a line. A column `+N` counts the params that do not fit.
+        height: Number of lines at most. Long lines are then cut. None for all lines; long lines are
+            then folded.
     """
     from rich.console import Group
     from rich.table import Table
@@ -377,7 +387,7 @@ def table(snapshot: Snapshot, width: int, height: int | None = None) -> Renderab
     shown = [trial for trial in snapshot.running if not trial.is_frozen]
     if height is not None:
         notes = notes[:_MOST_NOTES]
-        taken = 3  # the head, the header, how many more
+        taken = 3  # first line, header, line with the number of hidden trials
         room = max(1, height - len(notes) - len(best) - len(snapshot.doing) - taken)
         if left := shown[room:]:
             shown, notes = shown[:room], [f"… and {len(left)} more", *notes]
@@ -397,9 +407,9 @@ def table(snapshot: Snapshot, width: int, height: int | None = None) -> Renderab
 
 
 def _notes(running: Sequence[Progress]) -> Iterator[str]:
-    """Which trials are frozen, and what others wait for."""
+    """Say which trials are frozen, and what other trials wait for."""
     if frozen := [trial.run_id for trial in running if trial.is_frozen]:
-        yield f"frozen, and may go on: {some_of(frozen)}"
+        yield f"frozen, and may continue: {some_of(frozen)}"
     reasons: dict[str, list[str]] = {}
     for trial in running:
         if trial.waits_for:
@@ -411,7 +421,7 @@ def _notes(running: Sequence[Progress]) -> Iterator[str]:
 def _columns(
     shown: Sequence[Progress], snapshot: Snapshot, width: int
 ) -> list[tuple[str, list[str]]]:
-    """The columns of the table: the trials, the params for which it has space, and the rest."""
+    """Return the columns of the table: the trials, the params that fit, and the other facts."""
     facts = [_facts(trial, snapshot) for trial in shown]
     columns = [(name, [of_trial[name] for of_trial in facts]) for name in facts[0]]
     if width > _NARROW:
@@ -436,7 +446,7 @@ def _columns(
 
 
 def _cut(text: str, width: int) -> str:
-    """A text without its middle, as names differ at their ends."""
+    """Shorten a text by its middle, because names differ at their ends."""
     if len(text) <= width:
         return text
     end = (width - 1) // 2
@@ -444,7 +454,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def print_table(snapshot: Snapshot, stream: TextIO) -> None:
-    """Print the table once, in the terminal's width."""
+    """Print the live table once, as wide as the terminal."""
     from rich.console import Console
 
     console = Console(file=stream, highlight=False)

@@ -1,7 +1,7 @@
-"""The comparison page of a study: what it draws, and the files it consists of.
+"""The comparison page of a study: its data and its files.
 
-The owner of the page's JavaScript and of ECharts, in `assets/`. How a notebook becomes HTML belongs
-to `notebooks`, serving the page to `control`.
+The folder `assets/` has the page's JavaScript and ECharts. `notebooks` renders notebooks as HTML,
+and `control` serves the page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the comparison page of a study knows of it, as values that JSON has."""
+"""Collect the data of a study's comparison page, as values that can be written as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def facts_of(
     importances: Mapping[str, Mapping[str, Importance]],
     is_running: bool,
 ) -> dict[str, Any]:
-    """Collect what the page displays of a study as a whole; see `Page.write`."""
+    """Return the facts about a study as a whole that its page displays.
+
+    `Page.write` describes the arguments.
+    """
     confirmation = study.confirmation
     return {
         "study": study.name,
@@ -46,10 +49,13 @@ def facts_of(
 
 
 def trial_of(record: TrialRecord, *, has_notebook: bool) -> dict[str, Any]:
-    """What the page knows of one trial: what `--json` has of it, as far as it is known, and more.
+    """Return the facts about one trial that its page displays.
+
+    These are the facts that `status --json` prints, without those that are None, and a few more.
 
     Args:
-        has_notebook: whether its executed notebook has been rendered.
+        record: Record of the trial.
+        has_notebook: Whether its executed notebook has been rendered.
     """
     known = {name: fact for name, fact in trial_json(record).items() if fact is not None}
     return {
@@ -61,7 +67,7 @@ def trial_of(record: TrialRecord, *, has_notebook: bool) -> dict[str, Any]:
 
 
 def _plain(params: Params) -> dict[str, Any]:
-    """Return params as values of JSON that the page shows as they are."""
+    """Convert params to JSON values that the page shows without further formatting."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""The learning curves of a study's trials, read from their executed notebooks once."""
+"""The learning curves of a study's trials. Each executed notebook is read once."""
 
 from __future__ import annotations
 
@@ -14,31 +14,33 @@ from ..notebooks.metadata import BLANK, read_metadata
 from ..notebooks.scores import series_of
 from ..trials import TrialRecord
 
-#: The most points of one curve; more of them would lie on the same pixels of a screen.
+#: Number of points of a curve at most (chosen). More points would share the same pixels.
 _MOST_POINTS = 300
-#: Of more trials no eye tells the curves apart, and a browser does not draw them soon.
+#: Number of curves at most (chosen). Nobody could tell more curves apart, and a browser would draw
+#: them slowly.
 _MOST_CURVES = 500
 
 
 class Curves:
-    """The curves of the trials that have ended."""
+    """The learning curves of the trials that have ended."""
 
     def __init__(self) -> None:
-        #: By run id: the stamp of the attempt, and the steps and values of each score.
+        #: Stamp of the attempt, and steps and values of each score, by run id.
         self._known: dict[str, tuple[str, Mapping[str, Any]]] = {}
 
     def load(self, text: str) -> None:
-        """Take the curves that were written before; what is not readable is read anew."""
+        """Load the curves that were written before. Curves that cannot be read are made again."""
         with suppress(ValueError, TypeError, AttributeError):
             for run_id, (stamp, curves) in json.loads(text).items():
                 self._known[run_id] = stamp, curves
 
     def update(self, records: Sequence[TrialRecord], objectives: Mapping[str, str]) -> bool:
-        """Read the curves of trials that have ended since; whether there were some.
+        """Read the curves of trials that have ended since the last call. Return if any has changed.
 
         Args:
-            records: all trials; of more than 500 those count that are best by the first objective.
-            objectives: the direction of each.
+            records: Records of all trials. If there are more than 500, only the best trials by the
+                first objective count.
+            objectives: Direction of each objective, by name.
         """
         shown = _best([record for record in records if record.is_final], objectives)
         before, self._known = self._known, {}
@@ -51,12 +53,15 @@ class Curves:
         return before != self._known
 
     def to_json(self) -> str:
-        """What `load` takes."""
+        """Return the curves in the format that `load` reads."""
         return json.dumps(self._known, separators=(",", ":"), ensure_ascii=False)
 
 
 def _best(records: Sequence[TrialRecord], objectives: Mapping[str, str]) -> Sequence[TrialRecord]:
-    """As many trials as have curves on the page; those without a score come last."""
+    """Return the trials whose curves are on the page, the best first if there are too many.
+
+    Trials without a score come last.
+    """
     if len(records) <= _MOST_CURVES:
         return records
     name, direction = next(iter(objectives.items()))
@@ -70,13 +75,16 @@ def _best(records: Sequence[TrialRecord], objectives: Mapping[str, str]) -> Sequ
 
 
 def _stamp(record: TrialRecord) -> str:
-    """What no other attempt has, not even one of an earlier study in the same folder."""
+    """Return a text that no other attempt has, not even in an earlier study of the same folder."""
     return f"{record.attempt} {record.started_at_s}"
 
 
 def _thinned(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float | str]]:
-    """The steps and the values of a curve; every k-th of many points, and always the last one."""
-    last = list(dict(points).items())  # of several points of a step the last one counts
+    """Return the steps and the values of a curve.
+
+    Of many points, only every k-th one is kept, and always the last one.
+    """
+    last = list(dict(points).items())  # if a step has several points, the last one counts
     kept = last[:: -(-len(last) // _MOST_POINTS) or 1]
     if last and kept[-1] != last[-1]:
         kept.append(last[-1])
@@ -84,7 +92,15 @@ def _thinned(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float
 
 
 def read_file(path: Path, call: str) -> str:
-    """The argument of the one call that a file of the page consists of; empty without the file."""
+    """Return the data in a script of the page, which is the argument of its only call.
+
+    Args:
+        path: Path of the script.
+        call: Name of the function that the script calls.
+
+    Returns:
+        The argument as text. Empty if the script cannot be read.
+    """
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):

@@ -1,7 +1,7 @@
-"""The files of a study's comparison page.
+"""Write the files of a study's comparison page: `index.html`, and the folder `page` next to it.
 
-`index.html` and the folder `page` beside it. Browsers load no data from files but scripts, so each
-file of data is a script that consists of one call.
+A page that is opened from a disk can load scripts, but no other data. Each file of data is
+therefore a script that consists of one call.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _STUDY, _CURVES = "study.js", "curves.js"
 
 
 class Page:
-    """Writes the page of one study; called from one thread at a time.
+    """Writes the page of one study. Use it from one thread at a time.
 
     Args:
-        index: the page.
-        files: the folder `page` beside it, for everything else; its parent has to exist.
+        index: Path of `index.html`.
+        files: Path of the folder `page` next to it, for all other files. Its parent must exist.
     """
 
     def __init__(self, index: Path, files: Path) -> None:
@@ -46,15 +46,19 @@ class Page:
         is_running: bool,
         importances: Mapping[str, Mapping[str, Importance]] | None = None,
     ) -> None:
-        """Write the page as the study is now; `notebooks.html.write_cells` writes the notebooks.
+        """Write the page with the current state of the study.
+
+        The rendered notebooks are not part of this: `notebooks.html.write_cells` writes them.
 
         Args:
-            is_running: whether a sweep is at work on the study.
-            importances: of each objective: how much of its variance each param explains; None
-                while that is not known.
+            study: The study.
+            settings: Settings of the study.
+            is_running: Whether a sweep runs on the study.
+            importances: Share of each objective's variance that each param explains, by objective
+                and param. None while it is not known.
 
         Raises:
-            OSError: a file cannot be written; those that were there before are complete.
+            OSError: A file cannot be written. Files from before are still complete.
         """
         if not self._has_begun:
             self._begin()
@@ -71,7 +75,7 @@ class Page:
         write_atomically(self._files / _STUDY, _call("study", data))
 
     def _begin(self) -> None:
-        """Write what is the same for all moments, the page itself last."""
+        """Write the files that never change, and `index.html` last."""
         self._files.mkdir(exist_ok=True)
         for asset in ASSETS.iterdir():
             if asset.name == _INDEX:
@@ -83,9 +87,9 @@ class Page:
 
 
 def is_rendered(record: TrialRecord, folder: Path) -> bool:
-    """Whether a folder has the executed notebook of a trial as it is now, rendered.
+    """Return whether a folder has an up-to-date rendering of a trial's executed notebook.
 
-    An older rendering is of an earlier attempt, or of an earlier study in the same folder.
+    An older rendering shows an earlier attempt, or an earlier study in the same folder.
     """
     try:
         rendered_ns = (folder / f"{record.run_id}.js").stat().st_mtime_ns
@@ -94,7 +98,7 @@ def is_rendered(record: TrialRecord, folder: Path) -> bool:
     try:
         return rendered_ns >= record.notebook.stat().st_mtime_ns
     except OSError:
-        return True  # somebody has moved the notebook; its rendering is what is left
+        return True  # somebody has moved the notebook, and only its rendering is left
 
 
 def _call(name: str, argument: str) -> str:

@@ -1,7 +1,7 @@
-"""Builders, doubles and contract classes for tests of sweeps, ours and a user's.
+"""Builders, doubles and contract classes for tests of sweeps, for us and for users.
 
-Nothing here is used by the package itself. `executor_contract` needs pytest and is imported by who
-uses it.
+The package itself uses nothing of this. `executor_contract` needs pytest, so you import it
+yourself.
 """
 
 from .builders import trial_spec, write_notebook

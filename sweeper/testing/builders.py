@@ -1,4 +1,4 @@
-"""Builders of notebooks and specs, of which a test states only what it is about."""
+"""Builders of notebooks and specs. A test passes only the values that it is about."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def write_notebook(
     """Write a notebook from the source of its cells.
 
     Args:
-        path: the file; folders above it are made.
-        *cells: sources of the code cells after the parameters cell.
-        parameters: source of the parameters cell; empty for none.
-        kernel: the kernel that the notebook names.
-        shared: how many of the first `cells` are tagged `shared`.
+        path: Path of the notebook. Missing folders are made.
+        *cells: Sources of the code cells after the parameters cell.
+        parameters: Source of the parameters cell. Empty for a notebook without one.
+        kernel: Name of the notebook's kernel.
+        shared: Number of the first `cells` to tag `shared`.
 
     Returns:
         `path`.
@@ -49,11 +49,11 @@ def write_notebook(
 
 
 def trial_spec(number: int = 7, **changes: Any) -> TrialSpec:
-    """The spec of a trial.
+    """Return the spec of a trial.
 
     Args:
-        number: of the trial.
-        **changes: fields of `TrialSpec` that differ from the usual ones.
+        number: Trial number in the study.
+        **changes: Fields of `TrialSpec` with other values than the default ones.
     """
     run_id = run_id_of(number)
     usual: dict[str, Any] = {

@@ -1,8 +1,9 @@
-"""What every executor has to hold, as tests: derive a class from `ExecutorContract`.
+"""Tests that every executor must pass. To use them, derive a class from `ExecutorContract`.
 
 The trials of these tests run a notebook with the cell `ACTING_CELL`, which does what their param
-`act` says. Where a worker can be lost, `lose` kills it, the process that started the kernel, so run
-the notebook with `kernels: cold`. The workers of these tests run on this machine.
+`act` says. The act `lose` kills the trial's worker, which is the process that started the kernel.
+If your executor can lose workers, run the notebook with `kernels: cold`. The workers must run on
+this machine.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from ..notebook_api.messages import Point, StopReason
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .builders import trial_spec
 
-#: How long a trial that waits to be stopped waits at most, in seconds.
+#: Seconds that a trial waits at most to be stopped.
 _LONG_S = 60.0
-#: The name under which trials score the process id of their worker, which some tests kill.
+#: Name of the score that holds the process id of a trial's worker. Some tests kill that process.
 WORKER_PID = "worker_pid"
 
 ACTING_CELL = f"""
@@ -49,16 +50,17 @@ sweeper.score(val=3.0, {WORKER_PID}=worker_pid)
 
 
 class ListedTrials(SideTrials):
-    """Gives out listed trials and keeps what comes of them.
+    """A source of trials from a list. It keeps their points and outcomes.
 
     Args:
-        on_point: called with each point's trial, after the point was kept.
-        on_end: called with each trial that has ended, before its slot is given another one.
+        specs: Specs of the trials.
+        on_point: Called with a trial after each of its points.
+        on_end: Called with each trial that has ended, before its slot gets another trial.
 
     Attributes:
-        outcomes: by number.
-        points: by number, as they came.
-        reasons: why the executor has stopped, if it has.
+        outcomes: Outcomes of the trials, by trial number.
+        points: Points of the trials in the order of their arrival, by trial number.
+        reasons: Reasons that the executor gave for stopping. Empty if it has not stopped.
     """
 
     def __init__(
@@ -91,17 +93,17 @@ class ListedTrials(SideTrials):
         super().__init__(specs, begin=begin, end=end)
 
     def is_closed(self) -> bool:
-        """Whether an executor has stopped it."""
+        """Return whether the executor has stopped."""
         return bool(self.reasons)
 
     def stop(self, reason: str) -> None:
-        """Keep the reason, and give out no more."""
+        """Keep the reason, and give out no more trials."""
         self.reasons.append(reason)
         super().stop(reason)
 
     @property
     def states(self) -> list[str]:
-        """How the trials have ended, by number."""
+        """States of the trials that have ended, in the order of their numbers."""
         return [str(self.outcomes[number].state) for number in sorted(self.outcomes)]
 
 
@@ -109,21 +111,22 @@ class ExecutorContract(ABC):
     """Tests that every executor passes.
 
     Attributes:
-        can_lose_workers: whether a trial's process may die without its executor.
+        can_lose_workers: Whether the process that runs a trial can die without the executor.
     """
 
     can_lose_workers = True
 
     @abstractmethod
     def make(self, folder: Path, *, jobs: int) -> Executor:
-        """An executor whose trials do what their param `act` says.
+        """Return an executor that runs a notebook with the cell `ACTING_CELL`.
 
         Args:
-            folder: an empty one, for its files.
+            folder: Empty folder for the files of the executor.
+            jobs: Number of trials that run at once.
         """
 
     def specs(self, folder: Path, *acts: str) -> list[TrialSpec]:
-        """A spec for each act."""
+        """Return one spec for each act."""
         return [
             trial_spec(
                 number,
@@ -136,7 +139,7 @@ class ExecutorContract(ABC):
         ]
 
     def test_each_trial_comes_back_once_after_its_points(self, tmp_path: Path) -> None:
-        """A slot goes on after a failure; `ListedTrials` fails on points that come late."""
+        """A slot runs the next trial after a failure. `ListedTrials` fails if a point is late."""
         source = ListedTrials(self.specs(tmp_path, "complete", "fail", "report", "complete"))
         executor = self.make(tmp_path, jobs=2)
         assert executor.jobs == 2
@@ -155,7 +158,7 @@ class ExecutorContract(ABC):
     def test_a_stop_reaches_a_running_trial_and_is_its_outcome(
         self, tmp_path: Path, reason: StopReason, state: TrialState
     ) -> None:
-        """Both a stop by hand and the pruner's."""
+        """This holds for a stop by hand and for a stop by the pruner."""
 
         def stop(spec: TrialSpec, running: RunningTrial) -> None:
             if spec.params["act"] == "wait":
@@ -192,7 +195,7 @@ class ExecutorContract(ABC):
         assert source.outcomes[0].reason is Reason.WORKER_LOST
 
     def test_a_stop_for_a_worker_that_is_lost_raises_nothing(self, tmp_path: Path) -> None:
-        """The thread that stops a trial stops others after it; the worker never reads the stop."""
+        """The thread that stops a trial must also stop others. The worker never reads the stop."""
         self._skip_without_workers()
         raised: list[BaseException] = []
 
@@ -215,7 +218,7 @@ class ExecutorContract(ABC):
     def test_a_stop_that_comes_when_its_trial_has_ended_returns_and_stops_no_other(
         self, tmp_path: Path
     ) -> None:
-        """It reaches the executor while the slot runs the next trial.
+        """The stop reaches the executor while the slot runs the next trial.
 
         In a sweep, the thread that stops a trial may be suspended just before it asks.
         """

@@ -1,4 +1,4 @@
-"""An executor without kernels: a function stands for the notebook."""
+"""An executor without kernels, in which a function replaces the notebook."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class InlineExecutor:
     """Runs trials as calls of a function, so that a sweep is tested in milliseconds.
 
     Args:
-        run_trial: runs one trial; may publish points to the running trial and should end soon when
-            it is stopped. What it raises is the trial's failure.
-        jobs: how many trials run at once, each on a thread of its own; a single one runs on the
+        run_trial: Function that runs one trial. It may publish points to the running trial, and
+            should end soon after the trial is stopped. If it raises an exception, the trial fails.
+        jobs: Number of trials that run at once, each on its own thread. With one, trials run on the
             thread that calls `run`.
     """
 
@@ -30,7 +30,7 @@ class InlineExecutor:
 
     @property
     def jobs(self) -> int:
-        """How many trials run at once."""
+        """Number of trials that run at once."""
         return self._jobs
 
     def run(self, source: TrialSource) -> Sequence[str]:
@@ -48,7 +48,7 @@ class InlineExecutor:
             spec, running = trial
             try:
                 outcome = self._run_trial(spec, running)
-            except Exception as error:  # noqa: BLE001  as a cell's error fails a notebook
+            except Exception as error:  # noqa: BLE001  a cell that raises anything fails its trial
                 message = f"{type(error).__name__}: {error}"
                 outcome = TrialOutcome(
                     state=TrialState.FAILED, reason=Reason.CELL_ERROR, message=message

@@ -110,7 +110,7 @@ def test_of_several_best_trials_one_is_printed(monkeypatch: pytest.MonkeyPatch) 
 def test_trials_with_the_best_score_are_named() -> None:
     alike = [completed(number) for number in range(3)]
     found = result(records=[*alike, completed(3, scores={"val_acc": 0.5})], best=alike[:1])
-    assert screen.tie_lines(found) == ["  the same score has 0001, 0002"]
+    assert screen.tie_lines(found) == ["  with the same score: 0001, 0002"]
     assert screen.tie_lines(result(records=alike[:1], best=alike[:1])) == []
 
 
@@ -196,7 +196,7 @@ def test_a_summary_names_the_operations_that_need_not_repeat() -> None:
     assert screen.replicability_lines([completed(0)]) == []
     first = replace(completed(1), not_replicable=("put_", "grid_sampler_2d_backward_cuda"))
     assert screen.replicability_lines([completed(0), first]) == [
-        "1 trial used operations that need not repeat bit for bit: put_, "
+        "1 trial used operations that may not repeat bit for bit: put_, "
         "grid_sampler_2d_backward_cuda; seed_everything(seed, strict=True) raises instead"
     ]
     second = replace(completed(2), not_replicable=tuple(f"op_{n}" for n in range(5)))

@@ -76,7 +76,7 @@ def test_frozen_trials_of_a_sweep_that_ends_come_first_in_the_next(number: int) 
     sweeping = Command(*arguments, "-j", "2")
     until(lambda: _frozen(name, sweeping) >= 2)
     assert counts(name)["frozen"] >= 2
-    assert "frozen, and may go on: 0" in call("status", name).stdout
+    assert "frozen, and may continue: 0" in call("status", name).stdout
     sweeping.send_signal(number)
     sweeping.communicate(timeout=60)
     until(lambda: not kernels_in(Path.cwd()), "a kernel that stood still outlives its sweep")

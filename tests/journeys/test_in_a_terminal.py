@@ -95,7 +95,7 @@ def test_frozen_trials_are_named_while_others_run(tmp_path: Path) -> None:
     terminal = sweep(tmp_path, cell, study="trials: 12, pruner: auto", more=more)
     assert terminal.wait() == 0, terminal.text
     check(terminal)
-    assert terminal.ever("frozen, and may go on: \\d{4}")
+    assert terminal.ever("frozen, and may continue: \\d{4}")
     assert re.search(r"\d pruned", terminal.text)
 
 

@@ -1,5 +1,5 @@
 "use strict";
-/* The charts beside the parallel coordinates. Each is drawn when it comes into view. */
+/* All charts except the parallel coordinates. Each one is drawn when it comes into view. */
 
 {
   const { state } = sweeper;
@@ -46,7 +46,7 @@
   const escaped = (text) =>
     String(text).replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
 
-  /* A trial in a tooltip, as HTML. */
+  /* Return the description of a trial for a tooltip, as HTML. */
   sweeper.describe = (run_id) => {
     const trial = sweeper.trial(run_id);
     if (!trial) return "";
@@ -213,7 +213,7 @@
     };
   }
 
-  /* The points of a trial's curve, smoothed as is chosen. */
+  /* Return the points of a trial's curve, smoothed if the reader has chosen it. */
   function pointsOf(trial) {
     const [steps, values] = curves[trial.run_id]?.[1]?.[state.metric] || [[], []];
     const isDrawn = (v) => sweeper.isNumber(v) && (!state.isLog || v > 0);
@@ -297,7 +297,7 @@
     completed: "#2a9d6f", pruned: "#8d99a6", failed: "#d1495b", stopped: "#c9a227", running: "#3b82c4",
   };
 
-  /* Which trials ran beside each other: each goes into the first lane that is free. */
+  /* Assign each trial to the first free lane, so that trials that ran at the same time differ. */
   function timeline() {
     const now = sweeper.data.written_at_s;
     const ran = sweeper.data.all
@@ -345,7 +345,7 @@
     };
   }
 
-  /* --- which there are ------------------------------------------------------------------------ */
+  /* --- all charts ----------------------------------------------------------------------------- */
 
   sweeper.curves = (known) => {
     curves = known;

@@ -1,5 +1,5 @@
 "use strict";
-/* The best trials, or an ablated one, run again on fresh seeds: the ranking by their means. */
+/* The ranking by means on fresh seeds: of the best trials, of repeats, or of an ablation. */
 
 {
   const section = document.getElementById("confirmed-section");
@@ -7,19 +7,19 @@
   const table = document.getElementById("confirmed");
   const { text } = sweeper;
 
-  /* By what the trial in the headline is the best, in words; there is one once all runs ended. */
+  /* Say what decided that the trial in the headline is best. Call it only after all runs ended. */
   sweeper.wonBy = () => {
     const { ranking: [first], repeats } = sweeper.data.confirmation;
     return `mean over ${first.seeds} ${repeats ? "runs" : "fresh seeds"} ${text(first.mean)}`;
   };
 
-  /* What keeps the ranking from being the last word. */
+  /* List the reasons for which the ranking may be wrong. */
   function doubts({ winner, indistinguishable, missing, wanted, seed_has_no_effect }) {
     const lines = [];
     if (seed_has_no_effect) {
       lines.push(
         "Every seed gives the same score: the notebook does not use its seed, or the score is too"
-        + " coarse, so nothing is known of how far luck goes.",
+        + " coarse, so it is not known how much of the score is luck.",
       );
     } else if (indistinguishable.length) {
       const names = indistinguishable.slice(0, 5).join(", ");
@@ -39,7 +39,7 @@
     return button;
   }
 
-  /* What a trial had in the search; of an ablation, how much worse than the ablated one it is. */
+  /* Return a trial's score in the search, or in an ablation the gain of the ablated trial over it. */
   function beside({ run_id, search_score }, { ablated, worths }) {
     if (!ablated) return search_score === null ? "" : text(search_score);
     const { gain, interval } = worths[run_id] || {};
@@ -77,14 +77,14 @@
       ? `Means over ${repeats}` : "Confirmed on fresh seeds";
     about.textContent = [
       repeats
-        ? `Proposals that have all their ${seeds} runs, by the mean of ${objective}. The others could`
-          + " no longer be the best."
+        ? `Proposals with all their ${seeds} runs, by the mean of ${objective}. The others could no`
+          + " longer be the best."
         : ablated
-        ? `Trial ${ablated} and its params with one value of the notebook's own each, on the same`
-          + ` ${seeds} seeds: means of ${objective}, and by how much the trial is better.`
+        ? `Trial ${ablated}, and its params with one of the notebook's original values each, on the`
+          + ` same ${seeds} seeds: means of ${objective}, and by how much the trial is better.`
         : `The best trials of the search, run again on ${seeds} seeds that none of them had before.`
-          + ` The mean of ${objective} over these decides; the score of the search does not count, as`
-          + " it was chosen for being high or low.",
+          + ` The mean of ${objective} over these seeds decides. The score in the search does not`
+          + " count, because the trial was chosen for it.",
       ...doubts(confirmation),
     ].join(" ");
     const head = document.createElement("tr");

@@ -1,18 +1,18 @@
 "use strict";
-/* Trials in groups: means over the trials that have the same value of a param, with their 95 %
-   intervals, and learning curves as bands. Two params against the score. */
+/* Charts of groups of trials with the same value of a param: means with their 95 % intervals, and
+   learning curves as bands. Also the chart of two params against the score. */
 
 {
   const { state } = sweeper;
   const byId = (id) => document.getElementById(id);
   const MOST_GROUPS = 12;
-  /* Student's t at 97.5 % by degrees of freedom; beyond, as from the normal distribution. */
+  /* 97.5 % quantile of Student's t by degrees of freedom. Beyond them, use the normal quantile. */
   const T = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.16,
     2.145, 2.131, 2.12, 2.11, 2.101, 2.093, 2.086,
   ];
 
-  /* Mean and half of its interval; without an interval for a single value. */
+  /* Return the mean and half the width of its interval. A single value has no interval. */
   function mean(values) {
     const n = values.length;
     const middle = values.reduce((sum, v) => sum + v, 0) / n;
@@ -21,7 +21,7 @@
     return [middle, (T[n - 2] || 1.96 + 2.4 / (n - 1)) * Math.sqrt(squares / (n - 1) / n)];
   }
 
-  /* Params with few values, each of several trials. */
+  /* Return the params with few values, each of which several trials have. */
   function groupable() {
     const { params } = sweeper.columns;
     return params.filter((column) => {
@@ -30,7 +30,7 @@
     });
   }
 
-  /* [value, its trials] for each value of the chosen param, completed and selected ones only. */
+  /* Return [value, trials] for each value of the chosen param: completed and selected trials only. */
   sweeper.groups = () => {
     const column = groupable().find((c) => c.key === state.group);
     if (!column) return null;
@@ -70,7 +70,7 @@
     byId("groups").tBodies[0].replaceChildren(...rows.map((row) => cells(row, "td")));
   }
 
-  /* For each group the mean of its curves at each step that at least two of them have. */
+  /* Return the mean of each group's curves, at each step that at least two of its curves have. */
   sweeper.bands = (pointsOf) =>
     (sweeper.groups() || []).map(([value, trials]) => {
       const at = new Map();

@@ -1,5 +1,5 @@
 "use strict";
-/* The executed notebook of a trial, alone or beside another one, in a frame without scripts. */
+/* The executed notebook of a trial, alone or next to another one, in a frame without scripts. */
 
 {
   const { state } = sweeper;
@@ -58,7 +58,7 @@
     return `<p class="none">${run_id} ${why}</p>`;
   };
 
-  /* What counts of a cell: neither its id nor the number of its execution. */
+  /* Return a cell without its id and its execution count, so that two cells can be compared. */
   const essence = (cell) =>
     cell.replace(/ id="[^"]*"/g, "").replace(/(In|Out)(&nbsp;|\u00a0|\s)*\[[^\]]*\]:/g, "");
 
@@ -89,7 +89,7 @@
     return at < 0 ? cell : `<div class="jp-Cell jp-CodeCell jp-Notebook-cell">${cell.slice(at)}`;
   }
 
-  /* --- what stands above it ------------------------------------------------------------------- */
+  /* --- the head of a notebook ----------------------------------------------------------------- */
 
   function facts(run_ids) {
     const trials = run_ids.map(sweeper.trial).filter(Boolean);
@@ -136,7 +136,7 @@
 
   /* --- the dialog ----------------------------------------------------------------------------------- */
 
-  /* What the frame is to display, as text that can be compared. */
+  /* Return what the frame must display, as text that can be compared. */
   const wantedNow = () => JSON.stringify([pairOpen(), state.isDiffering, sweeper.isDark()]);
   const pairOpen = () => [state.open, ...(state.beside ? [state.beside] : [])];
 
@@ -166,7 +166,7 @@
       if (wanted !== wantedNow() || wanted === drawn) return;
       const [one, other] = run_ids.map((id) => cells.get(id));
       if (one && (other || !state.beside)) drawn = wanted; // else once more when they have ended
-      // A new frame, as another document in the same one would be a step of the browser's history.
+      // Make a new frame: a new document in the old frame would add to the browser's history.
       const frame = byId("frame").cloneNode();
       frame.srcdoc = page(
         !state.beside ? (one ? one.join("") : none(state.open))

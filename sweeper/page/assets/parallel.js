@@ -40,8 +40,8 @@
       const value = column.of(trial);
       return sweeper.isNumber(value) ? scale(value) : missing;
     };
-    // Of ten and more values the colours leave the outermost twentieths out: one that is far off
-    // would make all others alike.
+    // With ten values or more, the colours ignore the outermost 5 % at each end: one value far off
+    // would give all others the same colour.
     let colours = known.length < 10 ? [low, high] : [quantile(0.05), quantile(0.95)];
     if (colours[0] === colours[1]) colours = [low, high];
     return { column, position, low, high, colours, distinct, missing: isMissing ? missing : null };
@@ -143,7 +143,7 @@
     return missing === null ? steps : [missing, ...steps];
   }
 
-  /* Where an axis is drawn, in pixels from the chart's left edge; undefined for a hidden one. */
+  /* Return an axis's distance from the chart's left edge in pixels, or undefined if it is hidden. */
   sweeper.placeOf = (name) => {
     const index = axes.filter((axis) => axis.isShown).findIndex((axis) => axis.name === name);
     const span = chart.getWidth() - margins.left - margins.right;
@@ -165,7 +165,7 @@
     const at = ticks(axis);
     return {
       ...common, type: "value", scale: true, max: axis.high,
-      // A little room below, so that a range can be dragged around "n/a".
+      // Leave a little space below, so that a range can be dragged around "n/a".
       min: axis.missing === null ? axis.low : axis.missing - (axis.high - axis.low) * 0.04,
       axisLabel: { ...common.axisLabel, customValues: at, formatter: (v) => label(axis, v) },
       axisTick: { customValues: at },
@@ -204,7 +204,7 @@
     }
     chart.resize();
     const opacity = trials.length > 500 ? 0.4 : 0.75;
-    // Without a GPU, browsers draw hairlines five times as fast as lines that are a bit wider.
+    // Without a GPU, browsers draw hairlines five times as fast as slightly wider lines.
     const width_px = trials.length > 200 ? 1 : 1.4;
     chart.setOption({
       animation: false,

@@ -115,7 +115,7 @@ const sweeper = (() => {
     return `#${words}`;
   }
 
-  /* The browser's Back closes a notebook; all other changes replace the address. */
+  /* Only opening a notebook adds to the browser's history, so that Back closes the notebook. */
   function write() {
     const isOpened = hadOpen === false && Boolean(state.open);
     hadOpen = Boolean(state.open);
@@ -233,7 +233,7 @@ const sweeper = (() => {
 
   const isShown = (element) => element.offsetParent !== null; // not in a hidden section
 
-  /* What is out of view, too, once nothing else is to be done: for prints and pictures. */
+  /* When the browser is idle, also draw what is out of view: for prints and screenshots. */
   function drawUnseen() {
     const next = [...stale].find(isShown);
     if (frame !== 0 || !next) return;
@@ -264,7 +264,7 @@ const sweeper = (() => {
     viridis,
     isDark: () => matchMedia("(prefers-color-scheme: dark)").matches,
 
-    /* Draw an element when it is in view, now and whenever it is marked. */
+    /* Draw an element when it is in view, now and whenever it is marked as stale. */
     whenVisible(element, draw) {
       drawers.set(element, draw);
       stale.add(element);
@@ -285,14 +285,14 @@ const sweeper = (() => {
       listeners.push(listener);
     },
 
-    /* What has changed: `all`, `selection`, `brush`, `table` or `open`. */
+    /* Tell all listeners what has changed: `all`, `selection`, `brush`, `table` or `open`. */
     changed(what) {
       write();
       if (what !== "brush") {
         for (const listener of listeners) listener(what);
         return;
       }
-      // Each listener has a frame of its own: a long frame would hold up a drag that has begun.
+      // Each listener runs in a separate frame: a long frame would delay a drag that has begun.
       const left = [...listeners];
       const next = () => {
         left.shift()(what);
@@ -301,20 +301,20 @@ const sweeper = (() => {
       requestAnimationFrame(next);
     },
 
-    /* Trials in the states that are ticked and with the words that are looked for. */
+    /* Return the trials that have a ticked state and the words in the search box. */
     found: () => study.all.filter((trial) => isInState(trial) && isFound(trial)),
 
-    /* Of those, the ones inside of all ranges on the axes. */
+    /* Return the found trials that are inside of all ranges on the axes. */
     selected: () => sweeper.found().filter(isInBrush),
 
-    /* The address of this page with a trial open. */
+    /* Return the address of this page with a trial open. */
     addressOf: (run_id) => address({ open: run_id, beside: null }),
 
     trial: (run_id) => study.all.find((trial) => trial.run_id === run_id),
 
     goal: () => study.objectives.find((goal) => goal.name === state.goal),
 
-    /* A value for people. */
+    /* Format a value for people. */
     text(value) {
       if (value === undefined || value === null) return "n/a";
       if (!isNumber(value)) return String(value);
@@ -323,7 +323,7 @@ const sweeper = (() => {
       return size >= 1e5 || size < 1e-3 ? value.toExponential(3) : String(+value.toPrecision(5));
     },
 
-    /* A colour for a share from 0 to 1. */
+    /* Return the colour for a share from 0 to 1. */
     shade(share) {
       const first = sweeper.isDark() ? 0.2 : 0; // the darkest ones cannot be seen on a dark ground
       const at = (first + (1 - first) * Math.max(0, Math.min(1, share))) * (viridis.length - 1);

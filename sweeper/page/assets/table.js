@@ -27,12 +27,12 @@
     ];
   }
 
-  /* The selected trials in the order of the table; the best first unless another is chosen. */
+  /* Return the selected trials in the order of the table. By default, the best comes first. */
   sweeper.ordered = () => {
     const [key, isDown] = sorting();
     const column = columns().find((c) => c.key === key) || columns()[0];
     const rank = (value) => (value === undefined || value === null ? 2 : sweeper.isNumber(value) ? 0 : 1);
-    // Whatever a trial had reached before it failed or was pruned, it is not the best one.
+    // A trial that failed or was pruned is not the best, whatever score it had reached.
     const isLate = (trial) => Number(state.sort === null && trial.state !== "completed");
     return sweeper.selected().sort((a, b) => {
       const [x, y] = [column.of(a), column.of(b)];
