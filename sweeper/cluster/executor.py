@@ -158,7 +158,7 @@ class DaskExecutor:
         """Number of workers and their cluster, for people, and how `pruner: auto` differs there."""
         workers = len(self._usable())
         prunes = self._workload.settings.study.pruner.name == "auto"
-        ends = ", where auto prunes for good" if prunes else ""
+        ends = ", where pruner auto prunes and does not freeze" if prunes else ""
         return f"{workers} worker{'s' * (workers != 1)} of {self._cluster.place}{ends}"
 
     def close(self) -> None:

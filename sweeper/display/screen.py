@@ -120,7 +120,7 @@ def some_of(names: Sequence[str]) -> str:
 
 
 def won_by(confirmation: Confirmation | None) -> str:
-    """Say what decided that the best trial is best. Empty if trials were not confirmed."""
+    """Say by which score the best trial has won. Empty if no trials were to be confirmed."""
     if confirmation is None:
         return ""
     winner = confirmation.winner
@@ -345,7 +345,7 @@ def importance_lines(result: SweepResult) -> list[str]:
 
 
 def cost_lines(result: SweepResult) -> list[str]:
-    """Say what the study has cost so far, in all and per completed trial. Empty without a price."""
+    """State the cost of the study so far, in all and per completed trial. Empty without a price."""
     if result.cost is None:
         return []
     line = f"cost of the study so far: {result.cost:.2f}"
@@ -355,7 +355,7 @@ def cost_lines(result: SweepResult) -> list[str]:
 
 
 def chore_line(chore: Chore) -> str:
-    """Say what a sweep does in addition to its trials, with its predicted duration or progress."""
+    """Describe a task of the sweep besides its trials, with its predicted duration or progress."""
     line = _CHORES[chore.kind]
     if chore.expected_s is not None:
         line += f" (about {duration(chore.expected_s)})"
@@ -407,7 +407,7 @@ def table(snapshot: Snapshot, width: int, height: int | None = None) -> Renderab
 
 
 def _notes(running: Sequence[Progress]) -> Iterator[str]:
-    """Say which trials are frozen, and what other trials wait for."""
+    """Name the frozen trials, and the waiting trials with the reason why each one waits."""
     if frozen := [trial.run_id for trial in running if trial.is_frozen]:
         yield f"frozen, and may continue: {some_of(frozen)}"
     reasons: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Recognise what a failure is about, by the words of the libraries and drivers that report it."""
+"""Classify failures by the words that libraries and drivers use in their messages."""
 
 from __future__ import annotations
 

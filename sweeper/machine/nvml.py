@@ -78,7 +78,7 @@ class Nvml:
     def used_by(self, uuid: str) -> Mapping[int, int]:
         """Return how many bytes of a GPU each process uses, by process id. Empty if not known.
 
-        In a container the driver may report the process ids that hold outside of the container.
+        In a container the driver may report the process ids that are valid outside of it.
         """
         used_by: dict[int, int] = {}
         # NVML lists the clients of an MPS server separately. The server is in the first list.

@@ -533,7 +533,7 @@ class Places:
 
     @property
     def _is_known(self) -> bool:
-        """Whether the memory of a trial is known: users state it, or a trial that ended used it."""
+        """Whether a trial's memory is known: stated by users, or measured on a trial that ended."""
         return self._stated_bytes is not None or self._largest_bytes is not None
 
     def _begin(self, place: Place, rooms: Sequence[_Room], claim_bytes: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Decide what a trial's failure counts as, by the memory and GPUs that the trial could use."""
+"""Decide the final state and reason of a failed trial, by the memory and GPUs it could use."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def settled(outcome: TrialOutcome, had: Circumstances) -> TrialOutcome:
     """
     reason = outcome.reason
     if reason is Reason.OUT_OF_MEMORY and not had.has_gpu:
-        # XLA uses the same words for the CPU's memory, or the notebook uses a GPU on its own.
+        # XLA uses the same words for the CPU's memory, or the notebook uses a GPU that the sweep
+        # does not know.
         reason = Reason.OUT_OF_HOST_MEMORY
     had_all = {
         Reason.OUT_OF_MEMORY: had.had_gpu_memory,
