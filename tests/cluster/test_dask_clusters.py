@@ -82,7 +82,7 @@ def test_a_trials_files_are_known_by_names_without_places(tmp_path: Path) -> Non
 def test_a_name_that_leads_out_of_the_trials_own_folders_is_refused(
     tmp_path: Path, name: str
 ) -> None:
-    with pytest.raises(ValueError, match="no file of trial 0003"):
+    with pytest.raises(ValueError, match="is not a file of trial 0003"):
         path_of(a_spec(tmp_path), name)
 
 
