@@ -70,6 +70,10 @@ class DataError(SweepError):
     """The data of the trials cannot be fetched or pushed, or the local files differ from it."""
 
 
+class FailedRunError(SweepError):
+    """A notebook failed when it was run as it is, before a sweep of it."""
+
+
 class BrokenError(SweepError):
     """A sweep that had begun cannot continue, because its storage or all its workers were lost."""
 

@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 
-from ..errors import BrokenError, SweepError
+from ..errors import BrokenError, FailedRunError, SweepError
 from .codes import INTERRUPTED, NOTHING_COMPLETED, OK, WRONG_USE
 from .parser import parse
 from .run import run
@@ -49,7 +49,8 @@ def _run(words: Sequence[str]) -> tuple[_Command | None, int]:
         return command, options.command(options)
     except SweepError as error:
         _print_error(str(error))
-        return command, NOTHING_COMPLETED if isinstance(error, BrokenError) else WRONG_USE
+        has_begun = isinstance(error, BrokenError | FailedRunError)
+        return command, NOTHING_COMPLETED if has_begun else WRONG_USE
     except KeyboardInterrupt:  # a sweep that has begun ends otherwise
         when = " before anything had started" if command in (None, run) else ""
         _print_error(f"stopped by Ctrl-C{when}")

@@ -20,6 +20,7 @@ from .live_table import live_table
 from .streams import can_redraw, folded
 
 if TYPE_CHECKING:
+    from ..drafting.observed_run import Observer
     from ..sweep import Sweep
     from ..trials import Event
 
@@ -47,7 +48,7 @@ class ConsoleOutput:
         self._json = json
         self._lock = threading.RLock()
         self._started = time.monotonic()
-        self._sweep: Sweep | None = None
+        self._sweep: Sweep | Observer | None = None
         self._has_table = False
         self._watching = ExitStack()
 
@@ -70,8 +71,8 @@ class ConsoleOutput:
         )
         self.progress(line)
 
-    def watch(self, sweep: Sweep) -> None:
-        """Print the progress of a sweep from now on."""
+    def watch(self, sweep: Sweep | Observer | None) -> None:
+        """Print the progress of a sweep from now on, or of one run of a notebook."""
         self._sweep = sweep
 
     def close(self) -> None:
@@ -105,7 +106,9 @@ class ConsoleOutput:
 
     def observe(self, event: Event, record: TrialRecord | None) -> None:
         """Print one event of the sweep."""
-        assert self._sweep is not None
+        from ..sweep import Sweep
+
+        assert isinstance(self._sweep, Sweep)
         match event:
             case "sweep_started":
                 self._print_plan(self._sweep)

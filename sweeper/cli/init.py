@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+import tempfile
+from functools import partial
+from typing import TYPE_CHECKING
 
 from .codes import OK
+
+if TYPE_CHECKING:
+    from ..notebooks.research import ResearchNotebook
 
 
 def init(options: argparse.Namespace) -> int:
@@ -13,8 +20,21 @@ def init(options: argparse.Namespace) -> int:
     from ..drafting.draft import draft
     from ..notebooks.research import ResearchNotebook
 
-    print(draft(ResearchNotebook(options.input)), end="")
+    notebook = ResearchNotebook(options.input)
+    print(_drafted_from_a_run(notebook, options) if options.run else draft(notebook), end="")
     return OK
+
+
+def _drafted_from_a_run(notebook: ResearchNotebook, options: argparse.Namespace) -> str:
+    """Draft the file from one run of the notebook, of which nothing is kept."""
+    from ..drafting.observed_run import observe
+    from ..sweep import Sweep
+
+    print(f"running {notebook.display_name} once as it is", file=sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="init-") as folder:
+        output = f"{folder}/{{run_id}}.ipynb"
+        sweep_of = partial(Sweep.from_settings, output=output, kernel=options.kernel)
+        return observe(notebook, sweep_of).drafted(notebook)
 
 
 def schema(_options: argparse.Namespace) -> int:

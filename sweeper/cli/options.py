@@ -87,6 +87,7 @@ VERSION = _flag("--version", "print the version")
 _INPUT = _argument("-i --input", "PATH", "the research notebook", required=True)
 _PARAMETERS = _argument("-p --parameters", "PATH", "the parameters file (YAML)", required=True)
 _JOBS = _jobs("trials at once", default="1, on a cluster as many as it offers")
+_KERNEL = _argument("-k --kernel", "NAME", "kernel to use instead of the notebook's own")
 #: What a sweep and its check have in common.
 _OF_SWEEP = (
     _PARAMETERS,
@@ -112,7 +113,7 @@ _OF_SWEEP = (
         "--confirm", "K", "after the search run the K best again on fresh seeds; their means decide"
     ),
     _count("--seeds", "S", "on how many fresh seeds --confirm runs each (default: 5)", least=2),
-    _argument("-k --kernel", "NAME", "kernel to use instead of the notebook's own"),
+    _KERNEL,
     _flag("--cold", "start every kernel anew (kernels: cold of the parameters file)"),
 )
 _STORAGE = _argument(
@@ -159,7 +160,19 @@ COMMANDS = {
             "file)",
         ),
         _flag(
-            "--yes", "with a notebook as the only argument: sweep what is proposed without asking"
+            "--yes",
+            "with a notebook as the only argument: sweep what is proposed without asking, if its "
+            "score is clear",
+        ),
+        _argument(
+            "--score",
+            "NAME",
+            "with a notebook as the only argument: the score, with :min or :max where its "
+            "direction is not known",
+        ),
+        _flag(
+            "--dry-run",
+            "with a notebook as the only argument: show what is known without running it",
         ),
         _argument(
             "--timeout", "DURATION", "wall-clock limit of the sweep: 90s, 15m, 8h", type=_seconds
@@ -172,8 +185,10 @@ COMMANDS = {
     "init": _command(
         "print a parameters file made from a notebook",
         init.init,
-        "init -i my.ipynb > my.yml",
+        "init -i my.ipynb --run > my.yml",
         _INPUT,
+        _flag("--run", "run the notebook once as it is, and state the scores that it shows"),
+        _KERNEL,
     ),
     "schema": _command(
         "print the JSON schema of the parameters file, for editors",

@@ -1,54 +1,290 @@
-"""A first sweep of a notebook without a parameters file: proposed, kept as a file, asked for."""
+"""A sweep of a notebook without a parameters file: one run of it shows what could be swept.
+
+The run's scores and the params are listed; a key takes one score, keeps the sweep as a file, and
+begins. Where nobody can be asked, only a clear score begins.
+"""
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import signal
+import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import OutputError, SettingsError, first_line
 from ..files import write_atomically
+from ..settings.units import duration
+from ..trials import StudyPaths
 from .console_output import ConsoleOutput
 from .run_options import RunOptions
 
+if TYPE_CHECKING:
+    from ..drafting.observed_run import ObservedRun, Observer
+    from ..drafting.seen_scores import SeenScore
+    from ..notebooks.research import ResearchNotebook
+
 #: A first look at a notebook; `init` drafts a longer sweep.
 _TRIALS = 12
+#: How many scores are listed, and how wide their names may be.
+_MOST_LISTED, _WIDEST_NAME = 9, 28
+_ARROWS = {"minimize": "↓", "maximize": "↑", None: "?"}
+_WORDS = {"min": "minimize", "max": "maximize"}
+_ONLY = "belongs to a notebook as the only argument, as in notebook_hpo.py my.ipynb"
 
 
-def propose(options: RunOptions, console: ConsoleOutput) -> None:
-    """Draft a parameters file where none is named and there is none, show it, and ask for a key.
+def propose(options: RunOptions, console: ConsoleOutput) -> bool:
+    """Run the notebook once, list what it shows, and keep the chosen sweep, where no file is named.
+
+    Returns:
+        whether the sweep is to begin.
 
     Raises:
-        NotebookError: there is nothing to sweep, or no score.
+        NotebookError: the run failed, or there is nothing to sweep or no score.
         OutputError: the file cannot be written.
-        SettingsError: nobody is there to be asked; the file is kept.
+        SettingsError: the score is not clear, and nobody is there to be asked.
     """
     file = Path(options.parameters)
-    if not options.proposes or file.exists():
-        return
-    from ..drafting.draft import draft
+    if not options.proposes:
+        for option, value in {"--score": options.score, "--dry-run": options.dry_run}.items():
+            if value:
+                raise SettingsError(f"{option} {_ONLY}")
+        return True
+    if file.exists():
+        if options.score:
+            raise SettingsError(f"--score: {file} states the score; edit it, or move it away")
+        if not options.dry_run:
+            return True
     from ..notebooks.research import ResearchNotebook
 
     notebook = ResearchNotebook(options.input)
-    text = draft(notebook, trials=_TRIALS, needs_score=True)
-    try:
-        write_atomically(file, text)
-    except OSError as error:
-        raise OutputError(f"{file}: cannot be written: {first_line(error)}") from error
-    sections = (part.splitlines() for part in text.split("\n\n"))
-    shown = [part for part in sections if part[0] in ("objective:", "space:")]
-    lines = [f"  {line}" for part in shown for line in part if not line.lstrip().startswith("#")]
-    for line in [
-        f"{notebook.display_name}: {_TRIALS} trials of this sweep, kept in {file} for edits:",
-        *lines,
-        f"  the executed notebooks: {options.output}",
-    ]:
+    if options.dry_run:
+        _show_static(notebook, console)
+        return False
+    run = _observed(options, notebook, file.stem, console)
+    proposal = _Proposal(run, notebook, options, file=file, console=console)
+    is_asked = sys.stdin.isatty() and not options.yes and options.score is None
+    return proposal.ask() if is_asked else proposal.take_clear()
+
+
+def _show_static(notebook: ResearchNotebook, console: ConsoleOutput) -> None:
+    """Print what is known without a run: what could be swept."""
+    from ..drafting.draft import draft
+
+    console.line(f"{notebook.display_name}: its scores are known after one run; params:")
+    for line in _section(draft(notebook), "space:"):
         console.line(line)
-    if options.yes:
+
+
+def _observed(
+    options: RunOptions, notebook: ResearchNotebook, study: str, console: ConsoleOutput
+) -> ObservedRun:
+    """Run the notebook as it is, with a live table; a run that was made before counts."""
+    from ..drafting.observed_run import OBSERVED_NAME, ObservedRun, Observer, settings_to_observe
+    from ..study_folder.ownership import held_folder
+
+    settings = settings_to_observe(notebook, options.study or study)
+    console.begin(
+        f"running {notebook.display_name} once as it is, to see what it computes (trial 0000)"
+    )
+    try:
+        plan = options.sweep(settings, notebook).plan
+        paths: StudyPaths = plan.paths
+        observer = Observer(plan, paths.folder / OBSERVED_NAME)
+        with held_folder(paths) as held, _ended_by_ctrl_c(observer):
+            console.watch(observer)
+            try:
+                observer.run()
+            finally:
+                held.is_needed = (paths.folder / OBSERVED_NAME).exists()
+    finally:
+        console.close()
+        console.watch(None)
+    return ObservedRun.read(paths.folder / OBSERVED_NAME, notebook)
+
+
+@contextmanager
+def _ended_by_ctrl_c(observer: Observer) -> Iterator[None]:
+    """End the run in order at Ctrl-C, where it is the main thread that runs it.
+
+    Raises:
+        KeyboardInterrupt: at the end, after Ctrl-C.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
         return
-    if not sys.stdin.isatty():
-        raise SettingsError(
-            f"{file} was written, and nobody is there to be asked: give the same command again, or "
-            "--yes"
+    was_pressed = threading.Event()
+
+    def interrupt(*_: object) -> None:
+        was_pressed.set()
+        observer.stop("Ctrl-C")
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except Exception:
+        if was_pressed.is_set():
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _Proposal:
+    """The sweep that one run of a notebook proposes, and the keys that change it."""
+
+    def __init__(
+        self,
+        run: ObservedRun,
+        notebook: ResearchNotebook,
+        options: RunOptions,
+        *,
+        file: Path,
+        console: ConsoleOutput,
+    ) -> None:
+        self._run, self._notebook, self._options = run, notebook, options
+        self._file, self._console = file, console
+        self._chosen = run.best
+        self._direction = run.best.direction
+
+    @property
+    def _listed(self) -> list[SeenScore]:
+        return list(self._run.scores[:_MOST_LISTED])
+
+    def take_clear(self) -> bool:
+        """Keep the sweep of the score that was named, or of a clear one.
+
+        Raises:
+            SettingsError: neither is there.
+        """
+        from ..drafting.seen_scores import is_clear
+
+        wanted = self._options.score
+        if wanted is not None:
+            self._choose(wanted)
+        elif not is_clear(self._run.scores):
+            listed = "\n".join(self._score_lines())
+            first = self._run.scores[0]
+            way = "" if first.direction else ":min or :max"
+            raise SettingsError(
+                f"{self._notebook.display_name}: which score is meant is not clear:\n{listed}\n"
+                f"name it, as in --score {first.name}{way}"
+            )
+        if self._direction is None:
+            raise SettingsError(
+                f"--score {self._chosen.name}: say whether less or more is better, as in "
+                f"--score {self._chosen.name}:min"
+            )
+        self._show(self._drafted())
+        self._console.line(f"{self._plan_words()}, kept in {self._file} for edits")
+        self._keep()
+        return True
+
+    def ask(self) -> bool:
+        """List scores and params, and do what the keys say; whether the sweep is to begin."""
+        self._show(self._drafted())
+        while True:
+            self._console.line(
+                f"{self._plan_words()}. Enter runs them, a number takes another score,\n"
+                f"e opens {self._file}, q leaves"
+            )
+            line = sys.stdin.readline()
+            match line.strip().lower():
+                case "" if line and self._direction is not None:
+                    self._keep()
+                    return True
+                case "q" | "quit" | "exit":
+                    return False
+                case "e" | "edit":
+                    return self._edit()
+                case _ if not line:  # the end of input
+                    return False
+                case "":
+                    name = self._chosen.name
+                    self._console.line(f"is less or more of {name} better? type {name}:min or :max")
+                case text:
+                    try:
+                        self._choose(text)
+                    except SettingsError as error:
+                        self._console.line(str(error))
+                    else:
+                        self._show(self._drafted())
+
+    def _choose(self, text: str) -> None:
+        """Take the score with a number in the list, or of a name, perhaps with a direction.
+
+        Raises:
+            SettingsError: there is none.
+        """
+        from ..settings.messages import nearest
+
+        name, _, way = text.partition(":")
+        by_name = {score.name: score for score in self._run.scores}
+        by_number = {str(number): score for number, score in enumerate(self._listed, 1)}
+        found = by_number.get(name) or by_name.get(name)
+        if found is None:
+            raise SettingsError(f"--score: the run showed no {name!r}; {nearest(name, by_name)}")
+        if way and way not in _WORDS:
+            raise SettingsError(f"--score {text}: expected {name}:min or {name}:max")
+        self._chosen = found
+        self._direction = _WORDS.get(way) or found.direction
+
+    def _drafted(self) -> str:
+        return self._run.drafted(
+            self._notebook, trials=_TRIALS, chosen=self._chosen, direction=self._direction
         )
-    console.line("Enter begins; Ctrl-C leaves, to edit the file first")
-    sys.stdin.readline()
+
+    def _keep(self) -> None:
+        try:
+            write_atomically(self._file, self._drafted())
+        except OSError as error:
+            raise OutputError(f"{self._file}: cannot be written: {first_line(error)}") from error
+
+    def _edit(self) -> bool:
+        """Keep the file and open it; the same command then goes on with it."""
+        self._keep()
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+        if editor:
+            subprocess.run([*shlex.split(editor), str(self._file)], check=False)
+        self._console.line(f"{self._file} is kept; the same command runs it")
+        return False
+
+    def _plan_words(self) -> str:
+        trials = self._options.trials or _TRIALS
+        jobs = self._options.jobs or "1"
+        at_once = int(jobs) if jobs.isdigit() else 1
+        left_s = (trials - 1) * self._run.duration_s / at_once
+        return f"{trials} trials take about {duration(left_s)}, {jobs} at once"
+
+    def _show(self, drafted: str) -> None:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        lines = [f"it took {duration(self._run.duration_s)}", "", *self._score_lines(), ""]
+        lines += _section(drafted, "space:")
+        for line in lines:
+            is_long = width is not None and len(line) > width
+            self._console.line(f"{line[: (width or 0) - 1]}…" if is_long else line)
+
+    def _score_lines(self) -> list[str]:
+        listed = self._listed
+        width = min(_WIDEST_NAME, max(len(score.name) for score in listed))
+        return [
+            f"{'score' if number == 1 else '':5} {'>' if score is self._chosen else ' '}{number}  "
+            f"{score.name:{width}}  {score.value:<10.5g} {self._arrow(score)}  {score.about}, "
+            f"cell {score.cell}"
+            for number, score in enumerate(listed, 1)
+        ]
+
+    def _arrow(self, score: SeenScore) -> str:
+        return _ARROWS[self._direction if score is self._chosen else score.direction]
+
+
+def _section(text: str, head: str) -> list[str]:
+    """Return a section of a drafted file, its comments included."""
+    sections = (part.splitlines() for part in text.rstrip("\n").split("\n\n"))
+    return next(part for part in sections if part[0] == head)

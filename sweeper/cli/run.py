@@ -19,6 +19,10 @@ from .proposal import propose
 from .run_options import RunOptions
 
 if TYPE_CHECKING:
+    from ..execution.executor import Executor
+    from ..execution.workload import Workload
+    from ..notebooks.research import ResearchNotebook
+    from ..settings import Settings
     from ..sweep import Sweep
 
 _Handler = Callable[[int, FrameType | None], None]
@@ -32,7 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
         closing(ConsoleOutput.of(arguments)) as console,
         nullcontext() if options.events is None else closing(EventLog(options.events)) as events,
     ):
-        propose(options, console)
+        if not propose(options, console):
+            return OK
         return _swept(prepared(options, console, events), console, events)
 
 
@@ -90,7 +95,24 @@ def prepared(
         began_s=began_s,
         allow_changes=options.allow_changes,
         observer=each_of(*observers),
+        executor=_adopting_executor(options, settings, notebook),
     )
+
+
+def _adopting_executor(
+    options: RunOptions, settings: Settings, notebook: ResearchNotebook
+) -> Callable[[Workload], Executor] | None:
+    """Make what takes an observed run for the first trial, where there is such a run."""
+    from ..drafting.observed_run import OBSERVED_NAME
+
+    file = StudyPaths.parse(options.output, study=settings.name).folder / OBSERVED_NAME
+    if not options.proposes or not file.exists():
+        return None
+    from ..drafting.adopting import adopting
+    from ..sweep.planning.plan import executor_of
+
+    make = executor_of(settings, notebook, kernel=options.kernel, jobs=options.jobs)
+    return lambda workload: adopting(make(workload), workload, file)
 
 
 def _swept(sweep: Sweep, console: ConsoleOutput, events: EventLog | None = None) -> int:

@@ -24,7 +24,9 @@ class RunOptions:
         timeout: Wall-clock limit of the sweep, in seconds.
         proposes: Whether the notebook is the only argument, so that a parameters file is drafted
             where there is none.
-        yes: Whether to sweep what is proposed without asking.
+        yes: Whether to sweep what is proposed without asking, if its score is clear.
+        score: The score of a proposed sweep, as `NAME`, `NAME:min` or `NAME:max`.
+        dry_run: Whether only to show what is known without a run.
     """
 
     input: str
@@ -46,6 +48,8 @@ class RunOptions:
     allow_changes: bool = False
     proposes: bool = False
     yes: bool = False
+    score: str | None = None
+    dry_run: bool = False
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> RunOptions:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .places import as_flow, behind, candidates_of, is_searched, params_of, searched, why_nothing
-from .score_guesses import Code, scores_of
+from .score_guesses import Code, Score, scores_of
 
 if TYPE_CHECKING:
     from ..notebooks.research import ResearchNotebook
@@ -14,13 +15,20 @@ if TYPE_CHECKING:
 _MOST_SCORES = 4
 
 
-def draft(notebook: ResearchNotebook, *, trials: int = 20, needs_score: bool = False) -> str:
+def draft(
+    notebook: ResearchNotebook,
+    *,
+    trials: int = 20,
+    needs_score: bool = False,
+    seen: Sequence[Score] | None = None,
+) -> str:
     """Write a parameters file for a notebook, with ranges and comments to be edited.
 
     Ranges are those of the table `spaces.yml`, around the notebook's own values, which the first
     trial has.
 
     Args:
+        seen: the scores that a run has shown, the chosen one first; None to guess them.
         needs_score: refuse a notebook in which no score is found, instead of a line to fill in.
 
     Raises:
@@ -35,10 +43,12 @@ def draft(notebook: ResearchNotebook, *, trials: int = 20, needs_score: bool = F
         )
     code = Code(notebook.code)
     candidates = every = candidates_of(notebook)
-    scores = scores_of(code, {*candidates})
+    scores = scores_of(code, {*candidates}) if seen is None else list(seen)
     if not notebook.parameters_cell:
         found = [behind(notebook, candidates, code.lines(score.at)) for score in scores]
         found = found or [behind(notebook, candidates, None)]
+        if seen is not None:
+            found = [found[0] or behind(notebook, candidates, None)]
         best = max(found, key=is_searched)
         candidates, scores = best, scores[found.index(best) :]
     others = {name: it for name, it in searched(every).items() if name not in candidates}

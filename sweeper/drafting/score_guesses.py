@@ -43,12 +43,14 @@ class Score:
         how: the notebook gives it: `reported`, `logged`, `assigned`, `printed` or `shown`.
         at: the place of the statement that does, in `Code`.
         source: the key under `scores` and its value; empty for none.
+        better: what is better; empty for what its words say.
     """
 
     name: str
     how: str
     at: int
     source: str = ""
+    better: str = ""
 
     @property
     def entry(self) -> str:
@@ -59,6 +61,8 @@ class Score:
     @property
     def direction(self) -> str:
         """What is better."""
+        if self.better:
+            return self.better
         is_loss, is_negated = _measure(self.name) in _LOSS, ": -" in self.source
         return "minimize" if is_loss != is_negated else "maximize"
 
@@ -90,13 +94,21 @@ class Code:
             for i, it in self.nodes
             if isinstance(it, ast.Call)
         ]
+        names = (it.asname or it.name for _, it in self.nodes if isinstance(it, ast.alias))
+        self.imported = {name.partition(".")[0] for name in names}
+        #: The texts in the code, each with the place of its statement.
+        self.texts = [
+            (i, it.value)
+            for i, it in self.nodes
+            if isinstance(it, ast.Constant) and isinstance(it.value, str)
+        ]
+        self.functions = {it.name: it for _, it in self.nodes if isinstance(it, ast.FunctionDef)}
 
     def lines(self, statement: int) -> set[tuple[int, int]]:
         """The cells and lines from which a statement's result follows, by the names in them."""
-        names = (it.asname or it.name for _, it in self.nodes if isinstance(it, ast.alias))
-        imported = {name.partition(".")[0] for name in names}
+        imported = self.imported
         needed, found = set[str](), set[tuple[int, int]]()
-        last = self._run_by(statement)
+        last = self.run_by(statement)
         for index in range(last, -1, -1):
             cell, node = self.statements[index]
             read, stored = _names(node)
@@ -105,11 +117,11 @@ class Code:
                 found |= {(cell, it) for it in range(node.lineno, (node.end_lineno or 0) + 1)}
         return found
 
-    def _run_by(self, statement: int) -> int:
+    def run_by(self, statement: int) -> int:
         """The last statement that runs another one: that calls it, where it defines a function."""
         own, later = _defined(self.statements[statement][1]), self.statements[statement + 1 :]
         users = [i for i, (_, it) in enumerate(later, statement + 1) if own & _names(it)[0]]
-        return self._run_by(users[-1]) if users else statement
+        return self.run_by(users[-1]) if users else statement
 
 
 def words_of(name: str) -> list[str]:

@@ -215,13 +215,14 @@ class Attempt:
             begun=self.file.points.steps_before(PointSource.OBSERVED),
             is_repetition=self._repetition_limit_s is not None,
         )
+        watching = {kernels.WATCH_VARIABLE: "1"} if site.workload.is_watched else {}
         return ExecutionRequest(
             node=self.file.node,
             running=self.running,
             write=self._write,
             on_kernel_gone=self._give_back,
             on_kernel_ready=site.kernel_patience.note_success,
-            env={**trial_env(spec), **observed, **self._place.env},
+            env={**trial_env(spec), **observed, **watching, **self._place.env},
             own_params=own_params(site.workload, spec),
             origin=kernel,
             prepares_next=kernel is None and self.running.trials_left > 0,
@@ -241,6 +242,7 @@ class Attempt:
             pid=None,
             variables=result.variables,
             values_at_end=result.values,
+            numbers=result.numbers,
             kernel="warm" if result.origin.is_forked else "cold",
             kernel_reason=coverage.reason,
             proof=coverage.proof or "",

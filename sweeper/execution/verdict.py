@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import signal
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,9 +13,10 @@ from ..kernels import Ending, KernelResult
 from ..machine.faults import Fault, fault_in
 from ..notebook_api.messages import StopReason
 from ..notebooks.executed import ExecutedNotebook
+from ..notebooks.reading import code_cells
 from ..notebooks.scores import Scraped, scrape
 from ..settings import Settings
-from ..settings.patterns import LIMIT_S
+from ..settings.patterns import LIMIT_S, compile_pattern, find_all
 from ..settings.sections import ScoreSource
 from ..study_folder.patience import is_of_the_machine
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
@@ -52,6 +54,12 @@ def judge(
     else:
         was_short = was_short or _lacked_shared_memory(file)
         outcome = _ended_early(result, running, settings.limits.trial, was_short=was_short)
+        if outcome.reason is Reason.CELL_ERROR and _had_scores(file, scraped, settings):
+            names = " and ".join(settings.objective)
+            hint = (
+                f"{names} was there before this cell: tag the cell `skip`, and trials leave it out"
+            )
+            outcome = replace(outcome, message=f"{outcome.message}; {hint}")
     file.note_ranks(scraped.ranks)
     found = [it for name, given in scraped.given.items() for it in disagreements(name, given)]
     return replace(
@@ -60,6 +68,34 @@ def judge(
         series=scraped.series,
         disagreements=tuple(found),
     )
+
+
+def _had_scores(file: ExecutedNotebook, scraped: Scraped, settings: Settings) -> bool:
+    """Whether each objective was there before the cell that failed began."""
+    failing = [
+        cell
+        for cell in code_cells(file.node)
+        if any(output.output_type == "error" for output in cell.outputs)
+    ]
+    if not failing or any(name not in scraped.scores for name in settings.objective):
+        return False
+    source = failing[-1].source
+    printed = "".join(output.get("text", "") for output in failing[-1].outputs)
+    patterns = [
+        named.pattern
+        for name in settings.objective
+        if (named := settings.scores.get(name)) is not None and named.pattern
+    ]
+    is_given_here = any(re.search(rf"\b{re.escape(name)}\b", source) for name in settings.objective)
+    is_printed_here = any(_is_found(pattern, printed) for pattern in patterns)
+    return not is_given_here and not is_printed_here
+
+
+def _is_found(pattern: str, text: str) -> bool:
+    try:
+        return next(find_all(compile_pattern(pattern), text), None) is not None
+    except TimeoutError:
+        return True
 
 
 def failed(reason: Reason, message: str) -> TrialOutcome:

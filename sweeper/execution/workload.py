@@ -34,6 +34,7 @@ class Workload:
         data: that the trials read; None where the parameters file states none.
         tracking: the address of MLflow with its password, for what a notebook logs there itself;
             None where such calls go where the notebook says.
+        is_watched: whether kernels note the numbers that the notebook computes.
     """
 
     notebook: ResearchNotebook
@@ -46,6 +47,7 @@ class Workload:
     host: str = ""
     data: Dataset | None = None
     tracking: str | None = None
+    is_watched: bool = False
 
     @property
     def frozen(self) -> dict[str, str]:

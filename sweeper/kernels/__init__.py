@@ -9,10 +9,12 @@ from .cells.request import Ending, ExecutionRequest, KernelResult, Raised
 from .forking.origins import KernelOrigin, KernelSetup
 from .forking.policy import Failed, Inconclusive, Reference, Repetition, Run
 from .forking.sharing import SharedCells
+from .forking.zygote.in_kernel import WATCH_VARIABLE
 from .process.pool import KernelPool
 from .process.specs import check_kernel, environment_of, interpreter_of, language_of
 
 __all__ = [
+    "WATCH_VARIABLE",
     "Ending",
     "ExecutionRequest",
     "Failed",

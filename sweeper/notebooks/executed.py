@@ -109,6 +109,13 @@ class ExecutedNotebook:
             write_atomically(self.path, text)
 
 
+def change_metadata(path: Path, **changes: Any) -> None:
+    """Change fields of the metadata in the file of a trial that has ended."""
+    node = read_notebook(path)
+    put_metadata(node, replace(metadata_of(node) or BLANK, **changes))
+    write_atomically(path, nbformat.v4.writes(node))
+
+
 def mark_ended(path: Path, state: TrialState, message: str) -> None:
     """Set the state in the file of a trial whose process was killed before it could do so."""
     node = read_notebook(path)

@@ -131,6 +131,19 @@ class DataUse:
     path: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotedNumber:
+    """A number that a watched kernel has noted.
+
+    Attributes:
+        cell: Count of the execution that changed the number last.
+        values: All values in hexadecimal, the last one for the expression itself.
+    """
+
+    cell: int
+    values: Sequence[str]
+
+
 _AllSeries = Annotated[Mapping[str, StoredSeries], _LENIENT]
 _Finals = Annotated[Mapping[str, float], _LENIENT]
 
@@ -183,6 +196,8 @@ class TrialMetadata(TrialEnd):
         disagreements: Sources that give other scores, each with the fields of `Disagreement`.
         is_infeasible: Whether no trial with these params fits into memory.
         not_replicable: Operations that need not repeat bit for bit.
+        numbers: Numbers that the cells of an observed run left in variables, by expression.
+        observed: What an observed run was made of, as keys of a fingerprint.
     """
 
     study: str
@@ -218,6 +233,8 @@ class TrialMetadata(TrialEnd):
     proposal: Mapping[str, Any] = field(default_factory=dict)
     values_at_end: Mapping[str, Value] = field(default_factory=dict)
     disagreements: tuple[Disagreement, ...] = ()
+    numbers: Mapping[str, NotedNumber] = field(default_factory=dict)
+    observed: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def decode(cls, stored: object) -> TrialMetadata | None:

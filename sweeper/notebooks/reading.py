@@ -14,6 +14,9 @@ from nbformat import NotebookNode
 from ..errors import NotebookError, first_line
 from .repair import repair_notebook
 
+#: The tag of a cell that trials leave out, such as one that asks a server which is not there.
+SKIP_TAG = "skip"
+
 
 def language_name(spelling: object) -> str:
     """A language as a notebook or a kernelspec spells it; `python` for none and for all of its own.
@@ -106,6 +109,11 @@ def _parsed(text: str, *, for_execution: bool) -> NotebookNode:
 def code_cells(node: NotebookNode) -> list[Any]:
     """List the code cells of a notebook, in order."""
     return [cell for cell in node.cells if cell.cell_type == "code"]
+
+
+def is_skipped(cell: Any) -> bool:
+    """Whether a tag leaves a cell out of trials; papermill knows no such tag."""
+    return SKIP_TAG in cell_tags(cell)
 
 
 def cell_tags(cell: Any) -> list[str]:

@@ -17,7 +17,7 @@ from ..settings.messages import nearest
 from .assignments import Assignments, assigned_only, plain_values, with_values
 from .cell_code import parse, plain_python
 from .metadata import METADATA
-from .reading import cell_tags, code_cells, language_name, read_notebook
+from .reading import cell_tags, code_cells, is_skipped, language_name, read_notebook
 
 PARAMETERS_TAG = "parameters"
 #: papermill's tag of the cell with a trial's params.
@@ -100,8 +100,8 @@ class ResearchNotebook:
 
     @property
     def code(self) -> list[str]:
-        """The sources of the code cells, in order."""
-        return ["".join(cell.source) for cell in code_cells(self.node)]
+        """The sources of the code cells, in order; empty for those that trials leave out."""
+        return ["" if is_skipped(cell) else "".join(cell.source) for cell in code_cells(self.node)]
 
     @cached_property
     def assignments(self) -> Assignments:
@@ -227,7 +227,7 @@ def replace_values(
         as_code: makes Python of a value.
     """
     cells = code_cells(node)
-    sources = [cell.source for cell in cells]
+    sources = ["" if is_skipped(cell) else cell.source for cell in cells]
     for cell, before, after in zip(
         cells, sources, with_values(sources, values, as_code), strict=True
     ):

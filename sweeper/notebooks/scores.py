@@ -296,7 +296,8 @@ class PrintedScores:
     Each match in a line is a point, whose step is its position among the matches. A match that is
     no number is a point too, without a value: no older number may stand for it. A line that is
     redrawn, like a progress bar, gives points only when its values change. A pattern that takes too
-    long on a line is given up, which is a point without a value too.
+    long on a line is given up, which is a point without a value too. A pattern with a `\\n` is
+    matched in a line together with the one above it.
 
     Args:
         sources: the sources of scores; those without a pattern are ignored.
@@ -326,13 +327,14 @@ class PrintedScores:
             self._match(line, line.text + drawn)
             # A redrawn line without a number keeps the values before it.
             previous = {**line.previous, **line.values} if end == "\r" else {}
-            line = self._lines[stream] = _Line(previous=previous)
+            above = (line.text + drawn).rstrip() or line.above
+            line = self._lines[stream] = _Line(previous=previous, above=above)
         rest = line.text + rest
         if len(rest) > _MAX_LINE_CHARACTERS:
             self._match(line, rest, is_whole=False)
             rest = rest[-_MAX_LINE_CHARACTERS // 2 :]
             kept = {name: self._found(name, rest, is_whole=False) for name in list(self._patterns)}
-            self._lines[stream] = line = _Line(values=kept)
+            self._lines[stream] = line = _Line(values=kept, above=line.above)
         line.text = rest
 
     def settle(self) -> None:
@@ -351,7 +353,9 @@ class PrintedScores:
 
     def _match(self, line: _Line, text: str, *, is_whole: bool = True) -> None:
         for name in list(self._patterns):
-            found = self._found(name, text, is_whole=is_whole)
+            has_two_lines = r"\n" in self._patterns[name].pattern
+            both = f"{line.above}\n{text}" if has_two_lines else text
+            found = self._found(name, both, is_whole=is_whole)
             if not found:
                 continue
             if list(map(repr, found)) != list(map(repr, line.previous.get(name, ()))):
@@ -403,10 +407,12 @@ class _Line:
 
     Attributes:
         text: the line so far.
+        above: the last line before it that is not blank, for patterns with a `\\n`.
         previous: the values of the drawing before this one.
         values: the values of this one so far.
     """
 
     text: str = ""
+    above: str = ""
     previous: Mapping[str, list[float | str]] = field(default_factory=dict)
     values: dict[str, list[float | str]] = field(default_factory=dict)

@@ -53,6 +53,10 @@ class MirroredStorage(InMemoryStorage):
         """The trials of the study; where states are named, those in one of them."""
         return self.get_all_trials(self.study_id, deepcopy=False, states=states or None)
 
+    def remove(self) -> None:
+        """Remove the study from the storage."""
+        self._stored.delete_study(self._stored_study)
+
     def close(self) -> None:
         """End all connections to the storage."""
         close_storage(self._stored)

@@ -183,6 +183,11 @@ class Study:
         opened._requeue()
         return opened
 
+    def remove(self) -> None:
+        """Remove the study from its storage, and close it."""
+        self._mirror.remove()
+        self.close()
+
     def be_patient(self, limit_s: Callable[[], float]) -> None:
         """From now on wait for a storage that is away, for as many seconds as `limit_s` returns at
         the time of the call, before a `StorageAwayError` is raised.

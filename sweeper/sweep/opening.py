@@ -7,16 +7,18 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
+from ..notebooks.metadata import read_metadata
 from ..study.study import Study
 from ..study_folder.ownership import held_elsewhere, held_folder
 from ..study_folder.requests import Requests
 from ..study_folder.snapshots import keep_snapshot
 from ..tracking import Store, Tracker, reachable, view_of
-from ..trials import display_path
+from ..trials import StudyPaths, display_path
 from .inputs.learning import learn
 from .inputs.resolving import keep_inputs, with_inputs
 from .planning.plan import SweepPlan
 from .resume_checks import (
+    is_worth_nothing,
     refuse_changes,
     refuse_files_in_the_way,
     refuse_lost_database,
@@ -64,6 +66,11 @@ def opened(
             refuse_lost_database(paths)
         kept_facts = paths.facts if is_embedded else None
         opened_study = Study.open(plan.storage_url, plan.settings, kept_facts=kept_facts)
+        if not plan.allow_changes and is_worth_nothing(opened_study, plan.fingerprint):
+            _log.warning("no trial of the study has completed, so it begins anew")
+            _remove_notebooks(opened_study, paths)
+            opened_study.remove()
+            opened_study = Study.open(plan.storage_url, plan.settings, kept_facts=kept_facts)
         study = stack.enter_context(closing(opened_study))
         if plan.confirming is not None:
             plan = plan.with_trials(study.confirm(plan.confirming))
@@ -82,6 +89,17 @@ def opened(
         if plan.remote is not None:
             plan.remote.start()
         yield plan, study, tracker
+
+
+def _remove_notebooks(study: Study, paths: StudyPaths) -> None:
+    """Remove the executed notebooks of failed trials, before their study is removed.
+
+    A kill in between leaves a study that is removed by the next call.
+    """
+    for path in paths.written_run_ids().values():
+        metadata = read_metadata(path)
+        if metadata is not None and metadata.study_id == study.study_id:
+            path.unlink(missing_ok=True)
 
 
 def _check_resumed(plan: SweepPlan, study: Study) -> None:

@@ -10,7 +10,7 @@ from ..study.access import LostFileError
 from ..study.endings import unknown_end
 from ..study.files import why_lost
 from ..study.study import Study
-from ..trials import StudyPaths, display_path
+from ..trials import StudyPaths, TrialState, display_path
 
 
 def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: StudyPaths) -> None:
@@ -35,6 +35,19 @@ def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: S
             "--allow-changes to go on in this one: the MLflow tag sweeper.code tells new trials "
             "from earlier ones"
         )
+
+
+def is_worth_nothing(study: Study, made_of: Fingerprint) -> bool:
+    """Whether all trials have failed, and were made of something else than new ones would be.
+
+    Such a study begins anew: its failures say nothing of the corrected notebook.
+    """
+    records, before = study.records(), study.facts.made_of
+    return (
+        bool(records and before and changes(before, made_of))
+        and all(record.state is TrialState.FAILED for record in records)
+        and study.facts.confirms is None
+    )
 
 
 def refuse_lost_database(paths: StudyPaths) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shlex
 import subprocess
@@ -16,7 +15,6 @@ import pytest
 from sweeper.cli import main
 from sweeper.cli.parser import make_parsers, parse
 from sweeper.cli.streams import Output
-from sweeper.settings import Settings
 from sweeper.testing import write_notebook
 from sweeper.trials import StudyPaths
 
@@ -188,27 +186,23 @@ def test_a_run_id_may_be_given_without_its_zeros(folder: Path) -> None:
     assert parse(["stop", "7"]).targets == ["7"], "a folder of that name is a study's"
 
 
-def test_a_notebook_alone_is_proposed_and_kept_as_a_file_that_is_never_replaced(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_notebook_alone_shows_what_could_be_swept_and_runs_nothing_in_a_dry_run(
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_notebook(Path("n.ipynb"), "val_acc = lr", parameters="lr = 0.5")
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
-    assert main(["n.ipynb", "--json"]) == 2
-    said = capsys.readouterr().err
-    assert "n.ipynb: 12 trials of this sweep, kept in n.yml for edits:" in said
-    assert "    val_acc: maximize" in said
-    assert "    lr: {low: 0.05, high: " in said
-    assert "the executed notebooks: out/n.{run_id}.ipynb" in said
-    assert "give the same command again, or --yes" in said
-    assert Settings.load("n.yml").study.trials == 12
+    assert main(["n.ipynb", "--dry-run"]) == 0
+    assert "lr: {low: 0.05, high: " in capsys.readouterr().out
+    assert not Path("n.yml").exists()
     Path("n.yml").write_text(f"{PARAMETERS}studdy: 3")
     assert "did you mean 'study'?" in refused(["n.ipynb", "--yes"], capsys)
+    assert "n.yml states the score" in refused(["n.ipynb", "--score", "val_acc"], capsys)
 
 
-def test_a_notebook_alone_needs_a_score(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_notebook(Path("mute.ipynb"), "print(lr)", parameters="lr = 0.5")
-    assert "mute.ipynb: no score was found" in refused(["mute.ipynb", "--yes"], capsys)
-    assert not Path("mute.yml").exists()
+@pytest.mark.parametrize("option", [("--score", "val"), ("--dry-run",)])
+def test_options_of_a_proposal_are_refused_beside_a_parameters_file(
+    folder: Path, capsys: pytest.CaptureFixture[str], option: tuple[str, ...]
+) -> None:
+    assert option[0] in refused(["-i", "n.ipynb", "-o", "{run_id}", "-p", "p.yml", *option], capsys)
 
 
 def test_the_interpreter_of_kernels_is_known_from_every_folder(

@@ -24,7 +24,7 @@ from ...notebook_api.messages import (
     STOP_VARIABLE,
     Point,
 )
-from ...notebooks.reading import cell_tags
+from ...notebooks.reading import cell_tags, is_skipped
 from ...notebooks.scores import PrintedScores, displayed_point
 from ..forking.origins import RanCell, SharedRun
 from ..forking.zygote.messages import RECORDED
@@ -206,7 +206,7 @@ class SweepClient(PapermillNotebookClient):
     def papermill_execute_cells(self) -> None:
         """Run the cells in order, up to the first that does not complete."""
         for index, cell in enumerate(self.nb.cells):
-            if index < self._first_index:
+            if index < self._first_index or is_skipped(cell):
                 continue
             if self.running.control.stop_reason:
                 return
@@ -462,7 +462,7 @@ class SweepClient(PapermillNotebookClient):
         has_failed = self.ending is Ending.CELL_FAILED
         self.answer = self._ask(
             Question(
-                floats=() if has_failed else self.request.variables,
+                floats=self.request.variables,
                 values=() if has_failed else self.request.values,
                 reads_imports=reads_imports and self.ending is Ending.FINISHED,
             )

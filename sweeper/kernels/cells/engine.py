@@ -132,6 +132,7 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
         gpu_bytes=client.answer.gpu_bytes,
         not_replicable=client.answer.not_replicable,
         libraries=frozenset(client.reports.libraries),
+        numbers=client.answer.numbers,
     )
 
 

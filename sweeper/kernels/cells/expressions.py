@@ -85,6 +85,7 @@ class Answer:
         imports: What the kernel has imported, and the variables that libraries read at import.
         gpu_bytes: The most memory that torch has held of its GPU; None if it has used none.
         not_replicable: The operations that need not repeat bit for bit, as torch has warned.
+        numbers: What a kernel that was watched has noted, as `in_kernel.WatchedNumbers` has it.
     """
 
     floats: Mapping[str, float] = field(default_factory=dict)
@@ -92,6 +93,7 @@ class Answer:
     imports: Mapping[str, Any] | None = None
     gpu_bytes: int | None = None
     not_replicable: tuple[str, ...] = ()
+    numbers: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, expressions: Mapping[str, Any]) -> Answer:
@@ -116,4 +118,5 @@ class Answer:
             imports=read.get("imports"),
             gpu_bytes=read["gpu_bytes"],
             not_replicable=tuple(read["not_replicable"] or ()),
+            numbers=read["numbers"] or {},
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from nbformat import NotebookNode
 
@@ -96,6 +97,7 @@ class KernelResult:
             None if it used none.
         not_replicable: The operations that need not repeat bit for bit, as torch has warned.
         libraries: The libraries that have reported by themselves.
+        numbers: What the kernel has noted of the notebook's variables, where it was to be watched.
     """
 
     ending: Ending
@@ -110,6 +112,7 @@ class KernelResult:
     gpu_bytes: int | None = None
     not_replicable: tuple[str, ...] = ()
     libraries: frozenset[str] = frozenset()
+    numbers: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def shared_cells(self) -> int:

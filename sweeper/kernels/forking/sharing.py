@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from ...notebooks.reading import cell_tags
+from ...notebooks.reading import cell_tags, is_skipped
 from ...notebooks.shared_cells import SHARED_TAG
 from .forked_process import request_fork
 from .origins import KernelSetup, RanCell, SharedRun
@@ -52,7 +52,8 @@ class SharedCells:
             tags = cell_tags(cell)
             if "injected-parameters" not in tags:
                 number += 1
-            if cell.source.strip() and "skip-execution" not in tags:
+            is_run = not is_skipped(cell) and "skip-execution" not in tags
+            if cell.source.strip() and is_run:
                 sources[index] = cell.source
                 numbers[index] = number
         if not sources:

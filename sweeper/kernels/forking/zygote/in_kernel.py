@@ -11,6 +11,7 @@ import builtins
 import codecs
 import contextlib
 import fcntl
+import numbers
 import os
 import re
 import select
@@ -22,6 +23,7 @@ import sysconfig
 import termios
 from collections.abc import Mapping, Sequence
 from importlib import metadata
+from itertools import chain
 from json import JSONDecoder, JSONEncoder
 from pathlib import Path
 from reprlib import Repr
@@ -55,6 +57,12 @@ _PR_SET_PDEATHSIG = 1
 _DESCRIPTION_CHARACTERS = 200
 #: Larger integers are described: not every reader of JSON has them.
 _INTEGER_LIMIT = 1 << 63
+#: Where a kernel keeps what `WatchedNumbers` has noted; the environment variable that asks for it.
+WATCHED, WATCH_VARIABLE = "_sweeper_watched", "SWEEPER_WATCHED"
+#: Longer lists of numbers, larger dictionaries and more variables are data, and no scores (chosen).
+_LONGEST_SERIES, _MOST_KEYS, _MOST_VARIABLES = 5000, 50, 2000
+#: A longer array is data: five folds have five scores.
+_LONGEST_ARRAY = 50
 #: How long a kernel waits at its end for its thread that takes requests (chosen).
 _LAST_REQUEST_S = 2
 
@@ -107,6 +115,10 @@ def prepare(*, environment: Mapping[str, str], gpu_fraction: float | None) -> No
 
     shell = get_ipython()
     _answer_questions(shell)
+    if os.environ.pop(WATCH_VARIABLE, ""):
+        watched = WatchedNumbers(shell)
+        setattr(shell, WATCHED, watched)
+        shell.events.register("post_run_cell", watched.note)
     _run_commands_without_input(shell)
 
 
@@ -243,6 +255,79 @@ def _signal_group(process: Any, number: int) -> None:
         os.killpg(process.pid, number)
 
 
+# --- the numbers that a notebook computes -------------------------------------------------------
+
+
+class WatchedNumbers:
+    """Notes after each cell the numbers that the notebook's variables have.
+
+    Attributes:
+        numbers: By expression the number of the cell's execution that has changed it last, and its
+            values in hexadecimal: several where it is the last one of a list, or a mean.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._known = set(shell.user_ns)
+        self.numbers: dict[str, dict[str, Any]] = {}
+
+    def note(self, result: Any) -> None:
+        """Note the numbers after a cell; a notebook never fails by it."""
+        _tried(self._note, result)
+
+    def _note(self, result: Any) -> None:
+        names = [name for name in self._shell.user_ns if name not in self._known]
+        for name in names[:_MOST_VARIABLES]:
+            if not name.startswith("_"):
+                self._note_all(result.execution_count, name, self._shell.user_ns[name])
+        if result.result is not None:
+            self._note_all(result.execution_count, "", result.result)
+
+    def _note_all(self, count: int, name: str, value: Any) -> None:
+        for expression, values in _tried(_numbers_of, name, value) or ():
+            before = self.numbers.get(expression, {}).get("values")
+            if before != values or not name:
+                self.numbers[expression] = {"cell": count, "values": values}
+
+
+def _numbers_of(name: str, value: Any) -> list[tuple[str, list[str]]]:
+    """List the expressions of a variable that are numbers, each with its values."""
+    if isinstance(value, dict):
+        keyed = list(value.items())[: _MOST_KEYS + 1]
+        parts = [
+            (f"{name}[{key!r}]", part)
+            for key, part in keyed
+            if isinstance(key, str) and len(keyed) <= _MOST_KEYS
+        ]
+    else:
+        parts = [(name, value)]
+    return list(chain.from_iterable(_numbers_in(*part) for part in parts))
+
+
+def _numbers_in(expression: str, value: Any) -> list[tuple[str, list[str]]]:
+    shape = getattr(value, "shape", None)
+    if isinstance(value, list):
+        if not 1 < len(value) <= _LONGEST_SERIES:
+            return []
+        values = [_hexadecimal(part) for part in value]
+        return [] if None in values else [(f"{expression}[-1]", values)]
+    if shape is not None and len(shape) == 1 and 1 < shape[0] <= _LONGEST_ARRAY:
+        values = [_hexadecimal(part) for part in value]
+        mean = _hexadecimal(value.mean())
+        return [] if None in values else [(f"{expression}.mean()", [*values, mean])]
+    number = _hexadecimal(value)
+    return [] if number is None else [(expression, [number])]
+
+
+def _hexadecimal(value: Any) -> Any:
+    """Return a real number in hexadecimal; None for all else."""
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return None
+    return float(value).hex()
+
+
 # --- after the last cell -----------------------------------------------------------------------
 
 
@@ -264,6 +349,7 @@ def _answer(
         "values": {name: _tried(_plain, shell, name) for name in values},
         "gpu_bytes": _tried(_gpu_bytes),
         "not_replicable": _tried(_not_replicable),
+        "numbers": _tried(lambda: getattr(shell, WATCHED).numbers),
     }
     if reads_imports:
         answer["imports"] = _tried(import_profile)

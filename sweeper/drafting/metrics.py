@@ -1,0 +1,74 @@
+"""Which way a score is better: what libraries state of the metric that it is, or how it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+from ..settings.yaml_reader import read_yaml
+
+_TABLE = Path(__file__).with_name("metrics.yml")
+#: A series has a trend where so many of its steps, or its ends, go one way (chosen).
+_TREND_SHARE = 0.6
+_LEAST_OF_TREND = 3
+OPPOSITE = {"minimize": "maximize", "maximize": "minimize"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A metric in a name.
+
+    Attributes:
+        name: Its words, with spaces.
+        is_weak: Whether its word is one that any score may have, as `loss`.
+    """
+
+    name: str
+    direction: str
+    is_weak: bool = False
+
+
+@cache
+def _metrics() -> dict[tuple[str, ...], Metric]:
+    found: dict[tuple[str, ...], Metric] = {}
+    for row in read_yaml(_TABLE.read_text("utf-8")):
+        for name in row["names"]:
+            metric = Metric(
+                name=name, direction=row["direction"], is_weak=bool(row.get("weak", False))
+            )
+            found.setdefault(tuple(name.split()), metric)
+    return found
+
+
+def metric_of(words: Sequence[str]) -> Metric | None:
+    """Return the metric among the words of a name; the longest, and the last of several."""
+    words = [*map(_singular, words)]
+    found: list[tuple[bool, int, int, Metric]] = []
+    for start in range(len(words)):
+        for length in range(1, 5):
+            metric = _metrics().get(tuple(words[start : start + length]))
+            if metric is not None and start + length <= len(words):
+                found.append((not metric.is_weak, length, start, metric))
+    return max(found, key=lambda match: match[:3])[3] if found else None
+
+
+def _singular(word: str) -> str:
+    """Return `loss` for `losses` and `accuracy` for `accuracies`; other words as they are."""
+    known = {part for name in _metrics() for part in name}
+    forms = (word, word.removesuffix("s"), word.removesuffix("es"), f"{word[:-3]}y")
+    return next((form for form in forms if form in known), word)
+
+
+def trend_of(values: Sequence[float]) -> str | None:
+    """Return the direction in which a series goes; None where it goes neither way."""
+    steps = [later - earlier for earlier, later in pairwise(values) if later != earlier]
+    if len(values) < _LEAST_OF_TREND or not steps or values[-1] == values[0]:
+        return None
+    falls = values[-1] < values[0]
+    share = sum((step < 0) == falls for step in steps) / len(steps)
+    if share < _TREND_SHARE:
+        return None
+    return "minimize" if falls else "maximize"

@@ -1,0 +1,281 @@
+"""One run of a notebook as it is, whose kernel notes the numbers that the notebook computes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..control.side_trials import SideTrials
+from ..errors import FailedRunError, NotebookError
+from ..execution.local import LocalExecutor
+from ..notebooks.executed import change_metadata
+from ..notebooks.fingerprint import Fingerprint
+from ..notebooks.metadata import BLANK, TrialMetadata, metadata_of, read_metadata
+from ..notebooks.reading import read_notebook
+from ..notebooks.research import ResearchNotebook
+from ..search.seeds import derived_seed
+from ..settings import Settings
+from ..settings.yaml_reader import read_yaml
+from ..sweep.planning.plan import SweepPlan
+from ..trials import (
+    Progress,
+    RunningTrial,
+    Snapshot,
+    TrialOutcome,
+    TrialSpec,
+    TrialState,
+    run_id_of,
+)
+from .draft import draft
+from .printed import Text
+from .score_guesses import Code, Score
+from .seen_scores import SeenScore, own_cells, seen_scores, texts_of
+
+if TYPE_CHECKING:
+    from ..sweep import Sweep
+    from ..trials import Chore
+
+#: The file of the run in its study's folder, until the study has it as a trial.
+OBSERVED_NAME = "observed.ipynb"
+#: What decides a run's results, of the keys of a study's fingerprint.
+_DECIDES = ("cells", "files", "kernel", "resources.cpus_per_trial")
+#: A run is over when its notebook is, so its own score is a constant.
+_NO_SCORE: Mapping[str, Any] = {
+    "objective": {"observed": "minimize"},
+    "scores": {"observed": {"expression": "0"}},
+    "kernels": "cold",
+}
+
+
+def settings_to_observe(notebook: ResearchNotebook, study: str) -> Settings:
+    """Return the settings of a run that is observed: of a draft, with a score that is always there.
+
+    Raises:
+        NotebookError: the notebook has nothing to sweep.
+    """
+    content = read_yaml(draft(notebook))
+    return Settings.from_mapping({"space": content["space"], "study": {"name": study}, **_NO_SCORE})
+
+
+def made_of(fingerprint: Fingerprint) -> dict[str, Any]:
+    """Return what decides the results of a run that gets no params."""
+    return {key: fingerprint.get(key) for key in _DECIDES}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedRun:
+    """A run that has ended.
+
+    Attributes:
+        file: Its executed notebook.
+        scores: What it has shown, the likeliest score first.
+    """
+
+    file: Path
+    node: Any
+    metadata: TrialMetadata
+    scores: Sequence[SeenScore]
+
+    @classmethod
+    def read(cls, file: Path, notebook: ResearchNotebook) -> ObservedRun:
+        """Read a run from its executed notebook."""
+        node = read_notebook(file)
+        assignments = notebook.assignments
+        computed = {name for name in assignments.names() if assignments.plain_value(name) is None}
+        literals = {*assignments.names()} - computed
+        return cls(
+            file=file,
+            node=node,
+            metadata=metadata_of(node) or BLANK,
+            scores=seen_scores(node, Code(notebook.code), literals=literals),
+        )
+
+    @property
+    def duration_s(self) -> float:
+        """How long the run took."""
+        return self.metadata.duration_s
+
+    def expressions(self) -> dict[str, float]:
+        """Return the numbers of the notebook's variables, by expression."""
+        noted = self.metadata.numbers
+        found = {name: float.fromhex(number.values[-1]) for name, number in noted.items()}
+        shown = (score for score in self.scores if score.key == "expression")
+        return {**found, **{score.text: score.value for score in shown}}
+
+    def texts(self) -> list[Text]:
+        """Return what the cells have printed."""
+        return texts_of(self.node)
+
+    @property
+    def best(self) -> SeenScore:
+        """The likeliest score.
+
+        Raises:
+            NotebookError: the run has shown none.
+        """
+        if not self.scores:
+            raise NotebookError(
+                "the run showed no number that could be a score; assign one in the last cell, as "
+                "in `val_acc = …`, or print it behind its name"
+            )
+        return self.scores[0]
+
+    def drafted(
+        self,
+        notebook: ResearchNotebook,
+        *,
+        trials: int = 20,
+        chosen: SeenScore | None = None,
+        direction: str | None = None,
+    ) -> str:
+        """Write a parameters file with the scores of the run.
+
+        Args:
+            chosen: The score to optimise; None for the first one.
+            direction: Whether it is minimised; None for what is known of it.
+        """
+        first = self.best if chosen is None else chosen
+        seen: list[Score] = [first.as_score(direction)]
+        seen += [score.as_score() for score in self.scores if score.name != first.name]
+        return draft(notebook, trials=trials, seen=seen)
+
+
+class Observer:
+    """Runs a notebook once, as trials of a study would.
+
+    Args:
+        plan: Of a sweep with `settings_to_observe`.
+        file: Where the executed notebook goes.
+    """
+
+    def __init__(self, plan: SweepPlan, file: Path) -> None:
+        self._plan, self._file = plan, file
+        self._running: RunningTrial | None = None
+        self._began_s = time.monotonic()
+        self._outcome: TrialOutcome | None = None
+        self._source: SideTrials | None = None
+
+    def known(self) -> bool:
+        """Whether the run was made already, of the same code."""
+        return (read_metadata(self._file) or BLANK).observed == self._made_of
+
+    def run(self) -> None:
+        """Run the notebook, unless that was done.
+
+        Raises:
+            FailedRunError: the notebook failed.
+        """
+        if self.known():
+            return
+        self._file.unlink(missing_ok=True)
+        workload = replace(self._plan.workload, is_watched=True, tracking=None)
+        self._source = SideTrials([self._spec()], begin=self._begin, end=self._end)
+        LocalExecutor.on_this_machine(workload, 1).run(self._source)
+        outcome = self._outcome
+        if outcome is None or outcome.state is not TrialState.COMPLETED:
+            why = "it was stopped" if outcome is None else outcome.message
+            raise FailedRunError(
+                f"{self._plan.notebook.display_name}: its run as it is has failed, so nothing is "
+                f"proposed: {why}{self._hint()}"
+            )
+        change_metadata(self._file, observed=self._made_of)
+
+    def _hint(self) -> str:
+        """Say that a score was there before the cell that failed, if one was."""
+        run = ObservedRun.read(self._file, self._plan.notebook)
+        failing = [
+            number
+            for number, cell in enumerate(own_cells(run.node), 1)
+            if any(output["output_type"] == "error" for output in cell.get("outputs", ()))
+        ]
+        first = min(failing, default=0)
+        before = [score for score in run.scores if score.direction and score.cell < first]
+        if not before:
+            return ""
+        return (
+            f"; {before[0].name} was there before this cell, code cell {first}: tag it "
+            "`skip`, and trials leave it out"
+        )
+
+    def stop(self, reason: str) -> None:
+        """End the run."""
+        if self._source is not None:
+            self._source.stop(reason)
+
+    @property
+    def _made_of(self) -> dict[str, Any]:
+        return made_of(self._plan.fingerprint)
+
+    def _spec(self) -> TrialSpec:
+        paths, run_id = self._plan.paths, run_id_of(0)
+        return TrialSpec(
+            study=paths.study,
+            study_id="observed",
+            number=0,
+            params={},
+            fixed={},
+            seed=derived_seed(self._plan.settings.study.seed, "trial", 0),
+            attempt=1,
+            notebook=self._file,
+            checkpoint_dir=paths.checkpoints(run_id),
+            artifact_dir=paths.saved(run_id),
+        )
+
+    def _begin(self, _: TrialSpec, running: RunningTrial) -> None:
+        self._running = running
+
+    def _end(self, _: TrialSpec, outcome: TrialOutcome) -> bool:
+        self._outcome = outcome
+        return True
+
+    # --- for the live table ---------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot | None:
+        """Return how far the run is; None before it has begun."""
+        running = self._running
+        if running is None:
+            return None
+        progress = Progress(
+            run_id=run_id_of(0),
+            params={},
+            attempt=1,
+            cell=running.points.cell,
+            cells=running.points.cells,
+            step=running.points.step,
+            metrics=dict(running.points.metrics),
+            elapsed_s=time.monotonic() - self._began_s,
+            memory_bytes=None,
+            waits_for=running.control.waits_for,
+        )
+        return Snapshot(
+            study=self._plan.paths.study,
+            trials=1,
+            counts={},
+            objectives=(),
+            running=[progress],
+            best=(),
+        )
+
+    def doing(self) -> tuple[Chore, ...]:
+        """Return what is done beside the run: nothing."""
+        return ()
+
+
+def observe(notebook: ResearchNotebook, sweep_of: Callable[..., Sweep]) -> ObservedRun:
+    """Run a notebook once.
+
+    Args:
+        sweep_of: makes a sweep of settings and a notebook, in a folder that nobody else uses.
+
+    Raises:
+        FailedRunError: the notebook failed.
+        NotebookError: it has nothing to sweep, or showed no score.
+    """
+    plan = sweep_of(settings_to_observe(notebook, "observed"), notebook=notebook).plan
+    file = plan.paths.folder / OBSERVED_NAME
+    plan.paths.folder.mkdir(parents=True, exist_ok=True)
+    Observer(plan, file).run()
+    return ObservedRun.read(file, notebook)

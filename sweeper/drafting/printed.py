@@ -1,0 +1,134 @@
+"""The numbers that a run has printed, each with the words before it and a pattern that finds it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from ..notebook_api.messages import Point
+from ..notebooks.scores import PrintedScores
+from ..settings.patterns import compile_pattern, find_all
+from ..settings.printed_numbers import read_number, without_codes
+from ..settings.sections import ScoreSource
+
+#: A pattern's number, of which the whole is read however little the group has matched.
+_NUMBER = r"([-+]?(?:\.?\d[\d.eE+-]*|nan|inf))"
+_ANY_NUMBER = compile_pattern(rf"(?<![\w.,]){_NUMBER}(?![^\W\d_])")
+_OTHER_NUMBER = r"[-+]?[\d.,]+(?:e[-+]?\d+)?"
+#: What may be between words and their number, the type of a scalar for one.
+_GAPS = (r"\W*?", r"\W*?(?:[A-Za-z_.]{0,20}\()?")
+#: A number goes on with the words before it where at most a space is between them.
+_CONTINUES = re.compile(r"%?\)? ?[A-Za-z]")
+_WRAPPER = re.compile(r"(?:[A-Za-z]\w*\.)*[A-Za-z]\w*\($")
+_LETTERS = re.compile(r"[^\W\d_]")
+_LINE_END = re.compile(r"[\r\n]")
+_LONGEST_LABEL = 80
+#: More labels are those of a table or of data, not of scores (chosen).
+_MOST_LABELS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """What one cell has printed to one stream."""
+
+    cell: int
+    stream: str
+    text: str
+
+
+@dataclass(slots=True, kw_only=True)
+class PrintedNumber:
+    """A number that was printed, once or again and again, behind the same words.
+
+    Attributes:
+        label: The words, with `#` for each other number among them.
+        cell: The code cell that printed it last.
+        pattern: The pattern that finds these numbers and no others.
+        digits: The last number as it was printed.
+    """
+
+    label: str
+    cell: int
+    pattern: str = ""
+    digits: str = ""
+    values: list[float] = field(default_factory=list)
+
+
+def printed_numbers(texts: Sequence[Text]) -> list[PrintedNumber]:
+    """List the printed numbers that have words and that a pattern finds again."""
+    found: dict[str, PrintedNumber] = {}
+    for text in texts:
+        for label, digits, value in _labelled(text):
+            if label not in found and len(found) >= _MOST_LABELS:
+                continue
+            number = found.setdefault(label, PrintedNumber(label=label, cell=text.cell))
+            number.cell, number.digits = text.cell, digits
+            number.values.append(value)
+    return [number for number in found.values() if _is_found_again(number, texts)]
+
+
+def values_found(pattern: str, texts: Iterable[Text]) -> list[float]:
+    """List what a trial would find with a pattern in the same text, as a sweep reads it."""
+    points: list[Point] = []
+    reader = PrintedScores({"score": ScoreSource(pattern=pattern)}, points.append)
+    for text in texts:
+        reader.read(text.stream, text.text)
+        reader.end_cell()
+    return [point.metrics.get("score", float("nan")) for point in points]
+
+
+def _labelled(text: Text) -> Iterator[tuple[str, str, float]]:
+    """Yield each number of a text with its label and its digits."""
+    above = ""
+    for line in _LINE_END.split(without_codes(text.text)):
+        if len(line) > 2000:
+            continue
+        end, label, has_numbers = 0, "", False
+        for match in find_all(_ANY_NUMBER, line):
+            reading = read_number(match)
+            if reading is None or match.start(1) < end:
+                continue
+            words = line[end : match.start(1)]
+            is_first = not has_numbers
+            if is_first and not _LETTERS.search(words) and _LETTERS.search(above):
+                words = f"{_trimmed(above)}\n"
+            continues = bool(label) and _CONTINUES.match(words) is not None
+            label = _trimmed(f"{label} #{words}" if continues else words)
+            end, has_numbers = reading.end, True
+            if reading.value is not None and _LETTERS.search(label):
+                yield label, reading.text, reading.value
+        if line.strip():
+            above = "" if has_numbers else line.strip()
+
+
+def _trimmed(words: str) -> str:
+    words = _WRAPPER.sub("", words)
+    kept = words.rstrip(" \t:=|>(['\"-~≈$")[-_LONGEST_LABEL:]
+    return kept.lstrip(" \t:=|>()[]{}'\",;-*%.#/\\")
+
+
+def _is_found_again(number: PrintedNumber, texts: Sequence[Text]) -> bool:
+    """Give a number the first pattern with which a trial would read it as it was printed."""
+    words, newline, _ = number.label.partition("\n")
+    whole = _as_pattern(words)
+    last = _as_pattern(words.rpartition("#")[2].strip())
+    behind = r"\W*\n\s*" if newline else ""
+    forms = (last, rf"(?<!\w){last}", rf"(?:^|[^\w ])\W*{last}", whole, rf"(?<!\w){whole}")
+    for before, gap in product(forms, _GAPS):
+        if not _LETTERS.search(before):
+            continue
+        pattern = f"{before}{behind or gap}{_NUMBER}"
+        found = values_found(pattern, texts)
+        has_redrawn = any("\r" in text.text for text in texts)
+        same = found[-1:] == number.values[-1:] if has_redrawn else found == number.values
+        if same or list(map(repr, found)) == list(map(repr, number.values)):
+            number.pattern = pattern
+            return True
+    return False
+
+
+def _as_pattern(words: str) -> str:
+    parts = (re.escape(part) for part in re.split(r"\s+", words.strip()))
+    return r"\s+".join(parts).replace(r"\#", _OTHER_NUMBER)

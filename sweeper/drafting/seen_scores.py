@@ -1,0 +1,504 @@
+"""The scores that a run of a notebook has shown, ranked by what is known of each.
+
+Variables, printed numbers, what libraries have logged and what the last cell shows are all listed.
+Rank, direction and doubts follow from facts: whether a score comes after the training, of which
+data it is, whether libraries know the metric, how its values have changed.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from ..notebooks.metadata import BLANK, metadata_of
+from ..notebooks.reading import cell_tags, code_cells
+from ..notebooks.research import INJECTED_TAG
+from .metrics import OPPOSITE, Metric, metric_of, trend_of
+from .printed import PrintedNumber, Text, printed_numbers
+from .score_guesses import Code, Score, words_of
+
+#: The words that say of which data a score is.
+_SPLITS = {
+    **dict.fromkeys("val valid validation dev cv cross oof oob holdout heldout".split(), "val"),
+    **dict.fromkeys("test eval evaluate evaluation".split(), "test"),
+    **dict.fromkeys("train training".split(), "train"),
+}
+_BASELINE = {*"baseline dummy naive initial random chance untrained before constant".split()}
+_BEST = {"best", "min", "max", "lowest", "highest"}
+#: What is a number with a name and says nothing of a model's merit.
+_NO_SCORE = {
+    *"time elapsed seconds sec duration epoch epochs step steps iter iteration iterations n num "
+    "count size batch len length shape total lr rate eta seed version device memory params "
+    "parameters minutes threshold std stderr sem df coef ci".split()
+}
+#: The calls that train: of scikit-learn and Keras, of torch's optimizers, of boosters and others.
+_TRAINS = {
+    *"fit fit_generator fit_transform_train partial_fit backward step train train_on_batch "
+    "minimize apply_gradients apply_updates fit_one_cycle fine_tune learn cross_val_score "
+    "cross_validate fmin".split()
+}
+#: The ones that train copies.
+_CHANGES_NOTHING = {"cross_val_score"}
+#: A printed number is a variable's if its digits are, and it has so many of them.
+_LEAST_DIGITS = 3
+_ORDER = {"val": 0, "test": 1, "": 2, "train": 3}
+_NAME_WORDS = 5
+
+
+class Doubt(StrEnum):
+    """What a person should know of a score before a sweep optimises it."""
+
+    TRAINING = "of the training data"
+    TRAINING_LOSS = "a training loss"
+    TEST = "a test score"
+    BASELINE = "a baseline or an initial value"
+    EARLY = "computed before the training"
+    UNKNOWN = "whether less or more is better is not known"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenScore:
+    """A number that a run has shown.
+
+    Attributes:
+        name: The name that a sweep gives it.
+        how: Where it comes from, in words.
+        cell: The code cell that gave it last.
+        at: Position of its statement in `Code`.
+        values: All values in order; the last one is the score.
+        key: The key of its entry under `scores`; empty for a name that is found as it is.
+        text: The value of that key.
+        direction: None where it is not known.
+        doubts: What a person should know.
+        rank: Smaller ones come first.
+        group: What it has in common with those that would do as well.
+        is_count: Whether it is a count, a time or the like, and no score.
+    """
+
+    name: str
+    how: str
+    cell: int
+    at: int
+    values: Sequence[float]
+    key: str = ""
+    text: str = ""
+    words: Sequence[str] = ()
+    direction: str | None = None
+    doubts: Sequence[Doubt] = ()
+    rank: tuple[Any, ...] = ()
+    group: tuple[Any, ...] = ()
+    is_count: bool = False
+
+    @property
+    def value(self) -> float:
+        """The score."""
+        return self.values[-1]
+
+    @property
+    def about(self) -> str:
+        """Where it comes from and what is doubted, for people."""
+        many = [f"the last of {len(self.values)} values"] if len(self.values) > 1 else []
+        return ", ".join([*self.doubts, *many, self.how])
+
+    def as_score(self, direction: str | None = None) -> Score:
+        """Return it as the draft of a parameters file has scores."""
+        return Score(
+            name=self.name,
+            how=f"{self.value:.6g}: {self.about}",
+            at=self.at,
+            source=f"{self.key}: {self.text}" if self.key else "",
+            better=direction or self.direction or "minimize",
+        )
+
+
+def seen_scores(node: Any, code: Code, *, literals: Iterable[str]) -> list[SeenScore]:
+    """List the numbers that an executed notebook shows, the likeliest score first.
+
+    Args:
+        node: A notebook whose kernel was watched.
+        code: Code of the research notebook.
+        literals: Names that the notebook assigns nothing but plain values, which are no results.
+    """
+    return _Run(node, code, {*literals}).ranked()
+
+
+def texts_of(node: Any) -> list[Text]:
+    """Return what the cells of an executed notebook have printed."""
+    return [
+        Text(cell=number, stream=output["name"], text=output["text"])
+        for number, cell in enumerate(own_cells(node), 1)
+        for output in cell.get("outputs", ())
+        if output["output_type"] == "stream"
+    ]
+
+
+def own_cells(node: Any) -> list[Any]:
+    """Return the code cells of the research notebook."""
+    return [cell for cell in code_cells(node) if INJECTED_TAG not in cell_tags(cell)]
+
+
+def is_clear(scores: Sequence[SeenScore]) -> bool:
+    """Whether the first score is the one that a person would choose."""
+    if not scores:
+        return False
+    first, others = scores[0], scores[1:]
+    if first.group == ("reported",):
+        return True
+    doubtful = {Doubt.UNKNOWN, Doubt.BASELINE, Doubt.EARLY}
+    rivals = [it for it in others if it.group == first.group and it.value != first.value]
+    return not doubtful & {*first.doubts} and not rivals and math.isfinite(first.value)
+
+
+class _Run:
+    """One executed notebook, and what its code says of the numbers in it."""
+
+    def __init__(self, node: Any, code: Code, literals: set[str]) -> None:
+        cells = own_cells(node)
+        self._code, self._literals = code, literals
+        self._metadata = metadata_of(node) or BLANK
+        self._number_of = {
+            cell["execution_count"]: number
+            for number, cell in enumerate(cells, 1)
+            if cell.get("execution_count")
+        }
+        self._texts = texts_of(node)
+        self._trains = _training_statements(code)
+        self._ends = {cell: index for index, (cell, _) in enumerate(code.statements)}
+
+    def ranked(self) -> list[SeenScore]:
+        variables, printed = self._variables(), self._printed()
+        found = [*self._reported(), *self._logged(), *self._merged(variables, printed)]
+        by_name: dict[str, SeenScore] = {}
+        for score in sorted(map(self._judged, found), key=lambda score: score.rank):
+            same = [it for it in by_name.values() if it.values[-1:] == score.values[-1:]]
+            is_copy = any({*it.words} & {*score.words} or it.at == score.at for it in same)
+            if score.name not in by_name and not is_copy:
+                by_name[score.name] = score
+        scores = [score for score in by_name.values() if not score.is_count]
+        return [score for score in scores if score.direction] or scores
+
+    # --- the numbers -----------------------------------------------------------------------
+
+    def _reported(self) -> Iterator[SeenScore]:
+        series, finals = self._metadata.series, self._metadata.finals
+        for name in dict.fromkeys([*series, *finals]):
+            values = [finals[name]] if name in finals else series[name].values
+            yield self._series(name, values, "reported")
+
+    def _logged(self) -> Iterator[SeenScore]:
+        for name, series in self._metadata.logged.items():
+            if not re.search(r"runtime|per_second|flos|epoch$|^lr|learning_rate", name):
+                yield self._series(name, series.values, f"logged by {series.library}")
+
+    def _series(self, name: str, values: Sequence[float], how: str) -> SeenScore:
+        at = max(self._trains, default=len(self._code.statements) - 1)
+        found = [index for index, text in self._code.texts if name in text]
+        at = max([*found, at]) if how == "reported" else at
+        return SeenScore(
+            name=name,
+            how=how,
+            cell=self._code.statements[at][0] if self._code.statements else 0,
+            at=at,
+            values=list(values),
+            words=words_of(name),
+        )
+
+    def _variables(self) -> list[SeenScore]:
+        """List the variables that statements of the notebook's top level compute."""
+        found: list[SeenScore] = []
+        for expression, noted in self._metadata.numbers.items():
+            cell = self._number_of.get(noted.cell)
+            values = [float.fromhex(digits) for digits in noted.values]
+            if cell is None:
+                continue
+            root = re.match(r"\w*", expression)[0]  # type: ignore[index]  # matches nothing, too
+            if not root:
+                found += self._shown(cell, expression, values)
+            elif root not in self._literals:
+                found += self._variable(root, expression, cell, values)
+        return found
+
+    def _variable(
+        self, root: str, expression: str, cell: int, values: list[float]
+    ) -> Iterator[SeenScore]:
+        stored = [i for i, (_, node) in enumerate(self._code.statements) if root in _stored(node)]
+        if not stored:
+            return
+        is_plain = expression == root
+        words = words_of(expression.replace("[-1]", "").replace(".mean()", ""))
+        values_from = _sources(self._code, stored[-1], root)
+        yield SeenScore(
+            name=root if is_plain else "_".join(dict.fromkeys(words[-_NAME_WORDS:])) or root,
+            how=f"variable {root}" if is_plain else expression,
+            cell=cell,
+            at=stored[-1],
+            values=values,
+            key="" if is_plain else "expression",
+            text="" if is_plain else expression,
+            words=[*words, *values_from],
+        )
+
+    def _shown(self, cell: int, suffix: str, values: list[float]) -> Iterator[SeenScore]:
+        """Yield what a cell shows, if evaluating it again trains nothing and gives the same."""
+        at = self._ends.get(cell)
+        if at is None:
+            return
+        node = self._code.statements[at][1]
+        if at in self._trains and not _calls(node) & _CHANGES_NOTHING:
+            return
+        later = set[str]().union(*(_stored(it) for _, it in self._code.statements[at + 1 :]))
+        read = {it.id for it in ast.walk(node) if isinstance(it, ast.Name)}
+        if not isinstance(node, ast.Expr) or read & later or isinstance(node.value, ast.Name):
+            return
+        if not read - self._code.imported:  # a constant
+            return
+        text = ast.unparse(node.value) + suffix
+        words = [*dict.fromkeys(_call_words(node.value))] or words_of(text)
+        metric = metric_of(words)
+        name = "_".join(metric.name.split() if metric else words[-2:]) or "shown"
+        yield SeenScore(
+            name=name,
+            how="shown",
+            cell=cell,
+            at=at,
+            values=values,
+            key="expression",
+            text=text,
+            words=words,
+        )
+
+    def _printed(self) -> list[SeenScore]:
+        return [
+            SeenScore(
+                name=_name_of(number),
+                how="printed",
+                cell=number.cell,
+                at=self._statement_of(number),
+                values=number.values,
+                key="pattern",
+                text=number.pattern,
+                words=_words_of_label(number.label),
+            )
+            for number in printed_numbers(self._texts)
+        ]
+
+    def _statement_of(self, number: PrintedNumber) -> int:
+        """Return the statement that prints a number, by the words; else the last of its cell."""
+        words, newline, _ = number.label.partition("\n")
+        words = words.rpartition("#")[2].strip()
+        found = [index + len(newline) for index, text in self._code.texts if words in text]
+        near = [it for it in found if it <= max(self._ends.values(), default=0)]
+        near = [index for index in near if self._code.statements[index][0] <= number.cell]
+        last = max(
+            (end for cell, end in self._ends.items() if cell <= number.cell),
+            default=max(self._ends.values(), default=0),
+        )
+        return near[-1] if near and words else last
+
+    def _merged(
+        self, variables: Sequence[SeenScore], printed: Sequence[SeenScore]
+    ) -> Iterator[SeenScore]:
+        """Yield variables with the words under which they are printed, and all else as it is."""
+        taken = set[int]()
+        for variable in variables:
+            same = [
+                it
+                for it in printed
+                if id(it) not in taken
+                and it.cell >= variable.cell
+                and _is_rounded(it.value, variable.value)
+                and (metric_of(it.words) or not metric_of(variable.words))
+            ]
+            if not same or (variable.key == "expression" and "[-1]" not in variable.text):
+                yield variable
+                continue
+            taken |= {id(it) for it in same}
+            words = [*variable.words, *(word for it in same for word in it.words)]
+            values = max([variable.values, *(it.values for it in same)], key=len)
+            yield replace(variable, words=words, values=[*values[:-1], variable.value])
+        yield from (it for it in printed if id(it) not in taken)
+
+    # --- what is known of them ------------------------------------------------------------------
+
+    def _judged(self, score: SeenScore) -> SeenScore:
+        """Give a score its direction, its doubts and its rank."""
+        words = [*score.words]
+        metric = metric_of(words)
+        splits = [_SPLITS[word] for word in words if word in _SPLITS]
+        split = "val" if "val" in splits else next((it for it in splits if it != "train"), "")
+        split = split or ("train" if splits else "")
+        trend = None if score.text.endswith(".mean()") else trend_of(score.values)
+        direction = self._direction(score, metric, trend)
+        is_reported = score.how == "reported"
+        is_baseline = bool(_BASELINE & {*words})
+        first = min(self._trains, default=0)
+        is_early = self._code.run_by(score.at) < first and not is_reported
+        is_loss = metric is not None and metric.is_weak and direction == "minimize"
+        is_training_loss = (is_loss or "log" in score.how) and split == ""
+        is_training_loss &= len(score.values) > 1 and bool(self._trains)
+        doubts = [
+            doubt
+            for doubt, holds in {
+                Doubt.BASELINE: is_baseline,
+                Doubt.EARLY: is_early,
+                Doubt.TRAINING_LOSS: (split == "train" and is_loss) or is_training_loss,
+                Doubt.TRAINING: split == "train" and not is_loss,
+                Doubt.TEST: split == "test",
+                Doubt.UNKNOWN: direction is None,
+            }.items()
+            if holds
+        ]
+        is_weak = metric is None or metric.is_weak
+        is_number_only = is_weak and bool(_NO_SCORE & {*words})
+        is_whole = metric is None and all(value.is_integer() for value in score.values)
+        kind = 3 if metric is None else 1 + metric.is_weak if direction == "minimize" else 0
+        kind = 4 if metric is None and direction is None else kind
+        order = 3 if is_training_loss else _ORDER[split]
+        rank = (
+            not is_reported,
+            is_number_only or is_whole,
+            is_baseline,
+            is_early,
+            metric is None,
+            order,
+            kind if (metric is not None and metric.is_weak) or metric is None else 0,
+            bool(_BEST & {*words}),
+            -score.at,
+        )
+        group = ("reported",) if is_reported else (*rank[:6], metric and metric.name, rank[7])
+        return replace(
+            score,
+            direction=direction,
+            doubts=doubts,
+            rank=rank,
+            group=group,
+            is_count=is_number_only or is_whole,
+        )
+
+    def _direction(self, score: SeenScore, metric: Metric | None, trend: str | None) -> str | None:
+        if metric is None:
+            return trend
+        direction = metric.direction
+        node = self._code.statements[score.at][1] if score.key == "expression" else None
+        is_negated = node is not None and score.text.startswith("-")
+        is_error = direction == "minimize" and not {"nll", "likelihood"} & {*metric.name.split()}
+        # An error below zero is a negated one, as of scikit-learn's `neg_mean_squared_error`.
+        if is_negated or (is_error and score.value < 0 and "neg" in score.words):
+            return OPPOSITE[direction]
+        return direction
+
+
+def _training_statements(code: Code) -> set[int]:
+    """Return the statements of the top level that train, themselves or by what they call."""
+    bodies = {
+        node.name: node
+        for _, top in code.statements
+        for node in ast.walk(top)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    training = {name for name, body in bodies.items() if _calls(body) & _TRAINS}
+    while True:
+        more = {name for name, body in bodies.items() if _calls(body) & training} - training
+        if not more:
+            break
+        training |= more
+    found = {
+        index
+        for index, (_, node) in enumerate(code.statements)
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and _calls(node) & (_TRAINS | training)
+    }
+    return found or {
+        index
+        for index, (_, node) in enumerate(code.statements)
+        if isinstance(node, ast.For | ast.While)
+        and any(isinstance(part, ast.AugAssign) for part in ast.walk(node))
+    }
+
+
+def _calls(node: ast.AST) -> set[str]:
+    """Return the last names of what is called: `fit` of `model.fit(…)`."""
+    called = (it.func for it in ast.walk(node) if isinstance(it, ast.Call))
+    return {it.attr if isinstance(it, ast.Attribute) else getattr(it, "id", "") for it in called}
+
+
+def _stored(node: ast.AST) -> set[str]:
+    """Return the names that a statement outside of functions gives a value, or changes."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return set()
+    names = {it.id for it in ast.walk(node) if isinstance(it, ast.Name) and _is_stored(it)}
+    for part in ast.walk(node):
+        if isinstance(part, ast.Subscript) and isinstance(part.ctx, ast.Store):
+            names |= {it.id for it in ast.walk(part.value) if isinstance(it, ast.Name)}
+        match part:
+            case ast.Call(func=ast.Attribute(attr="append" | "extend", value=ast.Name(id=name))):
+                names.add(name)
+    return names
+
+
+def _is_stored(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Store)
+
+
+def _sources(code: Code, at: int, name: str) -> list[str]:
+    """Return the words of what a variable is computed from: called functions, and their text."""
+    for node in ast.walk(code.statements[at][1]):
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        stored = {
+            it.id for target in targets for it in ast.walk(target) if isinstance(it, ast.Name)
+        }
+        if isinstance(node, ast.Assign) and name in stored and len(targets) == 1:
+            if isinstance(targets[0], ast.Name):
+                return _call_words(node.value, code)
+            return [word for word in _call_words(node.value) if word in _SPLITS]
+    return []
+
+
+def _call_words(node: ast.expr, code: Code | None = None) -> list[str]:
+    """Return the words of the functions that an expression calls, and of their options' text."""
+    words: list[str] = []
+    for part in ast.walk(node):
+        if isinstance(part, ast.Call):
+            called = part.func
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            words += words_of(name)
+            own = {} if code is None else code.functions
+            for result in ast.walk(own[name]) if name in own else ():
+                if isinstance(result, ast.Return) and result.value is not None:
+                    words += _call_words(result.value)
+            for option in part.keywords:
+                if option.arg == "scoring" and isinstance(option.value, ast.Constant):
+                    words += words_of(str(option.value.value))
+    return words
+
+
+def _words_of_label(label: str) -> list[str]:
+    """Return the words of a metric and those before it that say of which data it is."""
+    every, last = words_of(label), words_of(label.rpartition("#")[2])
+    if metric_of(last) is None:
+        return every
+    return [*(word for word in every if word in _SPLITS and word not in last), *last]
+
+
+def _name_of(number: PrintedNumber) -> str:
+    """Return a name for a printed number: the words of its metric with those just before it."""
+    last = words_of(number.label.rpartition("#")[2])
+    words = last if metric_of(last) else words_of(number.label)
+    return "_".join(words[-_NAME_WORDS:])
+
+
+def _is_rounded(printed: float, value: float) -> bool:
+    """Whether a printed number is a value, rounded or in percent."""
+    if printed == value:
+        return True
+    digits = f"{printed:.15g}".lstrip("-0.").partition("e")[0]
+    if len(digits.replace(".", "")) < _LEAST_DIGITS or not math.isfinite(value):
+        return False
+    decimals = len(f"{printed:.15f}".rstrip("0").partition(".")[2])
+    step = 0.51 * 10**-decimals
+    return any(abs(printed - factor * value) <= step for factor in (1, 100))

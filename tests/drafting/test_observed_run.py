@@ -1,0 +1,91 @@
+"""The draft that one run of a notebook gives: its score, the score's direction, what it sweeps."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from sweeper import Settings, Sweep
+from sweeper.drafting.observed_run import observe
+from sweeper.errors import FailedRunError, NotebookError
+from sweeper.notebooks.research import ResearchNotebook
+from sweeper.testing import write_notebook
+
+pytestmark = pytest.mark.kernel
+
+
+def drafted(folder: Path, *cells: str) -> Settings:
+    """The settings that an observed run of these cells drafts."""
+    notebook = ResearchNotebook(write_notebook(folder / "study.ipynb", *cells, parameters=""))
+    sweep_of = partial(Sweep.from_settings, output=f"{folder}/out/{{run_id}}.ipynb")
+    file = folder / "drafted.yml"
+    file.write_text(observe(notebook, sweep_of).drafted(notebook), encoding="utf-8")
+    settings = Settings.load(file)
+    notebook.check_names(dict.fromkeys(settings.space, "draft"))
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("cells", "objective", "space"),
+    [
+        (
+            [
+                "import numpy as np\nfrom sklearn.linear_model import Lasso\n"
+                "from sklearn.metrics import mean_squared_error\n"
+                "from sklearn.datasets import load_diabetes\n"
+                "X, y = load_diabetes(return_X_y=True)",
+                "model = Lasso(alpha=0.1).fit(X[:300], y[:300])\n"
+                "score = np.sqrt(mean_squared_error(y[300:], model.predict(X[300:])))\n"
+                "print(f'Final score (RMSE): {score}')",
+            ],
+            {"score": "minimize"},
+            {"alpha"},
+        ),
+        (
+            [
+                "def train(lr=0.1):\n    for step in range(2):\n"
+                "        print(f'step {step} loss = {3e5 * (lr * 10) ** 2 + step:.5g}')",
+                "train()",
+            ],
+            {"loss": "minimize"},
+            {"lr"},
+        ),
+        (
+            [
+                "lr = 0.01\ndef rmse(e):\n    return abs(e)",
+                "out = [7.5, lr - 0.03]\nprint(f'OOF baseline RMSE: {rmse(out[0]):.4f}')\n"
+                "print(f'OOF NN RMSE:       {rmse(out[1]):.4f}')",
+            ],
+            {"oof_nn_rmse": "minimize"},
+            {"lr"},
+        ),
+        (
+            ["alpha = 0.2", "print('RMSE:')\nprint((alpha - 0.5) ** 2)"],
+            {"rmse": "minimize"},
+            {"alpha"},
+        ),
+        (
+            ["alpha = 0.2\nvalues = [alpha - 0.5, 1]", "rmsle = abs(values[0])"],
+            {"rmsle": "minimize"},
+            {"alpha"},
+        ),
+    ],
+)
+def test_a_run_drafts_the_score_that_people_mean(
+    tmp_path: Path, cells: list[str], objective: dict[str, str], space: set[str]
+) -> None:
+    settings = drafted(tmp_path, *cells)
+    assert {name: goal.direction for name, goal in settings.objective.items()} == objective
+    assert settings.space.keys() == space
+
+
+def test_a_notebook_whose_run_fails_gets_its_error_and_no_draft(tmp_path: Path) -> None:
+    with pytest.raises(FailedRunError, match="ZeroDivisionError"):
+        drafted(tmp_path, "lr = 0.1", "val_loss = lr / 0")
+
+
+def test_a_notebook_whose_run_shows_no_score_says_what_would_be_one(tmp_path: Path) -> None:
+    with pytest.raises(NotebookError, match="val_acc = …"):
+        drafted(tmp_path, "lr = 0.1", "text = str(lr)")

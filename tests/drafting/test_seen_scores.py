@@ -1,0 +1,201 @@
+"""The scores that a run has shown: which are found, which comes first, and which way is better."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+
+from sweeper.drafting.printed import Text, printed_numbers, values_found
+from sweeper.drafting.score_guesses import Code
+from sweeper.drafting.seen_scores import Doubt, SeenScore, is_clear, seen_scores
+from sweeper.kernels.forking.zygote.in_kernel import WatchedNumbers
+from sweeper.notebooks.research import ResearchNotebook
+from sweeper.testing import write_notebook
+
+TRAINED = "import numpy as np\nclass Model:\n    def fit(self): return self\nModel().fit()"
+
+
+def seen(folder: Path, *cells: str) -> list[SeenScore]:
+    """What cells show that are run in an IPython of their own."""
+    notebook = ResearchNotebook(write_notebook(folder / "study.ipynb", *cells, parameters=""))
+    shell: Any = InteractiveShell()  # type: ignore[no-untyped-call]
+    shell.displayhook.write_format_data = lambda *_: None
+    watched = WatchedNumbers(shell)
+    shell.events.register("post_run_cell", watched.note)
+    node: Any = nbformat.v4.new_notebook()
+    for source in notebook.code:
+        with capture_output() as captured:
+            result = shell.run_cell(source, store_history=True)
+        result.raise_error()
+        outputs = [nbformat.v4.new_output("stream", text=captured.stdout)]
+        cell = nbformat.v4.new_code_cell(source, outputs=outputs)
+        cell.execution_count = result.execution_count
+        node.cells.append(cell)
+    node.metadata["sweeper"] = {"numbers": watched.numbers}
+    assignments = notebook.assignments
+    literals = [it for it in assignments.names() if assignments.plain_value(it) is not None]
+    return seen_scores(node, Code(notebook.code), literals=literals)
+
+
+@pytest.mark.parametrize(
+    ("printed", "label", "values"),
+    [
+        ("loss = 3e+05\n", "loss", [3e5]),
+        ("epoch 1 loss: 1.338e+07\nepoch 2 loss: 5.1e+06\n", "epoch # loss", [1.338e7, 5.1e6]),
+        ("Test accuracy: 54 %\n", "Test accuracy", [54.0]),
+        ("accuracy:\t0.95\n", "accuracy", [0.95]),
+        ("RMSE:\n0.09\n", "RMSE\n", [0.09]),
+        ("\nMean error\n----------\n  1,234.5\n", "Mean error\n", None),
+        ("Val loss: nan\n", "Val loss", [float("nan")]),
+        ("Loss: inf\n", "Loss", [float("inf")]),
+        ("log-likelihood -12.5\n", "log-likelihood", [-12.5]),
+        ("loss: tensor(0.25, grad_fn=<X>)\n", "loss", [0.25]),
+        ("{'eval_loss': 0.5, 'eval_acc': 0.75}\n", "eval_acc", [0.75]),
+        ("Epoch [1/2], Loss: 0.5\nEpoch [2/2], Loss: 0.4\n", "Loss", [0.5, 0.4]),
+        ("Epoch 1: train loss 0.9 | val loss 0.8\n", "val loss", [0.8]),
+        ("of the 10000 test images: 54 %\n", "of the # test images", [54.0]),
+        ("total: 8,453\n", "total", [8453.0]),
+        ("score (RMSE): 52.8\n", "score (RMSE)", [52.8]),
+    ],
+)
+def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_reads_it(
+    printed: str, label: str, values: list[float] | None
+) -> None:
+    texts = [Text(cell=1, stream="stdout", text=f"begin\n{printed}the end\n")]
+    found = {number.label: number for number in printed_numbers(texts)}
+    if values is None:
+        return
+    assert list(map(repr, found[label].values)) == list(map(repr, values))
+    assert list(map(repr, values_found(found[label].pattern, texts))) == list(map(repr, values))
+
+
+@pytest.mark.parametrize(
+    ("cells", "name", "direction"),
+    [
+        # A score that is an error by its label or by the function that gives it.
+        (["score = np.sqrt(2.1)\nprint(f'Final score (RMSE): {score}')"], "score", "minimize"),
+        (
+            [
+                "def mean_squared_error(y, p): return 0.25",
+                "result = np.sqrt(mean_squared_error(1, 2))\nresult",
+            ],
+            "result",
+            "minimize",
+        ),
+        (
+            ["def rmsle(y, p): return 0.3\nfinal = rmsle(1, 2)\nprint('Final score:', final)"],
+            "final",
+            "minimize",
+        ),
+        (["mae_score = abs(1 / 3)\nprint(mae_score)"], "mae_score", "minimize"),
+        (["print('R2 score:', 0.81)"], "r2_score", "maximize"),
+        (["print('ROC AUC score = %.3f' % 0.812)"], "roc_auc_score", "maximize"),
+        (["val_log_loss = abs(1 / 7)"], "val_log_loss", "minimize"),
+        (
+            ["def cross_val_score(m): return np.array([0.5, 0.7])\nprint(1)\ncross_val_score(2)"],
+            "score",
+            "maximize",
+        ),
+        # Values with exponents, percent signs and thousands.
+        (["for i in range(3): print(f'loss = {3e5 / (i + 1):.5g}')"], "loss", "minimize"),
+        (["print('Test accuracy: %.1f%%' % 81.2)"], "test_accuracy", "maximize"),
+        (["print(f'Deviance: {12345.6:,.1f}')"], "deviance", "minimize"),
+        # A baseline and what the model makes of it.
+        (
+            ["print('OOF baseline RMSE: 4.2')\nprint('OOF NN RMSE:       4.9')"],
+            "oof_nn_rmse",
+            "min",
+        ),
+        (["print('Dummy accuracy: 0.9')\nprint('Accuracy: 0.8')"], "accuracy", "maximize"),
+        (["naive_mae = abs(1 / 9)\nmae = abs(1 / 8)"], "mae", "minimize"),
+        (["print('Initial loss: 1.5')\nprint('Final loss: 2.5')"], "final_loss", "minimize"),
+        (["chance_auc = abs(1 / 2)\nmodel_auc = abs(5 / 9)"], "model_auc", "maximize"),
+        (["print('MSE before training: 1.5')\nprint('MSE: 2.5')"], "mse", "minimize"),
+        # A label on a line of its own.
+        (["print('RMSE:')\nprint(0.25 / 3)"], "rmse", "minimize"),
+        (["print('Validation accuracy')\nprint()\nprint(0.25 / 3)"], "validation_accuracy", "max"),
+        # Of which data.
+        (
+            ["train_acc = abs(5 / 6)\ntest_acc = abs(5 / 7)\nval_acc = abs(5 / 8)"],
+            "val_acc",
+            "maximize",
+        ),
+        (
+            ["for i in range(3): print(f'train loss {3 - i} test loss {4.5 - i}')"],
+            "test_loss",
+            "min",
+        ),
+        # A series without a known metric, by its trend; a dictionary, a list, an array.
+        (["for i in range(4): print(f'misfit {4.5 - i}')"], "misfit", "minimize"),
+        (["for i in range(4): print(f'agreement {0.5 + i / 10}')"], "agreement", "maximize"),
+        (
+            ["history = {'loss': [3.5, 2.5, 1.5], 'val_loss': [3.5, 2.5, abs(1.75)]}"],
+            "history_val_loss",
+            "minimize",
+        ),
+        (["results = {'accuracy': 2 / 3}"], "results_accuracy", "maximize"),
+        (["val_losses = [3.5, 2.5, abs(2.25)]\nloss = abs(2.25)"], "val_losses", "minimize"),
+        (["cv_scores = np.array([0.5, 0.75, 0.7])"], "cv_scores", "maximize"),
+        (["rmsle = abs(-0.3)"], "rmsle", "minimize"),
+    ],
+)
+def test_the_first_score_is_the_one_that_people_mean_in_the_direction_that_is_better(
+    tmp_path: Path, cells: list[str], name: str, direction: str
+) -> None:
+    first = seen(tmp_path, TRAINED, *cells)[0]
+    assert first.name == name
+    assert first.direction is not None
+    assert first.direction.startswith(direction)
+
+
+@pytest.mark.parametrize(
+    ("cells", "doubt"),
+    [
+        (["for i in range(3): print(f'loss: {3.5 - i}')"], Doubt.TRAINING_LOSS),
+        (["train_accuracy = abs(2 / 3)"], Doubt.TRAINING),
+        (["test_accuracy = abs(2 / 3)"], Doubt.TEST),
+        (["print('baseline RMSE', 1.5)"], Doubt.BASELINE),
+        (["misfit = abs(2 / 3)"], Doubt.UNKNOWN),
+    ],
+)
+def test_a_doubtful_score_is_called_what_it_is(
+    tmp_path: Path, cells: list[str], doubt: Doubt
+) -> None:
+    assert doubt in seen(tmp_path, TRAINED, *cells)[0].doubts
+
+
+def test_what_is_computed_before_the_training_comes_last(tmp_path: Path) -> None:
+    scores = seen(
+        tmp_path, "share = abs(2 / 7)\naccuracy = abs(2 / 3)", TRAINED, "mse = abs(0.5 ** 2)"
+    )
+    assert [score.name for score in scores] == ["mse", "accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "clear"),
+    [
+        (["val_acc = abs(2 / 3)\nval_auc = abs(3 / 4)\ntest_acc = abs(1 / 2)"], True),
+        (["acc_a = abs(2 / 3)\nacc_b = abs(1 / 3)"], False),
+        (["misfit = abs(2 / 3)"], False),
+        (["print('baseline RMSE', 1.5)"], False),
+        (["rmse = float('nan')"], False),
+        (["for i in range(3): print(f'loss: {3.5 - i}')"], True),
+    ],
+)
+def test_a_score_is_clear_where_no_other_would_do_as_well(
+    tmp_path: Path, cells: list[str], clear: bool
+) -> None:
+    assert is_clear(seen(tmp_path, TRAINED, *cells)) is clear
+
+
+def test_counts_times_data_and_params_are_no_scores(tmp_path: Path) -> None:
+    cells = (
+        "lr = 0.1\nn_rows = 20\nelapsed = 1.5 + 1\nx = np.arange(100) / 3\nlosses = [0.5, 'a']",
+        "print('epoch 3 took', 1.5, 'seconds')\nflag = True\ntext = 'accuracy 0.5'",
+    )
+    assert [score.name for score in seen(tmp_path, TRAINED, *cells)] in ([], ["took"])

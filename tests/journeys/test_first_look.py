@@ -1,0 +1,229 @@
+"""A notebook as the only argument: it is run once, its scores are listed, and the run counts."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import papermill
+import pytest
+from commands import Command, call
+from studies import until
+from terminals import Terminal
+
+from sweeper.settings import Settings
+
+pytestmark = pytest.mark.kernel
+
+#: Each run of the notebook leaves a line, so that none is made twice.
+COUNTED = (
+    "from pathlib import Path\nwith Path('runs').open('a') as file:\n    _ = file.write('run\\n')"
+)
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test has a folder of its own, which is the working one."""
+    monkeypatch.chdir(tmp_path)
+
+
+def write(*cells: str, tags: dict[int, str] | None = None) -> None:
+    """Write a notebook without a parameters cell."""
+    node = nbformat.v4.new_notebook()
+    node.cells = [nbformat.v4.new_code_cell(source) for source in cells]
+    for index, tag in (tags or {}).items():
+        node.cells[index].metadata["tags"] = [tag]
+    nbformat.write(node, "my.ipynb")
+
+
+def runs() -> int:
+    """How often the notebook was run."""
+    file = Path("runs")
+    return file.read_text().count("run") if file.exists() else 0
+
+
+def swept(*options: str) -> dict[str, Any]:
+    """Sweep the notebook; the result for scripts."""
+    done = call("my.ipynb", "--trials", "3", "--cold", "--json", *options)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+LASSO = (
+    "import numpy as np\nfrom sklearn.linear_model import Lasso\n"
+    "from sklearn.metrics import mean_squared_error\nfrom sklearn.datasets import load_diabetes\n"
+    "X, y = load_diabetes(return_X_y=True)",
+    "model = Lasso(alpha=0.1).fit(X[:300], y[:300])\n"
+    "score = np.sqrt(mean_squared_error(y[300:], model.predict(X[300:])))\n"
+    "print(f'Final score (RMSE): {score}')",
+)
+EXPONENT = (
+    "def train(lr=0.1):\n    for step in range(2):\n"
+    "        print(f'step {step} loss = {3e5 * (lr * 10) ** 2 + step:.5g}')",
+    "train()",
+)
+BASELINE = (
+    "lr = 0.01\ndef rmse(e):\n    return abs(e)",
+    "out = [7.5, lr - 0.03]\nprint(f'OOF baseline RMSE: {rmse(out[0]):.4f}')\n"
+    "print(f'OOF NN RMSE:       {rmse(out[1]):.4f}')",
+)
+
+
+@pytest.mark.parametrize(
+    ("cells", "name", "first"),
+    [
+        (LASSO, "score", None),
+        (EXPONENT, "loss", 3e5),
+        (BASELINE, "oof_nn_rmse", 0.02),
+    ],
+)
+def test_the_winner_is_one_by_the_measure_of_the_notebook(
+    cells: tuple[str, ...], name: str, first: float | None
+) -> None:
+    write(*cells, COUNTED)
+    result = swept("--yes")
+    scores = [trial["scores"][name] for trial in result["trials"]]
+    assert result["best"]["scores"][name] == min(scores)
+    assert len({*scores}) > 1
+    assert first is None or scores[0] == first
+    assert runs() == 3, "the run that was observed is the first trial"
+    papermill.execute_notebook(
+        "my.ipynb", "by papermill.ipynb", progress_bar=False, kernel_name="python3"
+    )
+    expected = nbformat.read("by papermill.ipynb", as_version=4)
+    executed = nbformat.read("out/my.0000.ipynb", as_version=4)
+    assert [cell.outputs for cell in executed.cells] == [cell.outputs for cell in expected.cells]
+    assert executed.metadata["sweeper"]["params"] == result["trials"][0]["params"]
+    assert result["trials"][0]["mlflow_run_id"]
+    assert not Path("out/my/observed.ipynb").exists()
+
+
+def test_a_score_that_is_not_clear_is_named_by_the_user_and_nothing_is_run_twice() -> None:
+    write("lr = 0.1", COUNTED, "acc_a = abs(lr - 0.3)\nacc_b = abs(lr - 0.4)")
+    for options in ((), ("--yes",)):
+        done = call("my.ipynb", *options)
+        assert done.returncode == 2
+        assert "acc_a" in done.stderr
+        assert "--score acc_" in done.stderr
+        assert not Path("my.yml").exists()
+    assert runs() == 1
+    wrong = call("my.ipynb", "--score", "acc_c")
+    assert wrong.returncode == 2
+    assert "acc_b" in wrong.stderr
+    result = swept("--score", "acc_b:min")
+    assert Settings.load("my.yml").objective["acc_b"].direction == "minimize"
+    assert result["trials"][0]["scores"]["acc_b"] == abs(0.1 - 0.4)
+    assert runs() == 3
+
+
+def test_a_score_without_a_known_direction_needs_one() -> None:
+    write("lr = 0.1", "misfit = abs(lr - 0.3)")
+    done = call("my.ipynb", "--score", "misfit")
+    assert done.returncode == 2
+    assert "misfit:min" in done.stderr
+    assert swept("--score", "misfit:min")["best"]["scores"]["misfit"] <= 0.2
+
+
+def test_a_notebook_that_fails_gets_its_error_and_a_remedy_that_works() -> None:
+    failing = "raise ConnectionError('no server')"
+    write("lr = 0.1\nval_loss = (lr - 0.03) ** 2", failing)
+    done = call("my.ipynb", "--yes")
+    assert done.returncode == 1
+    assert "ConnectionError: no server" in done.stderr
+    assert "code cell 2: tag it `skip`" in done.stderr
+    assert not Path("my.yml").exists()
+    write("lr = 0.1\nval_loss = (lr - 0.03) ** 2", failing, tags={1: "skip"})
+    result = swept("--yes")
+    assert result["counts"]["completed"] == 3
+    papermill.inspect_notebook("my.ipynb")
+
+
+def test_a_trial_that_fails_after_its_score_says_which_tag_leaves_the_cell_out() -> None:
+    fails_later = "if lr != 0.1:\n    raise ConnectionError('no server')"
+    write("lr = 0.1\nval_loss = (lr - 0.03) ** 2", fails_later)
+    done = call("my.ipynb", "--yes", "--trials", "3", "--json")
+    failed = json.loads(done.stdout.splitlines()[-1])["trials"][1]
+    assert failed["state"] == "failed"
+    message = nbformat.read(failed["notebook"], as_version=4).metadata["sweeper"]["message"]
+    assert "ConnectionError" in message
+    assert "`skip`" in message
+
+
+def test_a_run_that_was_killed_begins_anew_with_the_same_command() -> None:
+    write("lr = 0.1", COUNTED, "import time\ntime.sleep(2)\nval_loss = abs(lr - 0.3)")
+    command = Command("my.ipynb", "--yes", "--trials", "3", "--cold")
+    until(lambda: runs() == 1, "the notebook does not run")
+    command.send_signal(signal.SIGKILL)
+    command.communicate()
+    result = swept("--yes")
+    assert result["counts"]["completed"] == 3
+    assert runs() == 4
+
+
+def test_an_edited_file_takes_the_run_for_its_first_trial() -> None:
+    write("lr = 0.1", COUNTED, "val_loss = abs(lr - 0.3)\nval_mae = val_loss * 2")
+    terminal = Terminal("my.ipynb", cwd=Path.cwd(), env={"EDITOR": None, "VISUAL": None})
+    terminal.until_seen("q leaves")
+    terminal.press("e\r")
+    assert terminal.wait() == 0, terminal.text
+    text = Path("my.yml").read_text()
+    Path("my.yml").write_text(text.replace("val_mae: minimize", "val_loss: minimize"))
+    result = swept()
+    assert [*result["best"]["scores"]] == ["val_loss"]
+    assert runs() == 3
+
+
+def test_the_list_of_a_terminal_fits_80_columns_and_its_keys_choose() -> None:
+    long_name = "a_loss_whose_name_is_as_long_as_a_line_of_the_terminal_or_longer"
+    write("lr = 0.1", COUNTED, f"val_acc = 1 - lr / 3\ntest_acc = 1 - lr / 4\n{long_name} = lr / 7")
+    terminal = Terminal("my.ipynb", "--trials", "2", cwd=Path.cwd())
+    terminal.until_seen("q leaves")
+    assert terminal.ever(r">1 +val_acc +0\.96667 +↑")
+    assert not [line for line in terminal.lines if len(line) > 80]
+    assert "Traceback" not in terminal.text
+    terminal.press("9\r")
+    terminal.until_seen("the run showed no")
+    terminal.press("2\r")
+    terminal.until_seen(">2")
+    terminal.press("\r")
+    assert terminal.wait() == 0, terminal.text
+    assert [*Settings.load("my.yml").objective] == ["test_acc"]
+    assert "best: " in terminal.text
+
+
+def test_q_leaves_and_keeps_the_run() -> None:
+    write("lr = 0.1", COUNTED, "val_loss = abs(lr - 0.3)")
+    for _ in range(2):
+        terminal = Terminal("my.ipynb", cwd=Path.cwd())
+        terminal.until_seen("q leaves")
+        terminal.press("q\r")
+        assert terminal.wait() == 0, terminal.text
+    assert not Path("my.yml").exists()
+    assert runs() == 1
+
+
+def test_what_is_known_without_a_run_is_shown_by_a_dry_run() -> None:
+    write("lr = 0.1", COUNTED, "val_loss = abs(lr - 0.3)")
+    done = call("my.ipynb", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "lr: {low: 0.01, high: 1.0" in done.stdout
+    assert runs() == 0
+    assert sorted(path.name for path in Path().iterdir()) == ["my.ipynb"]
+
+
+def test_a_study_whose_trials_have_all_failed_begins_anew_with_the_same_command() -> None:
+    settings = "objective: {val: minimize}\nspace: {lr: {low: 0.0, high: 1.0}}"
+    Path("p.yml").write_text(settings)
+    words = ["-i", "my.ipynb", "-o", "out/{run_id}.ipynb", "-p", "p.yml", "--trials", "2", "--json"]
+    write("lr = 0.1", "val = lr / 0")
+    assert call(*words).returncode == 1
+    write("lr = 0.1", "val = abs(lr - 0.3)")
+    done = call(*words)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["counts"]["completed"] == 2
+    assert result["counts"]["failed"] == 0
