@@ -16,7 +16,7 @@ from ..notebooks.executed import ExecutedNotebook
 from ..notebooks.reading import code_cells
 from ..notebooks.scores import Scraped, scrape
 from ..settings import Settings
-from ..settings.patterns import LIMIT_S, compile_pattern, find_all
+from ..settings.patterns import LIMIT_S, TRIAL_LIMIT_S, compile_pattern, find_all
 from ..settings.sections import ScoreSource
 from ..study_folder.patience import is_of_the_machine
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
@@ -134,8 +134,8 @@ def _judge_scores(scraped: Scraped, settings: Settings, *, is_python: bool) -> T
             return failed(
                 Reason.NO_SCORE,
                 f"scores.{name}.pattern: {settings.scores[name].pattern!r} took longer than "
-                f"{LIMIT_S:g} s on one printed line; write it without repetitions inside of "
-                f"repetitions, as in '{name}=([0-9.eE+-]+)'",
+                f"{LIMIT_S:g} s on one printed line, or {TRIAL_LIMIT_S:g} s on all that are slow; "
+                f"write it without repetitions inside of repetitions, as in '{name}=([0-9.eE+-]+)'",
             )
         if name in scraped.unread:
             text = scraped.unread[name]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from typing import Any
 import regex
 
 from ..notebook_api.messages import Point, PointSource
-from ..settings.patterns import compile_pattern, find_all
+from ..settings.patterns import SLOW_S, TRIAL_LIMIT_S, compile_pattern, find_all
 from ..settings.printed_numbers import read_number, without_codes
 from ..settings.sections import Objective, ScoreSource
 from ..trials import ScoreRank, lesser_name
@@ -296,8 +297,8 @@ class PrintedScores:
     Each match in a line is a point, whose step is its position among the matches. A match that is
     no number is a point too, without a value: no older number may stand for it. A line that is
     redrawn, like a progress bar, gives points only when its values change. A pattern that takes too
-    long on a line is given up, which is a point without a value too. A pattern with a `\\n` is
-    matched in a line together with the one above it.
+    long on a line, or on all lines together, is given up, which is a point without a value too. A
+    pattern with a `\\n` is matched in a line together with the one above it.
 
     Args:
         sources: the sources of scores; those without a pattern are ignored.
@@ -311,6 +312,7 @@ class PrintedScores:
         self._patterns = {n: compile_pattern(s.pattern) for n, s in sources.items() if s.pattern}
         self._lines: dict[str, _Line] = {}
         self._counts: Counter[str] = Counter()
+        self._slow_s: dict[str, float] = {}
 
     def read(self, stream: str, text: str) -> None:
         """Find the points in the lines that a text completes.
@@ -369,13 +371,23 @@ class PrintedScores:
         Args:
             is_whole: whether nothing will follow the text in its line.
         """
+        began_s = time.thread_time()
         try:
-            return self._numbers(self._patterns[name], text, is_whole=is_whole)
+            found = self._numbers(self._patterns[name], text, is_whole=is_whole)
         except TimeoutError:
-            del self._patterns[name]
-            step, source = self._counts[name], PointSource.PRINTED
-            self._on_point(Point(step=step, metrics={}, source=source, too_slow=(name,)))
-            return []
+            return self._give_up(name)
+        took_s = time.thread_time() - began_s
+        if took_s > SLOW_S:
+            self._slow_s[name] = self._slow_s.get(name, 0.0) + took_s
+            if self._slow_s[name] > TRIAL_LIMIT_S:
+                return self._give_up(name)
+        return found
+
+    def _give_up(self, name: str) -> list[float | str]:
+        del self._patterns[name]
+        step, source = self._counts[name], PointSource.PRINTED
+        self._on_point(Point(step=step, metrics={}, source=source, too_slow=(name,)))
+        return []
 
     def _numbers(
         self, pattern: regex.Pattern[str], text: str, *, is_whole: bool

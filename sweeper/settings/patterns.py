@@ -7,16 +7,22 @@ whole sweep: no signal and no limit of time would be answered.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
+from functools import cache
 
 import regex
 
 #: Seconds for the matches in one line. Chosen: a usual line takes microseconds.
 LIMIT_S = 2.0
+#: Seconds of CPU for all lines of a trial that are slow, and when a line is (chosen). Quick lines
+#: do not count, so that a trial may print as many of them as it likes.
+TRIAL_LIMIT_S, SLOW_S = 20.0, 0.001
 #: What `re` reads as plain characters, and `regex` as an approximate match or a class of POSIX.
 _READ_DIFFERENTLY = re.compile(r"\{(?=[^{}]*[deis])[\s\d<=+,deis]+\}|\[:\^?\w+:\]")
 
 
+@cache
 def compile_pattern(pattern: str) -> regex.Pattern[str]:
     """Compile a pattern in the syntax of `re`.
 
@@ -24,8 +30,10 @@ def compile_pattern(pattern: str) -> regex.Pattern[str]:
         ValueError: the pattern is none, or the two libraries understand it differently.
     """
     try:
-        re.compile(pattern)
-        compiled = regex.compile(pattern, regex.VERSION0)
+        # Both read `[[` as the plain character, and warn of a future in which they will not.
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            re.compile(pattern)
+            compiled = regex.compile(pattern, regex.VERSION0)
     except (re.error, regex.error) as error:
         raise ValueError(str(error)) from error
     if found := _READ_DIFFERENTLY.search(pattern):

@@ -96,6 +96,8 @@ def _open(url: str, *, is_known: bool, **options: Any) -> RDBStorage:
     file = Address.of(url).file
     if file is not None and not is_known and not file.exists():
         file.touch(mode=PRIVATE)  # SQLite gives its log the same mode
+    if file is not None and is_known and not os.access(file.parent, os.W_OK):
+        options |= _options_without_writing(file)
     with warnings.catch_warnings(action="ignore"):
         storage = RDBStorage(
             # Optuna takes the URL as a template, in which a brace of a path has to be doubled.
@@ -121,6 +123,27 @@ def _options_for(url: str) -> dict[str, Any]:
         return {"connect_args": {"timeout": _BUSY_TIMEOUT_S}}
     is_libpq = parsed.get_driver_name() in ("psycopg", "psycopg2")
     return {"pool_pre_ping": True, "connect_args": _POSTGRES if is_libpq else {}}
+
+
+def _options_without_writing(file: Path) -> dict[str, Any]:
+    """The options with which an SQLite file is read in a folder that this user cannot write.
+
+    SQLite reads a file with a log only beside an index of the log, which it would have to make. A
+    file without a log does not change.
+
+    Raises:
+        StudyError: there is a log without an index.
+    """
+    log, index = (file.with_name(f"{file.name}-{kind}") for kind in ("wal", "shm"))
+    if index.exists():  # a sweep is running
+        return {}
+    if log.exists() and log.stat().st_size:
+        raise StudyError(
+            f"{display_path(log)}, which a killed sweep has left, can only be read in a folder "
+            "that you can write: copy the outputs to one"
+        )
+    uri = f"{file.absolute().as_uri()}?immutable=1"
+    return {"creator": lambda: sqlite3.connect(uri, uri=True, check_same_thread=False)}
 
 
 def log_ahead(storage: RDBStorage) -> None:

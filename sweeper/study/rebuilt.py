@@ -132,7 +132,7 @@ def _trial(
         record = TrialRecord(
             number=number,
             state=TrialState.RUNNING,
-            params=metadata.params,
+            params=_in_order(metadata.params, settings),
             seed=metadata.seed,
             attempt=metadata.attempt,
             notebook=notebook,
@@ -157,10 +157,10 @@ def _trial(
             values=values,
             datetime_start=began.replace(tzinfo=None),
             datetime_complete=ended.replace(tzinfo=None) if record.is_final else None,
-            params=own["params"],
+            params=_in_order(own["params"], settings),
             distributions={
-                n: json_to_distribution(distribution)
-                for n, distribution in own["distributions"].items()
+                name: json_to_distribution(text)
+                for name, text in _in_order(own["distributions"], settings).items()
             },
             user_attrs={**own["user_attrs"], RECORD: encode(record)},
             system_attrs=own["system_attrs"],
@@ -172,6 +172,12 @@ def _trial(
             "the trial is run again"
         ) from error
     return trial, record
+
+
+def _in_order(params: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """Return params in the order of the space; a notebook keeps them in that of the alphabet."""
+    known = {name: params[name] for name in settings.search_space if name in params}
+    return {**known, **params}
 
 
 def _reports(notebook: Path, metadata: TrialMetadata, settings: Settings) -> dict[int, float]:

@@ -45,7 +45,8 @@ def opened(
         on_request: called with what another process asks for, from a thread of its own.
         on_restore: called before the study is brought back from its remote copy.
         on_data: called with each line about data that is verified or fetched.
-        is_stopped: whether the sweep was stopped, upon which no data is fetched any more.
+        is_stopped: whether the sweep was stopped, upon which no data is fetched any more, and
+            MLflow is not waited for.
 
     Raises:
         SweepError: the outputs, the study or MLflow cannot be used.
@@ -82,7 +83,7 @@ def opened(
         if data is not None and plan.settings.cluster is None:  # whose workers fetch it
             data.bring(on_data, is_stopped)
         plan = keep_inputs(plan)
-        tracker = stack.enter_context(_opened_tracker(plan, study))
+        tracker = stack.enter_context(_opened_tracker(plan, study, is_stopped))
         folder.is_needed = True
         if plan.workload.snapshot is not None:
             keep_snapshot(plan.paths, plan.workload.snapshot)
@@ -120,7 +121,9 @@ def _note_places(plan: SweepPlan, study: Study) -> None:
 
 
 @contextmanager
-def _opened_tracker(plan: SweepPlan, study: Study) -> Iterator[Tracker]:
+def _opened_tracker(
+    plan: SweepPlan, study: Study, is_stopped: Callable[[], bool]
+) -> Iterator[Tracker]:
     """Open MLflow and note in the study what other commands need to know of it.
 
     MLflow takes two seconds to open a store, and no trial waits for the one beside the outputs:
@@ -139,7 +142,7 @@ def _opened_tracker(plan: SweepPlan, study: Study) -> Iterator[Tracker]:
     try:
         # A notebook that logs to MLflow finds its run, and no store that is just being made.
         if not store.is_embedded or "mlflow" in "".join(plan.notebook.code):
-            tracker.wait_until_open()
+            tracker.wait_until_open(is_stopped)
         tracker.drop_others([record.run_id for record in study.records()])
         if settings.study.order == "fixed":
             _keep_order(plan, study)
@@ -157,7 +160,7 @@ def _opened_tracker(plan: SweepPlan, study: Study) -> Iterator[Tracker]:
         tracker.when_open(lambda: study.note_facts(experiment_id=tracker.experiment_id))
         yield tracker
     finally:
-        tracker.close(patience_s=0.0)  # after an error; an orderly end has closed it
+        tracker.close(lambda: 0.0)  # after an error; an orderly end has closed it
 
 
 def _keep_order(plan: SweepPlan, study: Study) -> None:

@@ -28,7 +28,7 @@ from ..study.located import LocatedStudy
 from ..study.study import Study
 from ..study_folder.requests import ALL, NO_MORE
 from ..sync.archive import Dataset
-from ..tracking import Tracker
+from ..tracking import PATIENCE_S, Tracker
 from ..trials import (
     Chore,
     ChoreKind,
@@ -317,7 +317,7 @@ class Sweep:
             with chores.during(ChoreKind.TRACKING, tracker.progress):
                 with chores.during(ChoreKind.IMPORTANCES):
                     importances = self._importances(study)  # while MLflow gets the last trials
-                undelivered = log.finish(lambda: stop_switch.left_s)
+                undelivered = log.finish(lambda: stop_switch.left_s, self._patience_with_mlflow_s)
         compare_url = tracker.compare_url()
         if scheduler.broken is None:
             study.note_facts(
@@ -368,6 +368,12 @@ class Sweep:
             duration_s=time.monotonic() - began_s,
         )
         return scheduler, result
+
+    def _patience_with_mlflow_s(self) -> float:
+        """How many seconds an answer of MLflow is waited for at the sweep's end."""
+        if not self._stop_switch.is_stopping_all:
+            return PATIENCE_S
+        return min(PATIENCE_S, self.plan.settings.limits.grace / 2)
 
     def _carry_out(self, request: str) -> None:
         """Stop what another process names: all trials, only further ones, or one by its number."""

@@ -5,17 +5,20 @@ What is stored there, and when, does not belong here.
 
 from __future__ import annotations
 
+import datetime
 import errno
 import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import fsspec
 
 from ..errors import SettingsError, first_line
+from ..files import PART
 from ..settings.addresses import LOCAL_SCHEME
 
 #: Schemes with real folders, which must be made; on an object storage that would make a bucket.
@@ -27,8 +30,14 @@ _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 #: Shorter values are placeholders, and may be part of ordinary words.
 _SECRET_CHARACTERS = 6
 _CLOCK = "clock"
+#: What was being written so long ago is of a process that was killed (chosen).
+_ABANDONED_S = 24 * 3600.0
 #: Of the disk to which an object is downloaded: it is full or read-only.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+#: The names of objects that are being written.
+_PART_OF_OURS = re.compile(rf"\..+\.[0-9a-f]{{8}}{re.escape(PART)}")
 
 
 class StoreError(Exception):
@@ -74,6 +83,7 @@ class Store:
         self._scheme = scheme
         self._has_folders = scheme in _WITH_FOLDERS
         self._opened: tuple[Any, str] | None = None
+        self._cleared: set[str] = set()
 
     # Opened at the first call, so that every problem with the store is a `StoreError`.
     def _at(self, name: str) -> tuple[Any, str]:
@@ -127,9 +137,31 @@ class Store:
             if not self._has_folders:
                 write(fs, path)
                 return
-            fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-            write(fs, f"{path}.part")
-            fs.mv(f"{path}.part", path)
+            folder, _, own_name = path.rpartition("/")
+            fs.makedirs(folder, exist_ok=True)
+            self._clear(fs, folder)
+            part = f"{folder}/.{own_name}.{token_hex(4)}{PART}"  # two machines may write it at once
+            try:
+                write(fs, part)
+                fs.mv(part, path)
+            except BaseException:
+                with suppress(Exception):  # the reason is raised
+                    fs.rm_file(part)
+                raise
+
+    def _clear(self, fs: Any, folder: str) -> None:
+        """Remove what killed processes have left half written in a folder, once."""
+        if folder in self._cleared:
+            return
+        self._cleared.add(folder)
+        now = datetime.datetime.now(datetime.UTC)
+        with suppress(Exception):  # not every store tells times; what is left does no harm
+            for path in fs.ls(folder, detail=False):
+                name = str(path).rpartition("/")[2]
+                if _PART_OF_OURS.fullmatch(name):
+                    written = fs.modified(path)
+                    if (now - written).total_seconds() > _ABANDONED_S:
+                        fs.rm_file(path)
 
     def get_file(self, name: str, file: Path) -> bool:
         """Download an object to a file in an existing folder.

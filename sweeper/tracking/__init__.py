@@ -10,12 +10,13 @@ from .files import move_artifacts, put_in_place, replace_database
 from .messages import Store
 from .opening import free_port, reachable, usable
 from .runs import RunWriter
-from .tracker import Tracker
+from .tracker import PATIENCE_S, Tracker
 from .ui import ui_over
 from .values import run_params
 from .views import view_of, view_url
 
 __all__ = [
+    "PATIENCE_S",
     "RunWriter",
     "Store",
     "Tracker",

@@ -7,6 +7,7 @@ it is written at the sweep's end, from the executed notebook, or by the next com
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import signal
 import subprocess
@@ -29,8 +30,10 @@ from .views import view_url
 
 #: The port of `mlflow ui`, if nothing else has it.
 USUAL_PORT = 5000
-#: The end of a sweep waits so long for a store that takes no further call.
-_PATIENCE_S = 60
+#: The start and the end of a sweep wait so long for a store that gives no answer (chosen).
+PATIENCE_S = 60.0
+#: After so long the start says what it waits for (chosen).
+_SAY_S = 10.0
 #: A call waits so long for others: the slot that makes it starts the next trial meanwhile, and one
 #: of MLflow's calls takes as long for many points as for one: 5 ms of CPU with a file (7 ms for ten
 #: points), a request with a server.
@@ -38,6 +41,8 @@ _GATHER_S = 0.5
 #: So many calls are sent ahead of their answers: the thread that reads these waits for the sweep's
 #: interpreter, and the process would wait with it.
 _AHEAD = 8
+#: While something is waited for, it is checked so often whether the wait is over.
+_POLL_S = 0.05
 #: While nothing is written, it is noticed so often whether the process has ended.
 _LOOK_S = 2.0
 #: A process that has ended is followed by another one after so long, one that has never opened the
@@ -103,13 +108,32 @@ class Tracker:
         self._thread = threading.Thread(target=self._work, name="tracker", daemon=True)
         self._thread.start()
 
-    def wait_until_open(self) -> None:
+    def wait_until_open(self, is_stopped: Callable[[], bool] = lambda: False) -> None:
         """Wait until MLflow has opened the store.
 
+        Args:
+            is_stopped: whether the sweep was stopped, which ends the wait.
+
         Raises:
-            TrackingError: it cannot.
+            TrackingError: MLflow cannot open it, or gives no answer for a minute.
         """
-        self._has_tried.wait()
+        began_s, is_said = time.monotonic(), False
+        while not self._has_tried.wait(_POLL_S):
+            waited_s = time.monotonic() - began_s
+            if is_stopped():
+                return
+            if waited_s > PATIENCE_S:
+                self._over.set()
+                raise TrackingError(
+                    f"--tracking-uri {self.uri}: MLflow gives no answer for {duration(waited_s)}",
+                    "start the server again, or leave the option out for a store beside the "
+                    "outputs",
+                )
+            if waited_s > _SAY_S and not is_said:
+                is_said = True
+                _log.warning(
+                    "waiting for MLflow at %s, for %s at most", self.uri, duration(PATIENCE_S)
+                )
         if not self.experiment_id:
             self._over.set()
             raise TrackingError(self._problem)
@@ -166,12 +190,17 @@ class Tracker:
 
     # --- the sweep's end -------------------------------------------------------------------------
 
-    def wait(self, left_s: Callable[[], float | None] = lambda: None) -> bool:
+    def wait(
+        self,
+        left_s: Callable[[], float] = lambda: math.inf,
+        *,
+        patience_s: Callable[[], float] = lambda: PATIENCE_S,
+    ) -> bool:
         """Wait until all calls have been carried out.
 
         Args:
-            left_s: how long to wait yet, asked again and again; None waits until nothing has been
-                carried out for a minute.
+            left_s: how long to wait yet, asked again and again.
+            patience_s: how long to wait for the answer to a call, likewise.
 
         Returns:
             False where the time is over, or MLflow takes nothing any more.
@@ -179,28 +208,24 @@ class Tracker:
         self._ending.set()
         reached, began_s = threading.Event(), time.monotonic()
         self._calls.put(reached)
-        while not reached.wait(0.05):
-            if (left := left_s()) is None:
-                left = max(began_s, self._heard_s) + _PATIENCE_S - time.monotonic()
-            if self._over.is_set() or left <= 0:
+        while not reached.wait(_POLL_S):
+            silent_s = time.monotonic() - max(began_s, self._heard_s)
+            if self._over.is_set() or left_s() <= 0 or silent_s >= patience_s():
                 return False
         return True
 
-    def close(self, *, patience_s: float | None = None) -> None:
-        """Wait as `wait` does, for `patience_s` at most where stated, and end the process."""
-        end_s = time.monotonic() + (patience_s or 0.0)
-        is_done = not self._over.is_set() and self.wait(
-            lambda: None if patience_s is None else end_s - time.monotonic()
-        )
+    def close(self, left_s: Callable[[], float] = lambda: math.inf) -> None:
+        """Wait as `wait` does, and end the process within the time that is left."""
+        is_done = not self._over.is_set() and self.wait(left_s)
         with self._launching:
             if not is_done and not self._over.is_set():
                 self.problem = self._why_unfinished()
             self._over.set()
         self._calls.put(None)
         if self._process is not None:
-            if is_done:
+            if is_done:  # it ends the runs that notebooks have left open
                 with suppress(subprocess.TimeoutExpired):
-                    self._process.wait(_END_S)
+                    self._process.wait(max(0.0, min(left_s(), _END_S)))
             self._process.kill()
             self._process.wait()
         self._thread.join(_END_S)

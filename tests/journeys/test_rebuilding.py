@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
 SETTINGS = """
 start: [{x: 0.9}, {x: 0.0}, {x: 0.1}]
+space: {x: {low: 0.0, high: 1.0}, a: [1, 2]}
 study:
   {name: p, trials: 4, seed: 3, sampler: tpe, pruner: {name: median, n_startup_trials: 1}}
 """
@@ -76,7 +77,7 @@ def test_a_lost_study_and_its_mlflow_runs_are_made_again_and_no_trial_is_run_twi
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    files = project(TRAINING, settings=SETTINGS)
+    files = project(TRAINING, settings=SETTINGS, parameters="x = 0.5\na = 1")
     assert call("run", *files).returncode == 0
     file, before = tmp_path / "out/p/study.db", tmp_path / "before.db"
     assert call("rebuild", "out").returncode == 2  # it is sound
@@ -94,6 +95,7 @@ def test_a_lost_study_and_its_mlflow_runs_are_made_again_and_no_trial_is_run_twi
     assert (tmp_path / "out/p/study.db.damaged").exists()
     assert records(file) == records(before)
     assert optunas(file) == optunas(before)
+    assert {tuple(it["params"]) for it in [*records(file), *optunas(file)]} == {("x", "a")}
     settings = Settings.load("p.yml").with_overrides(trials=6)
     copy = Path(shutil.copy(file, tmp_path / "copy.db"))
     assert proposed(copy, settings) == proposed(before, settings)

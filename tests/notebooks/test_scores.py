@@ -6,6 +6,7 @@ import itertools
 import math
 import struct
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -323,6 +324,17 @@ def test_a_pattern_that_backtracks_is_given_up_and_other_threads_run_meanwhile(
     observed.read("loss=0.25\n")
     found = observed.scraped(make_file, take="best")
     assert (found.scores, found.too_slow) == ({}, {"loss"})
+
+
+def test_a_pattern_that_is_slow_on_each_line_is_given_up_within_a_time_for_the_whole_trial(
+    make_file: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweeper.notebooks.scores.TRIAL_LIMIT_S", 0.3)
+    observed = Heard(r"loss=([0-9.]+)$|^(?:a|aa)+$")
+    began_s = time.thread_time()
+    observed.read(*["loss=0.5\n", f"{'a' * 28} \n"] * 500)
+    assert time.thread_time() - began_s < 3.0
+    assert observed.scraped(make_file).too_slow == {"loss"}
 
 
 def test_a_pattern_that_finds_no_number_at_all_leaves_no_score_to_a_variable() -> None:

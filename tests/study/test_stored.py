@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
+import os
+import shutil
 import sqlite3
+import tempfile
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +23,7 @@ from optuna.storages import RDBStorage
 from sweeper.errors import StudyError
 from sweeper.search.trial_codec import RECORD, decode, encode, record_of
 from sweeper.settings.addresses import Address
+from sweeper.study.access import close_storage, log_ahead, open_storage
 from sweeper.study.files import is_storage
 from sweeper.study.study import Study
 from sweeper.trials import GpuUse, Reason, TrialOutcome, TrialRecord, TrialState
@@ -160,6 +166,48 @@ def test_a_trial_whose_end_optuna_does_not_have_yet_is_not_the_best(begin: Any) 
     opened.study._write(opened.study.ended(record.number, completed(0.75)))  # then the sweep died
     assert [record.number for record in looked_at(opened).best()] == [0]
     assert_same(opened)
+
+
+NOBODY = 65_534
+
+
+def become_nobody() -> None:
+    """Give up the rights of root, who can write any folder."""
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setuid(NOBODY)
+
+
+@pytest.fixture
+def unwritable(begin: Any) -> Iterator[Path]:
+    """A folder with a study's database, which its user cannot write."""
+    opened = begin()
+    opened.run(0.25)
+    opened.study.close()
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    shutil.copy(file_of(opened.storage), folder / "study.db")
+    storage = open_storage(Address.of_file(folder / "study.db"))
+    log_ahead(storage)
+    close_storage(storage)
+    if os.geteuid() == 0:
+        for path in (folder / "study.db", folder):
+            os.chown(path, NOBODY, NOBODY)
+    folder.chmod(0o555)
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def n_trials(file: Path) -> list[int]:
+    return [len(study.records()) for study in Study.all_in(Address.of_file(file))]
+
+
+def test_a_study_is_read_in_a_folder_that_cannot_be_written(unwritable: Path) -> None:
+    with multiprocessing.get_context("fork").Pool(1, become_nobody) as other:
+        assert other.apply(n_trials, (unwritable / "study.db",)) == [1]
+        (unwritable / "study.db-wal").write_bytes(b"what a killed sweep has left")
+        with pytest.raises(StudyError, match=r"study\.db-wal"):
+            other.apply(n_trials, (unwritable / "study.db",))
 
 
 def test_a_file_that_is_no_storage_is_not_made_one(tmp_path: Path) -> None:

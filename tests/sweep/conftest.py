@@ -33,7 +33,7 @@ def tracker(tmp_path: Path) -> Iterator[Tracker]:
     address = Address.of(f"sqlite:///{paths.tracking}")
     tracker = Tracker(Store(address=address, study="s", study_id="1", paths=paths))
     yield tracker
-    tracker.close(patience_s=30)
+    tracker.close()
 
 
 @pytest.fixture

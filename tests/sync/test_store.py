@@ -38,6 +38,19 @@ def test_an_object_is_what_was_written_last(store: Store, tmp_path: Any) -> None
     assert not store.get_file("deep/a", tmp_path / "again")
 
 
+def test_what_is_being_written_has_a_name_of_ours_and_what_a_kill_has_left_is_removed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.part").write_text("the user's")
+    old, new = tmp_path / ".a.01234567.part", tmp_path / ".a.89abcdef.part"
+    for left in (old, new):
+        left.touch()
+    os.utime(old, (0, 0))
+    Store(tmp_path.as_uri()).put("a", b"1")
+    assert {path.name for path in tmp_path.iterdir()} == {"a", "a.part", new.name}
+    assert (tmp_path / "a.part").read_text() == "the user's"
+
+
 def test_schemes_and_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match=r"fsspec knows no s4://; expected something like s3:"):
         Store("s4://bucket/x")

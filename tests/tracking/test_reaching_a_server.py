@@ -14,7 +14,7 @@ import pytest
 
 from sweeper.errors import TrackingError
 from sweeper.settings.addresses import Address
-from sweeper.tracking import Store, free_port, reachable
+from sweeper.tracking import Store, Tracker, free_port, reachable, tracker
 from sweeper.trials import StudyPaths
 
 ELSEWHERE = "http://mlflow.example:5000"
@@ -35,6 +35,30 @@ def answering(code: int) -> Iterator[int]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_port
+        server.shutdown()
+
+
+@contextmanager
+def hanging() -> Iterator[int]:
+    """A server that says that it is well, and then answers nothing; its port."""
+    is_over = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path != "/health":
+                is_over.wait(120)
+            self.send_response(200)
+            self.end_headers()
+
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        is_over.set()
         server.shutdown()
 
 
@@ -97,3 +121,20 @@ def test_a_server_that_a_proxy_reaches_is_used(
     with answering(200) as port:
         environment.setenv("http_proxy", f"http://127.0.0.1:{port}")
         reachable(store_at(ELSEWHERE, tmp_path))
+
+
+@pytest.mark.slow  # MLflow
+def test_a_server_that_hangs_is_named_within_seconds_and_waited_for_until_a_stop_or_a_limit(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tracker, "_SAY_S", 0.2)
+    with hanging() as port:
+        stopped = Tracker(reachable(store_at(f"http://127.0.0.1:{port}", tmp_path)))
+        stopped.wait_until_open(lambda: bool(caplog.messages))
+        stopped.close(lambda: 0.0)
+        assert str(port) in caplog.messages[0]
+        monkeypatch.setattr(tracker, "PATIENCE_S", 0.5)
+        given_up = Tracker(reachable(store_at(f"http://127.0.0.1:{port}", tmp_path)))
+        with pytest.raises(TrackingError, match=str(port)):
+            given_up.wait_until_open()
+        given_up.close(lambda: 0.0)

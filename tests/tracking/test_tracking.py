@@ -7,12 +7,14 @@ import json
 import os
 import random
 import shutil
+import signal
 import socket
 import sqlite3
 import subprocess
 import sys
 import time
 import zlib
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -98,6 +100,12 @@ def wrote(tracker: Tracker, *records: TrialRecord) -> bool:
     return all(map(tracker.has_end_of, records))
 
 
+def within(limit_s: float) -> Callable[[], float]:
+    """How many seconds are left of a time that begins now."""
+    end_s = time.monotonic() + limit_s
+    return lambda: end_s - time.monotonic()
+
+
 def stopped(folder: Path) -> TrialRecord:
     notebook = folder / "0000.ipynb"
     return trial_record(notebook=notebook, state=TrialState.STOPPED, started_at_s=time.time())
@@ -111,7 +119,7 @@ def test_messages_to_a_store_that_does_not_answer_in_time_are_written_by_the_nex
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as storage:
         storage.execute("BEGIN IMMEDIATE")
         tracker.ended(record, PARAMS, {}, {})
-        tracker.close(patience_s=0.5)
+        tracker.close(within(0.5))
         assert not tracker.has_end_of(record)
         again = opened(tmp_path)
         assert not again.has_end_of(record)
@@ -120,6 +128,18 @@ def test_messages_to_a_store_that_does_not_answer_in_time_are_written_by_the_nex
     last = opened(tmp_path)
     assert last.has_end_of(record)
     assert not last.has_end_of(replace(record, attempt=2)), "the end of another attempt"
+
+
+def test_a_process_that_hangs_when_all_is_written_is_given_the_time_that_is_left_to_end(
+    tmp_path: Path,
+) -> None:
+    tracker = opened(tmp_path)
+    assert tracker.wait()
+    assert tracker._process is not None
+    os.kill(tracker._process.pid, signal.SIGSTOP)
+    left_s = within(0.5)
+    tracker.close(left_s)
+    assert left_s() > -4, "it is given 10 s otherwise"
 
 
 def test_no_run_ends_before_it_began_where_the_clock_is_set_back(tmp_path: Path) -> None:
@@ -435,7 +455,7 @@ def test_all_of_many_points_arrive_and_not_one_by_one(store: Path, tmp_path: Pat
     tracker.started(replace(record, state=TrialState.RUNNING), PARAMS)
     for step in range(20_000):
         tracker.reported("0000", Point(step=step, metrics={"val": step / 2}))
-    tracker.close(patience_s=45)  # each in a call of its own takes minutes
+    tracker.close(within(45))  # each in a call of its own takes minutes
     with closing(sqlite3.connect(store / "mlflow.db")) as made:
         run = (tracker.mlflow_run_ids["0000"],)
         found = made.execute("SELECT count(*) FROM metrics WHERE run_uuid = ?", run).fetchone()

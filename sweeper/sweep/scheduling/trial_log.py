@@ -64,32 +64,33 @@ class TrialLog:
         tags = {**self._tags, **own, **_kernel_tags(outcome.kernel)}
         self._tracker.ended(record, self._described(record), outcome.series, tags)
 
-    def finish(self, left_s: Callable[[], float | None]) -> int:
+    def finish(self, left_s: Callable[[], float | None], patience_s: Callable[[], float]) -> int:
         """Wait until MLflow has all that it was sent, then log the trials whose ends it lacks.
 
         Args:
             left_s: how much time the sweep has left, half of which this may take; None for as long
-                as MLflow takes something every minute. It may become little meanwhile.
+                as MLflow answers. It may become little meanwhile.
+            patience_s: how long to wait for an answer of MLflow, likewise.
 
         Returns:
             how many trials MLflow lacks. The next sweep of the study logs them.
         """
         tracker, end_s = self._tracker, math.inf
 
-        def own_s() -> float | None:
+        def own_s() -> float:
             nonlocal end_s
             if math.isinf(end_s) and (left := left_s()) is not None:
                 end_s = time.monotonic() + left / 2
-            return None if math.isinf(end_s) else end_s - time.monotonic()
+            return end_s - time.monotonic()
 
-        is_in_time = tracker.wait(own_s)
+        is_in_time = tracker.wait(own_s, patience_s=patience_s)
         for record in self._lacking() if is_in_time else ():
             metadata = read_metadata(record.notebook) or BLANK
             git = self._git(metadata.environment)
             tags = {**tags_as_run(self._tags, metadata), **git, **self._of_proposal(record)}
             tracker.ended(record, self._described(record), self._series_of(record), tags)
-        is_in_time = is_in_time and tracker.wait(own_s)
-        tracker.close(patience_s=None if is_in_time else 0.0)
+        is_in_time = is_in_time and tracker.wait(own_s, patience_s=patience_s)
+        tracker.close(lambda: min(own_s(), patience_s()) if is_in_time else 0.0)
         return len(self._lacking())
 
     def _lacking(self) -> list[TrialRecord]:

@@ -94,7 +94,7 @@ def test_a_study_gets_as_many_trials_as_it_should_and_a_resumed_one_the_rest(
     ending = scheduler.ending()
     assert ending is not None, "the kernels' ends are waited for"
     assert ending.since_s <= time.monotonic()
-    tracker.close(patience_s=30)
+    tracker.close()
     assert sorted(tracker.mlflow_run_ids) == [f"{number:04d}" for number in range(8)]
 
 
