@@ -19,7 +19,7 @@ has an outcome (`sweeper.trials.TrialOutcome`).
 from collections.abc import Sequence
 
 #: Number of lines that one message has at most.
-_MOST_LINES = 20
+MOST_LINES = 20
 
 
 class SweepError(Exception):
@@ -85,8 +85,8 @@ def first_line(error: BaseException) -> str:
 
 def listed(lines: Sequence[str]) -> str:
     """Join lines to one message. Replace lines beyond a limit by their number."""
-    left = len(lines) - _MOST_LINES
-    return "\n".join(lines if left <= 1 else [*lines[:_MOST_LINES], f"and {left:,} more"])
+    left = len(lines) - MOST_LINES
+    return "\n".join(lines if left <= 1 else [*lines[:MOST_LINES], f"and {left:,} more"])
 
 
 def shortened(message: str, at_most: int = 2000) -> str:

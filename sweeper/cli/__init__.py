@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 
-from ..errors import BrokenError, FailedRunError, SweepError
+from ..errors import BrokenError, FailedRunError, SweepError, shortened
 from .codes import INTERRUPTED, NOTHING_COMPLETED, OK, WRONG_USE
 from .parser import parse
 from .run import run
@@ -60,7 +60,8 @@ def _run(words: Sequence[str]) -> tuple[_Command | None, int]:
 
 
 def _print_error(message: str) -> None:
-    print(f"notebook_hpo.py: {message}", file=sys.stderr)
+    lines = map(shortened, message.splitlines())  # some quote an option of any length
+    print("notebook_hpo.py:", "\n".join(lines), file=sys.stderr)
 
 
 class _ToStderr(logging.Handler):

@@ -193,8 +193,8 @@ def _takes_seed(notebook: ResearchNotebook, settings: Settings) -> bool:
 def _seed_remedy(notebook: ResearchNotebook) -> str:
     """How a notebook takes the seed of its trial, by what it does with seeds of its own."""
     assignments = notebook.assignments
-    variables, arguments = assignments.replaceable(), assignments.arguments()
-    for name in [*variables, *arguments]:
+    variables = [name for name in assignments.names() if _SEED_LIKE.fullmatch(name)]
+    for name in [*filter(notebook.takes, variables), *assignments.arguments()]:
         own = assignments.plain_value(name)
         if not _SEED_LIKE.fullmatch(name) or type(own) is not int:
             continue

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import mimetypes
 import secrets
+import socket
+import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from socketserver import ThreadingMixIn
@@ -27,6 +30,11 @@ _HOST = "127.0.0.1"
 #: The first port that is tried.
 _PORT = 8800
 _MLFLOW = "mlflow"
+#: So many connections may wait for their request; of more, those that have waited longest are
+#: closed. A browser asks within milliseconds, and a process may have 1,024 descriptors (chosen).
+_MOST_WAITING = 100
+#: What has neither asked nor read for so long is closed (chosen).
+_IDLE_S = 30.0
 
 
 class StudyServer(ThreadingMixIn, WSGIServer):
@@ -48,6 +56,7 @@ class StudyServer(ThreadingMixIn, WSGIServer):
     """
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, existing: ExistingStudy, page: Path, *, port: int | None) -> None:
         # A server of MLflow's has a UI already.
@@ -59,14 +68,48 @@ class StudyServer(ThreadingMixIn, WSGIServer):
             raise SettingsError(
                 f"--port {port}: cannot be used: {first_line(error)}; leave the option out"
             ) from error
+        self._lock = threading.Lock()
+        self._waiting: dict[socket.socket, None] = {}
         key = secrets.token_urlsafe(16)
         self.set_app(partial(_answer, key, page.parent, ui))
         self.page = f"http://{_HOST}:{port}/{key}/"
         experiment_id = existing.study.facts.experiment_id or "0"
         self.mlflow = view_url(existing.tracking, experiment_id, ui=self.page + _MLFLOW)
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a connection in a thread of its own, whoever else holds connections."""
+        with self._lock:
+            self._waiting[request] = None
+            if len(self._waiting) > _MOST_WAITING:
+                with suppress(OSError):  # it was closed in this moment
+                    next(iter(self._waiting)).shutdown(socket.SHUT_RDWR)
+                self._waiting.pop(next(iter(self._waiting)))
+        super().process_request(request, client_address)
+
+    def note_asked(self, request: socket.socket) -> None:
+        """Note that a connection has sent its request, or has ended."""
+        with self._lock:
+            self._waiting.pop(request, None)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        self.note_asked(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Do nothing: who asks may go away or say nothing at any moment."""
+
 
 class _Quiet(WSGIRequestHandler):
+    timeout = _IDLE_S
+
+    def parse_request(self) -> bool:
+        """Read the request's headers."""
+        is_right = super().parse_request()
+        if isinstance(self.server, StudyServer):
+            self.server.note_asked(self.connection)
+        return is_right
+
     def log_message(self, format: str, *args: object) -> None:
         """Nothing: each look at the page is a dozen requests."""
 

@@ -112,9 +112,13 @@ class Assignments:
         """List the arguments, keys and attributes that can get a trial's value, in their order."""
         return [it for it in self._arguments if not self.at_top(it) and not self.why_not(it)]
 
-    def replaceable(self) -> list[str]:
-        """List the variables that can get a trial's value where they stand, in their order."""
-        return [name for name in self._found if not self.why_not(name)]
+    def replaceable(self) -> Iterator[str]:
+        """Yield the variables that can get a trial's value where they stand, in their order.
+
+        A name takes a look at the whole notebook.
+        """
+        plain = (name for name in self._found if self.places(name))
+        return (name for name in plain if not self.why_not(name))
 
     def constants(self) -> set[str]:
         """Return the names that the notebook assigns once, a plain value."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,14 @@ import nbformat
 from nbformat import NotebookNode
 
 from ..errors import NotebookError, first_line
+from ..settings.units import size
 from .repair import repair_notebook
 
 #: The tag of a cell that trials leave out, such as one that asks a server which is not there.
 SKIP_TAG = "skip"
+#: The most bytes of a notebook's file with its outputs, code cells, bytes of code in all, and lines
+#: of one cell (chosen): so much is checked in some ten seconds.
+_MOST_BYTES, _MOST_CELLS, _MOST_CODE_BYTES, _MOST_LINES = 200_000_000, 2_000, 1_000_000, 10_000
 
 
 def language_name(spelling: object) -> str:
@@ -44,6 +49,8 @@ def read_notebook(
     try:
         if path.exists() and not path.is_file():
             raise OSError("it is not a file")
+        if for_execution and (n_bytes := path.stat().st_size) > _MOST_BYTES:
+            raise OSError(f"it has {size(n_bytes)}, and {size(_MOST_BYTES)} are the most")
         raw = path.read_bytes()
         text = raw.decode(json.detect_encoding(raw))
     except FileNotFoundError as error:
@@ -97,6 +104,8 @@ def _parsed(text: str, *, for_execution: bool) -> NotebookNode:
     data = json.loads(text, parse_constant=lambda _: None)
     if not isinstance(data, dict):
         raise ValueError("it has no cells")
+    if for_execution:
+        _refuse_endless(data)
     if for_execution and data.get("nbformat") == 4:
         text = json.dumps(repair_notebook(data))
     node: NotebookNode = nbformat.convert(nbformat.reader.reads(text), 4)
@@ -104,6 +113,33 @@ def _parsed(text: str, *, for_execution: bool) -> NotebookNode:
         with warnings.catch_warnings(action="ignore"):  # one for each cell that gets an id
             _, node = nbformat.validator.normalize(node, strip_invalid_metadata=True)
     return node
+
+
+def _refuse_endless(data: Mapping[str, Any]) -> None:
+    """Refuse more code than can be checked in seconds.
+
+    Raises:
+        ValueError: with what is too large.
+    """
+    cells = data.get("cells")
+    sources = [
+        "".join(map(str, source)) if isinstance(source := cell.get("source"), list) else str(source)
+        for cell in (cells if isinstance(cells, list) else ())
+        if isinstance(cell, dict) and cell.get("cell_type") == "code"
+    ]
+    if len(sources) > _MOST_CELLS:
+        raise ValueError(f"{len(sources):,} code cells; expected {_MOST_CELLS:,} at most")
+    for number, source in enumerate(sources, start=1):
+        if (n_lines := source.count("\n") + 1) > _MOST_LINES:
+            raise ValueError(
+                f"code cell {number} has {n_lines:,} lines; expected {_MOST_LINES:,} at most, so "
+                "move some into a module"
+            )
+    if (n_bytes := sum(map(len, sources))) > _MOST_CODE_BYTES:
+        raise ValueError(
+            f"{size(n_bytes)} of code; expected {size(_MOST_CODE_BYTES)} at most, so move some "
+            "into a module, and data into a file"
+        )
 
 
 def code_cells(node: NotebookNode) -> list[Any]:

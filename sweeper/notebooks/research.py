@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
 
-from ..errors import NotebookError, listed
+from ..errors import MOST_LINES, NotebookError, listed
 from ..settings.messages import nearest
 from .assignments import Assignments, assigned_only, plain_values, with_values
 from .cell_code import parse, plain_python
@@ -24,6 +26,8 @@ PARAMETERS_TAG = "parameters"
 INJECTED_TAG = "injected-parameters"
 #: What a cell's code was, in the metadata of one whose values were replaced.
 RESEARCH_SOURCE = "research_source"
+#: So many names are told to who has written an unknown one (chosen): each is looked for everywhere.
+_MOST_KNOWN = 10
 
 
 class ResearchNotebook:
@@ -124,12 +128,12 @@ class ResearchNotebook:
         """
         if self.language != "python":
             return
-        wrong = []
+        wrong: list[str] = []
         for name, source in sources.items():
             is_known = name in self.injected or self.assignments.knows(name)
             if why := self.why_not(name):
                 where = f" ({self.display_name})"
-                if not is_known:
+                if not is_known and len(wrong) <= MOST_LINES:  # the others are only counted
                     where = f" in {self.display_name}; {self._remedy_for_unknown(name)}"
                 wrong.append(f"{source}: {name!r} is {why}{where}")
         for inner, outer in self.assignments.overlaps(sources):
@@ -140,7 +144,10 @@ class ResearchNotebook:
     def _remedy_for_unknown(self, name: str) -> str:
         if remedy := self.syntax_error() or self.assignments.remedy_for_unknown(name):
             return remedy
-        known = [*injected_names(self.node), *self.assignments.replaceable()]
+        names = {known.lower(): known for known in reversed(self.assignments.names())}
+        close = difflib.get_close_matches(name.lower(), names, n=1)
+        near = [names[it] for it in close if self.takes(names[it])]
+        known = [*injected_names(self.node), *near, *self._some_replaceable]
         if owner := name.rpartition(".")[0]:
             arguments = [it for it in self.assignments.arguments() if it.startswith(owner)]
             known = arguments or known
@@ -150,6 +157,10 @@ class ResearchNotebook:
             "nothing in it reads such a variable: assign one at the top level, and use it in place "
             "of the value that should vary"
         )
+
+    @cached_property
+    def _some_replaceable(self) -> list[str]:
+        return [*islice(self.assignments.replaceable(), _MOST_KNOWN)]
 
     def syntax_error(self) -> str:
         """What is wrong with the first cell that is not valid Python, and where; empty for none."""

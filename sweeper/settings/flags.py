@@ -11,6 +11,8 @@ from .base import read_plain
 from .yaml_reader import BadYaml, read_yaml
 
 _WIDTH = 80
+#: The most characters of a value (chosen); a longer one belongs into a file of the notebook.
+_MOST_CHARACTERS = 10_000
 
 
 def read_value(text: str, *, flag: str = "--set ") -> tuple[str, Any]:
@@ -25,9 +27,14 @@ def read_value(text: str, *, flag: str = "--set ") -> tuple[str, Any]:
     """
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise SettingsError(f"{flag}{text}: expected NAME=VALUE, as in {flag}epochs=3")
+        stated = shortened(f"{flag}{text}", _WIDTH)
+        raise SettingsError(f"{stated}: expected NAME=VALUE, as in {flag}epochs=3")
+    stated = shortened(f"{flag}{name}={value}", _WIDTH)
+    if len(text) > _MOST_CHARACTERS:
+        raise SettingsError(
+            f"{stated}: {len(text):,} characters; expected {_MOST_CHARACTERS:,} at most"
+        )
     try:
         return name.strip(), read_plain(read_yaml(value))
     except (BadYaml, PydanticCustomError) as error:
-        stated = shortened(f"{flag}{name}={value}", _WIDTH)
         raise SettingsError(f"{stated}: cannot read the value: {error}") from error

@@ -53,6 +53,7 @@ from .space import (
     SearchSpace,
     check_branches,
 )
+from .units import size
 from .yaml_reader import BadYaml, read_yaml, write_yaml
 
 
@@ -73,6 +74,11 @@ _ObjectivesAsWritten = Annotated[dict[str, _Direction | Objective], Field(min_le
 
 def _url_alone(value: Any) -> Any:
     return {"url": value} if isinstance(value, str) else value
+
+
+#: The most bytes of a parameters file, and the most entries of one of its keys (chosen): reading so
+#: much takes five seconds, and comparing so many names with the notebook's one.
+_MOST_BYTES, _MOST_ENTRIES = 1_000_000, 1_000
 
 
 class Settings(SettingsModel):
@@ -277,12 +283,18 @@ class Settings(SettingsModel):
         """
         file = Path(path)
         try:
-            raw = file.read_bytes()
+            with file.open("rb") as opened:
+                raw = opened.read(_MOST_BYTES + 1)
             text = raw.decode(json.detect_encoding(raw))
         except FileNotFoundError as error:
             raise SettingsError(f"{file}: there is no such parameters file") from error
         except (OSError, UnicodeDecodeError) as error:
             raise SettingsError(f"{file}: cannot be read: {error}") from error
+        if len(raw) > _MOST_BYTES:
+            raise SettingsError(
+                f"{file}: longer than {size(_MOST_BYTES)}, the most for a parameters file; let the "
+                "notebook read larger values from a file of their own"
+            )
         try:
             data = read_yaml(text)
         except BadYaml as error:
@@ -309,6 +321,11 @@ class Settings(SettingsModel):
             SettingsError: the data has mistakes.
         """
         where = flags or str(file or "settings")
+        for key, entries in data.items():
+            if isinstance(entries, Mapping | list | tuple) and len(entries) > _MOST_ENTRIES:
+                raise SettingsError(
+                    f"{where}: {key}: {len(entries):,} entries; expected {_MOST_ENTRIES:,} at most"
+                )
         try:
             settings = cls.model_validate(data)
             settings._file = file

@@ -9,7 +9,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
@@ -97,6 +97,22 @@ def test_who_knows_the_address_gets_the_page_and_nothing_else_of_the_study_s_fol
         for url in (root, f"{root}page/study.js", *(server.page + file for file in files)):
             with pytest.raises(urllib.error.HTTPError, match="404"):
                 urllib.request.urlopen(url, timeout=60)
+
+
+def test_connections_that_others_hold_keep_nobody_from_the_page_and_end(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweeper.control.serving._Quiet.timeout", 3.0)
+    with serving_page(folder) as server, ExitStack() as held:
+        address = ("127.0.0.1", server.server_port)
+        idle = [held.enter_context(socket.create_connection(address, 60)) for _ in range(300)]
+        with urllib.request.urlopen(server.page, timeout=60) as answer:
+            assert b"Parallel coordinates" in answer.read()
+        assert idle[0].recv(1) == b"", "the first ones make room"
+        assert idle[-1].recv(1) == b"", "the last ones have said nothing for too long"
+        n_threads = threading.active_count()
+    assert n_threads < 150
+    assert capfd.readouterr().err == ""
 
 
 def test_a_store_that_mlflow_cannot_serve_is_one_message(

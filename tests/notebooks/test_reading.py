@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,32 @@ def test_the_message_for_an_invalid_file_names_the_file_and_the_fault(
     with pytest.raises(NotebookError) as raised:
         ResearchNotebook(path)
     assert str(raised.value).startswith(f"{path}: {message}")
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (["x = 1\n" * 10_001], "code cell 1 has 10,002 lines"),
+        (["x = 1"] * 2_001, "2,001 code cells"),
+        ([f"data = {'1' * 600_000!r}"] * 2, "1 MB of code"),
+    ],
+)
+def test_a_notebook_with_more_code_than_can_be_checked_in_seconds_is_refused(
+    tmp_path: Path, cells: list[str], words: str
+) -> None:
+    node = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    (tmp_path / "n.ipynb").write_text(json.dumps(node))
+    with pytest.raises(NotebookError, match=words):
+        ResearchNotebook(tmp_path / "n.ipynb")
+
+
+def test_a_notebook_of_many_names_is_read_once_for_those_that_are_told(tmp_path: Path) -> None:
+    lines = [f"y{number} = x + {number}" for number in range(1_000)]
+    path = write_notebook(tmp_path / "n.ipynb", "\n".join(lines), parameters="x = 0.5")
+    began_s = time.process_time()
+    with pytest.raises(NotebookError, match=r"did you mean 'x'|known: x"):
+        ResearchNotebook(path).check_names({f"wrong{number}": "space" for number in range(1_000)})
+    assert time.process_time() - began_s < 20
 
 
 def test_the_message_for_a_missing_notebook_names_the_path_as_the_user_wrote_it(
@@ -131,7 +158,7 @@ def test_a_fault_that_does_not_change_which_code_runs_is_repaired(
     research = ResearchNotebook(path)
     kernel = "mine" if fault == "a kernel that is only a name" else "python3"
     assert (research.kernel_name, research.language) == (kernel, "python")
-    assert research.assignments.replaceable() == ["x"]
+    assert [*research.assignments.replaceable()] == ["x"]
     fresh = research.fresh_copy()
     nbformat.validate(fresh)
     assert [cell.source for cell in fresh.cells] == ["x = 1.0", "print(x)"]

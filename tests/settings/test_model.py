@@ -250,3 +250,27 @@ def test_a_number_that_is_none_is_refused_and_called_no_secret() -> None:
 def test_a_text_without_name_or_value_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="--set"):
         read_value(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"{SMALLEST}# {'z' * 1_000_000}\n", "1 MB"),
+        (f"{SMALLEST}fixed:\n" + "".join(f"  n{i}: 1\n" for i in range(1001)), "fixed: 1,001"),
+        (f"{SMALLEST}start: [{'{lr: 0.01}, ' * 1001}]\n", "start: 1,001"),
+    ],
+)
+def test_a_file_of_any_size_is_refused_with_what_is_the_most(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    (tmp_path / "p.yml").write_text(text)
+    with pytest.raises(SettingsError, match=words) as refused:
+        Settings.load(tmp_path / "p.yml")
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("text", ["x=" + "1" * 1_000_000, "1" * 1_000_000])
+def test_a_value_of_any_size_on_the_command_line_is_refused_in_a_line(text: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        read_value(text)
+    assert len(str(refused.value)) < 300
