@@ -6,10 +6,12 @@ import errno
 import os
 import shutil
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 
 from .calls import trial
+from .disks import insist
 
 #: The end of the names under which something lies only while it is written.
 PART = ".part"
@@ -32,7 +34,8 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
     Raises:
         FileNotFoundError: there is no such file or folder.
         ValueError: the name is no plain name of a file.
-        OSError: the disk is full or the folder read-only; what was saved before is still there.
+        OSError: the disk is full or the folder read-only, in a trial for a minute; what was saved
+            before is still there.
     """
     source = Path(os.path.abspath(path))
     name = source.name if name is None else name
@@ -56,7 +59,20 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
             f"save_artifact({str(path)!r}): the trial's artifacts are in this folder; save one "
             "that does not hold them"
         )
-    beside = folder / f".{name}.{token_hex(4)}{PART}"
+    try:
+        insist(partial(_copy, source, place))
+    except OSError as error:
+        raise OSError(
+            error.errno or errno.EIO,
+            f"save_artifact({str(path)!r}): cannot be copied into {folder}: "
+            f"{error.strerror or error}; what was saved as {name!r} before is as it was",
+        ) from error
+    return place
+
+
+def _copy(source: Path, place: Path) -> None:
+    folder = place.parent
+    beside = folder / f".{place.name}.{token_hex(4)}{PART}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
@@ -68,16 +84,9 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
         if place.is_dir() or source.is_dir():  # a folder replaces nothing, and nothing replaces it
             remove(place)
         os.replace(beside, place)
-    except OSError as error:
-        raise OSError(
-            error.errno or errno.EIO,
-            f"save_artifact({str(path)!r}): cannot be copied into {folder}: "
-            f"{error.strerror or error}; what was saved as {name!r} before is as it was",
-        ) from error
     finally:
         with suppress(OSError):
             remove(beside)
-    return place
 
 
 def remove(path: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from .disks import insist
 from .display import Reporter
 from .messages import (
     HANDLES_STOP,
@@ -62,7 +63,7 @@ class TrialInfo:
 
 def _made(folder: str) -> Path:
     path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
+    insist(lambda: path.mkdir(parents=True, exist_ok=True))
     return path
 
 

@@ -17,15 +17,19 @@ import warnings
 import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from .calls import trial
+from .disks import insist, is_in_sweep
 from .generators import random_states, restore_random_states
 
 _NAME = re.compile(r"(\d{6,})\.ckpt")
 _PART = ".part"
 _PICKLE = "content.pkl"
+#: Whether the last checkpoint was left out, so that the next one is not waited for.
+_left_out = False
 _UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, RecursionError)
 
 
@@ -43,18 +47,38 @@ def save_checkpoint(*, keep: int = 1, **state: Any) -> Path:
             `seeded_loader`) its state is stored; any other value is stored itself: numbers, text,
             lists, dicts, numpy arrays, tensors.
 
+    In a trial a write that fails is repeated for a minute. Then this checkpoint is left out with a
+    warning, so that the training goes on and no trial fails by its disk.
+
     Returns:
-        The checkpoint's path.
+        The checkpoint's path. Where it was left out: that of the one before it, or of one that is
+        not there.
 
     Raises:
         ValueError: `keep` is less than 1.
         TypeError: a value cannot be stored; nothing was written.
-        OSError: the disk is full or the folder read-only; the last checkpoint is still there.
+        OSError: the disk is full or the folder read-only, in a notebook run by hand; the last
+            checkpoint is still there.
     """
     if not isinstance(keep, int) or keep < 1:
         raise ValueError(f"save_checkpoint(keep=…): expected 1 or more, got {keep!r}")
     content = content_of(state)
     folder = Path(os.path.abspath(trial().folder))
+    global _left_out
+    try:
+        path = insist(partial(_saved, content, folder, keep), limit_s=0.0 if _left_out else None)
+    except OSError as error:
+        if not is_in_sweep():
+            raise
+        if not _left_out:
+            warnings.warn(f"{error}; it is left out, and the training goes on", stacklevel=2)
+        _left_out = True
+        return next(iter(checkpoint_files(folder)), folder / "000001.ckpt")
+    _left_out = False
+    return path
+
+
+def _saved(content: Mapping[str, Any], folder: Path, keep: int) -> Path:
     try:
         path = _write_next(content, folder)
         for old in checkpoint_files(folder)[keep:]:

@@ -23,6 +23,10 @@ SKIP_TAG = "skip"
 _MOST_BYTES, _MOST_CELLS, _MOST_CODE_BYTES, _MOST_LINES = 200_000_000, 2_000, 1_000_000, 10_000
 
 
+class TooLargeError(Exception):
+    """A notebook has more code than can be checked in seconds."""
+
+
 def language_name(spelling: object) -> str:
     """A language as a notebook or a kernelspec spells it; `python` for none and for all of its own.
 
@@ -69,6 +73,8 @@ def read_notebook(
             f"{display_name}: not a notebook, but some other text ({error}); `jupytext --to ipynb` "
             "makes one of a script"
         ) from error
+    except TooLargeError as error:
+        raise NotebookError(f"{display_name}: {error}") from error
     except ValueError as error:
         raise NotebookError(f"{display_name}: not a notebook: {error}") from error
     except Exception as error:  # nbformat's errors and jsonschema's have no common base
@@ -119,7 +125,7 @@ def _refuse_endless(data: Mapping[str, Any]) -> None:
     """Refuse more code than can be checked in seconds.
 
     Raises:
-        ValueError: with what is too large.
+        TooLargeError: with what is too large.
     """
     cells = data.get("cells")
     sources = [
@@ -128,15 +134,15 @@ def _refuse_endless(data: Mapping[str, Any]) -> None:
         if isinstance(cell, dict) and cell.get("cell_type") == "code"
     ]
     if len(sources) > _MOST_CELLS:
-        raise ValueError(f"{len(sources):,} code cells; expected {_MOST_CELLS:,} at most")
+        raise TooLargeError(f"{len(sources):,} code cells; expected {_MOST_CELLS:,} at most")
     for number, source in enumerate(sources, start=1):
         if (n_lines := source.count("\n") + 1) > _MOST_LINES:
-            raise ValueError(
+            raise TooLargeError(
                 f"code cell {number} has {n_lines:,} lines; expected {_MOST_LINES:,} at most, so "
                 "move some into a module"
             )
     if (n_bytes := sum(map(len, sources))) > _MOST_CODE_BYTES:
-        raise ValueError(
+        raise TooLargeError(
             f"{size(n_bytes)} of code; expected {size(_MOST_CODE_BYTES)} at most, so move some "
             "into a module, and data into a file"
         )

@@ -17,7 +17,7 @@ import regex
 LIMIT_S = 2.0
 #: Seconds of CPU for all lines of a trial that are slow, and when a line is (chosen). Quick lines
 #: do not count, so that a trial may print as many of them as it likes.
-TRIAL_LIMIT_S, SLOW_S = 20.0, 0.001
+TRIAL_LIMIT_S, SLOW_S = 5.0, 0.001
 #: What `re` reads as plain characters, and `regex` as an approximate match or a class of POSIX.
 _READ_DIFFERENTLY = re.compile(r"\{(?=[^{}]*[deis])[\s\d<=+,deis]+\}|\[:\^?\w+:\]")
 

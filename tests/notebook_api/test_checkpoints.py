@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import random
@@ -9,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -299,6 +301,49 @@ def test_a_full_disk_costs_only_the_new_checkpoint(begin: str, bulk: str, run: A
     assert "save_checkpoint: cannot write into" in first
     assert "by-hand: File too large; the checkpoint before this one is as it was" in first
     assert others == ["['000001.ckpt'] {'epoch': 1}", "['000002.ckpt'] {'epoch': 4}"]
+
+
+READ_ONLY = """if True:
+    import os, threading
+    from sweeper import load_checkpoint, save_checkpoint
+    from sweeper.notebook_api import disks
+    disks._PAUSE_S = 0.05
+    folder = save_checkpoint(epoch=1).parent
+    load_checkpoint()
+    if os.geteuid() == 0:  # root can write anywhere
+        for place in ('.', folder):
+            os.chown(place, 65534, 65534)
+        os.setuid(65534)
+    folder.chmod(0o555)
+    timer = threading.Timer(0.5, folder.chmod, [0o755])
+    timer.start()
+    print(save_checkpoint(epoch=2).name)
+    timer.join()
+    folder.chmod(0o555)
+    disks.PATIENCE_S = 0.2
+    for epoch in (3, 4):
+        print(save_checkpoint(epoch=epoch).name)
+    folder.chmod(0o755)
+    print(save_checkpoint(epoch=5).name, load_checkpoint())
+"""
+
+
+def test_a_trial_waits_for_a_folder_that_is_read_only_and_then_goes_on_without_the_checkpoint() -> (
+    None
+):
+    folder = tempfile.mkdtemp(dir="/tmp")
+    try:
+        trial = json.dumps({"folder": f"{folder}/checkpoints"})
+        code = f"import os; os.chdir({folder!r})\n{READ_ONLY}"
+        printed = run_script(code, SWEEPER_TRIAL=trial)
+    finally:
+        shutil.rmtree(folder)
+    assert printed.splitlines() == [
+        "000002.ckpt",
+        "000002.ckpt",
+        "000002.ckpt",
+        "000003.ckpt {'epoch': 5}",
+    ]
 
 
 # --- killed ----------------------------------------------------------------------------------

@@ -20,8 +20,9 @@ from .client import CATCH_UP_S, CellStatus, SweepClient
 from .inject import assignments
 from .request import Ending, ExecutionRequest, KernelResult
 
-#: How long after a cell's reply its last outputs may still arrive (chosen).
-_IOPUB_TIMEOUT_S = 60
+#: How long after a cell's reply its last outputs may still arrive (chosen): reading a million lines
+#: takes minutes on a busy machine, where a minute has failed trials.
+_IOPUB_TIMEOUT_S = 600
 
 _log = logging.getLogger(__name__)
 
