@@ -144,10 +144,10 @@ class Attempt:
             judge(self.file, result, self.running, self._settings, was_short=was_short),
             kernel=kernel,
             environment=self._site.environment,
-            not_replicable=result.not_replicable,
-            values_at_end=result.values,
+            not_replicable=result.answer.not_replicable,
+            values_at_end=result.answer.values,
         )
-        outcome = places.settle(self._place, outcome, result.gpu_bytes)
+        outcome = places.settle(self._place, outcome, result.answer.gpu_bytes)
         if outcome.state is TrialState.COMPLETED:
             self._site.sources.learn(self.file.metadata)
         return lost_while_frozen(outcome) if self.running.control.phase is Phase.LOST else outcome
@@ -171,7 +171,7 @@ class Attempt:
         execution = Execution(
             cells=self.file.node.cells, scores=outcome.scores, series=outcome.series
         )
-        return Run(execution=execution, uses_gpu=self.result.gpu_bytes is not None)
+        return Run(execution=execution, uses_gpu=self.result.answer.gpu_bytes is not None)
 
     # --- what the four steps consist of -----------------------------------------------------------
 
@@ -240,9 +240,9 @@ class Attempt:
         coverage = self._site.pool.policy.coverage(result.origin)
         self.file.note(
             pid=None,
-            variables=result.variables,
-            values_at_end=result.values,
-            numbers=result.numbers,
+            variables=result.answer.floats,
+            values_at_end=result.answer.values,
+            numbers=result.answer.numbers,
             kernel="warm" if result.origin.is_forked else "cold",
             kernel_reason=coverage.reason,
             proof=coverage.proof or "",

@@ -28,8 +28,8 @@ _LIMIT_S = 30.0
 _TURNS = "trials on one GPU then take turns, so small models gain little from sharing it"
 
 
-def why_not(gpus: Sequence[Gpu], *, jobs: int, per_trial: int) -> str:
-    """Return why MPS is not used and what that costs, or an empty text if it can be used.
+def why_not(gpus: Sequence[Gpu], *, jobs: int, per_trial: int) -> str | None:
+    """Return why MPS is not used and what that costs, or None if it can be used.
 
     Args:
         gpus: GPUs that trials may use.
@@ -51,7 +51,7 @@ def why_not(gpus: Sequence[Gpu], *, jobs: int, per_trial: int) -> str:
             f"an MPS daemon runs already, in {place}, and kernels use it; a fault of one trial may "
             "then fail others. If you stop that daemon, the sweep starts its own"
         )
-    return ""
+    return None
 
 
 class Mps:

@@ -277,10 +277,14 @@ class Places:
             return cls(resources=resources)
         driver, per_trial = driver or Nvml(), resources.gpus_per_trial
         gpus = chosen_gpus(resources, driver)
-        why = why_not(gpus, jobs=jobs, per_trial=per_trial) if resources.mps == "auto" else "off"
-        if resources.mps == "auto" and why:
-            _log.warning("resources.mps: auto: MPS is not used: %s", why)
-        return cls(gpus, resources=resources, driver=driver, mps=None if why else Mps())
+        mps = None
+        if resources.mps == "auto":
+            obstacle = why_not(gpus, jobs=jobs, per_trial=per_trial)
+            if obstacle is None:
+                mps = Mps()
+            else:
+                _log.warning("resources.mps: auto: MPS is not used: %s", obstacle)
+        return cls(gpus, resources=resources, driver=driver, mps=mps)
 
     @property
     def env(self) -> dict[str, str]:

@@ -142,7 +142,7 @@ def test_a_cell_and_values_whose_request_is_overlooked_are_had_all_the_same(
     with kernel_pool(tmp_path, imports=None) as pool:
         _, result = run_alone(notebook, pool, variables=["score"])
     assert result.ending is Ending.FINISHED
-    assert result.variables == {"score": 3.0}
+    assert result.answer.floats == {"score": 3.0}
 
 
 FORKED_OR_NOT = pytest.mark.parametrize("is_forked", [False, True])
@@ -161,7 +161,7 @@ def test_a_kernel_has_no_debugger_imported_and_its_notebook_can_import_one(
     with kernel_pool(tmp_path, imports="import json" if is_forked else None) as pool:
         _, result = run_alone(source, pool, variables=["by_itself", "by_hand"])
     assert result.origin.is_forked is is_forked
-    assert result.variables == {"by_itself": 0.0, "by_hand": 1.0}
+    assert result.answer.floats == {"by_itself": 0.0, "by_hand": 1.0}
 
 
 @FORKED_OR_NOT
@@ -198,5 +198,5 @@ def test_forked_children_print_and_no_kernel_listens_at_a_port_for_them(
     with kernel_pool(tmp_path, imports="import psutil" if is_forked else None) as pool:
         node, result = run_alone(notebook, pool, variables=["listens"])
     assert result.ending is Ending.FINISHED, result
-    assert result.variables == {"listens": 0.0}
+    assert result.answer.floats == {"listens": 0.0}
     assert "printed by a child" in str([cell.get("outputs") for cell in node.cells])

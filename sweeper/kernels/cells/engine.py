@@ -126,14 +126,10 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
         raised=client.raised,
         exit_code=client.exit_code,
         stderr_tail=stderr_tail,
-        variables=client.answer.floats,
-        values=client.answer.values,
+        answer=client.answer,
         origin=kernel.origin,
         is_orphan=kernel.is_orphan,
-        gpu_bytes=client.answer.gpu_bytes,
-        not_replicable=client.answer.not_replicable,
         libraries=frozenset(client.reports.libraries),
-        numbers=client.answer.numbers,
     )
 
 

@@ -83,7 +83,8 @@ class Answer:
         values: The plain values by name: scalars of JSON, floats with NaN and infinities, and a
             short `repr` of all else.
         imports: What the kernel has imported, and the variables that libraries read at import.
-        gpu_bytes: The most memory that torch has held of its GPU; None if it has used none.
+        gpu_bytes: The most memory that torch has held of its GPU, CUDA's own share not included;
+            None if it has used none.
         not_replicable: The operations that need not repeat bit for bit, as torch has warned.
         numbers: What a kernel that was watched has noted, as `in_kernel.WatchedNumbers` has it.
     """

@@ -12,6 +12,7 @@ from nbformat import NotebookNode
 from ...settings.sections import ScoreSource
 from ...trials import Params, RunningTrial
 from ..forking.origins import KernelOrigin
+from .expressions import Answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,16 +89,10 @@ class KernelResult:
         raised: What the cell has raised that failed; None if none did.
         exit_code: Of a kernel that ended by itself; negative for a signal.
         stderr_tail: The last text that the kernel's process wrote outside of any cell.
-        variables: The requested variables as floats, once all cells have run.
-        values: What the requested variables ended with: scalars of JSON, and a short `repr` of all
-            else. Empty where the kernel could not be asked.
+        answer: What was read in the kernel after the last cell; empty where it could not be asked.
         origin: How the kernel came to be; if it was started, also why.
         is_orphan: Whether the kernel ended because the process that it was forked from did.
-        gpu_bytes: The most memory that torch has held of its GPU, CUDA's own share not included;
-            None if it used none.
-        not_replicable: The operations that need not repeat bit for bit, as torch has warned.
         libraries: The libraries that have reported by themselves.
-        numbers: What the kernel has noted of the notebook's variables, where it was to be watched.
     """
 
     ending: Ending
@@ -105,14 +100,10 @@ class KernelResult:
     raised: Raised | None = None
     exit_code: int | None = None
     stderr_tail: str = ""
-    variables: Mapping[str, float] = field(default_factory=dict)
-    values: Params = field(default_factory=dict)
+    answer: Answer = field(default_factory=Answer)
     origin: KernelOrigin = field(default_factory=KernelOrigin)
     is_orphan: bool = False
-    gpu_bytes: int | None = None
-    not_replicable: tuple[str, ...] = ()
     libraries: frozenset[str] = frozenset()
-    numbers: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def shared_cells(self) -> int:

@@ -71,7 +71,7 @@ class ForkServer:
 
     Attributes:
         available: Whether kernels can be forked now.
-        finding: What users should know of shared cells; empty for nothing.
+        finding: What users should know of shared cells; None for nothing.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class ForkServer:
         env = {**_IMPORT_ENV, **setup.env, MARK_VARIABLE: f"{setup.token}.zygote;"}
         self._setup = replace(setup, env=env)
         self._shared_cells = shared_cells
-        self.finding = ""
+        self.finding: str | None = None
         self.available: ForkAvailability = _UNKNOWN
         self._interpreter: list[str] = []
         self._argv: list[str] = []
@@ -245,7 +245,7 @@ class ForkServer:
 
     def _fork_after_shared_cells(self, zygote: ZygoteProcess, *, import_s: float) -> None:
         """Run the shared cells, if there are any; fork kernels from now on."""
-        self.finding = ""
+        self.finding = None
         shared = None
         try:
             if self._shared_cells is not None:

@@ -176,19 +176,19 @@ class ForkPolicy:
         kernels: `auto`: once the proof allows it; `fork`: always; `cold`: never.
 
     Attributes:
-        finding: what users should know of how kernels came to be; empty for nothing.
+        finding: What users should know of how kernels came to be; None for nothing.
     """
 
     def __init__(self, kernels: Literal["auto", "fork", "cold"] = "auto") -> None:
         self._lock = threading.Lock()
         self._proof = Proof.NONE if kernels == "fork" else None
-        #: Why no kernel is ever forked; empty while one may be.
-        self._refusal = "`kernels` is cold" if kernels == "cold" else ""
+        #: Why no kernel is ever forked; None while one may be.
+        self._refusal = "`kernels` is cold" if kernels == "cold" else None
         self._reference: Reference | None = None
         self._referred_at_s = 0.0
         self._proving_since_s: float | None = None
         self._compared_failures: set[Hashable] = set()
-        self.finding = ""
+        self.finding: str | None = None
 
     def origin(self, available: ForkAvailability) -> KernelOrigin:
         """How the kernel of the next trial should come to be; if it is started, also why."""
@@ -196,17 +196,17 @@ class ForkPolicy:
         reason = "" if is_forked else self._why_started(available)
         with self._lock:
             match available:
-                case Unready(Stage.NEVER, why) if not self._refusal:
+                case Unready(Stage.NEVER, why) if self._refusal is None:
                     self._refuse(why)
         return KernelOrigin(is_forked=is_forked, reason=reason)
 
     def forks(self, available: ForkAvailability) -> bool:
         """Whether the kernel of the next trial should be forked."""
-        return isinstance(available, Ready) and self._proof is not None and not self._refusal
+        return isinstance(available, Ready) and self._proof is not None and self._refusal is None
 
     def _why_started(self, available: ForkAvailability) -> str:
         """The one answer to why a kernel is started and not forked."""
-        if self._refusal:
+        if self._refusal is not None:
             return self._refusal
         if isinstance(available, Unready):
             return available.why
@@ -217,7 +217,7 @@ class ForkPolicy:
     def forks_soon(self, available: ForkAvailability) -> bool:
         """Whether the next kernel is most likely forked, though none can be just now."""
         is_coming = isinstance(available, Ready) or available.stage is Stage.COMING
-        if self._refusal or not is_coming:
+        if self._refusal is not None or not is_coming:
             return False
         return not self.forks(available) and bool(self._proof or self._reference)
 
@@ -245,7 +245,7 @@ class ForkPolicy:
     def offer_reference(self, reference: Reference) -> None:
         """Take a trial that has completed in a started kernel as the reference, if none is."""
         with self._lock:
-            if self._reference is None and not self._refusal:
+            if self._reference is None and self._refusal is None:
                 self._reference, self._referred_at_s = reference, time.monotonic()
 
     def prove(self, available: ForkAvailability, repeat: Repeat, *, trials_left: int) -> None:
@@ -256,7 +256,7 @@ class ForkPolicy:
         """
         with self._lock:
             reference = self._reference
-            is_due = self._proof is None and not self._refusal and self._proving_since_s is None
+            is_due = self._proof is None and self._refusal is None and self._proving_since_s is None
             if reference is None or not is_due or not isinstance(available, Ready):
                 return
             # A long trial is not run twice more to save seconds of the few that follow.

@@ -67,13 +67,13 @@ class KernelPool:
         self._starters = ThreadPoolExecutor(_MOST_STARTS, thread_name_prefix="kernel start")
         self._prepared: deque[Future[Kernel]] = deque()
         self._ending: list[threading.Thread] = []
-        self._advice = ""
+        self._advice: str | None = None
 
     @property
     def findings(self) -> list[str]:
         """What users should know of how the kernels ran, one sentence each."""
         found = (self.policy.finding, self.fork_server.finding, self._advice)
-        return [finding for finding in found if finding]
+        return [finding for finding in found if finding is not None]
 
     def record_times(self, node: NotebookNode, own_names: Set[str]) -> None:
         """Note how much time it would save to share leading cells; see `sharing_advice`.

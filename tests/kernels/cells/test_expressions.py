@@ -159,4 +159,4 @@ def test_scores_are_read_where_a_notebook_has_replaced_names_builtins_and_format
             share_cells(notebook, pool)
         _, result = run_alone(notebook, pool, variables=["score", "score + 1"])
     assert result.error == ""
-    assert result.variables == {"score": 0.1, "score + 1": 1.1}
+    assert result.answer.floats == {"score": 0.1, "score + 1": 1.1}

@@ -31,7 +31,7 @@ def test_torch_takes_what_users_state_unless_they_have_set_it_up_or_it_is_too_ol
             _, result = run_alone(
                 notebook, pool, gpu_fraction=fraction, env=variables, variables=["capped"]
             )
-            return bool(result.variables["capped"])
+            return bool(result.answer.floats["capped"])
 
         assert is_capped(0.25)
         assert not is_capped(None)

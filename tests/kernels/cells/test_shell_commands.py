@@ -100,7 +100,7 @@ def test_no_command_of_a_notebook_waits_for_an_answer(tmp_path: Path, *, is_fork
     with kernel_pool(tmp_path, imports="import json" if is_forked else None) as pool:
         node, result = run_alone(notebook, pool, variables=["code"])
     assert result.error == ""
-    assert result.variables == {"code": 3.0}
+    assert result.answer.floats == {"code": 3.0}
     shown = "".join(output.get("text", "") for cell in node.cells for output in cell.outputs)
     assert "a variable of a function" in shown
     assert "got:\r\n['got:']" in shown

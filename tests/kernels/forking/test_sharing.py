@@ -56,7 +56,7 @@ def test_a_generator_that_shared_cells_used_goes_on_alike_and_any_other_differs(
         variables=["seeded", "drawn"],
     )
     assert [result.shared_cells for result in results] == [3, 3]
-    first, second = (result.variables for result in results)
+    first, second = (result.answer.floats for result in results)
     generator = random.Random(7)
     generator.random()
     assert first["seeded"] == second["seeded"] == generator.random()
@@ -71,7 +71,7 @@ def test_a_file_that_is_open_for_reading_stands_at_the_same_line_in_each_trial(
         pool, "file = open('data.txt')\nfile.readline()", "n0 = x * int(file.readline())", shared=1
     )
     assert [result.shared_cells for result in results] == [1, 1]
-    assert [result.variables["n0"] for result in results] == [2.0, 2.0]
+    assert [result.answer.floats["n0"] for result in results] == [2.0, 2.0]
 
 
 def test_a_parameter_is_shared_when_it_is_fixed(pool: KernelPool) -> None:
@@ -85,7 +85,7 @@ def test_a_parameter_is_shared_when_it_is_fixed(pool: KernelPool) -> None:
     drawn = random.Random(3)
     total = drawn.random() + drawn.random()
     assert [result.shared_cells for result in results] == [1, 1]
-    assert [result.variables["n0"] for result in results] == [total + 2.0] * 2
+    assert [result.answer.floats["n0"] for result in results] == [total + 2.0] * 2
 
 
 @pytest.mark.parametrize(
@@ -108,6 +108,6 @@ def test_where_a_shared_cell_cannot_be_forked_after_all_trials_run_them(
 ) -> None:
     results = run_shared(pool, "y = 2", cell, "n0 = y * x", shared=2)
     assert [result.shared_cells for result in results] == [0, 0]
-    assert [result.variables["n0"] for result in results] == [4.0, 4.0]
+    assert [result.answer.floats["n0"] for result in results] == [4.0, 4.0]
     (finding,) = pool.findings
     assert finding.startswith(f"cells tagged 'shared' are run by each trial: {why}; ")
