@@ -13,7 +13,7 @@ from typing import Any, cast
 from ..execution.executor import Executor, TrialSource
 from ..execution.verdict import judge
 from ..execution.workload import Workload
-from ..kernels import Ending, KernelResult
+from ..kernels import Finished, KernelResult
 from ..notebook_api.messages import Point, PointSource
 from ..notebooks.assignments import plain_values
 from ..notebooks.executed import ExecutedNotebook
@@ -101,7 +101,7 @@ def adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | N
         kernel=metadata.kernel,
         kernel_reason=metadata.kernel_reason,
     )
-    result = KernelResult(ending=Ending.FINISHED)
+    result = KernelResult(ending=Finished())
     outcome = judge(executed, result, RunningTrial(), settings)
     if outcome.reason is Reason.NO_SCORE:  # the file was edited, and names what the run left out
         return None

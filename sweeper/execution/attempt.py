@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from .. import kernels
-from ..kernels import Ending, ExecutionRequest, KernelOrigin, KernelResult, Run
+from ..kernels import ExecutionRequest, KernelOrigin, KernelResult, Run, Stopped
 from ..machine.places import NoGpuLeftError, Place, StoppedWaiting
 from ..notebook_api.checkpoints import checkpoint_files
 from ..notebook_api.messages import PointSource
@@ -63,7 +63,7 @@ class Attempt:
     ) -> None:
         self.spec, self.running = spec, running
         self.file = new_file(site, spec)
-        self.result = KernelResult(ending=Ending.STOPPED)
+        self.result = KernelResult(ending=Stopped())
         self.outcome = TrialOutcome(state=TrialState.STOPPED, reason=Reason.INTERNAL)
         self._site, self._kernel = site, kernel
         self._repetition_limit_s = repetition_limit_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from ..kernels import KernelOrigin, KernelResult, Raised
+from ..kernels import CellFailed, KernelOrigin, KernelResult, Raised
 from ..trials import Reason, TrialOutcome, TrialState
 
 #: A trial that fails sooner in a forked kernel is run in a started one as well: what a fork cannot
@@ -51,6 +51,14 @@ class FailureKind:
 
     reason: Reason | None
     raised: Raised | None
+
+    @classmethod
+    def of(cls, result: KernelResult, outcome: TrialOutcome) -> FailureKind:
+        """Return the kind of a failure: its reason, and which exception which cell has raised."""
+        match result.ending:
+            case CellFailed(raised=raised):
+                return cls(outcome.reason, raised)
+        return cls(outcome.reason, None)
 
 
 class NoKernelError(Exception):

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..kernels import Ending, KernelResult
+from ..kernels import CellFailed, Finished, KernelDied, KernelResult, NotStarted
 from ..machine.faults import Fault, fault_in
 from ..notebook_api.messages import StopReason
 from ..notebooks.executed import ExecutedNotebook
@@ -19,7 +19,7 @@ from ..settings import Settings
 from ..settings.patterns import LIMIT_S, TRIAL_LIMIT_S, compile_pattern, find_all
 from ..settings.sections import ScoreSource
 from ..study_folder.patience import is_of_the_machine
-from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
+from ..trials import Control, Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .disagreements import disagreements
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def judge(
     scraped = scrape(
         file.node.cells, file.metadata, sources=settings.scores, objectives=settings.objective
     )
-    if result.ending is Ending.FINISHED:
+    if isinstance(result.ending, Finished):
         language = file.node.metadata.get("language_info", {}).get("name", "python")
         outcome = _judge_scores(scraped, settings, is_python=language == "python")
     else:
@@ -176,43 +176,59 @@ def _lacked_shared_memory(file: ExecutedNotebook) -> bool:
 def _ended_early(
     result: KernelResult, running: RunningTrial, limit_s: float | None, *, was_short: bool
 ) -> TrialOutcome:
-    if result.ending is Ending.STOPPED:
-        control = running.control
-        if control.stop_reason is StopReason.TIME_LIMIT:
+    said = f"; it said: {result.stderr_tail}" if result.stderr_tail else ""
+    match result.ending:
+        case NotStarted(why):
+            # The notebook has not begun, so this says nothing of its params.
+            message = f"the kernel did not start: {why}{said}"
+            state, reason = TrialState.STOPPED, Reason.KERNEL_START
+            return TrialOutcome(state=state, reason=reason, message=message)
+        case KernelDied():
+            return _died(result, said, was_short=was_short)
+        case CellFailed(error=error):
+            return _cell_failed(error, was_short=was_short)
+    return _stopped(running.control, limit_s)
+
+
+def _stopped(control: Control, limit_s: float | None) -> TrialOutcome:
+    match control.stop_reason:
+        case StopReason.TIME_LIMIT:
             limit = "its limit" if limit_s is None else f"limits.trial ({limit_s:g} s)"
             return failed(Reason.TIME_LIMIT, f"ran longer than {limit}")
-        state, reason, message = TrialState.STOPPED, Reason.INTERRUPTED, "the sweep was stopped"
-        if control.stop_reason is StopReason.PRUNED:
+        case StopReason.PRUNED:
             state, reason, message = TrialState.PRUNED, Reason.PRUNED, control.message
-        elif control.stop_reason is StopReason.BY_HAND:
-            reason, message = Reason.BY_HAND, control.message
-        return TrialOutcome(state=state, reason=reason, message=message)
-    output = f"; it said: {result.stderr_tail}" if result.stderr_tail else ""
-    if result.ending is Ending.NOT_STARTED:
-        message = f"the kernel did not start: {result.error}{output}"
-        # The notebook has not begun, so this says nothing of its params.
-        return TrialOutcome(state=TrialState.STOPPED, reason=Reason.KERNEL_START, message=message)
-    if result.ending is Ending.KERNEL_DIED:
-        if was_short and result.exit_code == -signal.SIGKILL and not result.is_orphan:
-            return failed(
-                Reason.OUT_OF_HOST_MEMORY,
-                "the machine or its container ran out of memory, and the system killed the "
-                f"kernel{output}",
-            )
-        message = f"the kernel died: {_death(result.exit_code)}{output}"
-        # A library that aborts the process has said why.
-        fault = fault_in(result.stderr_tail) if result.exit_code == -signal.SIGABRT else None
-        return failed(_OUT_OF.get(fault, Reason.KERNEL_DIED), message)
-    fault = fault_in(result.error)
+        case StopReason.BY_HAND:
+            state, reason, message = TrialState.STOPPED, Reason.BY_HAND, control.message
+        case _:
+            state, reason = TrialState.STOPPED, Reason.INTERRUPTED
+            message = "the sweep was stopped"
+    return TrialOutcome(state=state, reason=reason, message=message)
+
+
+def _died(result: KernelResult, said: str, *, was_short: bool) -> TrialOutcome:
+    if was_short and result.exit_code == -signal.SIGKILL and not result.is_orphan:
+        return failed(
+            Reason.OUT_OF_HOST_MEMORY,
+            "the machine or its container ran out of memory, and the system killed the "
+            f"kernel{said}",
+        )
+    # A library that aborts the process has said why.
+    fault = fault_in(result.stderr_tail) if result.exit_code == -signal.SIGABRT else None
+    message = f"the kernel died: {_death(result.exit_code)}{said}"
+    return failed(_OUT_OF.get(fault, Reason.KERNEL_DIED), message)
+
+
+def _cell_failed(error: str, *, was_short: bool) -> TrialOutcome:
+    fault = fault_in(error)
     if fault in _OUT_OF:
-        return failed(_OUT_OF[fault], result.error)
+        return failed(_OUT_OF[fault], error)
     if was_short and fault is Fault.LOST_PROCESS:
         return failed(
             Reason.OUT_OF_HOST_MEMORY,
             "the machine or its container ran out of memory, and the system killed a process of "
-            f"the notebook: {result.error}",
+            f"the notebook: {error}",
         )
-    return failed(Reason.CELL_ERROR, result.error)
+    return failed(Reason.CELL_ERROR, error)
 
 
 def _death(exit_code: int | None) -> str:

@@ -116,7 +116,7 @@ class Worker:
         """
         policy = self.site.pool.policy
         is_comparison = why is SecondRun.COMPARISON
-        kind = FailureKind(first.outcome.reason, first.result.raised)
+        kind = FailureKind.of(first.result, first.outcome)
         if is_comparison and not policy.doubts_failure(kind):
             return first
         running, published = first.running, first.running.points.step

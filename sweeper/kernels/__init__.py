@@ -5,7 +5,17 @@ What the scores mean for the trial does not belong here.
 
 from .cells.engine import execute
 from .cells.inject import inject
-from .cells.request import Ending, ExecutionRequest, KernelResult, Raised
+from .cells.request import (
+    CellFailed,
+    Ending,
+    ExecutionRequest,
+    Finished,
+    KernelDied,
+    KernelResult,
+    NotStarted,
+    Raised,
+    Stopped,
+)
 from .forking.origins import KernelOrigin, KernelSetup
 from .forking.policy import Failed, Inconclusive, Reference, Repetition, Run
 from .forking.sharing import SharedCells
@@ -15,19 +25,24 @@ from .process.specs import check_kernel, environment_of, interpreter_of, languag
 
 __all__ = [
     "WATCH_VARIABLE",
+    "CellFailed",
     "Ending",
     "ExecutionRequest",
     "Failed",
+    "Finished",
     "Inconclusive",
+    "KernelDied",
     "KernelOrigin",
     "KernelPool",
     "KernelResult",
     "KernelSetup",
+    "NotStarted",
     "Raised",
     "Reference",
     "Repetition",
     "Run",
     "SharedCells",
+    "Stopped",
     "check_kernel",
     "environment_of",
     "execute",

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from sweeper.execution.second_run import SecondRun, decide_second_run
-from sweeper.kernels import Ending, KernelOrigin, KernelResult
+from sweeper.execution.second_run import FailureKind, SecondRun, decide_second_run
+from sweeper.kernels import CellFailed, KernelDied, KernelOrigin, KernelResult, Raised
 from sweeper.trials import Reason, TrialOutcome, TrialState
 
 EARLY_S, LATE_S = 1.0, 3600.0
-FORKED = KernelResult(ending=Ending.CELL_FAILED, origin=KernelOrigin(is_forked=True))
-ORPHAN = KernelResult(
-    ending=Ending.KERNEL_DIED, origin=KernelOrigin(is_forked=True), is_orphan=True
-)
-STARTED = KernelResult(ending=Ending.CELL_FAILED, origin=KernelOrigin(is_forked=False))
+RAISED = CellFailed(Raised(cell=3, exception="ValueError"), "In [3]: ValueError: no")
+FORKED = KernelResult(ending=RAISED, origin=KernelOrigin(is_forked=True))
+ORPHAN = KernelResult(ending=KernelDied(), origin=KernelOrigin(is_forked=True), is_orphan=True)
+STARTED = KernelResult(ending=RAISED, origin=KernelOrigin(is_forked=False))
 
 
 @pytest.mark.parametrize(
@@ -47,3 +46,12 @@ def test_a_failure_that_a_forked_kernel_may_have_caused_is_tried_in_a_started_on
 def test_what_has_not_failed_is_not_run_again(state: TrialState) -> None:
     outcome = TrialOutcome(state=state)
     assert decide_second_run(ORPHAN, outcome, took_s=EARLY_S, is_stopped=False) is None
+
+
+def test_failures_are_of_one_kind_where_the_same_cell_has_raised_the_same_exception() -> None:
+    outcome = TrialOutcome(state=TrialState.FAILED, reason=Reason.CELL_ERROR)
+    kind = FailureKind.of(FORKED, outcome)
+    other_text = CellFailed(Raised(cell=3, exception="ValueError"), "In [3]: ValueError: never")
+    other_cell = CellFailed(Raised(cell=4, exception="ValueError"), "In [4]: ValueError: no")
+    assert FailureKind.of(KernelResult(ending=other_text), outcome) == kind
+    assert FailureKind.of(KernelResult(ending=other_cell), outcome) != kind

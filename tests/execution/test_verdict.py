@@ -7,7 +7,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from studies import small_settings
 
 from sweeper.execution.verdict import judge
-from sweeper.kernels import Ending, KernelResult
+from sweeper.kernels import CellFailed, Finished, KernelDied, KernelResult, Raised
 from sweeper.notebook_api.messages import Point, PointSource
 from sweeper.notebooks.executed import ExecutedNotebook
 from sweeper.settings.sections import ScoreSource
@@ -16,6 +16,11 @@ from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialState
 
 SETTINGS = small_settings("judged")
 LOST_WORKER = "In [4]: RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed."
+
+
+def failed_with(error: str) -> KernelResult:
+    raised = Raised(cell=4, exception="RuntimeError")
+    return KernelResult(ending=CellFailed(raised, error))
 
 
 def judged(result: KernelResult, *, was_short: bool = False) -> TrialOutcome:
@@ -31,7 +36,7 @@ def test_a_printed_text_that_is_no_number_is_quoted_and_leaves_no_score() -> Non
     file.points.record(
         Point(step=1, metrics={}, source=PointSource.PRINTED, unread={name: "1,5 of 3"})
     )
-    outcome = judge(file, KernelResult(ending=Ending.FINISHED), RunningTrial(), settings)
+    outcome = judge(file, KernelResult(ending=Finished()), RunningTrial(), settings)
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.NO_SCORE)
     assert name in outcome.message and "1,5 of 3" in outcome.message
 
@@ -46,7 +51,7 @@ def test_a_printed_text_that_is_no_number_is_quoted_and_leaves_no_score() -> Non
     ],
 )
 def test_a_gpu_or_a_machine_without_memory_is_no_mistake_of_a_cell(error: str, reason: str) -> None:
-    outcome = judged(KernelResult(ending=Ending.CELL_FAILED, error=f"In [4]: {error}"))
+    outcome = judged(failed_with(f"In [4]: {error}"))
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason(reason))
     assert outcome.message == f"In [4]: {error}"
 
@@ -55,20 +60,20 @@ def test_a_kernel_that_a_library_aborts_has_died_of_what_the_library_said() -> N
     """As CatBoost ends the process where a GPU has no memory left."""
     said = "uncaught exception:\n    type -> NCudaLib::TOutOfMemoryError"
     for exit_code, reason in ((-6, Reason.OUT_OF_MEMORY), (-11, Reason.KERNEL_DIED)):
-        result = KernelResult(ending=Ending.KERNEL_DIED, exit_code=exit_code, stderr_tail=said)
+        result = KernelResult(ending=KernelDied(), exit_code=exit_code, stderr_tail=said)
         assert judged(result).reason is reason
 
 
 @pytest.mark.parametrize(
     ("result", "reason"),
     [
-        (KernelResult(ending=Ending.KERNEL_DIED, exit_code=-9), "out_of_host_memory"),
-        (KernelResult(ending=Ending.KERNEL_DIED, exit_code=-11), "kernel_died"),
-        (KernelResult(ending=Ending.KERNEL_DIED, exit_code=None), "kernel_died"),
+        (KernelResult(ending=KernelDied(), exit_code=-9), "out_of_host_memory"),
+        (KernelResult(ending=KernelDied(), exit_code=-11), "kernel_died"),
+        (KernelResult(ending=KernelDied(), exit_code=None), "kernel_died"),
         # What it was forked from was killed, and the trial is run in a started kernel.
-        (KernelResult(ending=Ending.KERNEL_DIED, exit_code=-9, is_orphan=True), "kernel_died"),
-        (KernelResult(ending=Ending.CELL_FAILED, error=LOST_WORKER), "out_of_host_memory"),
-        (KernelResult(ending=Ending.CELL_FAILED, error="In [4]: KeyError: 'x'"), "cell_error"),
+        (KernelResult(ending=KernelDied(), exit_code=-9, is_orphan=True), "kernel_died"),
+        (failed_with(LOST_WORKER), "out_of_host_memory"),
+        (failed_with("In [4]: KeyError: 'x'"), "cell_error"),
     ],
 )
 def test_a_killed_process_ran_out_of_memory_only_if_the_system_counts_it(
@@ -85,7 +90,7 @@ def test_a_loader_that_lacked_shared_memory_is_known_by_the_exception_before_the
     raised = new_output("error", ename="RuntimeError", evalue="", traceback=[before, lost])
     node = new_notebook(cells=[new_code_cell(outputs=[raised])])
     file = ExecutedNotebook(node, trial_spec())
-    result = KernelResult(ending=Ending.CELL_FAILED, error=f"In [4]: {lost}")
+    result = failed_with(f"In [4]: {lost}")
     assert judge(file, result, RunningTrial(), SETTINGS).reason is Reason.OUT_OF_HOST_MEMORY
 
 
@@ -102,7 +107,7 @@ def test_a_notebook_that_ends_without_a_finite_score_has_failed(
 ) -> None:
     file = ExecutedNotebook(new_notebook(), trial_spec())
     file.points.record(Point(metrics=report, step=0))
-    outcome = judge(file, KernelResult(ending=Ending.FINISHED), RunningTrial(), SETTINGS)
+    outcome = judge(file, KernelResult(ending=Finished()), RunningTrial(), SETTINGS)
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason(reason))
     assert outcome.message.startswith(message)
 
@@ -112,7 +117,7 @@ def test_a_notebook_that_ends_without_a_finite_score_has_failed(
     [(-9, "signal 9, often for want of memory"), (-11, "signal 11"), (3, "exit code 3")],
 )
 def test_the_message_of_a_crash_names_its_signal(exit_code: int, words: str) -> None:
-    assert words in judged(KernelResult(ending=Ending.KERNEL_DIED, exit_code=exit_code)).message
+    assert words in judged(KernelResult(ending=KernelDied(), exit_code=exit_code)).message
 
 
 @pytest.mark.parametrize(
@@ -124,5 +129,5 @@ def test_the_remedy_for_a_missing_score_is_one_of_the_kernels_language(
 ) -> None:
     node = new_notebook(metadata={"language_info": {"name": language}})
     file = ExecutedNotebook(node, trial_spec())
-    outcome = judge(file, KernelResult(ending=Ending.FINISHED), RunningTrial(), SETTINGS)
+    outcome = judge(file, KernelResult(ending=Finished()), RunningTrial(), SETTINGS)
     assert outcome.message.endswith(words)

@@ -20,7 +20,7 @@ from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
 
-from sweeper.kernels import Ending, KernelPool
+from sweeper.kernels import Finished, KernelPool
 from sweeper.testing import write_notebook
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("started_kernels")]
@@ -371,7 +371,7 @@ def test_a_notebook_looks_as_in_a_kernel_of_its_own(
         for output, following in itertools.pairwise(cell.get("outputs", [])):
             assert "name" not in output or output.name != following.get("name"), "in one piece"
     theirs, ran_all = references.of(name, ours, cwd=pool.setup.cwd)
-    assert (result.ending is Ending.FINISHED) == ran_all
+    assert (result.ending == Finished()) == ran_all
     for cell, other in zip(seen(ours), seen(theirs), strict=True):
         assert cell == other
     assert widgets_in(ours) == widgets_in(theirs)

@@ -16,7 +16,7 @@ from kernels_alone import install_kernel, kernel_pool, run_alone, wait_until_war
 from studies import until
 
 from sweeper.guard import marked_processes, remove
-from sweeper.kernels import Ending, Raised
+from sweeper.kernels import CellFailed, Finished, Raised, Stopped
 from sweeper.notebook_api.messages import StopReason
 from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial
@@ -45,8 +45,8 @@ def test_the_cell_that_failed_and_its_exception_are_told(tmp_path: Path) -> None
     source = write_notebook(tmp_path / "nb.ipynb", "1 + 1", "raise KeyError('x: y')")
     with kernel_pool(tmp_path, imports=None) as pool:
         node, result = run_alone(source, pool)
-    assert result.ending is Ending.CELL_FAILED
-    assert result.raised == Raised(node.cells[-1].execution_count, "KeyError")
+    assert isinstance(result.ending, CellFailed)
+    assert result.ending.raised == Raised(node.cells[-1].execution_count, "KeyError")
 
 
 @pytest.mark.parametrize("reason", [StopReason.INTERRUPTED, StopReason.TIME_LIMIT])
@@ -62,7 +62,7 @@ def test_a_stop_ends_a_kernel_that_has_not_answered_yet(
         stop.start()
         _, result = run_alone(source, pool, running=running)
         assert marked_processes(pool.setup.token) == {}
-    assert result.ending is Ending.STOPPED
+    assert result.ending == Stopped()
 
 
 #: A sweep whose kernel stands still. Its argument is the folder of the tests' modules.
@@ -141,7 +141,7 @@ def test_a_cell_and_values_whose_request_is_overlooked_are_had_all_the_same(
     notebook = write_notebook(tmp_path / "nb.ipynb", *cells)
     with kernel_pool(tmp_path, imports=None) as pool:
         _, result = run_alone(notebook, pool, variables=["score"])
-    assert result.ending is Ending.FINISHED
+    assert result.ending == Finished()
     assert result.answer.floats == {"score": 3.0}
 
 
@@ -197,6 +197,6 @@ def test_forked_children_print_and_no_kernel_listens_at_a_port_for_them(
     notebook = write_notebook(tmp_path / "nb.ipynb", PRINTING_CHILD, "import time; time.sleep(1)")
     with kernel_pool(tmp_path, imports="import psutil" if is_forked else None) as pool:
         node, result = run_alone(notebook, pool, variables=["listens"])
-    assert result.ending is Ending.FINISHED, result
+    assert result.ending == Finished(), result
     assert result.answer.floats == {"listens": 0.0}
     assert "printed by a child" in str([cell.get("outputs") for cell in node.cells])

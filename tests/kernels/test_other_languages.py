@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from kernels_alone import install_kernel, kernel_pool, run_alone
 
-from sweeper.kernels import Ending, inject, language_of
+from sweeper.kernels import Finished, inject, language_of
 from sweeper.testing import write_notebook
 
 #: A kernel for bash, in which variables last: each cell runs after all earlier ones.
@@ -93,6 +93,6 @@ def test_a_kernel_of_another_language_is_started_in_the_environment_of_its_trial
                 env={"MINE": f"of trial {number}"},
                 prepares_next=number == 0,
             )
-            assert result.ending is Ending.FINISHED
+            assert result.ending == Finished()
             (output,) = node.cells[-1].outputs
             assert output.text == f"{number} of trial {number} {transport}\n"

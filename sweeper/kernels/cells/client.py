@@ -17,6 +17,7 @@ from nbclient.util import run_sync
 from nbformat import NotebookNode
 from papermill.clientwrap import PapermillNotebookClient
 
+from ...errors import shortened
 from ...notebook_api.messages import (
     KERNEL_VARIABLE,
     MIME,
@@ -32,7 +33,16 @@ from ..process.kernel import Kernel
 from .expressions import Answer, Question, prepare_forked, prepare_started
 from .outputs import joined, moved, notice, shorten_error, size
 from .report_socket import ReportSocket
-from .request import Ending, ExecutionRequest, Raised
+from .request import (
+    CellFailed,
+    Ending,
+    ExecutionRequest,
+    Finished,
+    KernelDied,
+    NotStarted,
+    Raised,
+    Stopped,
+)
 from .stopping import NotebookStopper
 
 _log = logging.getLogger(__name__)
@@ -79,8 +89,6 @@ class SweepClient(PapermillNotebookClient):
         reports: Receives what the notebook reports, and what it does about a stop.
         ending: How the execution ends if nothing more comes: `not started` until the kernel has
             answered, then `stopped` until the notebook has come to an end.
-        error: The cell that failed, with its exception; empty if none did.
-        raised: What the cell has raised that failed; None if none did.
         exit_code: Of a kernel that ended by itself; negative for a signal.
         answer: What was read in the kernel after the last cell.
     """
@@ -99,9 +107,7 @@ class SweepClient(PapermillNotebookClient):
         self.running = request.running
         self.printed = PrintedScores(request.score_sources, request.running.points.publish)
         self.reports = ReportSocket()
-        self.ending = Ending.NOT_STARTED
-        self.error = ""
-        self.raised: Raised | None = None
+        self.ending: Ending = NotStarted("it has not answered")
         self.exit_code: int | None = None
         self.answer = Answer()
         self._first_index = 0
@@ -129,7 +135,7 @@ class SweepClient(PapermillNotebookClient):
             self._prepare(env)
         self.running.points.note_kernel(self.kernel.pid)
         self.running.points.note_cells(0, len(self.nb.cells))
-        self.ending = Ending.STOPPED
+        self.ending = Stopped()
 
     def _prepare(self, env: Mapping[str, str]) -> None:
         """Receive the trial's reports from now on, and let the kernel know of its trial."""
@@ -198,7 +204,7 @@ class SweepClient(PapermillNotebookClient):
             kernel=self.kernel, request=self.request, reports=self.reports, loop=self.loop
         ):
             self.papermill_execute_cells()
-            if self.ending is not Ending.KERNEL_DIED:
+            if not isinstance(self.ending, KernelDied):
                 self._read_values(reads_imports=reads_imports)
                 self.set_widgets_metadata()
             self._take_reports()
@@ -215,9 +221,9 @@ class SweepClient(PapermillNotebookClient):
             self.nb_man.cell_start(cell, index)
             status = self._run_cell(cell, index)
             self.nb_man.cell_end(cell, status)
-            if status is not CellStatus.COMPLETED or self.ending is Ending.FINISHED:
+            if status is not CellStatus.COMPLETED or isinstance(self.ending, Finished):
                 return
-        self.ending = Ending.FINISHED
+        self.ending = Finished()
 
     def _run_cell(self, cell: NotebookNode, index: int) -> CellStatus:
         """Run one cell, and note if the execution ends with it."""
@@ -228,11 +234,11 @@ class SweepClient(PapermillNotebookClient):
                 self._replace_traceback(cell)
                 return CellStatus.STOPPED
             if error.ename == "SystemExit" and error.evalue in _CLEAN_EXITS:
-                self.ending = Ending.FINISHED
+                self.ending = Finished()
                 return CellStatus.COMPLETED
             return self._failed(cell, *self._raised(error, cell))
         except DeadKernelError:
-            self.ending = Ending.KERNEL_DIED
+            self.ending = KernelDied()
             self.exit_code = self.kernel.exit_code
             return CellStatus.STOPPED if self.running.control.stop_reason else CellStatus.FAILED
         except CellTimeoutError as error:  # messages of the kernel were lost; see iopub_timeout
@@ -240,9 +246,9 @@ class SweepClient(PapermillNotebookClient):
         return CellStatus.COMPLETED
 
     def _failed(self, cell: NotebookNode, exception: str, why: str) -> CellStatus:
-        self.ending = Ending.CELL_FAILED
-        self.raised = Raised(cell.execution_count, exception)
-        self.error = f"In [{cell.execution_count}]: {why}"
+        count = cell.execution_count
+        error = shortened(f"In [{count}]: {why}")
+        self.ending = CellFailed(Raised(count, exception), error)
         return CellStatus.FAILED
 
     def _raised(self, error: CellExecutionError, cell: NotebookNode) -> tuple[str, str]:
@@ -459,11 +465,11 @@ class SweepClient(PapermillNotebookClient):
 
     def _read_values(self, *, reads_imports: bool) -> None:
         """Read the requested values in the kernel, and prepare it to end in order."""
-        has_failed = self.ending is Ending.CELL_FAILED
+        has_failed = isinstance(self.ending, CellFailed)
         self.answer = self._ask(
             Question(
                 floats=self.request.variables,
                 values=() if has_failed else self.request.values,
-                reads_imports=reads_imports and self.ending is Ending.FINISHED,
+                reads_imports=reads_imports and isinstance(self.ending, Finished),
             )
         )

@@ -13,12 +13,12 @@ from nbformat import NotebookNode
 from papermill.engines import NotebookExecutionManager
 from zmq import ZMQError
 
-from ...errors import first_line, shortened
+from ...errors import first_line
 from ..process.event_loop import thread_event_loop
 from ..process.pool import KernelPool
 from .client import CATCH_UP_S, CellStatus, SweepClient
 from .inject import assignments
-from .request import Ending, ExecutionRequest, KernelResult
+from .request import Ending, ExecutionRequest, Finished, KernelResult, NotStarted, Stopped
 
 #: How long after a cell's reply its last outputs may still arrive (chosen): reading a million lines
 #: takes minutes on a busy machine, where a minute has failed trials.
@@ -103,27 +103,25 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
         kernel = pool.take(request.env, request.origin)
     except OSError as error:
         request.on_kernel_gone(True)
-        return KernelResult(ending=Ending.NOT_STARTED, error=first_line(error))
+        return KernelResult(ending=NotStarted(first_line(error)))
     client = SweepClient(
         live, kernel=kernel, request=request, iopub_timeout=_IOPUB_TIMEOUT_S, timeout=None, log=_log
     )
     try:
         _run_cells(client, pool)
     except (RuntimeError, OSError, ZMQError) as error:
-        if client.ending is not Ending.NOT_STARTED:  # the notebook's file, or a defect
+        if not isinstance(client.ending, NotStarted):  # the notebook's file, or a defect
             raise
-        client.error = first_line(error)
+        client.ending = NotStarted(first_line(error))
     finally:
         client.disconnect()
         stderr_tail = kernel.stderr_tail()
-        if client.ending is Ending.NOT_STARTED:  # a request to end may not reach it
+        if isinstance(client.ending, NotStarted):  # a request to end may not reach it
             kernel.kill(request.on_kernel_gone)
         else:
             pool.retire(kernel, request.on_kernel_gone)
     return KernelResult(
         ending=_ending(client),
-        error=shortened(client.error),
-        raised=client.raised,
         exit_code=client.exit_code,
         stderr_tail=stderr_tail,
         answer=client.answer,
@@ -152,7 +150,7 @@ def _run_cells(client: SweepClient, pool: KernelPool) -> None:
 
 def _ending(client: SweepClient) -> Ending:
     """Return how the execution ended: a stop has done it, unless the notebook was done before."""
-    has_finished = client.ending is Ending.FINISHED and not client.reports.is_stopping
+    has_finished = isinstance(client.ending, Finished) and not client.reports.is_stopping
     if client.running.control.stop_reason and not has_finished:
-        return Ending.STOPPED
+        return Stopped()
     return client.ending

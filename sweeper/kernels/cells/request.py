@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any
 
 from nbformat import NotebookNode
 
@@ -56,16 +54,6 @@ class ExecutionRequest:
     on_kernel_ready: Callable[[], None] = lambda: None
 
 
-class Ending(StrEnum):
-    """How the execution of a notebook ended."""
-
-    FINISHED = "finished"
-    CELL_FAILED = "cell_failed"
-    KERNEL_DIED = "kernel_died"
-    NOT_STARTED = "not_started"
-    STOPPED = "stopped"
-
-
 @dataclass(frozen=True, slots=True)
 class Raised:
     """What a cell has raised.
@@ -79,14 +67,50 @@ class Raised:
     exception: str
 
 
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """All cells have run, or the notebook has ended itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellFailed:
+    """A cell has raised.
+
+    Attributes:
+        error: The cell and its exception, for people.
+    """
+
+    raised: Raised
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelDied:
+    """The kernel has ended while a cell ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotStarted:
+    """No kernel has answered, and why."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The trial was asked to stop before the notebook had come to its end."""
+
+
+#: How the execution of a notebook ended.
+Ending = Finished | CellFailed | KernelDied | NotStarted | Stopped
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelResult:
     """What has come of one execution; the outputs are in the notebook itself.
 
     Attributes:
         ending: How the execution ended.
-        error: The cell that failed with its exception, or why no kernel was there; empty if none.
-        raised: What the cell has raised that failed; None if none did.
         exit_code: Of a kernel that ended by itself; negative for a signal.
         stderr_tail: The last text that the kernel's process wrote outside of any cell.
         answer: What was read in the kernel after the last cell; empty where it could not be asked.
@@ -96,8 +120,6 @@ class KernelResult:
     """
 
     ending: Ending
-    error: str = ""
-    raised: Raised | None = None
     exit_code: int | None = None
     stderr_tail: str = ""
     answer: Answer = field(default_factory=Answer)
@@ -113,4 +135,4 @@ class KernelResult:
     @property
     def lost_its_kernel(self) -> bool:
         """Whether no kernel was there, or the process that it was forked from ended."""
-        return self.is_orphan or self.ending is Ending.NOT_STARTED
+        return self.is_orphan or isinstance(self.ending, NotStarted)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from kernels_alone import kernel_pool, run_alone, share_cells
 
+from sweeper.kernels import Finished
 from sweeper.kernels.cells.expressions import Answer, Question
 from sweeper.kernels.forking.zygote import in_kernel
 from sweeper.testing import write_notebook
@@ -158,5 +159,5 @@ def test_scores_are_read_where_a_notebook_has_replaced_names_builtins_and_format
         if shared:
             share_cells(notebook, pool)
         _, result = run_alone(notebook, pool, variables=["score", "score + 1"])
-    assert result.error == ""
+    assert result.ending == Finished()
     assert result.answer.floats == {"score": 0.1, "score + 1": 1.1}

@@ -12,7 +12,7 @@ import pytest
 from kernels_alone import kernel_pool, run_alone
 from studies import until
 
-from sweeper.kernels import Ending
+from sweeper.kernels import Finished, Stopped
 from sweeper.kernels.forking.zygote import in_kernel
 from sweeper.notebook_api.messages import StopReason
 from sweeper.testing import write_notebook
@@ -99,7 +99,7 @@ def test_no_command_of_a_notebook_waits_for_an_answer(tmp_path: Path, *, is_fork
     notebook = write_notebook(tmp_path / "nb.ipynb", NOTEBOOK, bash)
     with kernel_pool(tmp_path, imports="import json" if is_forked else None) as pool:
         node, result = run_alone(notebook, pool, variables=["code"])
-    assert result.error == ""
+    assert result.ending == Finished()
     assert result.answer.floats == {"code": 3.0}
     shown = "".join(output.get("text", "") for cell in node.cells for output in cell.outputs)
     assert "a variable of a function" in shown
@@ -120,4 +120,4 @@ def test_a_stop_ends_a_command(tmp_path: Path) -> None:
         stopper.start()
         _, result = run_alone(notebook, pool, running=running)
         stopper.join()
-    assert result.ending is Ending.STOPPED
+    assert result.ending == Stopped()

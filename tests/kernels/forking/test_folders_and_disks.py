@@ -11,7 +11,7 @@ from hanging_disks import hanging_disk
 from kernels_alone import ENVIRONMENT, hasten_ends, kernel_pool, run_alone
 
 from sweeper.guard import MARK_VARIABLE
-from sweeper.kernels import Ending
+from sweeper.kernels import Finished, Stopped
 from sweeper.notebook_api.messages import StopReason
 from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial
@@ -49,6 +49,6 @@ def test_kernels_are_forked_on_whatever_happens_beside_them(
         Timer(1.0, running.control.stop, args=[StopReason.BY_HAND, "stopped"]).start()
         hanging = write_notebook(tmp_path / "hanging.ipynb", f"open('{disk}/data')")
         _, result = run_alone(hanging, pool, running=running, grace_s=2.0)
-        assert (result.ending, result.origin.is_forked) == (Ending.STOPPED, True)
+        assert (result.ending, result.origin.is_forked) == (Stopped(), True)
         _, result = run_alone(usual, pool)
-        assert (result.ending, result.origin.is_forked) == (Ending.FINISHED, True)
+        assert (result.ending, result.origin.is_forked) == (Finished(), True)
