@@ -7,28 +7,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-#: The words of scores, and those that say of which data or of which of several values.
-_GAIN = frozenset(
-    "acc accuracy auc auroc f1 score r2 iou miou dice precision recall reward bleu psnr ssim map "
-    "kappa likelihood top1 top5".split()
-)
-_LOSS = frozenset(
-    "loss err error rmse mse mae mape nll perplexity ppl brier regret wer fid cost residual "
-    "distance".split()
-)
+from .metrics import Metric, metric_of
+
+#: The words that say of which data a score is, or of which of several values.
 _SPLITS = {"val": 0, "valid": 0, "validation": 0, "dev": 0, "cv": 0, "cross": 0, "oob": 0}
 _SPLITS |= {"test": 1, "eval": 1, "train": 3, "training": 3}
 _QUALIFIERS = frozenset("best final last mean avg average total epoch running".split())
-_WORD = "|".join(_GAIN | _LOSS)
-#: In the code of a call: printed words with a score's among them, and a value behind them.
-_PRINTED = re.compile(
-    rf"(?<![\w%}}])((?:[^\W\d_]+[ _]+){{0,2}})({_WORD})((?:[ _]+[^\W_]+){{0,3}})(?![^\W_])"
-    r"""[^\w{%]{0,4}(?:\{|%|['"](?:,| \+))""",
-    re.IGNORECASE,
-)
-_NUMBER = r"\D{0,12}?([-+]?(?:\.?\d[\d.]*(?:e[-+]?\d+)?|nan|inf))"
-#: Calls that have a score's word in them, and another result.
-_SHOWS_NONE = re.compile(r"^print\(|plot|\.(?:map|compile|add|fit|add_loss)\(")
 #: A list, a mapping, a text, and what Keras returns of all epochs.
 _HOLDS_NONE = re.compile(r"[\[{']|.*\.history\[")
 #: The functions that may change the objects that they are given.
@@ -40,7 +24,7 @@ class Score:
     """A score that a notebook may have.
 
     Attributes:
-        how: the notebook gives it: `reported`, `logged`, `assigned`, `printed` or `shown`.
+        how: the notebook gives it: `reported`, `logged`, `assigned`, or as a run has shown.
         at: the place of the statement that does, in `Code`.
         source: the key under `scores` and its value; empty for none.
         better: what is better; empty for what its words say.
@@ -63,16 +47,17 @@ class Score:
         """What is better."""
         if self.better:
             return self.better
-        is_loss, is_negated = _measure(self.name) in _LOSS, ": -" in self.source
-        return "minimize" if is_loss != is_negated else "maximize"
+        metric = _metric(self.name)
+        return "maximize" if metric is None else metric.direction
 
     @property
     def rank(self) -> tuple[object, ...]:
         """The likeliest first."""
-        words, measure = words_of(f"{self.name} {self.source}"), _measure(self.name)
+        words, metric = words_of(self.name), _metric(self.name)
         split = min((_SPLITS[word] for word in words if word in _SPLITS), default=2)
-        kind = (measure in _LOSS) + (measure == "loss")
-        return not _is_score(self.name), split, kind, "best" in words, -self.at
+        is_loss = self.direction == "minimize"
+        kind = is_loss + (is_loss and metric is not None and metric.is_weak)
+        return metric is None, split, kind, "best" in words, -self.at
 
 
 class Code:
@@ -132,12 +117,12 @@ def words_of(name: str) -> list[str]:
 def scores_of(code: Code, parameters: set[str]) -> list[Score]:
     """The scores that a notebook may have, the likeliest first.
 
-    These are the names that it reports; or else those with a score's word that a library logs, that
-    it assigns outside of functions and never uses as a collection or a function, that it prints, or
-    that Jupyter shows below a cell.
+    These are the names that it reports; or else those of metrics that a library logs, or that it
+    assigns outside of functions and never uses as a collection or a function. What it prints or
+    shows is known after a run.
     """
     others = {*_no_numbers(code), *parameters}
-    found = [*_reported(code)] or [*_logged(code), *_assigned(code, others), *_displayed(code)]
+    found = [*_reported(code)] or [*_logged(code), *_assigned(code, others)]
     likely: dict[str, Score] = {}
     for it in sorted(found, key=lambda it: it.rank):
         if it.name not in likely or (likely[it.name].source and not it.source):
@@ -145,14 +130,16 @@ def scores_of(code: Code, parameters: set[str]) -> list[Score]:
     return [*likely.values()]
 
 
-def _measure(name: str) -> str:
-    """The word of a name that says what it measures: `loss` of `val_loss_mean`."""
-    words = [w for w in words_of(name) if w not in _SPLITS and w not in _QUALIFIERS]
-    return words[-1] if words else ""
+def _metric(name: str) -> Metric | None:
+    """The metric with which a name ends, but for words as in `val_loss_mean`."""
+    words = [word for word in words_of(name) if word not in _SPLITS and word not in _QUALIFIERS]
+    found = metric_of(words)
+    is_last = found is not None and metric_of(words[-len(found.name.split()) :]) is found
+    return found if is_last else None
 
 
 def _is_score(name: str) -> bool:
-    return _measure(name) in _GAIN | _LOSS
+    return _metric(name) is not None
 
 
 def _text(node: ast.AST | None) -> str:
@@ -205,27 +192,6 @@ def _no_numbers(code: Code) -> Iterator[str]:
         elif isinstance(node, ast.Assign) and _HOLDS_NONE.match(ast.unparse(node.value)):
             used = [*node.targets]
         yield from {it.id for it in used if isinstance(it, ast.Name)} | _defined(node)
-
-
-def _displayed(code: Code) -> Iterator[Score]:
-    """What is printed behind a score's word, and calls with one that end a cell."""
-    for index, call in ((i, it) for i, it in code.nodes if isinstance(it, ast.Call)):
-        text = re.sub(r"\\[ntr]", " ", ast.unparse(call))
-        for before, measure, after in _PRINTED.findall(text) if text.startswith("print(") else ():
-            split = [word for word in words_of(after) if word in _SPLITS]
-            name = "_".join([*words_of(before), measure.lower(), *split])
-            pattern = re.sub(r"(\\ )+", r"\\s+", re.escape(before + measure + after)) + _NUMBER
-            yield Score(name=name, how="printed", at=index, source=f"pattern: {pattern}")
-    later = set[str]()
-    for index, (_, statement) in reversed([*enumerate(code.statements)]):
-        text = ast.unparse(statement) if isinstance(statement, ast.Expr) else "print("
-        read, stored = _names(statement)
-        if statement in code.ends and not _SHOWS_NONE.search(text) and not read & later:
-            names = re.findall(r"(\w+?)_?(?:\(|$|s?\.mean\()", text)
-            text += ".mean()" * text.startswith(("cross_val_score(", "-cross_val_score("))
-            for name in [*filter(_is_score, names)][:1]:
-                yield Score(name=name, how="shown", at=index, source=f"expression: {text}")
-        later |= stored
 
 
 def _defined(node: ast.AST) -> set[str]:

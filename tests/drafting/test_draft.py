@@ -14,7 +14,6 @@ from sweeper.drafting.draft import draft
 from sweeper.drafting.spaces import rows
 from sweeper.errors import NotebookError
 from sweeper.notebooks.research import ResearchNotebook
-from sweeper.notebooks.scores import PrintedScores
 from sweeper.settings import Settings
 from sweeper.settings.space import ChoiceDimension
 from sweeper.testing import write_notebook
@@ -131,53 +130,14 @@ def test_the_likeliest_score_is_active_and_never_a_counter_or_an_array(
 
 
 @pytest.mark.parametrize(
-    ("code", "printed", "name"),
-    [
-        (
-            "print(f'Epoch {e}: train loss {a:.3f} | Test loss: {b:.3f}')",
-            "Test loss: 0.5",
-            "test_loss",
-        ),
-        ("print('valid accuracy: %.2f%%' % f(x))", "valid accuracy: 0.5%", "valid_accuracy"),
-        ("print('\\nacc_val: {:.4f}'.format(x), 'time')", "acc_val: 0.5000 time", "acc_val"),
-        ("def f():\n    print('Val  AUC =', auc)", "Val AUC = tensor(0.5)", "val_auc"),
-        ("print('Accuracy of it: ' + str(x))", "Accuracy of it: 5.0e-1.", "accuracy"),
-    ],
-)
-def test_a_score_that_is_only_printed_is_found_by_its_words(
-    drafted: Drafted, code: str, printed: str, name: str
-) -> None:
-    settings = drafted("lr = 0.1", code)
-    assert list(settings.objective) == [name]
-    points: list[Any] = []
-    reader = PrintedScores({name: settings.scores[name]}, points.append)
-    reader.read("stdout", f"train loss 0.7 |\n{printed}\n")
-    assert [point.metrics for point in points] == [{name: 0.5}]
-
-
-@pytest.mark.parametrize(
-    ("cells", "expression", "direction"),
-    [
-        (["clf.score(X, y)"], "clf.score(X, y)", "maximize"),
-        (["forest.oob_score_", "fit(3)"], "forest.oob_score_", "maximize"),
-        (["mean_squared_error(y, p)", "plot_loss(y)"], "mean_squared_error(y, p)", "minimize"),
-        (["-cross_val_score(m, X)"], "-cross_val_score(m, X).mean()", "minimize"),
-        (["f1_score(y, p)", "accuracy_score(t, q)\np = 3"], None, "maximize"),
-    ],
-)
-def test_a_score_that_a_cell_shows_is_an_expression_unless_its_names_change_later(
-    drafted: Drafted, cells: list[str], expression: str | None, direction: str
-) -> None:
-    settings = drafted("lr = 0.1", *cells)
-    assert [it.expression for it in settings.scores.values()] == [expression] * bool(expression)
-    assert [it.direction for it in settings.objective.values()] == [direction]
-
-
-@pytest.mark.parametrize(
     ("cells", "space"),
     [
         (
-            ["m = RF(max_depth=2, random_state=4)\nm.fit(X)", "n = RF(max_depth=3)", "m.score(X)"],
+            [
+                "m = RF(max_depth=2, random_state=4)\nm.fit(X)",
+                "n = RF(max_depth=3)",
+                "acc = m.score(X)",
+            ],
             ["m.max_depth"],
         ),
         (
@@ -191,9 +151,9 @@ def test_a_score_that_a_cell_shows_is_an_expression_unless_its_names_change_late
         ),
         (
             [
-                "def train(net, batch):\n    o = Adam(net, lr=0.1)\n    print('val loss', f(o))",
+                "def train(net, batch):\n    o = Adam(net, lr=0.1)\n    return f(o)",
                 "o = Adam(lr=3)\nhidden = 3",
-                "net = Net(hidden)\ntrain(net, 3)",
+                "net = Net(hidden)\nval_loss = train(net, 3)",
             ],
             ["hidden", "cell1.lr"],
         ),
