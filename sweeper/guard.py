@@ -74,18 +74,28 @@ def kill_marked(mark: str, *, patience_s: float = 3.0) -> None:
 
 
 def marked_processes(mark: str) -> dict[int, str]:
-    """Return the marks that begin with this one, by process id. Works on Linux only."""
-    name = f"{MARK_VARIABLE}=".encode()
+    """Return the marks that begin with this one, by process id. Works on Linux only.
+
+    A sweep looks at each kernel's end, and a machine may have thousands of processes.
+    """
+    name = b"\0%s=" % MARK_VARIABLE.encode()
     wanted, found = name + mark.encode(), {}
-    for folder in Path("/proc").glob("[0-9]*"):
+    for pid in _pids():
         try:
-            environment = (folder / "environ").read_bytes()
+            with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+                environment = b"\0" + file.read()
         except OSError:  # the process has ended, or belongs to another user
             continue
-        for variable in environment.split(b"\0"):
-            if variable.startswith(wanted):
-                found[int(folder.name)] = variable[len(name) :].decode(errors="replace")
+        begin = environment.rfind(wanted)
+        if begin >= 0:
+            value = environment[begin + len(name) :].partition(b"\0")[0]
+            found[pid] = value.decode(errors="replace")
     return found
+
+
+def _pids() -> list[int]:
+    """Return the ids of all processes of the machine."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def _runs(pid: int) -> bool:
@@ -98,15 +108,14 @@ def _runs(pid: int) -> bool:
 
 def kill_session(leader: int) -> None:
     """Kill all processes of a session: the children of a forked kernel may have no mark."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        pid = int(folder.name)
+    for pid in _pids():
         with suppress(OSError):
-            if int(_stat(pid)[3]) == leader:
+            if os.getsid(pid) == leader:
                 os.kill(pid, signal.SIGKILL)
 
 
 def _stat(pid: int) -> list[bytes]:
-    """Return the fields of `/proc/PID/stat` that follow the name: state, parent, group, session, …
+    """Return the fields of `/proc/PID/stat` that follow the name: state, parent, …
 
     The name may contain any bytes, so the fields are counted from its end.
     """

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import optuna
+from optuna.search_space import intersection_search_space
 from optuna.trial import FrozenTrial, TrialState
 
 from ..errors import SettingsError, StudyError, first_line
@@ -51,6 +52,10 @@ def param_importances(
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if len(completed) < _FEWEST_TRIALS:
         return {}
+    space = intersection_search_space(completed)
+    swept = [param for param, distribution in space.items() if not distribution.single()]
+    if len(space) == len(swept) == 1:
+        return _of_one(swept[0], completed, objectives)
     # It imports scikit-learn, which takes more than all other imports of a sweep together.
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 
@@ -78,6 +83,15 @@ def param_importances(
         if known:
             found[name] = dict(sorted(known.items(), key=lambda named: -named[1].share))
     return found
+
+
+def _of_one(
+    param: str, completed: Sequence[FrozenTrial], objectives: Sequence[str]
+) -> dict[str, Mapping[str, Importance]]:
+    """The same of a space with a single param, which explains all: no forest is needed for it."""
+    values = zip(*(trial.values for trial in completed), strict=True)
+    differ = [name for name, scores in zip(objectives, values, strict=True) if len({*scores}) > 1]
+    return {name: {param: Importance(1.0, 1.0, 1.0)} for name in differ}
 
 
 def figure_of(study: optuna.Study, objectives: Sequence[str], *, kind: str) -> Any:
