@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from commands import Command, project
 from dask_clusters import left_there, started, started_program
-from distributed import Client
 from studies import acting_workload, is_listening, processes_in, until, workload_of
 
 from sweeper.cluster import dask_cluster
@@ -225,6 +224,8 @@ def sabotage(dask_worker: Any) -> None:
 
 
 def test_a_trial_whose_thread_dies_on_a_worker_has_failed(tmp_path: Path, two_slots: str) -> None:
+    from distributed import Client  # half a second of CPU time, for every process of the tests
+
     workload = acting_workload(tmp_path)
     executor = DaskExecutor.open(workload, Cluster(url=two_slots), 1)
     with Client(two_slots, set_as_default=False) as client:  # type: ignore[no-untyped-call]

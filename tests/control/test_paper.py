@@ -12,7 +12,6 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-import scipy.stats
 from studies import sweep_of
 
 import sweeper
@@ -72,6 +71,8 @@ def rows_of_latex(text: str) -> list[list[str]]:
 def test_a_table_has_means_with_intervals_by_the_values_of_each_param(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    import scipy.stats  # a second of CPU time, which every process of the tests would pay
+
     rows = [*csv.DictReader(export(capsys, folder, "--table", "csv").splitlines())]
     assert [(row["param"], row["trials"]) for row in rows[:3]] == [("lr_rate", "3")] * 3
     frame = sweeper.load(folder).dataframe()

@@ -12,7 +12,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from studies import sweep_of
+from studies import assert_says, sweep_of
 
 from sweeper.cli import main
 from sweeper.control.lookup import ExistingStudy
@@ -200,5 +200,5 @@ def test_another_file_in_the_way_is_never_overwritten(
     assert other.read_text() == "mine"
     code, _, printed = replayed(capsys, copied)
     assert code == 2
-    assert "its study 'again' is in no folder above it; give its storage with --storage" in printed
+    assert_says(printed, "'again'", "--storage")
     other.unlink()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from snapshots import completed, progress, snapshot
-from studies import sweep_result, trial_record
+from studies import assert_says, sweep_result, trial_record
 
 from sweeper.display import screen
 from sweeper.trials import (
@@ -185,20 +185,16 @@ def test_params_are_ranked_once_the_first_stands_apart_from_the_second() -> None
 def test_a_summary_names_the_trials_that_do_not_fit() -> None:
     assert screen.infeasible_lines([completed(0)]) == []
     large = [replace(completed(number), is_infeasible=True) for number in range(7)]
-    assert screen.infeasible_lines([*large[:2], completed(9)]) == [
-        "do not fit into memory, even alone: 0000, 0001; the samplers tpe and gp avoid params like "
-        "theirs"
-    ]
+    (line,) = screen.infeasible_lines([*large[:2], completed(9)])
+    assert_says(line, "0000, 0001;", "tpe and gp")
     assert "0004 and 2 more;" in screen.infeasible_lines(large)[0]
 
 
 def test_a_summary_names_the_operations_that_need_not_repeat() -> None:
     assert screen.replicability_lines([completed(0)]) == []
     first = replace(completed(1), not_replicable=("put_", "grid_sampler_2d_backward_cuda"))
-    assert screen.replicability_lines([completed(0), first]) == [
-        "1 trial used operations that may not repeat bit for bit: put_, "
-        "grid_sampler_2d_backward_cuda; seed_everything(seed, strict=True) raises instead"
-    ]
+    (line,) = screen.replicability_lines([completed(0), first])
+    assert_says(line, "1 trial", "put_, grid_sampler_2d_backward_cuda;", "strict=True")
     second = replace(completed(2), not_replicable=tuple(f"op_{n}" for n in range(5)))
     (line,) = screen.replicability_lines([first, second])
     assert line.startswith("2 trials used")

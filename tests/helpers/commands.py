@@ -165,6 +165,7 @@ _PRELOADED = (
     *("sweeper.sweep", "sweeper.sync", "sweeper.control.lookup", "sweeper.control.status"),
     *("mlflow", "mlflow.store.tracking.sqlalchemy_store", "optuna.storages", "rich.console"),
     *("ipykernel.kernelspec", "s3fs", "optuna.importance"),
+    "scipy.stats",  # of the first trials of `sampler: auto`, which is the default
 )
 
 

@@ -79,6 +79,15 @@ def sweep_of(
     )
 
 
+def assert_says(text: str, *facts: str) -> None:
+    """A message carries these facts, in this order: keys, values, remedies; whatever its words."""
+    place = 0
+    for fact in facts:
+        place = text.find(fact, place)
+        assert place >= 0, f"{fact!r} is not where it should be in: {text}"
+        place += len(fact)
+
+
 def sweep_result(**stated: Any) -> SweepResult:
     """The result of a sweep, of which a test states only what it is about."""
     usual: dict[str, Any] = {

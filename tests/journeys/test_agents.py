@@ -13,8 +13,6 @@ from typing import Any
 import psutil
 import pytest
 from forked import ROOT
-from mcp.client import Client
-from mcp.client.stdio import StdioServerParameters
 from studies import until
 
 from sweeper.agents.server import Agent, server_of
@@ -28,6 +26,7 @@ Call = Callable[..., Awaitable[Any]]
 
 def with_agent(server: Any, work: Callable[[Call], Awaitable[None]]) -> None:
     """Connect an agent to a server; `work` gets a function that calls a tool."""
+    from mcp.client import Client  # half a second of CPU time, for every process of the tests
 
     async def connect() -> None:
         async with Client(server) as client:
@@ -109,6 +108,8 @@ def test_no_process_outlives_a_server_that_is_killed(parameters: Path) -> None:
         until(lambda: not any(it.is_running() for it in started))
 
     words = [str(ROOT / "notebook_hpo.py"), "mcp", "-p", str(parameters), "--budget", "100"]
+    from mcp.client.stdio import StdioServerParameters
+
     with_agent(StdioServerParameters(command=sys.executable, args=words), work)
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import nbformat
 import pytest
-import scipy.stats
 from browsing import MARKS, opened_page
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from studies import small_settings, study_of_page, sweep_of, trial_record, until
@@ -321,6 +320,8 @@ def test_groups_have_means_with_intervals_and_curves_become_bands(
     assert (name, number) == ("a", str(len(xs)))
     low, _, half = mean.partition(" ± ")
     assert float(low) == pytest.approx(statistics.fmean(xs), rel=1e-4)
+    import scipy.stats  # a second of CPU time, which every process of the tests would pay
+
     expected = scipy.stats.t.ppf(0.975, len(xs) - 1) * statistics.stdev(xs) / len(xs) ** 0.5
     assert float(half) == pytest.approx(expected, rel=0.05)
     page.locator("#curves").scroll_into_view_if_needed()

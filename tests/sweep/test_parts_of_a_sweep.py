@@ -10,7 +10,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from optuna.storages import RDBStorage
-from studies import small_settings
+from studies import assert_says, small_settings
 
 from sweeper.notebook_api.messages import StopReason
 from sweeper.notebooks.fingerprint import local_code
@@ -72,10 +72,8 @@ def test_what_was_changed_or_removed_meanwhile_is_reported(notebook: ResearchNot
     write_notebook(notebook.path, "import other", "val = x")
     (folder / "model.py").unlink()
     write_notebook(folder / "other.ipynb", "y = 2")
-    assert changed_meanwhile(kept, notebook) == [
-        f"{notebook.path}, model.py, other.ipynb changed while the sweep ran: trials ran the "
-        "code of its start, and what they read from disk themselves was new"
-    ]
+    (finding,) = changed_meanwhile(kept, notebook)
+    assert_says(finding, str(notebook.path), "model.py", "other.ipynb")
 
 
 def test_a_trial_that_is_to_be_stopped_before_it_has_begun_is_stopped_as_it_begins() -> None:

@@ -17,6 +17,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -193,11 +194,14 @@ def stop_at(stage: Stage, later_s: float, folder: Path) -> str | None:
     return f"{moment}: exit code {code} after {took_s:.2f} s, {len(before)} had ended"
 
 
-def stop_often(moments: int, seed: int) -> None:
-    """Stop as many living sweeps, at moments that are spread over the life of one."""
+def stop_often(moments: int, seed: int, life: Mapping[Stage, float]) -> None:
+    """Stop as many living sweeps, at moments that are spread over the life of one.
+
+    Args:
+        life: how long each stage takes, in seconds.
+    """
     chance = random.Random(seed)
     print(f"seed {seed}", flush=True)
-    life = measured_life()
     print(", ".join(f"{length_s:.1f} s {stage}" for stage, length_s in life.items()), flush=True)
     stages = list(life)
     while moments > 0:
@@ -213,7 +217,8 @@ def stop_often(moments: int, seed: int) -> None:
 @pytest.mark.kernel
 @pytest.mark.usefixtures("started_kernels")
 def test_a_sweep_that_is_stopped_at_any_moment_ends_in_time_and_goes_on() -> None:
-    stop_often(moments=1, seed=int.from_bytes(os.urandom(4), "big"))
+    seed = int.from_bytes(os.urandom(4), "big")
+    stop_often(moments=1, seed=seed, life=dict.fromkeys(Stage, 1.0))
 
 
 if __name__ == "__main__":
@@ -221,4 +226,4 @@ if __name__ == "__main__":
     parser.add_argument("--moments", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
-    stop_often(chosen.moments, chosen.seed)
+    stop_often(chosen.moments, chosen.seed, measured_life())
