@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import hasten_sqlite, launch_writer
+from commands import hasten_sqlite, launch_writer, read_migrations_once
 from jupyter_client.launcher import launch_kernel
 from jupyter_client.provisioning import local_provisioner
 from kernel_boots import STARTS, boot_forked
@@ -129,21 +129,9 @@ def sqlite_waits_for_no_disk() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def optunas_migrations_are_read_once() -> Iterator[None]:
-    """Optuna reads and compiles them whenever a storage is opened, which is most of the time."""
-    from optuna.storages._rdb.storage import _VersionManager
-
-    read = _VersionManager._create_alembic_script
-    scripts: list[Any] = []
-
-    def once(manager: Any) -> Any:
-        if not scripts:
-            scripts.append(read(manager))
-        return scripts[0]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_VersionManager, "_create_alembic_script", once)
-        yield
+def optunas_migrations_are_read_once() -> None:
+    """Reading them is most of the time that opening a storage takes."""
+    read_migrations_once()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -148,6 +148,21 @@ def hasten_sqlite() -> None:
                 connection.execute("PRAGMA synchronous=OFF")
 
 
+def read_migrations_once() -> None:
+    """Let Optuna read and compile its migrations once: it does whenever a storage is opened."""
+    from optuna.storages._rdb.storage import _VersionManager
+
+    read = _VersionManager._create_alembic_script
+    scripts: list[Any] = []
+
+    def once(manager: Any) -> Any:
+        if not scripts:
+            scripts.append(read(manager))
+        return scripts[0]
+
+    _VersionManager._create_alembic_script = once  # type: ignore[method-assign, assignment]
+
+
 def _pipe() -> tuple[IO[str], int]:
     read_end, write_end = os.pipe()
     return open(read_end, encoding="utf-8"), write_end
@@ -235,6 +250,7 @@ if __name__ == "__main__":
     for module in _PRELOADED:
         importlib.import_module(module)
     hasten_sqlite()
+    read_migrations_once()
     _write_once()
     from sweeper.cli import main
 
