@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import StudyError
-from ..notebooks.metadata import read_metadata
+from ..notebooks.metadata import TrialMetadata, read_metadata
 from ..settings.addresses import Address
 from ..study.access import damage_of
 from ..study.endings import unknown_end
@@ -98,12 +98,14 @@ def _has_all_ends(name: str, facts: StudyFacts, paths: StudyPaths) -> bool:
 
 
 def _made(name: str, facts: StudyFacts, paths: StudyPaths) -> Rebuilt:
-    written = {path: read_metadata(path) for path in paths.written_run_ids().values()}
-    notebooks = {
-        int(metadata.run_id): (path, metadata)
-        for path, metadata in written.items()
-        if metadata is not None and metadata.study_id == facts.id and metadata.run_id.isdecimal()
-    }
+    notebooks: dict[int, tuple[Path, TrialMetadata]] = {}
+    unreadable = []
+    for run_id, path in paths.written_run_ids().items():
+        metadata = read_metadata(path)
+        if metadata is None:
+            unreadable.append(path)
+        elif metadata.study_id == facts.id and metadata.run_id == run_id:
+            notebooks[int(run_id)] = path, metadata
     if not notebooks:
         raise StudyError(
             f"{paths.displayed_template}: there are no executed notebooks of the study {name!r}"
@@ -121,7 +123,7 @@ def _made(name: str, facts: StudyFacts, paths: StudyPaths) -> Rebuilt:
         study=name,
         storage=storage,
         counts=Counter(record.state for record in records),
-        unreadable=[path for path, metadata in written.items() if metadata is None],
+        unreadable=unreadable,
         damaged=damaged,
     )
 

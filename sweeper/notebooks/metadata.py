@@ -29,6 +29,7 @@ from ..trials import (
     Disagreement,
     InputFile,
     Params,
+    Proposal,
     SavedArtifact,
     ScoreRank,
     TrialState,
@@ -191,7 +192,7 @@ class TrialMetadata(TrialEnd):
         data: `version`, `from` and `path` of the data.
         inputs: Files of other studies, each with the fields of `InputFile`.
         artifacts: What the trial saved, by name: `sha256` and `size_bytes`.
-        proposal: What Optuna had of the trial when it began, for `rebuild`.
+        proposal: What Optuna had of the trial when it began (`Proposal`), for `rebuild`.
         values_at_end: Values that swept and fixed variables had after the last cell.
         disagreements: Sources that give other scores, each with the fields of `Disagreement`.
         is_infeasible: Whether no trial with these params fits into memory.
@@ -230,7 +231,7 @@ class TrialMetadata(TrialEnd):
     data: DataUse | None = None
     inputs: Annotated[Mapping[str, _Input], _LENIENT] = field(default_factory=dict)
     artifacts: Annotated[Mapping[str, SavedArtifact], _LENIENT] = field(default_factory=dict)
-    proposal: Mapping[str, Any] = field(default_factory=dict)
+    proposal: Proposal | None = None
     values_at_end: Mapping[str, Value] = field(default_factory=dict)
     disagreements: tuple[Disagreement, ...] = ()
     numbers: Mapping[str, NotedNumber] = field(default_factory=dict)

@@ -22,10 +22,10 @@ from ..notebooks.metadata import TrialMetadata
 from ..notebooks.scores import scrape
 from ..search.repeats import REPEAT
 from ..search.samplers import as_queued
-from ..search.trial_codec import RECORD, encode
+from ..search.trial_codec import RECORD, decode, encode
 from ..settings import Settings
 from ..settings.addresses import Address
-from ..trials import TrialRecord, TrialState, confirmed_runs, display_path
+from ..trials import Proposal, TrialRecord, TrialState, confirmed_runs, display_path
 from .access import close_storage, open_storage
 from .endings import left_open, name_objectives
 from .facts import ATTRIBUTE, StudyFacts
@@ -37,21 +37,20 @@ _ENDED = {
 }
 
 
-def proposal_of(trial: FrozenTrial, noted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what Optuna has of a trial that begins, as JSON data without our record.
+def proposal_of(trial: FrozenTrial, noted: Mapping[str, Any]) -> Proposal:
+    """Return what Optuna has of a trial that begins.
 
     Args:
-        noted: what samplers have noted about the study.
+        noted: What samplers have noted about the study.
     """
-    return {
-        "noted": noted,
-        "params": trial.params,
-        "distributions": {
-            n: distribution_to_json(distribution) for n, distribution in trial.distributions.items()
-        },
-        "user_attrs": {n: value for n, value in trial.user_attrs.items() if n != RECORD},
-        "system_attrs": trial.system_attrs,
-    }
+    distributions = trial.distributions.items()
+    return Proposal(
+        params=trial.params,
+        distributions={name: distribution_to_json(part) for name, part in distributions},
+        user_attrs={name: part for name, part in trial.user_attrs.items() if name != RECORD},
+        system_attrs=trial.system_attrs,
+        noted=noted,
+    )
 
 
 def write_study(
@@ -83,7 +82,8 @@ def write_study(
         # The runs in MLflow may be lost as well.
         study.set_user_attr(ATTRIBUTE, replace(facts, tracking_is_behind=True).encode())
         _, latest = notebooks[max(notebooks)]
-        for key, value in latest.proposal.get("noted", {}).items():
+        noted = {} if latest.proposal is None else latest.proposal.noted
+        for key, value in noted.items():
             storage.set_study_system_attr(study._study_id, key, value)
         queued = _queued(settings, facts)
         records = []
@@ -126,8 +126,13 @@ def _trial(
 ) -> tuple[FrozenTrial, TrialRecord]:
     try:
         own = metadata.proposal
-        if metadata.started_at is None:
-            raise ValueError("it does not state when the trial began")
+        if own is None or metadata.started_at is None or metadata.attempt == 0:
+            raise ValueError("what it has of the trial's beginning")
+        if own.params and not metadata.params:
+            raise ValueError("its params")
+        distributions = {n: json_to_distribution(it) for n, it in own.distributions.items()}
+        for name, value in own.params.items():
+            distributions[name].to_internal_repr(value)  # as the storage does
         began = metadata.started_at.astimezone()
         record = TrialRecord(
             number=number,
@@ -137,10 +142,10 @@ def _trial(
             attempt=metadata.attempt,
             notebook=notebook,
             started_at_s=began.timestamp(),
-            retry_of=own["user_attrs"].get(RETRY),
-            repeat_of=own["user_attrs"].get(REPEAT),
+            retry_of=own.user_attrs.get(RETRY),
+            repeat_of=own.user_attrs.get(REPEAT),
         )
-        record = left_open(record, facts.id)
+        record = decode(number, encode(left_open(record, facts.id)))  # as it will be read
         state, values, reports = OptunaState.RUNNING, None, _reports(notebook, metadata, settings)
         if record.is_final:
             state = _ENDED.get(record.state, OptunaState.FAIL)
@@ -157,13 +162,10 @@ def _trial(
             values=values,
             datetime_start=began.replace(tzinfo=None),
             datetime_complete=ended.replace(tzinfo=None) if record.is_final else None,
-            params=_in_order(own["params"], settings),
-            distributions={
-                name: json_to_distribution(text)
-                for name, text in _in_order(own["distributions"], settings).items()
-            },
-            user_attrs={**own["user_attrs"], RECORD: encode(record)},
-            system_attrs=own["system_attrs"],
+            params=_in_order(own.params, settings),
+            distributions=_in_order(distributions, settings),
+            user_attrs={**own.user_attrs, RECORD: encode(record)},
+            system_attrs=dict(own.system_attrs),
             intermediate_values=reports,
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:

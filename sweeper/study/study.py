@@ -37,6 +37,7 @@ from ..trials import (
     Importance,
     LearnedTrial,
     Params,
+    Proposal,
     Repeats,
     TrialOutcome,
     TrialRecord,
@@ -422,8 +423,8 @@ class Study:
         assert before is not None
         return before.ended(outcome)
 
-    def proposal(self, number: int) -> Mapping[str, Any]:
-        """What Optuna has of a trial that begins, as JSON data."""
+    def proposal(self, number: int) -> Proposal:
+        """Return what Optuna has of a trial that begins."""
         mirror = self._mirror
         noted = mirror.get_study_system_attrs(mirror.study_id)
         return proposal_of(self._trial(number), noted)

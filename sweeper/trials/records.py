@@ -147,6 +147,25 @@ class LearnedTrial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What Optuna has of a trial that begins, from which a lost study is made again.
+
+    Attributes:
+        params: Params as Optuna has them.
+        distributions: Distribution of each param, as Optuna's JSON.
+        user_attrs: User attributes of the trial, without our record.
+        system_attrs: System attributes of the trial.
+        noted: What samplers have noted about the study.
+    """
+
+    params: Mapping[str, Any]
+    distributions: Mapping[str, str]
+    user_attrs: Mapping[str, Any]
+    system_attrs: Mapping[str, Any]
+    noted: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSpec:
     """One attempt at a trial: everything that decides what runs and where it is written.
 
@@ -158,7 +177,7 @@ class TrialSpec:
         continues: the executed notebook of an earlier attempt, from whose checkpoints this one may
             continue; None where there is none.
         alone_on: what it has for itself; None where it runs beside others.
-        proposal: what Optuna has of the trial (`study.rebuilt`), for its executed notebook.
+        proposal: what Optuna has of the trial, for its executed notebook; None in no study.
     """
 
     study: str
@@ -175,7 +194,7 @@ class TrialSpec:
     code: str = ""
     continues: Path | None = None
     alone_on: AloneOn | None = None
-    proposal: Mapping[str, Any] = field(default_factory=dict)
+    proposal: Proposal | None = None
 
     @property
     def run_id(self) -> str:

@@ -25,6 +25,7 @@ from sweeper.trials import (
     Disagreement,
     GpuUse,
     InputFile,
+    Proposal,
     Reason,
     SavedArtifact,
     ScoreRank,
@@ -82,7 +83,13 @@ FULL = TrialMetadata(
         )
     },
     artifacts={"model.pt": SavedArtifact(sha256="1" * 64, size_bytes=4)},
-    proposal={"params": {"lr": 0.1}},
+    proposal=Proposal(
+        params={"lr": 0.1},
+        distributions={"lr": "{}"},
+        user_attrs={},
+        system_attrs={"a": [1]},
+        noted={"b": 2},
+    ),
     values_at_end={"lr": 0.1},
     disagreements=(
         Disagreement(name="val", source="report", value=0.5, other="Keras", other_value=0.25),

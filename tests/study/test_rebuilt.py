@@ -1,0 +1,76 @@
+"""A study made again from notebooks that somebody has changed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna.distributions import FloatDistribution, distribution_to_json
+from studies import small_settings
+
+from sweeper.errors import StudyError
+from sweeper.notebooks.metadata import BLANK, TrialMetadata
+from sweeper.study.facts import StudyFacts
+from sweeper.study.rebuilt import write_study
+from sweeper.trials import TrialState
+
+SETTINGS = small_settings(
+    "again", objective={"acc": "maximize"}, study={"trials": 2, "pruner": "none"}
+)
+FACTS = StudyFacts(id="s", objectives=["acc"], settings=SETTINGS.as_mapping)
+PROPOSAL: dict[str, Any] = {
+    "noted": {},
+    "params": {"x": 0.5},
+    "distributions": {"x": distribution_to_json(FloatDistribution(0, 1))},
+    "user_attrs": {},
+    "system_attrs": {},
+}
+SOUND = replace(
+    BLANK,
+    study="again",
+    study_id="s",
+    run_id="0000",
+    state=TrialState.COMPLETED,
+    params={"x": 0.5},
+    seed=1,
+    attempt=1,
+    scores={"acc": 0.5},
+    started_at=datetime(2026, 1, 1, tzinfo=UTC),
+).encode() | {"proposal": PROPOSAL}
+VALUES: list[Any] = [None, 3, "text", [], ["x"], {}, {"x": None}, {"x": [1]}, {"acc": "nan"}]
+
+
+def rebuild_from(stored: dict[str, Any], folder: Path) -> None:
+    metadata = TrialMetadata.decode(stored)
+    assert metadata is not None
+    write_study(folder / "new.db", "again", FACTS, {0: (folder / "0000.ipynb", metadata)})
+
+
+def test_a_sound_notebook_is_enough(tmp_path: Path) -> None:
+    rebuild_from(SOUND, tmp_path)
+
+
+@pytest.mark.parametrize("key", ["params", "attempt", "started_at", "proposal"])
+def test_a_notebook_that_lacks_what_the_study_needs_is_named(tmp_path: Path, key: str) -> None:
+    damaged = {name: value for name, value in SOUND.items() if name != key}
+    with pytest.raises(StudyError, match=r"0000\.ipynb lacks what its study needs"):
+        rebuild_from(damaged, tmp_path)
+
+
+def test_whatever_somebody_has_written_the_study_is_made_or_the_notebook_is_named(
+    tmp_path: Path,
+) -> None:
+    rng = random.Random(0)
+    for index in range(60):
+        proposal = {**PROPOSAL, rng.choice([*PROPOSAL]): rng.choice(VALUES)}
+        changed = {**SOUND, "proposal": proposal, rng.choice([*SOUND]): rng.choice(VALUES)}
+        folder = tmp_path / str(index)
+        folder.mkdir()
+        try:
+            rebuild_from(changed, folder)
+        except StudyError as error:
+            assert "0000.ipynb" in str(error)
