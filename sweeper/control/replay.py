@@ -304,6 +304,8 @@ def _workloads(
         )
     settings = _settings_for(existing, here=here)
     kernel = _kernel_for(existing, here=here)
+    facts = existing.study.facts
+    on_seeds = facts.confirms is not None or (facts.repeats or {}).get("by") == "seeds"
     groups: dict[tuple[object, ...], list[ReplayTarget]] = {}
     for target in targets:
         trial = target.metadata
@@ -320,6 +322,7 @@ def _workloads(
             paths=paths,
             snapshot=read_snapshot(existing.paths, metadata.snapshot),
             data=_data(settings, cwd, metadata),
+            replaces_seeds=on_seeds,
         )
         yield workload, alike
 

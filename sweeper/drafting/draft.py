@@ -35,6 +35,7 @@ def draft(
         NotebookError: the notebook is not Python, or has nothing to sweep.
     """
     from ..errors import NotebookError
+    from ..notebooks.seeds import own_seeds, seeds_in_words
 
     if notebook.language != "python":
         raise NotebookError(
@@ -78,8 +79,12 @@ def draft(
     left_out = [f"  # {line}" for line in params.left_out]
     if left_out:
         left_out.insert(0, "  # Not swept; a line without its # would be:")
+    own = own_seeds(notebook.assignments.cells)
     sections = [
-        [f"# A draft for {notebook.display_name}, to be edited: ranges and score are guesses."],
+        [
+            f"# A draft for {notebook.display_name}, to be edited: ranges and score are guesses.",
+            *([f"# {seeds_in_words(own)}"] if own else []),
+        ],
         ["study:", f"  trials: {trials}"],
         ["objective:", *objective],
         *([["scores:", *sources]] if sources else []),

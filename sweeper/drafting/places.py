@@ -102,7 +102,7 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
             remedy = f"{own} is {why_not}" if why_not else f"sweep {own!r}"
         found.append(f"{parameter} is {ast.unparse(value)} in {call}: {remedy}")
     for name in assignments.names():
-        is_number = assignments.is_ever_plain(name)
+        is_number = assignments.is_ever_number(name)
         if name not in named and is_number and _has_row(name) and (why := notebook.why_not(name)):
             found.append(f"{name} is {why}")
     return [*dict.fromkeys(found)]

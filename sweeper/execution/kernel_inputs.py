@@ -10,6 +10,7 @@ from importlib.metadata import version
 from .. import kernels
 from ..notebook_api.messages import OBSERVED_VARIABLE, TRIAL_VARIABLE
 from ..notebooks.executed import ExecutedNotebook
+from ..notebooks.seeds import replace_seeds
 from ..trials import Params, TrialSpec, Value
 from .site import Site
 from .workload import Workload
@@ -24,6 +25,8 @@ def new_file(site: Site, spec: TrialSpec) -> ExecutedNotebook:
         kernel_name=workload.kernel_name,
         language=kernels.language_of(workload.kernel_name),
     )
+    if workload.replaces_seeds and workload.notebook.language == "python":
+        replace_seeds(node, spec.seed)
     file = ExecutedNotebook(node, spec)
     file.note(
         snapshot="" if workload.snapshot is None else workload.snapshot.name,

@@ -35,6 +35,8 @@ class Workload:
         tracking: the address of MLflow with its password, for what a notebook logs there itself;
             None where such calls go where the notebook says.
         is_watched: whether kernels note the numbers that the notebook computes.
+        replaces_seeds: whether a trial's seed replaces those that the notebook gives libraries,
+            as in runs of the same params on several seeds.
     """
 
     notebook: ResearchNotebook
@@ -48,6 +50,7 @@ class Workload:
     data: Dataset | None = None
     tracking: str | None = None
     is_watched: bool = False
+    replaces_seeds: bool = False
 
     @property
     def frozen(self) -> dict[str, str]:

@@ -79,9 +79,13 @@ class Assignments:
         """List the variables that the notebook assigns anywhere, in their order."""
         return list(self._found)
 
-    def is_ever_plain(self, name: str) -> bool:
-        """Whether anything assigns a variable a plain value, or one of many."""
-        return any(a.value is None or is_plain(a.value) for a in self._found.get(name, ()))
+    def is_ever_number(self, name: str) -> bool:
+        """Whether anything assigns a variable a number, or one of many values."""
+        values = [assignment.value for assignment in self._found.get(name, ())]
+        return any(
+            value is None or (is_plain(value) and isinstance(plain_value(value), int | float))
+            for value in values
+        )
 
     def at_top(self, name: str) -> list[Assignment]:
         """List what the notebook assigns to a name outside of functions, loops and branches."""

@@ -159,11 +159,15 @@ class Flows:
         if value in self._literals:
             return [value]
         before = _spread(self._paths.get(value, ()), self._backwards)
-        return [self._made_by[path] for path in before if path in self._made_by]
+        return [literal for path in before for literal in self._made_by.get(path, ())]
 
     @cached_property
-    def _made_by(self) -> Mapping[Path, ast.expr]:
-        return {path: value for value, paths in self._literals.items() for path in paths}
+    def _made_by(self) -> Mapping[Path, Sequence[ast.expr]]:
+        found: defaultdict[Path, list[ast.expr]] = defaultdict(list)
+        for value, paths in self._literals.items():
+            for path in paths:
+                found[path].append(value)
+        return found
 
     @cached_property
     def _backwards(self) -> Mapping[Path, Sequence[Path]]:

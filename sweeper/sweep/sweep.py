@@ -149,6 +149,7 @@ class Sweep:
             snapshot=snapshot_of(research, settings, code),
             data=data,
             tracking=tracking.full,
+            replaces_seeds=settings.repeat is not None and not settings.repeat.by_fold,
         )
         if research.language == "python":
             check_shared_cells(research, workload.own_names)

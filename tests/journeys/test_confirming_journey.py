@@ -59,3 +59,38 @@ def test_a_kill_while_the_best_are_confirmed_costs_nothing_and_repeats_nothing()
     assert replayed.returncode == 0, replayed.stderr
     again = json.loads(call(*words, "--json").stdout.splitlines()[-1])
     assert again["confirmation"] == answer["confirmation"], "nothing is left to do"
+
+
+#: A notebook that seeds itself, and splits its data with the same seed.
+SEEDED = """
+import random
+import numpy as np
+from sklearn.model_selection import train_test_split
+SEED = 42
+random.seed(SEED)
+part, _ = train_test_split(np.arange(100), random_state=SEED)
+luck = random.random()
+val = x + luck
+"""
+
+
+def test_runs_on_other_seeds_replace_the_notebooks_own_but_for_splits_of_the_data() -> None:
+    study = "study: {name: own, trials: 2, sampler: grid}\nspace: {x: [0.1, 0.5]}"
+    words = project(SEEDED, settings=study, parameters="x = 0.5")
+    assert call(*words, *CONFIRM).returncode == 0
+    searched, confirmed = (
+        json.loads(call("status", f"out/{name}", "--json").stdout)["trials"]
+        for name in ("own", "own-confirm")
+    )
+    seeds = [trial["seed"] for trial in confirmed]
+    notebooks = [json.loads(Path(it["notebook"]).read_text()) for it in (*searched, *confirmed)]
+    sources = [str([cell["source"] for cell in notebook["cells"]]) for notebook in notebooks]
+    assert ["random.seed(SEED)" in source for source in sources] == [True] * 2 + [False] * 4
+    assert all(
+        f"random.seed({seed})  # was SEED" in source
+        for seed, source in zip(seeds, sources[2:], strict=True)
+    )
+    assert all("random_state=SEED" in source for source in sources)
+    luck = [trial["scores"]["val"] - trial["params"]["x"] for trial in (*searched, *confirmed)]
+    assert len({round(value, 9) for value in luck}) == 3, "one in the search, two on fresh seeds"
+    assert call("replay", confirmed[0]["notebook"]).returncode == 0

@@ -1,0 +1,115 @@
+"""Where a notebook seeds itself: `torch.manual_seed(SEED)`, `random_state=42`, `PRNGKey(0)`."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from nbformat import NotebookNode
+
+from .flows import Flows, LibraryCall
+from .plain import plain_value
+from .reading import cell_tags, code_cells
+from .replacing import Cell
+from .research import RESEARCH_SOURCE
+from .shared_cells import SHARED_TAG
+
+#: Functions whose first argument is a seed, by the last part of their name.
+_SEEDING = frozenset(
+    "seed manual_seed manual_seed_all set_seed set_random_seed seed_everything default_rng "
+    "RandomState PRNGKey key Generator manual_seed_everything seed_all".split()
+)
+#: Parameters that get a seed.
+_PARAMETERS = ("random_state", "seed", "random_seed")
+#: What splits, draws or makes data, by callee: a trial has the notebook's own data.
+_OF_DATA = (
+    "sklearn.model_selection.*",
+    "sklearn.datasets.*",
+    "sklearn.utils.*",
+    "torch.utils.data.*",
+    "*split*",
+    "*Split*",
+    "*Fold*",
+    ".sample",
+    ".shuffle",
+    "*.make_*",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnSeed:
+    """An argument of a library that a notebook seeds it with.
+
+    Attributes:
+        cell: Number of its code cell, from 1.
+        value: Expression that is passed.
+        number: The seed.
+    """
+
+    cell: int
+    line: int
+    value: ast.expr
+    number: int
+
+    def __str__(self) -> str:
+        return f"{ast.unparse(self.value)} in code cell {self.cell}, line {self.line}"
+
+
+def own_seeds(cells: Sequence[Cell]) -> list[OwnSeed]:
+    """Find the whole numbers that a notebook seeds itself with, where one number may flow.
+
+    Splits of the data are none, nor are seeds of which several may flow into one place.
+    """
+    flows, found = Flows(cells), list[OwnSeed]()
+    for call in flows.calls:
+        for value in _seeding(call):
+            numbers = {_number(origin) for origin in flows.origins(value)}
+            if len(numbers) == 1 and (number := numbers.pop()) is not None:
+                line = value.lineno
+                found.append(OwnSeed(cell=call.cell, line=line, value=value, number=number))
+    return found
+
+
+def seeds_in_words(found: Sequence[OwnSeed]) -> str:
+    """Say what a notebook's own seeds are, and what becomes of them; there is at least one."""
+    numbers = ", ".join(map(str, dict.fromkeys(own.number for own in found)))
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return (
+        f"its own seed is {numbers} ({found[0]}{more}): the search keeps it, "
+        "`confirm` and `repeat` replace it"
+    )
+
+
+def replace_seeds(node: NotebookNode, seed: int) -> None:
+    """Replace the seeds of a notebook with that of a trial; comments say what they were.
+
+    Cells that run once for all trials stay as they are.
+    """
+    in_cells = code_cells(node)
+    cells = [Cell(number, cell.source) for number, cell in enumerate(in_cells, start=1)]
+    news: defaultdict[int, dict[ast.expr, str]] = defaultdict(dict)
+    for own in own_seeds(cells):
+        if own.number != seed:
+            news[own.cell][own.value] = str(seed)
+    for cell, in_cell in zip(cells, in_cells, strict=True):
+        changed = cell.with_values(news[cell.number])
+        if changed not in (None, cell.source) and SHARED_TAG not in cell_tags(in_cell):
+            in_cell.metadata.setdefault(RESEARCH_SOURCE, cell.source)
+            in_cell.source = changed
+
+
+def _seeding(call: LibraryCall) -> Iterable[ast.expr]:
+    """The arguments of a call that are seeds."""
+    if any(fnmatchcase(call.callee, pattern) for pattern in _OF_DATA):
+        return
+    yield from (call.given[name] for name in _PARAMETERS if name in call.given)
+    if call.callee.rpartition(".")[2] in _SEEDING and call.node.args:
+        yield call.node.args[0]
+
+
+def _number(value: ast.expr) -> int | None:
+    number = plain_value(value)
+    return number if type(number) is int else None

@@ -1,0 +1,60 @@
+"""The seeds that a notebook gives libraries: which are found, and how a trial's replaces them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+
+from sweeper.notebooks.replacing import Cell
+from sweeper.notebooks.research import RESEARCH_SOURCE
+from sweeper.notebooks.seeds import own_seeds, replace_seeds
+
+TORCH = "import torch\n"
+SKLEARN = (
+    "from sklearn.model_selection import train_test_split, KFold\n"
+    "from sklearn.ensemble import RandomForestClassifier as RF\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        ([TORCH + "SEED = 42\ntorch.manual_seed(SEED)"], [42]),
+        ([TORCH + "torch.manual_seed(1)", "torch.cuda.manual_seed_all(1)"], [1, 1]),
+        (["import numpy as np\nnp.random.seed(0)"], [0]),
+        (["import random\nrandom.seed(7)"], [7]),
+        (["import numpy as np\nrng = np.random.default_rng(3)"], [3]),
+        (["import jax\nkey = jax.random.PRNGKey(0)"], [0]),
+        (["from pytorch_lightning import seed_everything\nseed_everything(42)"], [42]),
+        ([TORCH + "def seed_all(s):\n  torch.manual_seed(s)", "seed_all(42)"], [42]),
+        ([TORCH + "class CFG:\n  seed = 42", "torch.manual_seed(CFG.seed)"], [42]),
+        ([SKLEARN + "m = RF(random_state=42)"], [42]),
+        ([SKLEARN + "x = train_test_split(y, random_state=42)\nKFold(3, random_state=1)"], []),
+        (["s = df.sample(10, random_state=1)"], []),
+        ([TORCH + "for s in (1, 2):\n  torch.manual_seed(s)"], []),
+        ([TORCH + "def f(s):\n  torch.manual_seed(s)\nf(1)\nf(2)"], []),
+        ([TORCH + "torch.manual_seed(sweeper.trial().seed)"], []),
+        (["import numpy as np\nnp.random.seed()"], []),
+    ],
+)
+def test_seeds_are_found_by_what_gets_them_and_splits_of_the_data_are_none(
+    cells: Sequence[str], numbers: Sequence[int]
+) -> None:
+    found = own_seeds([Cell(number, cell) for number, cell in enumerate(cells, start=1)])
+    assert [own.number for own in found] == list(numbers)
+
+
+def test_a_split_keeps_the_seed_that_a_model_shares_with_it() -> None:
+    first = SKLEARN + "SEED = 42\nparts = train_test_split(y, random_state=SEED)"
+    second = "m = RF(3, random_state=SEED)"
+    shared = new_code_cell("import numpy as np\nnp.random.seed(42)", metadata={"tags": ["shared"]})
+    node = new_notebook(cells=[shared, new_code_cell(first), new_code_cell(second)])
+    replace_seeds(node, 123)
+    assert [cell.source for cell in node.cells] == [
+        shared.source,
+        first,
+        "m = RF(3, random_state=123)  # was SEED",
+    ]
+    assert node.cells[2].metadata[RESEARCH_SOURCE] == second
