@@ -44,8 +44,9 @@ from .side_trials import SideTrials
 
 _MARKS = {True: "✓", False: "✗", None: "–"}
 _SEED = re.compile(r"\bseed\b")
-#: Names of seeds that are not called `seed`, and of what gets one.
-_SEED_LIKE = re.compile(r"(?:.*[_.])?(?:seed|random_state)(?:_everything|_all)?", re.IGNORECASE)
+_SEED_REMEDY = (
+    "assign `seed` a number, or read sweeper.trial().seed, so that luck can be told from merit"
+)
 _TRIAL_SEED = re.compile(r"\btrial\(\)\.seed|\b(t|trial)\.seed\b")
 #: With one of these, a name need not stand in the code that assigns or reports it.
 _HIDES_NAMES = re.compile(r"[(,]\s*\*\*|import \*|%run|exec\(|globals\(\)|setattr\(")
@@ -182,7 +183,7 @@ def _seed(notebook: ResearchNotebook, settings: Settings) -> Finding:
         name="seed",
         holds=None if settings.confirm is None else False,
         text="the notebook takes no seed" + (", which confirm needs" if settings.confirm else ""),
-        remedy=notebook.why_no_seed() or _seed_remedy(notebook),
+        remedy=notebook.why_no_seed() or _SEED_REMEDY,
     )
 
 
@@ -191,25 +192,6 @@ def _takes_seed(notebook: ResearchNotebook, settings: Settings) -> bool:
     is_stated = "seed" in settings.fixed or "seed" in settings.search_space
     reads = _TRIAL_SEED.search("\n".join(notebook.code)) is not None
     return notebook.language != "python" or is_stated or reads or notebook.takes("seed")
-
-
-def _seed_remedy(notebook: ResearchNotebook) -> str:
-    """How a notebook takes the seed of its trial, by what it does with seeds of its own."""
-    assignments = notebook.assignments
-    variables = [name for name in assignments.names() if _SEED_LIKE.fullmatch(name)]
-    for name in [*filter(notebook.takes, variables), *assignments.arguments()]:
-        own = assignments.plain_value(name)
-        if not _SEED_LIKE.fullmatch(name) or type(own) is not int:
-            continue
-        if name in variables:
-            return f"{name} is {own} in all trials: call it `seed` wherever the notebook has it"
-        return (
-            f"{name} gets {own} in all trials: assign `seed = {own}` at the top level, and pass "
-            f"seed on in place of that {own}"
-        )
-    return (
-        "assign `seed` a number, or read sweeper.trial().seed, so that luck can be told from merit"
-    )
 
 
 def _free_bytes(folder: Path) -> int:

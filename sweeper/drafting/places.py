@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .modules import constants_to_assign, defaults_to_give
 from .receivers import Receivers
 from .spaces import Receiver, Row, main_argument, row_for, rows, usual_space
 
@@ -80,7 +81,12 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
     flows = Receivers(assignments).flows
     known = {place.value for name in named for place in assignments.places(name)}
     found = []
+    folder = notebook.path.parent
+    for target, why in constants_to_assign(flows, "\n".join(notebook.code), folder, _has_row):
+        if not assignments.knows(target):
+            found.append(why)
     for call in flows.calls:
+        found += defaults_to_give(call, folder, _has_row)
         main = main_argument(call.callee)
         if main is None or call.is_open:
             continue

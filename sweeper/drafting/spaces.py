@@ -84,8 +84,9 @@ class Row:
         if not _is_varied(own) or (is_share and isinstance(own, int)):  # a number of features
             return None
         if self.sizes:
-            is_large = float(own).is_integer() and own >= _SMALL_SIZE
-            return _sizes(int(own)) if is_large else usual_space(own)
+            if not float(own).is_integer():
+                return None  # such as the width of a line
+            return _sizes(int(own)) if own >= _SMALL_SIZE else usual_space(own)
         if self.plus_minus is not None:
             return _span(own, max(1, own - self.plus_minus), own + self.plus_minus)
         if self.around is not None:

@@ -80,7 +80,7 @@ class Assignments:
         return list(self._found)
 
     def is_ever_number(self, name: str) -> bool:
-        """Whether anything assigns a variable a number, or one of many values."""
+        """Whether anything assigns a variable a number, or a loop one of several values."""
         values = [assignment.value for assignment in self._found.get(name, ())]
         return any(
             value is None or (is_plain(value) and isinstance(plain_value(value), int | float))

@@ -116,6 +116,7 @@ class Flows:
 
     Attributes:
         calls: Calls of libraries.
+        imported: What names stand for that imports bind.
         reads: Names of the variables, attributes and keys that something reads.
     """
 
@@ -123,7 +124,7 @@ class Flows:
         self.calls: list[LibraryCall] = []
         self.reads: set[str] = set()
         self._signatures = Signatures(cells)
-        self._imported: dict[str, str] = {}
+        self.imported: dict[str, str] = {}
         self._functions: dict[str, _Function] = {}
         self._methods: defaultdict[str, list[_Function]] = defaultdict(list)
         self._keys: dict[ast.AST, str] = {}
@@ -136,7 +137,7 @@ class Flows:
             if not cell.tree.body:  # no Python, or as of %%bash, which may still name a variable
                 self.reads |= {*re.findall(r"\w+", cell.source)}
             for node in ast.walk(cell.tree):  # from the outside in
-                self._imported |= dict(_imports(node))
+                self.imported |= dict(_imports(node))
                 self._define(node)
                 self.reads |= {*_names_read(node)}
         for cell in cells:
@@ -350,7 +351,7 @@ class Flows:
         match call.func:
             case ast.Name(id=name):
                 return self._functions.get(name)
-            case ast.Attribute(value=ast.Name(id=name), attr=_) if name in self._imported:
+            case ast.Attribute(value=ast.Name(id=name), attr=_) if name in self.imported:
                 return None
             case ast.Attribute(attr=name) if not name.startswith("__"):
                 methods = self._methods.get(name, [])
@@ -363,11 +364,11 @@ class Flows:
         Of a method of an object only the method is known: `model.compile` is `.compile`.
         """
         first, _, rest = ast.unparse(function).partition(".")
-        if first in self._imported:
-            return ".".join(filter(None, (self._imported[first], rest)))
+        if first in self.imported:
+            return ".".join(filter(None, (self.imported[first], rest)))
         if isinstance(function, ast.Name):
-            is_own = "*" not in self._imported or hasattr(builtins, first)
-            return first if is_own else f"{self._imported['*'].removesuffix('.*')}.{first}"
+            is_own = "*" not in self.imported or hasattr(builtins, first)
+            return first if is_own else f"{self.imported['*'].removesuffix('.*')}.{first}"
         return f".{function.attr}" if isinstance(function, ast.Attribute) else None
 
 

@@ -20,7 +20,7 @@ from .shared_cells import SHARED_TAG
 #: Functions whose first argument is a seed, by the last part of their name.
 _SEEDING = frozenset(
     "seed manual_seed manual_seed_all set_seed set_random_seed seed_everything default_rng "
-    "RandomState PRNGKey key Generator manual_seed_everything seed_all".split()
+    "RandomState PRNGKey seed_all".split()
 )
 #: Parameters that get a seed.
 _PARAMETERS = ("random_state", "seed", "random_seed")
@@ -91,9 +91,11 @@ def replace_seeds(node: NotebookNode, seed: int) -> None:
     in_cells = code_cells(node)
     cells = [Cell(number, cell.source) for number, cell in enumerate(in_cells, start=1)]
     news: defaultdict[int, dict[ast.expr, str]] = defaultdict(dict)
-    for own in own_seeds(cells):
+    found = own_seeds(cells)
+    order = list(dict.fromkeys(own.number for own in found))  # what differs goes on differing
+    for own in found:
         if own.number != seed:
-            news[own.cell][own.value] = str(seed)
+            news[own.cell][own.value] = str(seed + order.index(own.number))
     for cell, in_cell in zip(cells, in_cells, strict=True):
         changed = cell.with_values(news[cell.number])
         if changed not in (None, cell.source) and SHARED_TAG not in cell_tags(in_cell):
@@ -106,7 +108,8 @@ def _seeding(call: LibraryCall) -> Iterable[ast.expr]:
     if any(fnmatchcase(call.callee, pattern) for pattern in _OF_DATA):
         return
     yield from (call.given[name] for name in _PARAMETERS if name in call.given)
-    if call.callee.rpartition(".")[2] in _SEEDING and call.node.args:
+    is_seeding = call.callee.rpartition(".")[2] in _SEEDING or call.callee == "jax.random.key"
+    if is_seeding and call.node.args:
         yield call.node.args[0]
 
 

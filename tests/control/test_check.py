@@ -205,18 +205,18 @@ def test_a_range_of_whole_numbers_over_a_fraction_is_found(
 
 
 @pytest.mark.parametrize(
-    ("cells", "words"),
+    ("cells", "holds", "words"),
     [
-        (("SEED = 42", "val = x; torch.manual_seed(SEED)"), ("SEED", "call it `seed`")),
-        (("val = RandomForest(random_state=7)",), ("random_state", "`seed = 7`")),
-        (("torch.manual_seed(42); val = x",), ("manual_seed", "`seed = 42`")),
-        (("val = x",), ("sweeper.trial().seed",)),
+        (("SEED = 42", "val = x; torch.manual_seed(SEED)"), True, ("42", "SEED", "code cell 3")),
+        (("val = RandomForest(random_state=7)",), True, ("7", "code cell 2")),
+        (("val = x",), None, ("sweeper.trial().seed",)),
     ],
 )
-def test_a_seed_by_another_name_is_found_with_what_makes_it_the_seed_of_its_trial(
+def test_a_notebooks_own_seed_is_said_or_how_it_takes_the_seed_of_its_trial(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     cells: tuple[str, ...],
+    holds: bool | None,
     words: tuple[str, ...],
 ) -> None:
     notebook = write_notebook(tmp_path / "n.ipynb", *cells, parameters="x = 0.5")
@@ -226,8 +226,8 @@ def test_a_seed_by_another_name_is_found_with_what_makes_it_the_seed_of_its_tria
     main(["check", *options, "-o", f"{tmp_path}/out/{{run_id}}.ipynb"])
     found = json.loads(capsys.readouterr().out)["findings"]
     (seed,) = [finding for finding in found if finding["name"] == "seed"]
-    assert seed["holds"] is None
-    assert all(word in seed["remedy"] for word in words)
+    assert seed["holds"] is holds
+    assert all(word in f"{seed['text']} {seed['remedy']}" for word in words)
 
 
 def test_a_score_that_may_be_hidden_is_not_called_missing(

@@ -113,3 +113,45 @@ def test_what_leads_to_no_score_is_in_the_draft_as_a_line_that_can_be_taken(
     file = tmp_path / "n.yml"
     file.write_text(text.replace(line, line.replace("# ", "", 1)))
     assert [*Settings.load(file).space] == ["lr", "weight_decay"]
+
+
+@pytest.mark.parametrize(
+    ("module", "before", "remedy", "after", "name"),
+    [
+        ("lr = .1", "import config\nacc = f(config.lr)", "below its import", None, "config.lr"),
+        ("lr = .1", "import config as c\nacc = f(c.lr)", "below its import", None, "c.lr"),
+        ("lr = .1", "from config import *\nacc = f(lr)", "below its import", None, "lr"),
+        ("lr = .1", "from config import lr\nacc = f(lr)", "in place of its import", None, "lr"),
+        ("lr = .1", "from config import lr as r\nacc = f(r)", "in place of its import", None, "r"),
+        (
+            "def train(x, lr=0.1): ...",
+            "from config import train\nacc = train(1)",
+            "write lr=0.1 there",
+            "from config import train\nacc = train(1, lr=0.1)",
+            "lr",
+        ),
+        (
+            "class Net:\n  def __init__(self, dropout=0.1): ...",
+            "import config\nacc = f(config.Net())",
+            "write dropout=0.1 there",
+            "import config\nacc = f(config.Net(dropout=0.1))",
+            "dropout",
+        ),
+    ],
+)
+def test_what_stands_in_a_local_module_is_swept_where_the_remedy_says(
+    tmp_path: Path, module: str, before: str, remedy: str, after: str | None, name: str
+) -> None:
+    (tmp_path / "config.py").write_text(module)
+    said = _said(_notebook(tmp_path, before))
+    assert remedy in said
+    if after is None:
+        assigned = said.partition("`")[2].partition("`")[0]
+        imported, _, rest = before.partition("\n")
+        after = "\n".join([*([imported] if "below" in remedy else []), assigned, rest])
+    notebook = _notebook(tmp_path, after)
+    file = tmp_path / "n.yml"
+    file.write_text(draft(notebook))
+    settings = Settings.load(file)
+    notebook.check_names(settings.sources)
+    assert [*settings.space] == [name]

@@ -77,9 +77,10 @@ val = x + luck
 def test_runs_on_other_seeds_replace_the_notebooks_own_but_for_splits_of_the_data() -> None:
     study = "study: {name: own, trials: 2, sampler: grid}\nspace: {x: [0.1, 0.5]}"
     words = project(SEEDED, settings=study, parameters="x = 0.5")
+    words += ["-o", "seeded/{run_id}.ipynb"]
     assert call(*words, *CONFIRM).returncode == 0
     searched, confirmed = (
-        json.loads(call("status", f"out/{name}", "--json").stdout)["trials"]
+        json.loads(call("status", f"seeded/{name}", "--json").stdout)["trials"]
         for name in ("own", "own-confirm")
     )
     seeds = [trial["seed"] for trial in confirmed]

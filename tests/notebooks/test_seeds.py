@@ -58,3 +58,14 @@ def test_a_split_keeps_the_seed_that_a_model_shares_with_it() -> None:
         "m = RF(3, random_state=123)  # was SEED",
     ]
     assert node.cells[2].metadata[RESEARCH_SOURCE] == second
+
+
+def test_seeds_that_differ_go_on_differing() -> None:
+    values = [f"{name} = k.PRNGKey({seed})" for name, seed in zip("abc", (0, 1, 0), strict=True)]
+    cell = new_code_cell("\n".join(["from jax import random as k", *values]))
+    replace_seeds(new_notebook(cells=[cell]), 70)
+    assert [line[4:].split("  ")[0] for line in cell.source.splitlines()[1:]] == [
+        "k.PRNGKey(70)",
+        "k.PRNGKey(71)",
+        "k.PRNGKey(70)",
+    ]
