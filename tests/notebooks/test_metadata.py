@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sweeper.notebooks.metadata import (
     BLANK,
     DataUse,
+    NotedNumber,
     StoredSeries,
     TrialMetadata,
     UnreadText,
@@ -91,6 +92,8 @@ FULL = TrialMetadata(
         noted={"b": 2},
     ),
     values_at_end={"lr": 0.1},
+    numbers={"acc": NotedNumber(cell=2, values=[(0.5).hex()])},
+    observed={"code": "12345678"},
     disagreements=(
         Disagreement(name="val", source="report", value=0.5, other="Keras", other_value=0.25),
     ),
