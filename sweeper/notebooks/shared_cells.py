@@ -58,8 +58,8 @@ def check_shared_cells(notebook: ResearchNotebook, own_names: Set[str]) -> None:
             )
 
 
-def sharing_advice(node: NotebookNode, own_names: Set[str]) -> str:
-    """What it would save to tag leading cells of a notebook; empty where it is not worth it.
+def sharing_advice(node: NotebookNode, own_names: Set[str]) -> str | None:
+    """Return what it would save to tag leading cells of a notebook; None if it is not worth it.
 
     Args:
         node: executed in a forked kernel, with its injected cell, without shared cells.
@@ -79,7 +79,7 @@ def sharing_advice(node: NotebookNode, own_names: Set[str]) -> str:
             leading_s += took_s
             numbers.append(number)
     if leading_s < max(_WORTH_S, _WORTH_PART * total_s):
-        return ""
+        return None
     which = f"cell {numbers[0]} takes"
     if len(numbers) > 1:
         which = f"cells {numbers[0]} to {numbers[-1]} take"

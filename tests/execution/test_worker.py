@@ -227,7 +227,7 @@ def test_what_a_trial_saves_is_listed_and_gone_for_an_attempt_that_begins_anew(
 def test_a_failing_cell_fails_the_trial_and_the_cells_after_it_never_ran(bench: Bench) -> None:
     outcome, node = bench.run(REPORT, "raise ValueError('too big')", "print('later')")
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.CELL_ERROR)
-    assert outcome.message == "In [4]: ValueError: too big"
+    assert outcome.message.startswith("In [4]: ValueError: too big; val was there before this cell")
     assert statuses(node) == ["completed", "completed", "completed", "failed", "pending"]
     assert node.cells[3].outputs[0].ename == "ValueError"
     assert node.metadata["sweeper"]["state"] == "failed"
@@ -256,7 +256,8 @@ def test_a_notebook_may_end_itself_and_is_told_where_argparse_did(bench: Bench) 
     assert outcome.state is TrialState.COMPLETED
     assert statuses(node)[3:] == ["completed", "pending"]
     outcome, _ = bench.run(REPORT, "import sys\nsys.exit(3)", number=1)
-    assert (outcome.state, outcome.message) == (TrialState.FAILED, "In [4]: SystemExit: 3")
+    assert outcome.state is TrialState.FAILED
+    assert outcome.message.startswith("In [4]: SystemExit: 3")
     parsing = "import argparse\nparser = argparse.ArgumentParser()\nparser.parse_args()"
     outcome, _ = bench.run(parsing, number=2)
     assert outcome.message.startswith("In [3]: SystemExit: 2; argparse has read the arguments of")
@@ -457,7 +458,7 @@ def test_the_limit_of_a_cells_output_holds_for_all_kinds_of_outputs(bench: Bench
         limits={"cell_output": "100kB"},
     )
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.CELL_ERROR)
-    assert outcome.message.endswith("last")
+    assert "glast" in outcome.message
     assert len(nbformat.writes(node)) < 300_000
     cells = node.cells[-5:]
     assert cells[0].outputs[0].data["text/plain"].strip("'") == "b" * 40_000 + "19", "it was small"

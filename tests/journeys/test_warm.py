@@ -226,7 +226,7 @@ def test_after_a_kill_no_child_lives_on_and_the_notebooks_are_true(
         hanging = until(lambda: [json.loads(p.read_text()) for p in tmp_path.glob("hangs.*[0-9]")])
         pids = {"sweep": sweeping.pid, **hanging[0]}
         os.kill(pids[victim], signal.SIGKILL)
-        gone = [hanging[0].kernel, *hanging[0]["children"]]
+        gone = [hanging[0]["kernel"], *hanging[0]["children"]]
         until(lambda: not {*gone} & {one.pid for one in processes_in(tmp_path)})
     finally:
         sweeping.send_signal(signal.SIGTERM)

@@ -81,12 +81,12 @@ def test_a_shared_cell_after_one_without_the_tag_is_refused(tmp_path: Path) -> N
     ("durations_s", "advice"),
     [
         ([0.5, 2.5, 1.9], "cells 2 to 3 take 3.0 of 5.0 s of each trial and use no parameter: "),
-        ([0.0, 0.9, 1.0], ""),
-        ([1.0, 1.0, 9.0], ""),
+        ([0.0, 0.9, 1.0], None),
+        ([1.0, 1.0, 9.0], None),
     ],
 )
 def test_the_tag_is_advised_where_it_saves_a_second_and_a_fifth(
-    durations_s: list[float], advice: str, tmp_path: Path
+    durations_s: list[float], advice: str | None, tmp_path: Path
 ) -> None:
     path = write_notebook(tmp_path / "nb.ipynb", "import math", "a = 1", "b = lr")
     node = nbformat.read(path, as_version=4)
@@ -95,5 +95,4 @@ def test_the_tag_is_advised_where_it_saves_a_second_and_a_fifth(
     for cell, took_s in zip(node.cells, [0.1, 0.0, *durations_s], strict=True):
         cell.metadata["papermill"] = {"duration": took_s}
     found = sharing_advice(node, OWN)
-    assert found.startswith(advice)
-    assert bool(found) == bool(advice)
+    assert (found is None) if advice is None else str(found).startswith(advice)
