@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from .messages import TRIAL_VARIABLE
@@ -37,9 +39,17 @@ def insist(write: Callable[[], T], *, limit_s: float | None = None) -> T:
         try:
             return write()
         except OSError as error:
-            if not is_in_sweep() or time.monotonic() >= until_s:
+            is_late = time.monotonic() >= until_s
+            if is_late or not is_in_sweep() or _is_of_the_source(error):
                 raise
             if not is_told:
                 is_told = True
                 warnings.warn(f"{error}; it is tried again for {limit_s:g} s", stacklevel=3)
         time.sleep(_PAUSE_S)
+
+
+def _is_of_the_source(error: OSError) -> bool:
+    """Whether something that was to be copied does not exist, such as the target of a link."""
+    if not isinstance(error, shutil.Error):
+        return False
+    return any(not Path(source).exists() for source, *_ in error.args[0])
