@@ -174,7 +174,7 @@ class _Proposal:
             way = "" if first.direction else ":min or :max"
             raise SettingsError(
                 f"{self._notebook.display_name}: which score is meant is not clear:\n{listed}\n"
-                f"name it, as in --score {first.name}{way}"
+                f"name it, as in --score {shlex.quote(first.name)}{way}"
             )
         if self._direction is None:
             raise SettingsError(
@@ -182,8 +182,8 @@ class _Proposal:
                 f"--score {self._chosen.name}:min"
             )
         self._show(self._drafted())
-        self._console.line(f"{self._plan_words()}, kept in {self._file} for edits")
         self._keep()
+        self._console.line(f"{self._plan_words()}, kept in {self._file} for edits")
         return True
 
     def ask(self) -> bool:
@@ -191,7 +191,7 @@ class _Proposal:
         self._show(self._drafted())
         while True:
             self._console.line(
-                f"{self._plan_words()}. Enter runs them, a number takes another score,\n"
+                f"{self._plan_words()}.\nEnter runs them, a number takes another score,\n"
                 f"e opens {self._file}, q leaves"
             )
             line = sys.stdin.readline()
@@ -224,14 +224,13 @@ class _Proposal:
         """
         from ..settings.messages import nearest
 
-        name, _, way = text.partition(":")
+        before, _, after = text.rpartition(":")
+        name, way = (before, after) if after in _WORDS else (text, "")
         by_name = {score.name: score for score in self._run.scores}
         by_number = {str(number): score for number, score in enumerate(self._listed, 1)}
         found = by_number.get(name) or by_name.get(name)
         if found is None:
             raise SettingsError(f"--score: the run showed no {name!r}; {nearest(name, by_name)}")
-        if way and way not in _WORDS:
-            raise SettingsError(f"--score {text}: expected {name}:min or {name}:max")
         self._chosen = found
         self._direction = _WORDS.get(way) or found.direction
 
@@ -251,7 +250,10 @@ class _Proposal:
         self._keep()
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
         if editor:
-            subprocess.run([*shlex.split(editor), str(self._file)], check=False)
+            try:
+                subprocess.run([*shlex.split(editor), str(self._file)], check=False)
+            except (OSError, ValueError) as error:  # no such program, or an open quote
+                self._console.line(f"EDITOR={editor}: cannot be started: {first_line(error)}")
         self._console.line(f"{self._file} is kept; the same command runs it")
         return False
 

@@ -52,7 +52,9 @@ def draft(
             found = [found[0] or behind(notebook, candidates, None)]
         best = max(found, key=is_searched)
         candidates, scores = best, scores[found.index(best) :]
-    others = {name: it for name, it in searched(every).items() if name not in candidates}
+    others = {
+        name: candidate for name, candidate in searched(every).items() if name not in candidates
+    }
     params = params_of(notebook, candidates, others)
     if not params.swept:
         which = f" leads to {scores[0].name}" if scores and not notebook.parameters_cell else ""

@@ -150,7 +150,9 @@ def is_clear(scores: Sequence[SeenScore]) -> bool:
     if first.group == ("reported",):
         return True
     doubtful = {Doubt.UNKNOWN, Doubt.BASELINE, Doubt.EARLY}
-    rivals = [it for it in others if it.group == first.group and it.value != first.value]
+    rivals = [
+        other for other in others if other.group == first.group and other.value != first.value
+    ]
     return not doubtful & {*first.doubts} and not rivals and math.isfinite(first.value)
 
 
@@ -175,8 +177,8 @@ class _Run:
         found = [*self._reported(), *self._logged(), *self._merged(variables, printed)]
         by_name: dict[str, SeenScore] = {}
         for score in sorted(map(self._judged, found), key=lambda score: score.rank):
-            same = [it for it in by_name.values() if it.values[-1:] == score.values[-1:]]
-            is_copy = any({*it.words} & {*score.words} or it.at == score.at for it in same)
+            same = [other for other in by_name.values() if other.values[-1:] == score.values[-1:]]
+            is_copy = any({*other.words} & {*score.words} or other.at == score.at for other in same)
             if score.name not in by_name and not is_copy:
                 by_name[score.name] = score
         scores = [score for score in by_name.values() if not score.is_count]
@@ -251,8 +253,10 @@ class _Run:
         node = self._code.statements[at][1]
         if at in self._trains and not _calls(node) & _CHANGES_NOTHING:
             return
-        later = set[str]().union(*(_stored(it) for _, it in self._code.statements[at + 1 :]))
-        read = {it.id for it in ast.walk(node) if isinstance(it, ast.Name)}
+        later = set[str]().union(
+            *(_stored(statement) for _, statement in self._code.statements[at + 1 :])
+        )
+        read = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
         if not isinstance(node, ast.Expr) or read & later or isinstance(node.value, ast.Name):
             return
         if not read - self._code.imported:  # a constant
@@ -292,7 +296,7 @@ class _Run:
         words, newline, _ = number.label.partition("\n")
         words = words.rpartition("#")[2].strip()
         found = [index + len(newline) for index, text in self._code.texts if words in text]
-        near = [it for it in found if it <= max(self._ends.values(), default=0)]
+        near = [index for index in found if index <= max(self._ends.values(), default=0)]
         near = [index for index in near if self._code.statements[index][0] <= number.cell]
         last = max(
             (end for cell, end in self._ends.items() if cell <= number.cell),
@@ -307,21 +311,21 @@ class _Run:
         taken = set[int]()
         for variable in variables:
             same = [
-                it
-                for it in printed
-                if id(it) not in taken
-                and it.cell >= variable.cell
-                and _is_rounded(it.value, variable.value)
-                and (metric_of(it.words) or not metric_of(variable.words))
+                number
+                for number in printed
+                if id(number) not in taken
+                and number.cell >= variable.cell
+                and _is_rounded(number.value, variable.value)
+                and (metric_of(number.words) or not metric_of(variable.words))
             ]
             if not same or (variable.key == "expression" and "[-1]" not in variable.text):
                 yield variable
                 continue
-            taken |= {id(it) for it in same}
-            words = [*variable.words, *(word for it in same for word in it.words)]
-            values = max([variable.values, *(it.values for it in same)], key=len)
+            taken |= {id(number) for number in same}
+            words = [*variable.words, *(word for number in same for word in number.words)]
+            values = max([variable.values, *(number.values for number in same)], key=len)
             yield replace(variable, words=words, values=[*values[:-1], variable.value])
-        yield from (it for it in printed if id(it) not in taken)
+        yield from (number for number in printed if id(number) not in taken)
 
     # --- what is known of them ------------------------------------------------------------------
 
@@ -330,7 +334,7 @@ class _Run:
         words = [*score.words]
         metric = metric_of(words)
         splits = [_SPLITS[word] for word in words if word in _SPLITS]
-        split = "val" if "val" in splits else next((it for it in splits if it != "train"), "")
+        split = "val" if "val" in splits else next((part for part in splits if part != "train"), "")
         split = split or ("train" if splits else "")
         trend = None if score.text.endswith(".mean()") else trend_of(score.values)
         direction = self._direction(score, metric, trend)
@@ -423,18 +427,20 @@ def _training_statements(code: Code) -> set[int]:
 
 def _calls(node: ast.AST) -> set[str]:
     """Return the last names of what is called: `fit` of `model.fit(…)`."""
-    called = (it.func for it in ast.walk(node) if isinstance(it, ast.Call))
-    return {it.attr if isinstance(it, ast.Attribute) else getattr(it, "id", "") for it in called}
+    called = (part.func for part in ast.walk(node) if isinstance(part, ast.Call))
+    return {
+        func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "") for func in called
+    }
 
 
 def _stored(node: ast.AST) -> set[str]:
     """Return the names that a statement outside of functions gives a value, or changes."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return set()
-    names = {it.id for it in ast.walk(node) if isinstance(it, ast.Name) and _is_stored(it)}
+    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and _is_stored(part)}
     for part in ast.walk(node):
         if isinstance(part, ast.Subscript) and isinstance(part.ctx, ast.Store):
-            names |= {it.id for it in ast.walk(part.value) if isinstance(it, ast.Name)}
+            names |= {name.id for name in ast.walk(part.value) if isinstance(name, ast.Name)}
         match part:
             case ast.Call(func=ast.Attribute(attr="append" | "extend", value=ast.Name(id=name))):
                 names.add(name)
@@ -450,7 +456,7 @@ def _sources(code: Code, at: int, name: str) -> list[str]:
     for node in ast.walk(code.statements[at][1]):
         targets = node.targets if isinstance(node, ast.Assign) else []
         stored = {
-            it.id for target in targets for it in ast.walk(target) if isinstance(it, ast.Name)
+            part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)
         }
         if isinstance(node, ast.Assign) and name in stored and len(targets) == 1:
             if isinstance(targets[0], ast.Name):

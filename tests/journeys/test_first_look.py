@@ -164,12 +164,15 @@ def test_a_run_that_was_killed_begins_anew_with_the_same_command() -> None:
     assert runs() == 4
 
 
-def test_an_edited_file_takes_the_run_for_its_first_trial() -> None:
+@pytest.mark.parametrize("editor", [None, "no-such-editor --wait", "an 'open quote"])
+def test_an_edited_file_takes_the_run_for_its_first_trial(editor: str | None) -> None:
     write("lr = 0.1", COUNTED, "val_loss = abs(lr - 0.3)\nval_mae = val_loss * 2")
-    terminal = Terminal("my.ipynb", cwd=Path.cwd(), env={"EDITOR": None, "VISUAL": None})
+    terminal = Terminal("my.ipynb", cwd=Path.cwd(), env={"EDITOR": editor, "VISUAL": None})
     terminal.until_seen("q leaves")
     terminal.press("e\r")
     assert terminal.wait() == 0, terminal.text
+    assert (editor or "my.yml is kept") in terminal.text
+    assert "Traceback" not in terminal.text
     text = Path("my.yml").read_text()
     Path("my.yml").write_text(text.replace("val_mae: minimize", "val_loss: minimize"))
     result = swept()
