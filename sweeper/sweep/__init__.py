@@ -1,6 +1,6 @@
-"""One sweep: build its parts, schedule its trials, stop it in order.
+"""Run one sweep: build its parts, schedule its trials, and stop it in order.
 
-What other processes do to a study belongs to `control`; how a trial runs, to `execution`.
+The folder `control` holds what other processes do to a study. The folder `execution` runs a trial.
 """
 
 from .sweep import Sweep

@@ -1,4 +1,7 @@
-"""Studies that run chosen params on chosen seeds after a search: its best trials, ablations."""
+"""Plan the studies that follow a search: confirmation of its best trials, and ablations.
+
+Such a study runs given params on given seeds. It proposes, prunes and confirms nothing.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,14 @@ _log = logging.getLogger(__name__)
 
 
 def confirming_plan(search: SweepPlan, found: SweepResult) -> SweepPlan | None:
-    """The plan of the study that confirms the best trials of a search; None for nothing to do.
+    """Return the plan of the study that confirms the best trials of a search.
+
+    Return None if the settings ask for no confirmation, if the search was stopped, or if it has no
+    trial to confirm.
 
     Args:
-        search: the plan of the search, whose notebook, modules, inputs and data it shares.
-        found: how the search ended.
+        search: Plan of the search. Both studies have the same notebook, modules, inputs and data.
+        found: Result of the search.
     """
     asked = search.settings.confirm
     if asked is None or found.stopped_by is not None:
@@ -43,20 +49,24 @@ def confirming_plan(search: SweepPlan, found: SweepResult) -> SweepPlan | None:
 
 
 def fresh_seeds(settings: Settings, count: int) -> list[int]:
-    """The first seeds for runs after the search."""
+    """Return the first `count` seeds for runs after a search.
+
+    No trial of the search has used them.
+    """
     return [derived_seed(settings.study.seed, "confirm", n) for n in range(1, count + 1)]
 
 
 def following_plan(
     search: SweepPlan, kind: str, wanted: Mapping[str, Any], *, spent: float
 ) -> SweepPlan:
-    """The plan of a study of chosen params and seeds that follows a search.
+    """Return the plan of a study that runs given params and seeds after a search.
 
     Args:
-        search: the plan of the search, whose notebook, modules, inputs and data it shares.
-        kind: `confirm` or `ablate`, which its name ends in.
-        wanted: the params and seeds, as `trials.plan_of` makes them.
-        spent: what the search has cost.
+        search: Plan of the search. Both studies have the same notebook, modules, inputs and data.
+        kind: `confirm` or `ablate`. The study's name ends in it.
+        wanted: Params and seeds to run, in the form of `trials.plan_of`.
+        spent: Cost of the search, in the currency of the parameters file. The study may spend what
+            the search has left of the budget.
     """
     paths = search.paths.following(kind)
     n_trials = len(wanted["trials"]) * len(wanted["seeds"])
@@ -77,7 +87,7 @@ def following_plan(
 
 
 def with_confirmation(found: SweepResult, runs: SweepResult) -> SweepResult:
-    """The result of a search and of the study that confirmed its best trials."""
+    """Return the result of a search together with the result of the study that confirmed it."""
     confirmation = runs.confirmation
     assert confirmation is not None, "the result of a confirming study has one"
     return replace(
@@ -98,7 +108,7 @@ def with_confirmation(found: SweepResult, runs: SweepResult) -> SweepResult:
 
 
 def _with_means(plan: Mapping[str, Any], records: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """One trial for each proposal with all its runs; its score is their mean."""
+    """Return one record for each proposal whose repeats are complete. Its score is their mean."""
     first = {record.run_id: record for record in records}
     ranking = Repeats(plan, records).ranking
     name = plan["objective"]
@@ -106,7 +116,7 @@ def _with_means(plan: Mapping[str, Any], records: Sequence[TrialRecord]) -> list
 
 
 def _is_possible(record: TrialRecord, settings: Settings) -> bool:
-    """Whether the parameters file still allows a trial's params."""
+    """Return whether the parameters file still allows a trial's params. If not, log a warning."""
     try:
         settings.check_params(record.params)
     except SettingsError as error:
@@ -116,7 +126,14 @@ def _is_possible(record: TrialRecord, settings: Settings) -> bool:
 
 
 def _settings(settings: Settings, name: str, *, spent: float, trials: int) -> Settings:
-    """The settings of the following study: nothing is proposed, pruned or confirmed there."""
+    """Return the settings of the following study, which proposes, prunes and confirms nothing.
+
+    Args:
+        settings: Settings of the search.
+        name: Name of the following study.
+        spent: Cost of the search. It reduces the budget that the following study has.
+        trials: Number of trials of the following study.
+    """
     study = settings.study.model_copy(
         update={
             "name": name,

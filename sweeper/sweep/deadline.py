@@ -1,4 +1,4 @@
-"""A sweep's end by the clock: its time limit, or its study's budget."""
+"""Stop a sweep when its time limit or its study's budget runs out."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def stopped_after(limit_s: float | None, stop: Callable[[], object]) -> Iterator[None]:
-    """Stop a sweep if the block takes longer than a time; at once where there is none left.
+    """Call `stop` if the block is still running after a time. Call it at once if no time is left.
 
     Args:
-        limit_s: in seconds; None for as long as it takes.
-        stop: stops the sweep.
+        limit_s: Time limit in seconds. None for no limit.
+        stop: Stops the sweep.
     """
     if limit_s is None:
         yield

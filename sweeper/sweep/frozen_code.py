@@ -1,4 +1,7 @@
-"""The code that all trials of a sweep run: read once when it begins, whatever is edited later."""
+"""Keep the code that all trials of a sweep run as it was when the sweep began.
+
+The code is read once. Later edits of the notebook or its modules do not reach the trials.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,13 @@ from ..study_folder.snapshots import CodeSnapshot
 def snapshot_of(
     notebook: ResearchNotebook, settings: Settings, code: Mapping[Path, bytes]
 ) -> CodeSnapshot:
-    """Make the snapshot of what a sweep has read.
+    """Return the snapshot of the code that a sweep has read.
 
     Args:
-        code: what `local_code` of `notebooks.fingerprint` has read.
+        notebook: The research notebook.
+        settings: Settings of the sweep. The snapshot contains them as a parameters file.
+        code: Contents of the local modules by path, as `local_code` of `notebooks.fingerprint` read
+            them.
     """
     folder = notebook.path.parent.resolve()
     return CodeSnapshot(
@@ -37,7 +43,14 @@ def snapshot_of(
 
 
 def changed_meanwhile(snapshot: CodeSnapshot, notebook: ResearchNotebook) -> list[str]:
-    """What users should know of files that have changed since a sweep began."""
+    """Return a remark for users that names the files that have changed since the sweep began.
+
+    The list is empty if no file has changed.
+
+    Args:
+        snapshot: Code that the trials ran.
+        notebook: The research notebook as it was read when the sweep began.
+    """
     try:
         is_same = ResearchNotebook(notebook.path).code == notebook.code
     except NotebookError:

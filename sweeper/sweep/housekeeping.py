@@ -1,4 +1,4 @@
-"""What a sweep does every few seconds beside its trials."""
+"""Write a sweep's time spent and its comparison page every few seconds while trials run."""
 
 from __future__ import annotations
 
@@ -17,17 +17,25 @@ from .scheduling.scheduler import TrialScheduler
 from .spending import Spending
 
 _INTERVAL_S = 5.0
-#: Where writing the page would take more than 2 % of a core, it is written every minute at least.
+#: Share of one core that writing the page may use, and seconds between two writes at most (chosen).
+#: Where writing would use a larger share, the page is written less often.
 _CORES, _LONGEST_S = 0.02, 60.0
 
 _log = logging.getLogger(__name__)
 
 
 class Housekeeping:
-    """Writes down the time spent, and writes the comparison page.
+    """Writes the time spent to the study, and the comparison page to the disk.
 
-    That is done every 5 s, on a thread of its own, which so notices a study that was lost. What
-    goes wrong with the page costs no trial: it is logged once.
+    A thread does so every 5 s, and stops the sweep if the study's storage is lost. A page that
+    cannot be written does not end a trial: the first such error is logged.
+
+    Args:
+        plan: Plan of the sweep.
+        study: The study, open.
+        scheduler: Scheduler of the sweep's trials. It is told if the storage is lost.
+        spending: Time that the study's sweeps have spent.
+        chores: Chores of the sweep, which users see while the page is written at its end.
     """
 
     def __init__(
@@ -50,15 +58,16 @@ class Housekeeping:
     def close(self) -> None:
         """End the thread, and write the time spent once more."""
         self._closing.set()
-        with self._chores.during(ChoreKind.PAGE):  # which it may be writing
+        with self._chores.during(ChoreKind.PAGE):  # the thread may be writing the page
             self._thread.join()
         self._write_spending()
 
     def write_page(self, importances: Mapping[str, Mapping[str, Importance]] | None = None) -> None:
-        """Write the page as the study is now.
+        """Write the comparison page as the study is now. Log the first error instead of raising it.
 
         Args:
-            importances: as the page has them; None while trials run.
+            importances: Importance of each param, by objective, then by param. None while trials
+                run.
         """
         study, plan = self._study, self._plan
         is_running = importances is None
@@ -68,7 +77,7 @@ class Housekeeping:
                 self._page.write(
                     study, plan.settings, is_running=is_running, importances=importances
                 )
-        except Exception as error:  # noqa: BLE001  a full disk, a folder that is gone, a sampler
+        except Exception as error:  # noqa: BLE001  for example a full disk or a removed folder
             if not self._has_failed:
                 page = plan.paths.page
                 _log.warning("%s cannot be written: %s; export does it", page, first_line(error))
@@ -79,7 +88,7 @@ class Housekeeping:
             self._spending.write()
         except BrokenError as error:
             self._scheduler.lose(error)
-        except Exception as error:  # noqa: BLE001  it is written again soon
+        except Exception as error:  # noqa: BLE001  it is written again after 5 s
             _log.info("the time spent was not written down: %s", first_line(error))
 
     def _work(self) -> None:
@@ -87,7 +96,7 @@ class Housekeeping:
         while True:
             self._write_spending()
             if time.monotonic() >= page_at_s:
-                began_s = time.thread_time()  # a disk that hangs once takes no CPU
+                began_s = time.thread_time()  # CPU time, which a slow disk does not increase
                 self.write_page()
                 pause_s = min((time.thread_time() - began_s) / _CORES, _LONGEST_S)
                 page_at_s = time.monotonic() + pause_s

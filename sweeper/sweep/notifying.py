@@ -1,4 +1,4 @@
-"""A word to the user when a sweep has ended, or needs somebody: to ntfy or a webhook."""
+"""Send a message to ntfy or a webhook when a trial fails or a sweep ends."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ from ..trials import Event, SweepResult, TrialRecord, TrialState
 
 _log = logging.getLogger(__name__)
 
-#: A server has so long for one message, and the end of a sweep waits so long for all.
+#: Seconds that a server has to accept a message, and that a sweep's end waits for each message.
 _LIMIT_S = 5.0
 
 
 class Notifier:
-    """Sends what `notify` asks for, each message on a thread of its own: nothing waits for them."""
+    """Sends the messages that the section `notify` of the parameters file asks for.
+
+    Each message is sent by a thread of its own, so that no trial waits for it.
+
+    Args:
+        notify: Section `notify`. None if no message is to be sent.
+        study: Name of the study. It begins the title of each message.
+    """
 
     def __init__(self, notify: Notify | None, study: str) -> None:
         self._notify, self._study = notify, study
@@ -27,28 +34,40 @@ class Notifier:
         self._has_failed = False
 
     def observe(self, event: Event, record: TrialRecord | None) -> None:
-        """Tell of the first trial that fails."""
+        """Send a message about the first trial of the sweep that fails."""
         if event is Event.TRIAL_ENDED and record is not None and not self._has_failed:
             self._has_failed = record.state is TrialState.FAILED
             if self._has_failed:
                 self.send("failure", f"trial {record.run_id} has failed: {record.message}")
 
     def ended(self, kind: str, result: SweepResult) -> None:
-        """Tell how a sweep has ended; a `kind` that nobody asks for counts as its end."""
+        """Send a message about the end of the sweep.
+
+        Args:
+            kind: Kind of end: `end`, `budget` or `preemption`. If `notify.on` lacks it, the message
+                is sent as `end`.
+            result: Result of the sweep.
+        """
         kind = kind if self._notify is None or kind in self._notify.on else "end"
         found = result.to_json()
         text = f"{result.headline}\n{found['page'] or ''}".strip()
         self.send(kind, text, best=found["best"], page=found["page"])
 
     def send(self, kind: str, text: str, **more: Any) -> None:
-        """Send a message, where users want this kind."""
+        """Send a message if `notify.on` contains its kind.
+
+        Args:
+            kind: Kind of message, such as `failure` or `end`.
+            text: Text for people.
+            more: Further fields of the JSON that a webhook receives.
+        """
         if self._notify is not None and kind in self._notify.on:
             sender = threading.Thread(target=self._send, args=[kind, text, more], daemon=True)
             sender.start()
             self._sending.append(sender)
 
     def close(self) -> None:
-        """Wait a moment for what is on its way."""
+        """Wait up to 5 s for each message that is being sent."""
         for sender in self._sending:
             sender.join(_LIMIT_S)
 
@@ -66,5 +85,5 @@ class Notifier:
         request = urllib.request.Request(self._notify.url, data=body, headers=headers)
         try:
             urllib.request.urlopen(request, timeout=_LIMIT_S).close()
-        except Exception as error:  # noqa: BLE001  whatever it is, trials do not depend on it
+        except Exception as error:  # noqa: BLE001  no trial depends on a message
             _log.warning("notify: the message did not arrive: %s", first_line(error))

@@ -1,4 +1,4 @@
-"""Open a study and its tracker for one sweep, and hold their files until the sweep has ended."""
+"""Open a study and its tracker for one sweep, and hold their locks until the sweep has ended."""
 
 from __future__ import annotations
 
@@ -37,29 +37,32 @@ def opened(
     on_data: Callable[[str], None],
     is_stopped: Callable[[], bool],
 ) -> Iterator[tuple[SweepPlan, Study, Tracker]]:
-    """The plan with its inputs, the study and its tracker, held by this process.
+    """Yield the plan with its inputs, the open study and its open tracker.
 
-    A refused call leaves nothing behind.
+    This process alone uses the study's folder and storage until the block ends. A call that is
+    refused leaves no file behind.
 
     Args:
-        on_request: called with what another process asks for, from a thread of its own.
-        on_restore: called before the study is brought back from its remote copy.
-        on_data: called with each line about data that is verified or fetched.
-        is_stopped: whether the sweep was stopped, upon which no data is fetched any more, and
-            MLflow is not waited for.
+        plan: Plan of the sweep.
+        on_request: Called with each request of another process, such as a stop, from another
+            thread.
+        on_restore: Called before the study is restored from its remote copy.
+        on_data: Called with each line of progress while data is verified or fetched.
+        is_stopped: Returns whether the sweep was stopped. Then no more data is fetched, and the
+            sweep does not wait for MLflow.
 
     Raises:
-        SweepError: the outputs, the study or MLflow cannot be used.
+        SweepError: The outputs, the study or MLflow cannot be used.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(held_folder(plan.paths))
         stack.enter_context(held_elsewhere(plan.paths, plan.storage_url.file))
-        # Requests are received from the moment on at which other processes see that a sweep runs.
+        # From now on, other processes see that a sweep runs and may send requests.
         stack.callback(Requests(plan.paths, on_request).close)
         is_restored = False
         if plan.remote is not None:
             is_restored = stack.enter_context(plan.remote.opened(on_restore))
-        if plan.confirming is None:  # else it has the inputs and the data of the search
+        if plan.confirming is None:  # a confirming study has the inputs and data of its search
             plan = with_inputs(plan)
         paths = plan.paths
         is_embedded = plan.storage_url.file == paths.storage
@@ -80,7 +83,7 @@ def opened(
         learn(plan, study)
         _note_places(plan, study)
         data = plan.workload.data
-        if data is not None and plan.settings.cluster is None:  # whose workers fetch it
+        if data is not None and plan.settings.cluster is None:  # a cluster's workers fetch it
             data.bring(on_data, is_stopped)
         plan = keep_inputs(plan)
         tracker = stack.enter_context(_opened_tracker(plan, study, is_stopped))
@@ -93,9 +96,9 @@ def opened(
 
 
 def _remove_notebooks(study: Study, paths: StudyPaths) -> None:
-    """Remove the executed notebooks of failed trials, before their study is removed.
+    """Remove the executed notebooks of a study's failed trials, before the study itself is removed.
 
-    A kill in between leaves a study that is removed by the next call.
+    If the sweep is killed in between, the next call removes the study.
     """
     for path in paths.written_run_ids().values():
         metadata = read_metadata(path)
@@ -104,6 +107,12 @@ def _remove_notebooks(study: Study, paths: StudyPaths) -> None:
 
 
 def _check_resumed(plan: SweepPlan, study: Study) -> None:
+    """Refuse a study that must not be resumed with this notebook, these settings or these files.
+
+    Raises:
+        StudyError: The trials were made of other code or settings, or the storage is an old copy.
+        OutputError: The executed notebook of another study would be overwritten.
+    """
     if not plan.allow_changes:
         sources = f"{plan.notebook.display_name} and {plan.settings.file or 'the settings'}"
         refuse_changes(study, plan.fingerprint, sources=sources, paths=plan.paths)
@@ -112,9 +121,9 @@ def _check_resumed(plan: SweepPlan, study: Study) -> None:
 
 
 def _note_places(plan: SweepPlan, study: Study) -> None:
-    """Let other commands find a new study.
+    """Store in a new study where its notebooks and MLflow runs are, so that commands find it.
 
-    Fetching its data may take hours, and making an MLflow store a minute.
+    This is done before data is fetched, which may take hours, and before MLflow is opened.
     """
     if not study.facts.template:
         study.note_facts(template=plan.paths.template, tracking_uri=str(plan.tracking))
@@ -124,10 +133,11 @@ def _note_places(plan: SweepPlan, study: Study) -> None:
 def _opened_tracker(
     plan: SweepPlan, study: Study, is_stopped: Callable[[], bool]
 ) -> Iterator[Tracker]:
-    """Open MLflow and note in the study what other commands need to know of it.
+    """Open MLflow, and store in the study what other commands need to know about it.
 
-    MLflow takes two seconds to open a store, and no trial waits for the one beside the outputs:
-    what that does not take is written later. Any other one may be mistyped, or need a password.
+    MLflow needs two seconds to open a store. Trials do not wait for the default store next to the
+    outputs: it gets their points later. They wait for any other store, whose address may be wrong
+    or which may need a password.
     """
     paths, settings = plan.paths, plan.settings
     store = Store(
@@ -140,7 +150,7 @@ def _opened_tracker(
     )
     tracker = Tracker(reachable(store))
     try:
-        # A notebook that logs to MLflow finds its run, and no store that is just being made.
+        # A notebook that logs to MLflow must find its run, and not a store that is being made.
         if not store.is_embedded or "mlflow" in "".join(plan.notebook.code):
             tracker.wait_until_open(is_stopped)
         tracker.drop_others([record.run_id for record in study.records()])
@@ -153,18 +163,22 @@ def _opened_tracker(
             trials=settings.study.trials,
             settings=settings.as_mapping,
             made_of=plan.fingerprint,
-            # Until MLflow has all: the next command corrects what a killed sweep has left there.
+            # MLflow may lack data until the sweep has ended. If the sweep is killed, the next
+            # command logs it.
             tracking_is_behind=True,
             inputs=plan.input_facts or study.facts.inputs,
         )
         tracker.when_open(lambda: study.note_facts(experiment_id=tracker.experiment_id))
         yield tracker
     finally:
-        tracker.close(lambda: 0.0)  # after an error; an orderly end has closed it
+        tracker.close(lambda: 0.0)  # only after an error: a regular end has closed it already
 
 
 def _keep_order(plan: SweepPlan, study: Study) -> None:
-    """Fix the order of trials, and tell the user where fewer run at once for it."""
+    """Fix the order of trials.
+
+    Log a warning if fewer than `-j` trials can run at once because of it.
+    """
     jobs = plan.executor.jobs
     most = study.keep_order(jobs)
     if jobs > most:
@@ -177,7 +191,7 @@ def _keep_order(plan: SweepPlan, study: Study) -> None:
 
 
 def _description(plan: SweepPlan) -> str:
-    """What a study is, and the command that sweeps it: MLflow's UI has it above the runs."""
+    """Return the text that MLflow shows above the runs: the objectives and the sweep's command."""
     goals = ", ".join(f"{goal.direction} {name}" for name, goal in plan.settings.objective.items())
     words = ["notebook_hpo.py", "-i", display_path(plan.notebook.path)]
     words += ["-o", plan.paths.displayed_template]

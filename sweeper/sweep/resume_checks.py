@@ -1,4 +1,4 @@
-"""Refuse to resume a study whose trials were made of something else, or over other files."""
+"""Refuse to resume a study that was made of other code or settings, or that would lose files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from ..trials import StudyPaths, TrialState, display_path
 
 
 def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: StudyPaths) -> None:
-    """Refuse a fingerprint that differs from the one of the study's trials.
+    """Refuse new trials whose fingerprint differs from the fingerprint of the study's trials.
 
     Args:
-        made_of: the fingerprint of new trials.
-        sources: the files that it comes from, for the message.
+        study: The study to resume.
+        made_of: Fingerprint of new trials: their code, parameters and kernel.
+        sources: Files that the fingerprint was made of, for the message.
+        paths: Paths of the study, for the message.
 
     Raises:
-        StudyError: the study's trials were made of something else; the message lists what changed.
+        StudyError: The fingerprints differ. The message lists the changes.
     """
     before = study.facts.made_of
     n_trials = len(study.records())
@@ -38,9 +40,13 @@ def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: S
 
 
 def is_worth_nothing(study: Study, made_of: Fingerprint) -> bool:
-    """Whether all trials have failed, and were made of something else than new ones would be.
+    """Return whether all trials have failed and the notebook or the settings have changed since.
 
-    Such a study begins anew: its failures say nothing of the corrected notebook.
+    Such a study begins anew: its failures say nothing about the corrected notebook.
+
+    Args:
+        study: The study to resume.
+        made_of: Fingerprint of new trials.
     """
     records, before = study.records(), study.facts.made_of
     return (
@@ -51,24 +57,24 @@ def is_worth_nothing(study: Study, made_of: Fingerprint) -> bool:
 
 
 def refuse_lost_database(paths: StudyPaths) -> None:
-    """Refuse a folder whose study has lost its database, though it has executed notebooks.
+    """Refuse a folder that has executed notebooks of a study but not the study's database.
 
-    Another study would begin in that database, and replace the facts with its own.
+    Otherwise, a new study would begin in that folder and replace the stored facts.
 
     Raises:
-        LostFileError: the database is missing, empty, or another study's.
+        LostFileError: The database is missing, empty, or belongs to another study.
     """
     if paths.facts.exists() and paths.written_run_ids() and (why := why_lost(paths.storage)):
         raise LostFileError(paths.storage, why)
 
 
 def refuse_older_copy(study: Study, paths: StudyPaths, storage: Address) -> None:
-    """Refuse a storage without an end that an executed notebook states.
+    """Refuse a storage that lacks the end of a trial whose executed notebook has ended.
 
-    Its trial would be run again, and write over that notebook.
+    Otherwise, the trial would be run again and overwrite that notebook.
 
     Raises:
-        StudyError: there is such a notebook.
+        StudyError: There is such a notebook.
     """
     notebook = unknown_end(study.records(), study.study_id, paths)
     if notebook is None:
@@ -86,10 +92,12 @@ def refuse_files_in_the_way(study: Study, paths: StudyPaths, *, trials: int) -> 
     """Refuse to overwrite an executed notebook that this study did not write.
 
     Args:
-        trials: how many the study should have.
+        study: The study to resume.
+        paths: Paths of the study.
+        trials: Number of trials that the study is to have.
 
     Raises:
-        OutputError: there is one at the place of a trial's notebook.
+        OutputError: Another study's notebook, or another file, has the path of a trial's notebook.
     """
     ended = {record.run_id for record in study.records() if record.is_final}
     for run_id, path in paths.written_run_ids().items():

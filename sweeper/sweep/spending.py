@@ -1,4 +1,4 @@
-"""How long the sweeps of a study have run, and what that costs."""
+"""Compute how long the sweeps of a study have run, and what that costs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from ..study.study import Study
 
 
 class Spending:
-    """The wall-clock time of all sweeps of a study, this one included.
+    """The wall-clock time of all sweeps of a study, including this sweep, and its cost.
 
     Args:
-        cost: what an hour costs; None when no price is known.
-        since: when this sweep began, on the monotonic clock.
+        study: The study, open.
+        cost: Section `cost` of the parameters file. None if no price is known.
+        since: Time at which this sweep began, on the monotonic clock, in seconds.
     """
 
     def __init__(self, study: Study, cost: Cost | None, *, since: float) -> None:
@@ -24,22 +25,22 @@ class Spending:
 
     @property
     def spent_s(self) -> float:
-        """In seconds, until now."""
+        """Wall-clock time of all sweeps of the study until now, in seconds."""
         return self._before_s + time.monotonic() - self._since
 
     @property
     def cost(self) -> float | None:
-        """The price of that, in the currency of the parameters file; None when it is not known."""
+        """Cost of that time, in the currency of the parameters file. None if no price is known."""
         return None if self._cost is None else self._cost.price_of(self.spent_s)
 
     @property
     def left_s(self) -> float | None:
-        """For how many seconds the budget lasts; None without one."""
+        """Seconds until the budget is spent. None if there is no budget."""
         if self._cost is None or self._cost.budget is None:
             return None
         return max(0.0, self._cost.budget / self._cost.price_per_hour * 3600 - self.spent_s)
 
     def write(self) -> None:
-        """Write the time down in the study, so that a budget survives any kill."""
-        # The sum and not what came on top: writing it twice counts nothing twice.
+        """Store the time spent in the study, so that it counts against the budget after a kill."""
+        # The sum is stored, not an increment, so that a repeated write counts no time twice.
         self._study.note_facts(spent_s=self.spent_s)

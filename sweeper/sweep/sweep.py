@@ -1,4 +1,4 @@
-"""One sweep: its trials from the first to the last, what stops it, and its result."""
+"""Run one sweep from its first trial to its result, and let other threads stop it."""
 
 from __future__ import annotations
 
@@ -60,17 +60,19 @@ _log = logging.getLogger(__name__)
 
 
 class Sweep:
-    """Runs trials of one study. Made by `from_settings`, run once by `run`.
+    """Runs the trials of one study. Made by `from_settings`, run once by `run`.
 
-    All methods but `run` may be called from any thread and from signal handlers.
+    All methods except `run` may be called from any thread and from signal handlers.
 
     Args:
-        observer: called with each event, one call at a time, from a thread of its own; it may stop
-            the sweep. What it raises is logged.
+        plan: Plan of the sweep.
+        observer: Called with each event, one call at a time, from a thread of its own. It may stop
+            the sweep. Its exceptions are logged.
 
     Attributes:
-        plan: what the sweep is made of.
-        data_lines: what is done about the data of the trials; a new line comes before its event.
+        plan: Plan of the sweep. While the best trials are confirmed, the plan of that study.
+        data_lines: Lines of progress about the trials' data. The event `DATA` follows each new
+            line.
     """
 
     def __init__(self, plan: SweepPlan, *, observer: Observer | None = None) -> None:
@@ -101,28 +103,31 @@ class Sweep:
         observer: Observer | None = None,
         executor: Callable[[Workload], Executor] | None = None,
     ) -> Sweep:
-        """Check everything that can be known before a kernel starts, and build the parts.
+        """Build a sweep after all checks that are possible before a kernel starts.
 
         Args:
-            notebook: the path of the research notebook, or itself where it was read already.
-            output: where executed notebooks go, such as `out/digits.{run_id}.ipynb`.
-            jobs: trials at once, or `"auto"` for as many as cores and memory carry; default: 1, on
-                a cluster as many as its workers offer.
-            storage: Optuna storage; default: a SQLite file beside the outputs.
-            tracking_uri: MLflow; default: `MLFLOW_TRACKING_URI` if set, else a SQLite store
-                beside the outputs.
-            kernel: the kernel's name; default: the one that the notebook names.
-            trials: of the study in all; default: as the settings say.
-            timeout_s: wall-clock limit of the whole sweep.
-            began_s: when it began to count, on the monotonic clock; default: with this call.
-            allow_changes: go on with a study whose earlier trials were made of something else.
-            observer: called with each event, one call at a time, from a thread of its own; it may
-                stop the sweep, and what it raises is logged.
-            executor: makes the place where trials run from what they have in common; default: the
-                cluster of the settings, else this machine, with `jobs` slots.
+            settings: Settings from the parameters file.
+            notebook: Path of the research notebook, or the notebook if it was read already.
+            output: Template of the executed notebooks' paths, such as `out/digits.{run_id}.ipynb`.
+            jobs: Number of trials that run at once, or `"auto"` for as many as processors and
+                memory allow. Default: 1; on a cluster, the number of slots of its workers.
+            storage: URL of the Optuna storage. Default: a SQLite file next to the outputs.
+            tracking_uri: MLflow tracking URI. Default: `MLFLOW_TRACKING_URI` if it is set, else a
+                SQLite store next to the outputs.
+            kernel: Name of the Jupyter kernel. Default: the kernel that the notebook names.
+            trials: Number of trials of the study in all. Default: the number in the settings.
+            timeout_s: Wall-clock limit of the whole sweep, in seconds. None for no limit.
+            began_s: Time from which the limit counts, on the monotonic clock. Default: the time of
+                this call.
+            allow_changes: Whether to resume a study whose trials were made of other code or
+                settings.
+            observer: Called with each event, one call at a time, from a thread of its own. It may
+                stop the sweep. Its exceptions are logged.
+            executor: Makes the executor from the workload of the trials. Default: the cluster of
+                the settings, or this machine with `jobs` slots.
 
         Raises:
-            SweepError: whatever is wrong; nothing was started, nothing was written.
+            SweepError: A check has failed. No kernel was started, and no file was written.
         """
         began_s = time.monotonic() if began_s is None else began_s
         settings = settings if trials is None else settings.with_overrides(trials=trials)
@@ -157,7 +162,7 @@ class Sweep:
         remote = remote_copy(settings, paths, storage_url, tracking)
         plan = SweepPlan(
             workload=workload,
-            # The last, because a cluster's workers may already be at work when it is there.
+            # Made last, because it may start the workers of a cluster.
             executor=make_executor(workload),
             make_executor=make_executor,
             samplers=samplers,
@@ -175,19 +180,20 @@ class Sweep:
 
     @property
     def stopped_by(self) -> str | None:
-        """Who has stopped the sweep and why; None as long as trials may start."""
+        """Who stopped the sweep and why, in words. None as long as more trials may start."""
         return self._stop_switch.closed_by
 
     @property
     def is_stopping_all(self) -> bool:
-        """Whether the running trials are being stopped as well."""
+        """Whether the running trials are being stopped, too."""
         return self._stop_switch.is_stopping_all
 
     def stop(self, by: str, *, now: bool = False) -> None:
-        """Start no more trials; with `now` also stop those that run.
+        """Start no more trials. With `now`, stop the running trials, too.
 
         Args:
-            by: who stops it and why, for the summary.
+            by: Who stops the sweep and why, in words for the summary.
+            now: Whether to stop the running trials.
         """
         if now:
             self._stop_switch.stop_all(by)
@@ -195,12 +201,12 @@ class Sweep:
             self._stop_switch.close(by)
 
     def preempt(self, by: str) -> None:
-        """End within the grace time, `limits.grace`: the machine is taken away.
+        """Stop all trials and end within `limits.grace`, because the machine will be taken away.
 
-        The sweep that resumes the study delivers what the remote copy and MLflow lack by then.
+        The remote copy and MLflow may then lack data. The sweep that resumes the study delivers it.
 
         Args:
-            by: who announces it, for the summary.
+            by: Who announces the preemption, in words for the summary.
         """
         self._is_preempted = True
         self._stop_switch.end_within(self.plan.settings.limits.grace)
@@ -209,12 +215,12 @@ class Sweep:
         self.stop(by, now=True)
 
     def snapshot(self) -> Snapshot | None:
-        """How the study stands while `run` is at work; None before the study is open."""
+        """Return the state of the study while `run` runs. Return None before the study is open."""
         scheduler = self._scheduler
         return None if scheduler is None else scheduler.snapshot(self.doing())
 
     def doing(self) -> tuple[Chore, ...]:
-        """What the sweep does beside its trials."""
+        """Return the chores of the sweep and of its trials now, such as the wait for a storage."""
         running = self._stop_switch.running_trials().values()
         of_trials = (trial.control.chore for trial in running)
         return (*self._chores.now(), *(chore for chore in of_trials if chore is not None))
@@ -222,14 +228,14 @@ class Sweep:
     # --- the sweep itself -------------------------------------------------------------------------
 
     def run(self) -> SweepResult:
-        """Run trials until the study has as many as it should, or the sweep is stopped.
+        """Run trials until the study has all its trials, or until the sweep is stopped.
 
-        With `confirm` a second study, `NAME-confirm`, then runs the best trials again. In a Jupyter
-        notebook the cell displays the live table meanwhile.
+        If `confirm` is set, a second study, `NAME-confirm`, then runs the best trials on fresh
+        seeds. In a Jupyter notebook, the cell's output shows the live table meanwhile.
 
         Raises:
-            SweepError: the outputs, the study or MLflow cannot be used; no kernel was started.
-            BrokenError: the study's storage was lost, or its sampler failed, while trials ran.
+            SweepError: The outputs, the study or MLflow cannot be used. No kernel was started.
+            BrokenError: The study's storage was lost, or its sampler failed, while trials ran.
         """
         try:
             result = self._run()
@@ -258,18 +264,18 @@ class Sweep:
                 return with_confirmation(found, self._run_study())
             except BrokenError:
                 raise
-            except SweepError as error:  # the search has its result all the same
+            except SweepError as error:  # the search itself has a result, which is returned
                 refused = f"the best trials were not confirmed: {error}"
                 return replace(found, findings=[*found.findings, refused])
 
     def _kind_of_end(self, result: SweepResult) -> str:
-        """Name the end of a sweep as `notify.on` has it."""
+        """Return the kind of a sweep's end by its name in `notify.on`."""
         if self._is_preempted:
             return "preemption"
         return "budget" if result.stop_cause is StopCause.BUDGET else "end"
 
     def _run_study(self) -> SweepResult:
-        """Run the trials of the plan's study, which it opens and closes."""
+        """Open the study of the plan, run its trials, and close it."""
         began_s = time.monotonic()
         with (
             closing(self.plan),
@@ -304,7 +310,7 @@ class Sweep:
             plan, study, log=log, stop_switch=stop_switch, events=self._events
         )
         study.be_patient(stop_switch.patience_s)
-        if plan.remote is not None:  # another machine goes on with the study
+        if plan.remote is not None:  # it is lost if another machine resumes the study
             plan.remote.when_lost(scheduler.lose)
         chores = self._chores
         house = Housekeeping(plan, study, scheduler=scheduler, spending=spending, chores=chores)
@@ -317,7 +323,7 @@ class Sweep:
                 findings = plan.executor.run(scheduler)
             with chores.during(ChoreKind.TRACKING, tracker.progress):
                 with chores.during(ChoreKind.IMPORTANCES):
-                    importances = self._importances(study)  # while MLflow gets the last trials
+                    importances = self._importances(study)  # MLflow gets the last trials meanwhile
                 undelivered = log.finish(lambda: stop_switch.left_s, self._patience_with_mlflow_s)
         compare_url = tracker.compare_url()
         if scheduler.broken is None:
@@ -371,19 +377,20 @@ class Sweep:
         return scheduler, result
 
     def _patience_with_mlflow_s(self) -> float:
-        """How many seconds an answer of MLflow is waited for at the sweep's end."""
+        """Return how many seconds to wait for an answer of MLflow at the end of the sweep."""
         if not self._stop_switch.is_stopping_all:
             return PATIENCE_S
         return min(PATIENCE_S, self.plan.settings.limits.grace / 2)
 
     def _carry_out(self, request: str) -> None:
-        """Stop what another process names: all trials, only further ones, or one by its number."""
+        """Carry out another process's request to stop all trials, further trials, or one trial."""
         if request in (ALL, NO_MORE):
             self.stop("the command stop", now=request == ALL)
         elif request.isdigit():
             self._stop_switch.stop(int(request), "stopped by the command stop")
 
     def _remarks(self) -> list[str]:
+        """Return what users should check in the notebook or the settings, as sentences."""
         names = [*self.plan.settings.search_space, *self.plan.settings.fixed]
         used = ", ".join(self.plan.notebook.used_in_parameters_cell(names))
         no_seed = "" if "seed" in names else self.plan.notebook.why_no_seed()
@@ -394,18 +401,21 @@ class Sweep:
         ]
 
     def _importances(self, study: Study) -> Mapping[str, Mapping[str, Importance]]:
-        """How much each param matters; nothing for chosen ones, or with the machine about to go."""
+        """Return the importance of each param, by objective, then by param.
+
+        It is empty if a machine is about to be taken away, or if the study runs given params.
+        """
         if self._stop_switch.left_s is not None or self.plan.confirming is not None:
             return {}
         try:
             return study.importances()
-        except Exception as error:  # noqa: BLE001  whatever a model of scores may raise
+        except Exception as error:  # noqa: BLE001  the model of the scores may raise anything
             _log.warning("how much each param matters is not known: %s", first_line(error))
             return {}
 
 
 def _why_ended(error: Exception, storage_url: Address) -> str:
-    """One line about the error that ended a sweep, with the remedy."""
+    """Return one line about the error that ended a sweep, and what to do about it."""
     if isinstance(error, StorageAwayError):
         return (
             f"{error}; it stayed away, so the sweep has ended; when it is back, the same command "

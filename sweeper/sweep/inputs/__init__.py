@@ -1,5 +1,4 @@
-"""What a sweep uses beside its notebook: files of other studies, and the data of its trials.
+"""Find what a sweep uses in addition to its notebook: files of other studies, and its data.
 
-What the sections `inputs` and `data` may say does not belong here, but in `settings/`; nor how data
-is fetched, which `sync/archive.py` does.
+The folder `settings/` defines the sections `inputs` and `data`. `sync/archive.py` fetches the data.
 """

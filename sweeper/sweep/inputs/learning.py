@@ -1,4 +1,4 @@
-"""What a study begins with from earlier studies of the same parameters (`learn_from`)."""
+"""Let a new study begin with the trials of earlier studies with the same params (`learn_from`)."""
 
 from __future__ import annotations
 
@@ -11,23 +11,33 @@ from ...trials import LearnedTrial, TrialRecord, TrialState
 from ..planning.plan import SweepPlan
 from .upstream import find_upstream
 
-#: More trials of one earlier study say nothing new.
+#: Trials that are used of one earlier study at most (chosen).
 _MOST_TRIALS = 100
 
 
 def learn(plan: SweepPlan, study: Study) -> None:
-    """Give a new study what its earlier studies have found; one that has begun keeps what it got.
+    """Store the best trials of the studies in `learn_from` in a new study.
+
+    A study that has begun keeps the trials that it got then.
 
     Raises:
-        SettingsError: an earlier study does not exist, or none of its trials fits this study.
+        SettingsError: An earlier study does not exist, or none of its trials fits this study.
     """
-    is_search = plan.confirming is None  # a study that confirms runs what the search has found
+    is_search = plan.confirming is None  # a confirming study proposes nothing
     if is_search and plan.settings.learn_from and study.facts.learned is None:
         study.learn([_found(wanted, plan) for wanted in plan.settings.learn_from])
 
 
 def _found(wanted: str, plan: SweepPlan) -> list[LearnedTrial]:
-    """Params and score of each completed trial of an earlier study that fits, the best first."""
+    """Return the completed trials of an earlier study that fit this study, the best trial first.
+
+    Args:
+        wanted: Entry of `learn_from`: the name, folder or storage of the earlier study.
+        plan: Plan of this sweep.
+
+    Raises:
+        SettingsError: The earlier study does not exist, or none of its trials fits this study.
+    """
     settings, where = plan.settings, f"{plan.settings.file or 'settings'}: learn_from: {wanted!r}"
     ((name, goal),) = settings.objective.items()
     try:
@@ -72,7 +82,7 @@ def _found(wanted: str, plan: SweepPlan) -> list[LearnedTrial]:
 
 
 def _fits(record: TrialRecord, plan: SweepPlan) -> bool:
-    """Whether a trial has a value of each parameter that this space has in its branch."""
+    """Return whether a trial has an allowed value for each param of this space in its branch."""
     space, params = plan.settings.search_space, record.params
     return all(
         name in params and space[name].allows(params[name])

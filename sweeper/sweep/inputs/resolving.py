@@ -1,6 +1,6 @@
-"""Settle which files and which data a study uses: once, when the study begins.
+"""Settle which files and which version of the data a study uses, once, when the study begins.
 
-A study that goes on uses the files with which it began, of which its folder keeps names of its own.
+A resumed study uses the same files. Its folder keeps them under names of its own.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from .upstream import find_upstream
 
 
 def with_inputs(plan: SweepPlan) -> SweepPlan:
-    """Settle the plan's inputs and the version of its data; nothing is fetched or written.
+    """Return the plan with its input files and the version of its data. Fetch and write nothing.
 
-    A study that has begun keeps its files as long as the parameters file asks for the same, and the
-    version with which it began, unless its data is said or allowed to change.
+    A study that has begun keeps its files as long as the parameters file asks for the same files.
+    It keeps the version of its data, unless the parameters file names another one or changes are
+    allowed.
 
     Raises:
-        SettingsError: an input cannot be found, or is not as the other study's trial has saved it.
-        SettingsError: a package for the scheme of the data's URL is missing.
-        StudyError: a storage cannot be opened, or a file with which the study began is gone.
-        DataError: there is no such version, or none at all.
+        SettingsError: An input cannot be found, or it has changed since its trial saved it.
+        SettingsError: A package for the scheme of the data's URL is missing.
+        StudyError: A storage cannot be opened, or a file with which the study began is gone.
+        DataError: The data has no such version, or no version at all.
     """
     settings, data = plan.settings, plan.workload.data
     if not settings.inputs and data is None:
@@ -60,17 +61,17 @@ def with_inputs(plan: SweepPlan) -> SweepPlan:
 
 
 def keep_inputs(plan: SweepPlan) -> SweepPlan:
-    """Give each file a name in the study's folder, by which its trials find it from now on.
+    """Link or copy each input file into the study's folder, where its trials will find it.
 
     Raises:
-        OutputError: the folder cannot be written.
+        OutputError: The folder cannot be written.
     """
     kept = {name: _named(name, file, plan) for name, file in plan.inputs.items()}
     return replace(plan, inputs=kept)
 
 
 def _stored_facts(plan: SweepPlan) -> StudyFacts | None:
-    """Return what the study has stored about itself; None where it is new."""
+    """Return what the study has stored about itself. Return None if the study is new."""
     file = plan.storage_url.file
     if file is not None and not is_storage(file):
         return None
@@ -79,6 +80,7 @@ def _stored_facts(plan: SweepPlan) -> StudyFacts | None:
 
 
 def _named(name: str, file: InputFile, plan: SweepPlan) -> InputFile:
+    """Link or copy an input file into the study's folder, and return it with its new path."""
     place = plan.paths.input(file.sha256, file.artifact)
     if place != file.path:
         try:
@@ -91,10 +93,15 @@ def _named(name: str, file: InputFile, plan: SweepPlan) -> InputFile:
 
 
 def _found(name: str, source: InputSource, plan: SweepPlan) -> InputFile:
-    """The file of an input, as the other study has it now.
+    """Return the file of an input as the other study has it now.
+
+    Args:
+        name: Name of the input.
+        source: Entry of the section `inputs`.
+        plan: Plan of this sweep.
 
     Raises:
-        SettingsError: with the key of the parameters file.
+        SettingsError: The file cannot be found. The message begins with the key of the entry.
     """
     key = f"{plan.settings.file or 'settings'}: inputs.{name}"
     with _at(f"{key}.study"):
@@ -107,7 +114,7 @@ def _found(name: str, source: InputSource, plan: SweepPlan) -> InputFile:
 
 @contextmanager
 def _at(where: str) -> Iterator[None]:
-    """Say of an error to which key of the parameters file it belongs."""
+    """Put the key of the parameters file before the message of each `SweepError` in the block."""
     try:
         yield
     except SweepError as error:
@@ -115,10 +122,10 @@ def _at(where: str) -> Iterator[None]:
 
 
 def _kept(name: str, stored: Mapping[str, Any], plan: SweepPlan) -> InputFile:
-    """A file with which the study began, from its own folder.
+    """Return an input file with which the study began, from the study's own folder.
 
     Raises:
-        StudyError: it is not there as it was.
+        StudyError: The file is gone or has changed.
     """
     file = InputFile.decode(stored)
     own = replace(file, path=plan.paths.input(file.sha256, file.artifact))

@@ -1,4 +1,4 @@
-"""Another study whose trials have saved what this one uses: its best trials, and their files."""
+"""Find another study and the files that its trials have saved for this study."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from ...trials import (
 
 
 class Upstream(LocatedStudy):
-    """A study whose trials this one goes on from."""
+    """Another study, of which this study uses saved files or trials."""
 
     def only_best(self) -> TrialRecord:
-        """Its best trial; where fresh seeds have decided, their winner.
+        """Return the best trial. If trials were confirmed on fresh seeds, return the winner there.
 
         Raises:
-            SettingsError: none has completed, or several objectives have no single best one.
+            SettingsError: No trial has completed, or several objectives leave no single best trial.
         """
         best = self.best(self.confirmation())
         if not best:
@@ -46,11 +46,11 @@ class Upstream(LocatedStudy):
         return best[0]
 
     def trial(self, run_id: str) -> TrialRecord:
-        """A trial that has completed.
+        """Return a completed trial by its run id.
 
         Raises:
-            SettingsError: the one with this run id has not.
-            StudyError: there is none.
+            SettingsError: The trial has not completed.
+            StudyError: There is no such trial.
         """
         record = self.record(run_id)
         if record.state is not TrialState.COMPLETED:
@@ -61,10 +61,11 @@ class Upstream(LocatedStudy):
         return record
 
     def file(self, record: TrialRecord, artifact: str) -> InputFile:
-        """What a trial has saved under a name, as it saved it.
+        """Return a file or folder that a trial has saved under a name.
 
         Raises:
-            SettingsError: it has saved nothing of that name, or that is gone or was changed since.
+            SettingsError: The trial has saved nothing under that name, or it is gone or has changed
+                since.
         """
         saved = (read_metadata(record.notebook) or BLANK).artifacts
         whose = f"trial {record.run_id} of the study {self.study.name!r}"
@@ -97,16 +98,17 @@ class Upstream(LocatedStudy):
 
 
 def find_upstream(wanted: str, *, paths: StudyPaths, storage_url: Address) -> Upstream:
-    """Find a study by its name beside this one, or by the path of its folder.
+    """Return another study by its name in the same folder of studies, or by the path of its folder.
 
     Args:
-        paths: of this study.
-        storage_url: of this study; on a server, or in a file for several studies, it may have the
-            other one, too.
+        wanted: Name or path of the other study.
+        paths: Paths of this study.
+        storage_url: Storage of this study. A server or a shared file may contain the other study,
+            too.
 
     Raises:
-        SettingsError: there is no such study, or it is this one.
-        StudyError: its storage cannot be opened.
+        SettingsError: There is no such study, or it is this study.
+        StudyError: The storage of the other study cannot be opened.
     """
     stated = Path(wanted).expanduser()
     folder = paths.root / wanted if stated.name == wanted else stated

@@ -1,4 +1,4 @@
-"""What a sweep will do, settled and checked before anything is begun.
+"""Settle and check what a sweep will do, before a kernel starts or a file is written.
 
-What is read from other studies belongs to `inputs`.
+The folder `inputs` reads what a sweep uses of other studies.
 """

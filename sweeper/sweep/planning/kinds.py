@@ -1,4 +1,4 @@
-"""Compare the values of a parameters file with those that the notebook has itself."""
+"""Compare the types of values in a parameters file with those of the notebook's original values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...settings.space import ChoiceDimension, IntDimension
 
 
 class Kind(StrEnum):
-    """The kind of a plain value, in words."""
+    """Type of a plain value, as messages name it."""
 
     NUMBER = "a number"
     TRUTH = "true or false"
@@ -25,8 +25,8 @@ class Kind(StrEnum):
     MAPPING = "a mapping"
 
 
-#: Kinds of the notebook's own value, with what takes its place in working code as well: a number
-#: or a list of layer sizes, `1` for true.
+#: Other types that work in place of the notebook's original value in most code: a list of layer
+#: sizes for one number, a number for a list, `1` for `True`.
 _ALSO = {
     Kind.NUMBER: {Kind.LIST},
     Kind.TRUTH: {Kind.NUMBER},
@@ -35,12 +35,14 @@ _ALSO = {
 
 
 def check_kinds(notebook: ResearchNotebook, settings: Settings) -> None:
-    """Refuse values of another kind than the notebook's own, such as text for a number.
+    """Refuse values whose type differs from the notebook's original value, as text for a number.
 
-    Of several choices one has to be of that kind: `[scale, 0.1]` is right for `gamma = 'scale'`.
+    If there are several choices, one value of the right type suffices: `[scale, 0.1]` is right for
+    `gamma = 'scale'`.
 
     Raises:
-        SettingsError: with key, value and remedy of each such name.
+        SettingsError: At least one type differs. The message says the key, the value and the
+            remedy.
     """
     sources, file = settings.sources, settings.file or "settings"
     stated: list[tuple[str, str, Sequence[Any]]] = []
@@ -63,10 +65,13 @@ def check_kinds(notebook: ResearchNotebook, settings: Settings) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeRange:
-    """A range of whole numbers, where the notebook has a float.
+    """A range of integers for a name whose original value in the notebook is a float.
 
     Attributes:
-        own: what the notebook has.
+        name: Name of the swept variable.
+        low: Lower bound of the range.
+        high: Upper bound of the range.
+        own: Original value in the notebook.
     """
 
     name: str
@@ -76,12 +81,12 @@ class WholeRange:
 
     @property
     def leaves_out_own(self) -> bool:
-        """Whether no value of the range can be the notebook's own."""
+        """Whether the original value has a fraction, so that the range cannot contain it."""
         return not self.own.is_integer()
 
     @property
     def remedy(self) -> str:
-        """How to write a range with fractions, or say that none are meant."""
+        """How users write a range with fractions, or say that integers are meant."""
         instead = f"write low: {float(self.low)!r} to try fractions"
         return f"{instead}, or give the notebook a whole number if none are meant"
 
@@ -93,7 +98,10 @@ class WholeRange:
 
 
 def whole_ranges(notebook: ResearchNotebook, settings: Settings) -> list[WholeRange]:
-    """The ranges that may lack their fractions by mistake, as `{low: 0, high: 1}` for a dropout."""
+    """Return the integer ranges that the user may have meant as float ranges.
+
+    An example is `{low: 0, high: 1}` for a dropout whose original value is 0.1.
+    """
     found = []
     for name, dimension in settings.search_space.items():
         own = notebook.assignments.plain_value(name)
@@ -104,7 +112,12 @@ def whole_ranges(notebook: ResearchNotebook, settings: Settings) -> list[WholeRa
 
 
 def _fault(own: Any, values: Sequence[Any]) -> str | None:
-    """Return what is wrong with the values that replace the notebook's; None if nothing is."""
+    """Return what is wrong with the values that replace a notebook's original value, or None.
+
+    Args:
+        own: Original value in the notebook.
+        values: Values in the parameters file.
+    """
     kind = _kind_of(own)
     stated = [value for value in values if value is not None]
     if kind is None or not stated:
@@ -127,7 +140,7 @@ def _fault(own: Any, values: Sequence[Any]) -> str | None:
 
 def _fits(own: Any, kind: Kind, value: Any) -> bool:
     found = _kind_of(value)
-    if kind is Kind.TEXT and _numbers_in(own):  # argparse converts its text defaults
+    if kind is Kind.TEXT and _numbers_in(own):  # argparse converts a default that is text
         return found in (Kind.TEXT, Kind.NUMBER)
     if kind is Kind.NUMBER and found is Kind.TRUTH:
         return own in (0, 1)
@@ -150,7 +163,7 @@ def _kind_of(value: Any) -> Kind | None:
 
 
 def _numbers_in(value: Any) -> list[float]:
-    """The numbers of a text that has nothing else; none for other values."""
+    """Return the numbers of a text that consists of numbers only, else an empty list."""
     words = value.replace(",", " ").split() if isinstance(value, str) else []
     try:
         numbers = [float(word) for word in words]

@@ -1,4 +1,4 @@
-"""Everything that a sweep is made of, checked before a kernel starts or a file is written."""
+"""Hold all parts of a sweep, which are checked before a kernel starts or a file is written."""
 
 from __future__ import annotations
 
@@ -26,18 +26,25 @@ from .kinds import whole_ranges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlan:
-    """Everything that a sweep is made of.
+    """All parts of a sweep.
 
     Attributes:
-        began_s: when the sweep was called, on the monotonic clock.
-        timeout_s: its wall-clock limit from then on; None for as long as its trials take.
-        fingerprint: what its trials are made of.
-        allow_changes: whether to go on with a study whose trials were made of something else.
-        make_executor: makes one from a workload, for the study that confirms this one.
-        confirming: what this study confirms, as `trials.plan_of` makes it; None for a search.
-        remote: the study's copy in an object storage; None where there is to be none.
-        inputs: what its trials use of other studies, known once the study is open; `input_facts` is
-            what the study stores of it.
+        workload: What all trials of the sweep have in common.
+        executor: Where the trials run.
+        make_executor: Makes an executor from a workload, for the study that confirms this one.
+        samplers: Makes the samplers that propose params.
+        storage_url: URL of the study's storage.
+        tracking: Address of MLflow's store.
+        began_s: Time at which the sweep was called, on the monotonic clock.
+        timeout_s: Wall-clock limit from that time on, in seconds. None for no limit.
+        fingerprint: Code, parameters and kernel of the trials.
+        allow_changes: Whether to resume a study whose trials were made of other code or settings.
+        remote: Copy of the study in an object storage. None if there is none.
+        inputs: Files of other studies that the trials use, by input name. Known once the study is
+            open.
+        input_facts: The same files in the form in which the study stores them.
+        confirming: Params and seeds that the study runs, in the form of `trials.plan_of`. None for
+            a search.
     """
 
     workload: Workload
@@ -56,52 +63,58 @@ class SweepPlan:
     confirming: Mapping[str, Any] | None = None
 
     def close(self) -> None:
-        """End what the executor has started before the sweep began."""
+        """End everything that the executor started before the sweep began."""
         close = getattr(self.executor, "close", None)
         if close is not None:
             close()
 
     def with_trials(self, trials: int) -> SweepPlan:
-        """The same plan for a study of so many trials."""
+        """Return the same plan for a study with another number of trials."""
         study = self.settings.study.model_copy(update={"trials": trials})
         settings = self.settings.model_copy(update={"study": study})
         return replace(self, workload=replace(self.workload, settings=settings))
 
     @property
     def left_s(self) -> float | None:
-        """How many seconds of the limit are left; None without one."""
+        """Seconds until the time limit. Negative after it, None if there is no limit."""
         if self.timeout_s is None:
             return None
         return self.began_s + self.timeout_s - time.monotonic()
 
     @property
     def settings(self) -> Settings:
-        """The parameters file, with the options of this call."""
+        """Settings from the parameters file and the options of this call."""
         return self.workload.settings
 
     @property
     def notebook(self) -> ResearchNotebook:
-        """The notebook that is swept."""
+        """The research notebook."""
         return self.workload.notebook
 
     @property
     def doubts(self) -> list[str]:
-        """What users should look at before trials are paid for, with the remedy."""
+        """What users should check before they pay for trials, each with a remedy."""
         return [f"{doubt}; {doubt.remedy}" for doubt in whole_ranges(self.notebook, self.settings)]
 
     @property
     def paths(self) -> StudyPaths:
-        """Every path of the study."""
+        """All paths of the study."""
         return self.workload.paths
 
 
 def executor_of(
     settings: Settings, notebook: ResearchNotebook, *, kernel: str | None, jobs: int | str | None
 ) -> Callable[[Workload], Executor]:
-    """What makes the place where trials run: the cluster of the settings, else this machine.
+    """Return a function that makes the executor: the cluster of the settings, else this machine.
+
+    Args:
+        settings: Settings of the sweep.
+        notebook: The research notebook.
+        kernel: Name of the Jupyter kernel. None for the kernel that the notebook names.
+        jobs: Number of trials that run at once, or `"auto"`. None for the executor's default.
 
     Raises:
-        SettingsError: this machine has no such kernel.
+        SettingsError: This machine does not have the kernel.
     """
     if settings.cluster is not None:
         return partial(_on_cluster, settings=settings.cluster, jobs=jobs)
@@ -119,7 +132,7 @@ def _on_cluster(workload: Workload, *, settings: Cluster, jobs: int | str | None
 def remote_copy(
     settings: Settings, paths: StudyPaths, storage_url: Address, tracking: Address
 ) -> RemoteCopy | None:
-    """The copy of a study that its settings ask for; None where they ask for none."""
+    """Return the remote copy that the settings ask for, or None if they ask for none."""
     if settings.sync is None:
         return None
     return RemoteCopy(

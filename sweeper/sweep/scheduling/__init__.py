@@ -1,4 +1,4 @@
-"""Which trial runs next and what becomes of its outcome, with the threads beside the trials.
+"""Choose which trial runs next, record its outcome, and judge trials while they run.
 
-Where trials run belongs to `execution`; what begins and ends a sweep, to the folder above.
+The folder `execution` runs trials. The folder above begins and ends a sweep.
 """

@@ -1,4 +1,4 @@
-"""Remove checkpoints of ended trials while a sweep runs; what goes wrong costs no trial."""
+"""Remove checkpoints of ended trials while a sweep runs. An error here ends no trial."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ _log = logging.getLogger(__name__)
 
 
 class CheckpointCleaner:
-    """Keeps of ended trials the checkpoints that the parameters file keeps.
+    """Removes the checkpoints of ended trials, except those that the parameters file keeps.
 
-    Those of trials that run, will be run again, or have failed and may be retried stay.
+    It keeps the checkpoints of trials that are running, will be run again, or have failed and may
+    be retried.
 
     Args:
-        folder: of all checkpoints of the study.
+        study: The study, open.
+        settings: Settings of the sweep. Its section `checkpoints` says what is kept.
+        folder: Folder with the checkpoints of all trials of the study.
     """
 
     def __init__(self, study: Study, settings: Settings, folder: Path) -> None:
@@ -34,16 +37,16 @@ class CheckpointCleaner:
         self._has_failed = False
 
     def clean(self, records: Mapping[int, TrialRecord]) -> None:
-        """Remove what need not be kept; slots that end together clean one after the other.
+        """Remove the checkpoints that need not be kept. Concurrent calls run one after the other.
 
         Args:
-            records: of all trials, by number; other threads may add to it.
+            records: Records of all trials by number. Other threads may add to it.
         """
         with self._lock:
             try:
                 if self._folder.is_dir():
                     self._clean(dict(records))
-            except Exception as error:  # noqa: BLE001  it costs disk space, not a trial
+            except Exception as error:  # noqa: BLE001  the cost is disk space, not a trial
                 if not self._has_failed:
                     _log.warning(
                         "%s: old checkpoints could not be removed: %s; the sweep goes on",
@@ -53,9 +56,10 @@ class CheckpointCleaner:
                 self._has_failed = True
 
     def _clean(self, records: Mapping[int, TrialRecord]) -> None:
-        # After `records`: a trial that ends between the two may be the best, and counts as running.
+        # The best trials are read after `records`: a trial that ends in between may be the best,
+        # and counts as running here.
         best = self._best(records) if self._policy.completed == "best" else ()
-        # All tries at a trial use the same checkpoints, so the last try decides.
+        # All attempts at a trial and its retries use the same checkpoints, so the last one decides.
         last = {record.first_number: record for record in records.values()}
         for folder in self._folder.iterdir():
             record = last.get(int(folder.name)) if folder.name.isdecimal() else None
@@ -67,7 +71,7 @@ class CheckpointCleaner:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _best(self, records: Mapping[int, TrialRecord]) -> set[int]:
-        """The numbers of the best trials, and of those of which fresh seeds choose the best."""
+        """Return the numbers of the best trials and of the trials that will be confirmed."""
         best = self._study.best()
         if self._settings.confirm is not None:
             ((name, goal),) = self._settings.objective.items()

@@ -1,4 +1,4 @@
-"""What is decided about running trials, as data: the scheduler carries it out."""
+"""Define the decisions about running trials, which the scheduler carries out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Freeze:
-    """Let a trial stand still, so that its slot is free.
+    """Pause a trial, so that another trial can use its slot.
 
     Attributes:
         number: Trial number in the study.
@@ -33,12 +33,12 @@ class Prune:
 
     Attributes:
         number: Trial number in the study.
-        message: Why, for people.
+        message: Reason in words, for people.
     """
 
     number: int
     message: str
 
 
-#: Where nothing is to change, a function returns None.
+#: A decision about one trial. A function that decides to change nothing returns None.
 Decision = Freeze | Thaw | Prune

@@ -1,4 +1,4 @@
-"""Decides which running trials stand still, which continue in a free slot, and which are pruned."""
+"""Decide which running trials are frozen, which continue in a free slot, and which are pruned."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from .decisions import Decision, Freeze, Prune, Thaw
 
 
 class Freezer:
-    """The stop rule of `pruner: auto` where trials can stand still.
+    """The stop rule of `pruner: auto` if the executor can freeze trials.
 
-    It only decides. A trial that is unlikely to win now is frozen, so that its slot goes to a new
-    trial or to the frozen one that is most likely to win. Frozen trials keep their memory as long
-    as nobody needs it. Where a trial waits for its place, or finds no room to be frozen, the frozen
-    trial that is least likely to win is pruned.
+    It only decides, the scheduler acts. A trial that is unlikely to win is frozen. Its slot goes to
+    a new trial, or to the frozen trial that is most likely to win. A frozen trial keeps its memory
+    as long as no other trial needs it. If a trial waits for memory or a GPU, or if no memory is
+    left to freeze a trial, the frozen trial that is least likely to win is pruned.
 
     Args:
-        running: Returns the trials that have a kernel, frozen ones too, by number.
+        study: The study, open.
+        pruner: Predicts which trials can still win.
+        running: Returns the trials that have a kernel, including frozen trials, by number.
         to_begin: Returns how many trials the study has still to begin.
     """
 
@@ -36,28 +38,31 @@ class Freezer:
 
     @property
     def frozen(self) -> dict[int, RunningTrial]:
-        """The trials that stand still, by number."""
+        """The frozen trials by number."""
         running = self._running()
         return {number: trial for number, trial in running.items() if trial.control.is_frozen}
 
     def judge(self, number: int) -> Decision | None:
-        """Decide what becomes of a trial that has just reported."""
+        """Decide whether a trial that has just reported a score is pruned, frozen, or continues.
+
+        If there is no memory to freeze it, the frozen trial that is least likely to win is pruned.
+        """
         verdict = self._pruner.judge(self._curves(), number, to_begin=self._to_begin())
         if verdict is Verdict.PRUNE:
             return Prune(number, self._study.why_pruned(number, self._pruner))
         trial = self._running().get(number)
         if verdict is Verdict.GO_ON or trial is None or trial.control.is_frozen:
             return None
-        if not trial.control.has_room():  # it continues, and is judged again at its next report
+        if not trial.control.has_room():  # the trial continues until its next report
             return self.make_room()
         return Freeze(number)
 
     def fill_slot(self, *, has_begun_all: bool) -> Sequence[Thaw | Prune]:
-        """Decide which frozen trial continues in a free slot; empty where a new one should begin.
+        """Decide which frozen trial continues in a free slot. Empty if a new trial should begin.
 
         Args:
-            has_begun_all: Whether no new trial is left. Where then no trial runs and no frozen one
-                can still win, all of them are pruned.
+            has_begun_all: Whether no new trial is left. If all running trials are frozen then, and
+                none of them can still win, all of them are pruned.
         """
         curves = self._curves()
         number = self._pruner.thaw(curves, to_begin=self._to_begin())
@@ -68,7 +73,10 @@ class Freezer:
         return []
 
     def make_room(self) -> Prune | None:
-        """Choose the frozen trial that is least likely to win, unless another is just ending."""
+        """Decide to prune the frozen trial that is least likely to win.
+
+        Return None if no trial is frozen, or if a trial is just ending and will free its memory.
+        """
         if any(trial.control.stop_reason is not None for trial in self._running().values()):
             return None
         outlooks = self._pruner.order(self._curves())

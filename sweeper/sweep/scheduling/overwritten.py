@@ -1,4 +1,7 @@
-"""Find swept names that the notebook gives another value than the trial's, by how they end."""
+"""Find swept names to which the notebook assigns a value of its own after the trial's value.
+
+Such a name has the same value at the end of trials that were given different values.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,21 @@ from ...notebooks.cell_code import parse_or_none, plain_python
 from ...notebooks.rebinding import has_schedule
 from ...trials import Params, TrialOutcome, TrialSpec, TrialState, Value, value_text
 
-#: So many trials are compared: a name that is overwritten is seen in the first two.
+#: Trials that are compared at most. A name that is overwritten shows in the first two trials.
 _MOST_TRIALS = 20
-#: Functions and magics with which code assigns names that are not in it.
+#: Functions and magics that can assign names without showing them in the code.
 _HIDING_CALLS = ("exec", "globals", "locals", "vars")
 _HIDING_MAGICS = ("load", "prun", "pylab", "run", "store", "time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedTrial:
-    """A completed trial.
+    """The values of a completed trial.
 
     Attributes:
-        given: Swept values that the trial got.
-        ended: Values that the names had after the last cell, as far as they could be read.
+        run_id: Run id of the trial.
+        given: Swept values that the trial was given.
+        ended: Values of the names after the last cell, as far as they could be read.
     """
 
     run_id: str
@@ -33,13 +37,14 @@ class EndedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overwritten:
-    """A name that ended alike in two trials that were given different values of it.
+    """A name that ended with the same value in two trials that were given different values.
 
     Attributes:
-        given: The two values.
-        run_ids: The two trials.
-        ended: Value that both ended with.
-        suspects: Places in the notebook that may assign it.
+        name: The name.
+        given: The two values that the trials were given.
+        run_ids: Run ids of the two trials.
+        ended: The value that both ended with.
+        suspects: Places in the notebook that may assign the name.
     """
 
     name: str
@@ -63,12 +68,14 @@ class Overwritten:
 def overwritten(
     trials: Sequence[EndedTrial], code: Callable[[], Sequence[str]]
 ) -> Overwritten | None:
-    """Find a name that ended with the same value in two trials that got different ones.
+    """Find a name that ended with the same value in two trials that were given different values.
 
-    A name whose new values the notebook works out from its own, such as a counter or a schedule,
-    may end so. So may a list or a dict, which a notebook can change in place.
+    Two kinds of names may end so in a correct notebook, and are left out: names whose new value
+    depends on their old one, such as a counter or a schedule, and lists and dicts, which may be
+    changed in place.
 
     Args:
+        trials: The completed trials in the order in which they ended.
         code: Returns the sources of the notebook's code cells.
     """
     for later, trial in enumerate(trials):
@@ -96,7 +103,7 @@ def _is_alike(name: str, one: EndedTrial, other: EndedTrial) -> bool:
 
 
 def _suspects(code: Sequence[str]) -> Iterator[str]:
-    """The statements that may assign names which the code does not show."""
+    """Yield the places of statements that may assign names without showing them in the code."""
     for number, source in enumerate(code, start=1):
         for node in ast.walk(parse_or_none(plain_python(source)) or ast.Module([], [])):
             match node:
@@ -115,10 +122,10 @@ class OverwrittenRule:
 
     Args:
         code: Returns the sources of the notebook's code cells.
-        is_allowed: Whether the sweep is to continue all the same.
+        is_allowed: Whether the sweep continues even if a name is overwritten.
 
     Attributes:
-        remarks: What was found and allowed.
+        remarks: Overwritten names that were found and allowed, in words.
     """
 
     def __init__(self, code: Callable[[], Sequence[str]], *, is_allowed: bool) -> None:
@@ -128,7 +135,10 @@ class OverwrittenRule:
         self.remarks: list[str] = []
 
     def consider(self, spec: TrialSpec, outcome: TrialOutcome) -> str | None:
-        """Return why the sweep is worth nothing, once a trial has ended; None if it may be."""
+        """Compare a trial that has ended with earlier trials.
+
+        Return why the sweep should stop, or None.
+        """
         is_compared = outcome.state is TrialState.COMPLETED and outcome.values_at_end
         if not is_compared or self.remarks or len(self._trials) >= _MOST_TRIALS:
             return None

@@ -1,4 +1,4 @@
-"""The trials of a sweep: which one a free slot gets next, and where its outcome goes."""
+"""Choose the next trial for a free slot, and record the outcome of each trial."""
 
 from __future__ import annotations
 
@@ -56,39 +56,53 @@ from .worthless import Tied, Worthless, WorthlessRule
 
 _log = logging.getLogger(__name__)
 
-#: A trial that loses its worker so often in one sweep has failed.
+#: Losses of its worker or kernel in one sweep after which a trial has failed (chosen).
 _MOST_LOSSES = 3
-#: A study whose first trials fail in such a row has a cause that its params do not change.
+#: Failures in a row after which a sweep ends if no trial of the study has ever trained (chosen).
 _FIRST_FAILURES = 10
-#: So many first trials that fail alike, or one in each slot: params do not change the cause.
+#: Equal failures in a row after which such a sweep ends (chosen). With more slots than that, one
+#: failure per slot: trials that run at once fail together.
 _FAILURES_ALIKE = 3
-#: Why a trial did not come to its end through no fault of its own, when no other would.
+#: Reasons of a trial that was stopped because the machine has a fault that every trial would meet.
 _OF_THE_MACHINE = (Reason.NO_GPU, Reason.KERNEL_START, Reason.INTERNAL)
-#: A slot that waits for the end of a trial looks so often whether the sweep is being stopped.
+#: Seconds between two checks of a slot that waits for the end of a trial: may more trials start?
 _LOOK_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Best:
-    """The best trials of a study in which so many trials had ended."""
+    """The best trials of a study, with the number of trials among which they were found.
+
+    Attributes:
+        n_ended: Number of trials that had ended.
+        records: Records of the best trials.
+    """
 
     n_ended: int
     records: Sequence[TrialRecord]
 
 
 class TrialScheduler:
-    """Gives out trials and records their outcomes: the `TrialSource` of an executor.
+    """Hands out trials and records their outcomes: the `TrialSource` of an executor.
 
     Safe to call from any thread.
 
     Args:
-        log: where MLflow gets the trials from.
+        plan: Plan of the sweep.
+        study: The study, open.
+        log: Logs the trials to MLflow.
+        stop_switch: Knows the running trials and whether more trials may start.
+        events: Announces the events of the sweep to observers.
 
     Attributes:
-        broken: what ended the sweep, where its storage or its sampler failed.
-        kernels: how the kernels of the trials that have ended came to be.
-        overwritten: Rule that watches for names which the notebook overwrites.
-        stopped_by: why there were no more trials before the study had enough; None if it has.
+        broken: Error that ended the sweep, if its storage was lost or its sampler failed. Else
+            None.
+        disagreements: Scores for which two sources in the notebook give different values, by run
+            id.
+        kernels: How the kernels of the ended trials were made: started or forked.
+        overwritten: Rule that watches for swept names that the notebook overwrites.
+        stopped_by: Why the sweep ended before the study had all its trials. None if it has them
+            all.
     """
 
     def __init__(
@@ -129,7 +143,7 @@ class TrialScheduler:
             rules.append(self._freezer)
         elif settings.study.pruner.name != "none":
             rules.append(PruneRule(study, pruner))
-        # From a decision until it is carried out no other one is made.
+        # Held from a decision until it is carried out, so that decisions do not cross.
         self._deciding = threading.RLock()
         self._rules = StopRules(
             study,
@@ -151,24 +165,24 @@ class TrialScheduler:
         self.stopped_by: str | None = None
 
     def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
-        """Return the next trial, or a frozen one that continues; None when there are no more.
+        """Return the next trial for a free slot: a new trial, or a frozen one that continues.
 
-        It may wait for the end of a trial that runs: where the order of trials is fixed, or where
-        that end decides which frozen trial can still win.
+        Return None if there are no more trials. The call may wait until a running trial ends: if
+        the order of trials is fixed, or if that end decides which frozen trial can still win.
         """
         with self._asking:
             try:
                 chosen = self._choose()
-            except Exception as error:  # noqa: BLE001  whatever it is, running trials are ended first
+            except Exception as error:  # noqa: BLE001  running trials must end before the sweep
                 self.lose(error)
                 return None
             if not isinstance(chosen, TrialRecord):
                 return chosen
             given = self._begin(chosen)
-        # One slot alone has its proposal made when the last trial is known: what a trial tries then
-        # depends on nothing but the study, and not on when things happen.
+        # With one slot, a proposal is made only when the last trial has ended. So the params of a
+        # trial depend on the study alone, and not on timing.
         if self._executor.jobs > 1:
-            # Its error is dropped: the slot that asks next meets the same one.
+            # An error of this thread is dropped: the next call of `ask` meets the same error.
             self._ahead.submit(self._study.prepare, self._samplers)
         self._log.started(chosen)
         self._events.announce(Event.TRIAL_STARTED, chosen)
@@ -190,13 +204,13 @@ class TrialScheduler:
             if self._freezer is None or not self._freezer.frozen:
                 self.stopped_by = self._stop_switch.closed_by
                 return None
-            self._wait_for_end()  # it decides which frozen trial can still win
+            self._wait_for_end()  # the end decides which frozen trial can still win
         self.stopped_by = self._stop_switch.closed_by
         self._stop_frozen()
         return None
 
     def _begin(self, record: TrialRecord) -> tuple[TrialSpec, RunningTrial]:
-        """Connect a new trial with the sweep, before a slot gets it."""
+        """Make the spec of a new trial, and subscribe the sweep to its points and its stop."""
         self._records[record.number] = record
         control = Control() if self._freezer is None else Control(self._make_room)
         running = RunningTrial(control=control, trials_left=self._trials_left())
@@ -207,10 +221,10 @@ class TrialScheduler:
         return spec, running
 
     def _thawed(self) -> tuple[TrialSpec, RunningTrial] | None:
-        """Thaw a frozen trial for a free slot; None where a new one should begin."""
+        """Thaw a frozen trial for a free slot. Return None if a new trial should begin."""
         if self._freezer is None:
             return None
-        given = dict(self._given)  # before, as it may end at once
+        given = dict(self._given)  # copied first: a thawed trial may end at once
         with self._deciding:
             for decision in self._freezer.fill_slot(has_begun_all=self._has_begun_all):
                 if self._act(decision) and isinstance(decision, Thaw):
@@ -218,14 +232,17 @@ class TrialScheduler:
         return None
 
     def _make_room(self) -> None:
-        """Prune a frozen trial if one should go, as another trial waits for its place."""
+        """Prune a frozen trial if another trial waits for memory or a GPU."""
         with self._deciding:
             decision = None if self._freezer is None else self._freezer.make_room()
             if decision is not None:
                 self._act(decision)
 
     def _act(self, decision: Decision) -> bool:
-        """Carry out a decision; False where the trial can no longer do so, and is left alone."""
+        """Carry out a decision.
+
+        Return False if the trial has ended or its state has changed since.
+        """
         trial = self._stop_switch.running_trials().get(decision.number)
         if trial is None:
             return False
@@ -242,57 +259,57 @@ class TrialScheduler:
         return has_changed
 
     def _stop_frozen(self) -> None:
-        """Stop what is frozen: it comes first in the next sweep."""
+        """Stop all frozen trials. The next sweep of the study runs them first."""
         for trial in {} if self._freezer is None else self._freezer.frozen.values():
             trial.control.stop(StopReason.INTERRUPTED)
 
     def _note_state(self, number: int, state: TrialState) -> None:
-        with self._lock:  # or it would replace the record of an end
+        with self._lock:  # so that the state does not replace the record of an ended trial
             self._records[number] = self._study.note_state(number, state)
         self._has_trial_ended.set()
 
     def _wait_for_end(self) -> bool:
-        """Wait until a trial has ended, or a moment; whether more trials may start."""
+        """Wait until a trial ends or 0.5 s pass. Return whether more trials may start."""
         self._has_trial_ended.wait(_LOOK_S)
         self._has_trial_ended.clear()
         return not self.is_closed()
 
     def _on_point(self, record: TrialRecord, point: Point) -> None:
         self._log.reported(record.run_id, point)
-        if record.repeat_of is None:  # of a further run the score counts, as of the others
+        if record.repeat_of is None:  # a repeat is not judged: its mean needs its score
             self._rules.consider(record.number, point)
 
     def close(self) -> None:
-        """End the threads beside the trials, of which none runs any more."""
+        """End the scheduler's threads. Called when no trial runs any more."""
         self._ahead.shutdown(cancel_futures=True)
         self._rules.close()
 
     def is_closed(self) -> bool:
-        """Whether no more trials are given out, because the sweep is being stopped."""
+        """Return whether no more trials start, because the sweep is being stopped."""
         return self._stop_switch.closed_by is not None
 
     def stop(self, reason: str) -> None:
-        """Give out no more trials, and stop those that run: the executor cannot go on."""
+        """Stop the running trials and start no more, because the executor cannot continue."""
         self._stop_switch.stop_all(reason)
         self.stopped_by = self._stop_switch.closed_by
 
     def patience_s(self) -> float:
-        """How long to wait for a storage or a disk that is away, in seconds."""
+        """Return how many seconds to wait for a storage or a disk that is unavailable."""
         return self._stop_switch.patience_s()
 
     def left_s(self) -> float | None:
-        """How long the sweep still has, in seconds; None for as long as it takes."""
+        """Return how many seconds the sweep has left. None for no limit."""
         return self._stop_switch.left_s
 
     def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
-        """Record how a trial ended: in the study, in MLflow, for the observer."""
+        """Record the end of a trial in the study and in MLflow, and announce it to the observer."""
         self._stop_switch.leave(spec.number)
         self._given.pop(spec.number, None)
         self._rules.forget(spec.number)
         is_lost = _is_lost(outcome)
         with self._lock:
             if is_lost:
-                # Attempts would also count the preemptions of earlier sweeps.
+                # Not the number of attempts: it also counts preemptions in earlier sweeps.
                 self._losses[spec.number] += 1
                 if self._losses[spec.number] >= _MOST_LOSSES:
                     outcome = replace(outcome, state=TrialState.FAILED)
@@ -304,8 +321,8 @@ class TrialScheduler:
                 outcome = replace(outcome, state=TrialState.STOPPED, message=message)
             try:
                 record = self._study.tell(spec.number, outcome)
-            except Exception as error:  # noqa: BLE001  as in next_trial
-                # The executed notebook has the trial's end, and the next sweep reads it there.
+            except Exception as error:  # noqa: BLE001  running trials must end before the sweep
+                # The executed notebook has the trial's end. The next sweep reads it from there.
                 self.lose(error)
                 record = self._study.ended(spec.number, outcome)
             self._stop_for_failures(record)
@@ -327,10 +344,10 @@ class TrialScheduler:
         self._events.announce(Event.TRIAL_ENDED, record)
 
     def snapshot(self, doing: Sequence[Chore] = ()) -> Snapshot:
-        """How the study stands now.
+        """Return the state of the study now.
 
         Args:
-            doing: what the sweep does beside the trials.
+            doing: Chores of the sweep, such as the wait for a storage.
         """
         records = dict(self._records)
         running_trials = self._stop_switch.running_trials()
@@ -354,28 +371,29 @@ class TrialScheduler:
         )
 
     def ending(self) -> Chore | None:
-        """The wait for the kernels' ends, once the last trial has ended; None before."""
+        """Return the wait for kernels to end as a chore, once the last trial has ended, or None."""
         is_last = self._has_begun_all or self.is_closed()
         if not is_last or self._stop_switch.running_trials():
             return None
         return Chore(kind=ChoreKind.ENDING, since_s=self._last_end_s)
 
     def _best_after(self, n_ended: int) -> Sequence[TrialRecord]:
-        """The best trials, which are searched again only when a further trial has ended.
+        """Return the best trials. Search them again only if another trial has ended.
 
         Args:
-            n_ended: how many trials had ended before this call.
+            n_ended: Number of trials that had ended before this call.
         """
-        known = self._best  # read once: another thread may replace it meanwhile
+        known = self._best  # read once: another thread may replace it
         if known.n_ended != n_ended:
             known = self._best = _Best(n_ended=n_ended, records=tuple(self._study.best()))
         return known.records
 
     def lose(self, error: Exception) -> None:
-        """The study itself cannot go on: its storage is gone, or its sampler failed.
+        """End the sweep, because the study's storage is lost or its sampler failed.
 
-        While a storage is only away, or its file is damaged, the running trials come to their end:
-        their executed notebooks keep it.
+        Running trials are stopped, with one exception: if the storage is only unavailable or its
+        file is lost, they run until they complete, and their executed notebooks keep their
+        outcomes.
         """
         self.broken = self.broken or error
         if isinstance(error, StorageAwayError):
@@ -386,7 +404,7 @@ class TrialScheduler:
             self._stop_switch.stop_all(str(error))
 
     def _stop_for_failures(self, record: TrialRecord) -> None:
-        """Stop the sweep where more trials would fare no better."""
+        """Stop the sweep if this trial's failure suggests that further trials would fail, too."""
         has_failed = record.state is TrialState.FAILED
         self._failures_in_a_row = self._failures_in_a_row + 1 if has_failed else 0
         if record.state is TrialState.STOPPED and record.reason is Reason.FILE:
@@ -408,13 +426,13 @@ class TrialScheduler:
             self._stop_switch.close(f"{limit} failed trials in a row (study.stop_after_failures)")
 
     def _stop_if_worthless(self, ended: TrialRecord) -> None:
-        """Stop the sweep where params change nothing; only in a search, where they should."""
+        """Stop a search if its first trials have equal results although their params differ."""
         if self._worthless_rule is None or ended.state is not TrialState.COMPLETED:
             return
-        records = [*dict(self._records).values(), ended]  # a copy: other slots add to it
+        records = [*dict(self._records).values(), ended]  # a copy: other slots add records
         try:
             found = self._worthless_rule.judge(records)
-        except Exception as error:  # noqa: BLE001  a check that fails ends no sweep
+        except Exception as error:  # noqa: BLE001  an error of this check must not end the sweep
             _log.info("the first trials were not compared: %s", first_line(error))
             return
         if isinstance(found, Worthless):
@@ -427,16 +445,19 @@ class TrialScheduler:
         return any(record.state in trained for record in dict(self._records).values())
 
     def _trials_left(self) -> int:
-        """How many trials have not begun when each free slot has taken one, as far as is known."""
+        """Return how many trials will not have begun when each free slot has got one.
+
+        Less than the true number if the study will have fewer trials than planned.
+        """
         running = self._stop_switch.running_trials().values()
         at_work = sum(not trial.control.is_frozen for trial in running)
-        free = self._executor.jobs - at_work - 1  # of the trial that begins
+        free = self._executor.jobs - at_work - 1  # one slot goes to the trial that begins now
         return max(0, self._to_begin() - free)
 
     def _to_begin(self) -> int:
-        if self._has_begun_all:  # a grid may have fewer than are planned
+        if self._has_begun_all:  # a grid may have fewer trials than planned
             return 0
-        records = dict(self._records).values()  # a copy: other slots add to it
+        records = dict(self._records).values()  # a copy: other slots add records
         return left_to_begin(records, trials=self._settings.study.trials)
 
     def _spec(self, record: TrialRecord) -> TrialSpec:
@@ -445,7 +466,7 @@ class TrialScheduler:
             study_id=self._study.study_id,
             number=record.number,
             params=record.params,
-            # A trial of an earlier call keeps the params with which it began.
+            # A trial that an earlier sweep began keeps the params of that time.
             fixed={
                 name: value
                 for name, value in self._settings.fixed.items()
@@ -468,7 +489,7 @@ class TrialScheduler:
             return attempt_path(record.notebook, record.attempt - 1)
         if record.retry_of is None:
             return None
-        others = dict(self._records).values()  # a copy: other slots add to it
+        others = dict(self._records).values()  # a copy: other slots add records
         tries = [
             other
             for other in others
@@ -481,20 +502,23 @@ class TrialScheduler:
 
 
 def _is_lost(outcome: TrialOutcome) -> bool:
-    """Whether the place of a trial failed, and not the trial."""
+    """Return whether a trial ended because its worker or its kernel was lost."""
     lost = (Reason.WORKER_LOST, Reason.KERNEL_DIED)
     return outcome.state is TrialState.STOPPED and outcome.reason in lost
 
 
 def _mark_lost(spec: TrialSpec, outcome: TrialOutcome) -> None:
-    """Correct the notebook of a trial whose worker can write nothing more, if a copy is here."""
+    """Write the end of a trial into its notebook, because its worker can no longer do it.
+
+    Do nothing if this machine has no copy of the notebook.
+    """
     try:
         metadata = read_metadata(spec.notebook)
         if metadata is None or metadata.study_id != spec.study_id:
             return
         if metadata.state in (TrialState.RUNNING, TrialState.STOPPED):
             mark_ended(spec.notebook, outcome.state, outcome.message)
-    except Exception as error:  # noqa: BLE001  the record counts, and half a copy is no notebook
+    except Exception as error:  # noqa: BLE001  the copy may be incomplete; the record counts
         _log.info("%s: %s", spec.notebook, first_line(error))
 
 

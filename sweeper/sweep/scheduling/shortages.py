@@ -1,4 +1,4 @@
-"""Which trials are run once more, alone, because memory ran out or a neighbour may be to blame."""
+"""Decide which trials are run again, alone, after memory ran out or a GPU failed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 from ...trials import AloneOn, Reason, TrialOutcome, TrialRecord, TrialSpec, TrialState
 
-#: Where a trial has to be alone when it is run again, by the reason why it did not complete.
+#: What a trial must have for itself when it is run again, by the reason why it did not complete.
 _ALONE_ON = {
     Reason.OUT_OF_MEMORY: AloneOn.GPU,
     Reason.GPU_FAULT: AloneOn.GPU,
@@ -16,7 +16,7 @@ _ALONE_ON = {
 
 
 class RunAgain(Enum):
-    """How a trial is run again; the value is for people."""
+    """How a trial is run again, in words for people."""
 
     ELSEWHERE = "on another GPU"
     ALONE_ON_GPU = "alone on its GPU"
@@ -27,7 +27,10 @@ class RunAgain(Enum):
 
 
 def run_again(spec: TrialSpec, outcome: TrialOutcome) -> RunAgain | None:
-    """Decide how a trial is run again; None where it was alone or failed for another reason."""
+    """Decide how a trial is run again.
+
+    Return None if it is not: it was alone already, or it ended for another reason.
+    """
     if outcome.reason is Reason.GPU_FAULT and outcome.state is TrialState.STOPPED:
         return RunAgain.ELSEWHERE
     alone_on = _ALONE_ON.get(outcome.reason) if outcome.reason is not None else None
@@ -39,10 +42,11 @@ def run_again(spec: TrialSpec, outcome: TrialOutcome) -> RunAgain | None:
 
 
 class Shortages:
-    """Remembers which trials run alone at their next attempt.
+    """Remembers which trials must run alone at their next attempt.
 
     Args:
-        records: of the study; a trial that an earlier sweep was to run again alone runs alone.
+        records: Records of all trials. They contain the trials that an earlier sweep wanted to run
+            again alone.
     """
 
     def __init__(self, records: Iterable[TrialRecord]) -> None:
@@ -53,7 +57,7 @@ class Shortages:
         }
 
     def alone_on(self, record: TrialRecord) -> AloneOn | None:
-        """Return what the next attempt at a trial has for itself; None if it may have company."""
+        """Return what the next attempt at a trial must have for itself: GPU, machine, or None."""
         return self._alone.get(record.number)
 
     def note(self, number: int, again: RunAgain) -> None:

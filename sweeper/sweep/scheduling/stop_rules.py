@@ -1,4 +1,4 @@
-"""Judges running trials by what they report, on a thread of its own."""
+"""Judge running trials by their reports, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -23,31 +23,42 @@ class StopRule(Protocol):
     """A rule that decides about trials while they run."""
 
     def judge(self, number: int) -> Decision | None:
-        """Decide what becomes of a trial whose latest report the study has just stored."""
+        """Decide about a trial whose latest report the study has just stored.
+
+        None changes nothing.
+        """
 
 
 @dataclass(frozen=True)
 class PruneRule:
-    """Prunes the trials that the study's pruner gives up."""
+    """The stop rule of a pruner that only prunes.
+
+    Attributes:
+        study: The study, open.
+        pruner: The study's pruner.
+    """
 
     study: Study
     pruner: Pruner
 
     def judge(self, number: int) -> Prune | None:
-        """Prune a trial if the pruner says so."""
+        """Decide to prune a trial if the pruner says so."""
         message = self.study.why_to_prune(number, self.pruner)
         return None if message is None else Prune(number, message)
 
 
 class StopRules:
-    """Stores reports and applies the rules of the study: no message waits for it.
+    """Stores the reports of trials, and applies the study's stop rules to them.
 
-    A rule that fails is logged once, and the trial continues.
+    A thread does so, so that messages of kernels do not wait. An error of a rule is logged once,
+    and the trial continues.
 
     Args:
+        study: The study, open.
+        rules: Stop rules. Each one is asked about each report.
         objective: Name of the score by which trials are judged.
         act: Carries out a decision.
-        lock: Held from a decision until it is carried out.
+        lock: Lock that is held from a decision until it is carried out.
     """
 
     def __init__(
@@ -66,7 +77,7 @@ class StopRules:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stop rules")
 
     def consider(self, number: int, point: Point) -> None:
-        """Judge a trial soon by a point that it has reported; return at once."""
+        """Let the thread judge a trial by a point that it has reported. Return at once."""
         value = point.metrics.get(self._objective)
         if not self._rules or value is None or point.step is None or point.step < 0:
             return
@@ -74,16 +85,20 @@ class StopRules:
         self._thread.submit(self._consider, number, point.step, value)
 
     def forget(self, number: int) -> None:
-        """Judge a trial no more, which has ended; its last reports may still be waiting."""
+        """Stop judging a trial, because it has ended.
+
+        Its last reports may still be in the queue.
+        """
         with self._lock:
             self._running.discard(number)
 
     def close(self) -> None:
-        """End the thread; no trial runs any longer."""
+        """End the thread. Called when no trial runs any more."""
         self._thread.shutdown(cancel_futures=True)
 
     def _consider(self, number: int, step: int, value: float) -> None:
-        # Until the study has the report, `forget` waits: the trial must not end in between.
+        # The lock makes `forget` wait until the study has the report: the trial must not end in
+        # between.
         with self._lock:
             if number not in self._running:
                 return
@@ -93,12 +108,12 @@ class StopRules:
                     decision = rule.judge(number)
                     if decision is not None:
                         self._act(decision)
-            except Exception as error:  # noqa: BLE001  it must not end the trial
+            except Exception as error:  # noqa: BLE001  an error of a rule must not end the trial
                 self._log_failure(number, step, error)
 
     def _log_failure(self, number: int, step: int, error: Exception) -> None:
-        # One warning is enough, as each report fails alike. A storage that is unavailable shows at
-        # the trial's end.
+        # One warning is enough, because each report fails alike. An unavailable storage is reported
+        # when the trial ends.
         is_known = self._has_failed or isinstance(error, SweepError)
         self._has_failed = self._has_failed or not is_known
         _log.log(

@@ -1,4 +1,4 @@
-"""Which trials run now, and whether more may start."""
+"""Keep the running trials of a sweep, and stop them or the start of further trials."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ import time
 from ...notebook_api.messages import StopReason
 from ...trials import Event, Events, RunningTrial, StopCause
 
-#: How long a storage or a disk that is away is waited for, in seconds; and when all is stopped.
+#: Seconds to wait for a storage or a disk that is unavailable, and seconds to wait once all trials
+#: are being stopped (chosen).
 _PATIENCE_S, _LAST_PATIENCE_S = 300.0, 10.0
 
 
 class StopSwitch:
-    """Knows which trials run and whether more may start, and stops them.
+    """Knows which trials run and whether more trials may start, and stops them.
 
     Safe to use from any thread and from a signal handler.
 
     Args:
-        events: of the sweep, whose observer hears of each stop once.
+        events: Announces each kind of stop to the sweep's observer, once.
 
     Attributes:
-        closed_by: who let no more trials start, and why; None while they may.
-        cause: what kind of thing that was.
-        is_stopping_all: whether the running trials are being stopped as well.
+        closed_by: Who decided that no more trials start, and why. None while they may start.
+        cause: Kind of that reason. None while trials may start.
+        is_stopping_all: Whether the running trials are being stopped, too.
     """
 
     def __init__(self, events: Events) -> None:
         self._events = events
-        # Reentrant: a signal may arrive while its own thread holds the lock.
+        # Reentrant, because a signal handler may run in a thread that holds the lock.
         self._lock = threading.RLock()
         self._running: dict[int, RunningTrial] = {}
-        #: Trials that were to be stopped before they had begun, and why.
+        #: Trials to stop as soon as they begin, by number, each with the reason.
         self._to_stop: dict[int, str] = {}
         self.is_stopping_all = False
         self._end_by_s: float | None = None
@@ -40,16 +41,19 @@ class StopSwitch:
 
     @property
     def left_s(self) -> float | None:
-        """How long the sweep still has, in seconds; None for as long as it takes."""
+        """Seconds that the sweep has left. None for no limit."""
         end_by_s = self._end_by_s
         return None if end_by_s is None else max(0.0, end_by_s - time.monotonic())
 
     def patience_s(self) -> float:
-        """How many seconds to wait for a storage or a disk that is away."""
+        """Return how many seconds to wait for a storage or a disk that is unavailable."""
         return _LAST_PATIENCE_S if self.is_stopping_all else _PATIENCE_S
 
     def enter(self, number: int, trial: RunningTrial) -> None:
-        """Note that a trial begins; stop it before its first cell where that was asked for."""
+        """Note that a trial begins.
+
+        If its stop was requested already, stop it before its first cell.
+        """
         with self._lock:
             self._running[number] = trial
             is_stopped, by_hand = self.is_stopping_all, self._to_stop.pop(number, None)
@@ -64,7 +68,7 @@ class StopSwitch:
             self._running.pop(number, None)
 
     def stop(self, number: int, message: str) -> None:
-        """Stop one trial, at once or as soon as it runs; it is over for good."""
+        """Stop one trial for good, at once or as soon as it begins."""
         with self._lock:
             trial = self._running.get(number)
             if trial is None:
@@ -73,22 +77,22 @@ class StopSwitch:
             trial.control.stop(StopReason.BY_HAND, message)
 
     def running_trials(self) -> dict[int, RunningTrial]:
-        """The trials that run, by their numbers."""
+        """Return the running trials by number. Frozen trials are among them."""
         with self._lock:
             return dict(self._running)
 
     def close(self, by: str, cause: StopCause = StopCause.ASKED) -> None:
-        """Let no more trials start; the first reason is kept."""
+        """Let no more trials start. If it is called again, the first reason is kept."""
         with self._lock:
             is_new = self.closed_by is None
             if is_new:
                 self.cause = cause
-                self.closed_by = by  # last: who reads it reads the cause next
-        if is_new:  # or an observer that stops the sweep at each event would be called for ever
+                self.closed_by = by  # set last: a thread that sees it reads the cause next
+        if is_new:  # an observer that stops the sweep at each event must not be called for ever
             self._events.announce(Event.STOPPING)
 
     def stop_all(self, by: str, cause: StopCause = StopCause.ASKED) -> None:
-        """Let no more trials start, and stop those that run."""
+        """Let no more trials start, and stop the running trials."""
         with self._lock:
             is_new, self.is_stopping_all = not self.is_stopping_all, True
             if self.closed_by is None:
@@ -101,7 +105,7 @@ class StopSwitch:
             self._events.announce(Event.STOPPING)
 
     def end_within(self, limit_s: float) -> None:
-        """Give the sweep so many seconds from now on; the first call counts."""
+        """Set the seconds that the sweep has left. Only the first call has an effect."""
         with self._lock:
             if self._end_by_s is None:
                 self._end_by_s = time.monotonic() + limit_s

@@ -1,4 +1,4 @@
-"""What MLflow gets of each trial of a sweep, and of those whose ends it lacks."""
+"""Log the trials of a sweep to MLflow, and earlier trials whose ends MLflow lacks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ...trials import KernelUse, StudyPaths, TrialOutcome, TrialRecord, run_id_o
 
 _log = logging.getLogger(__name__)
 
-#: With these tags MLflow itself names the git commit of a run.
+#: Beginning of the names of the tags that MLflow itself uses for the git commit of a run.
 _GIT_TAG = "mlflow.source.git"
 
 
@@ -29,7 +29,11 @@ class TrialLog:
     """Logs the trials of a study to MLflow.
 
     Args:
-        tags: for each run in MLflow.
+        study: The study, open.
+        tracker: Sends the trials to MLflow.
+        settings: Settings of the sweep.
+        paths: Paths of the study.
+        tags: Tags that each run in MLflow gets.
     """
 
     def __init__(
@@ -46,7 +50,7 @@ class TrialLog:
 
     @property
     def code(self) -> str:
-        """The version of the code that the sweep's trials run; empty where it has none."""
+        """Version of the code that the sweep's trials run. Empty if there is none."""
         return self._tags.get(CODE_TAG, "")
 
     def started(self, record: TrialRecord) -> None:
@@ -54,7 +58,7 @@ class TrialLog:
         self._tracker.started(record, self._described(record))
 
     def reported(self, run_id: str, point: Point) -> None:
-        """Log a point that a trial has reported, unless MLflow has it from the notebook."""
+        """Log a point of a trial, unless the notebook itself has logged it to MLflow."""
         if point.source is not PointSource.LOGGED:
             self._tracker.reported(run_id, point)
 
@@ -65,15 +69,16 @@ class TrialLog:
         self._tracker.ended(record, self._described(record), outcome.series, tags)
 
     def finish(self, left_s: Callable[[], float | None], patience_s: Callable[[], float]) -> int:
-        """Wait until MLflow has all that it was sent, then log the trials whose ends it lacks.
+        """Wait until MLflow has all that was sent to it, then log the trials whose ends it lacks.
 
         Args:
-            left_s: how much time the sweep has left, half of which this may take; None for as long
-                as MLflow answers. It may become little meanwhile.
-            patience_s: how long to wait for an answer of MLflow, likewise.
+            left_s: Returns the seconds that the sweep has left. This call may use half of them.
+                None for no limit. A limit may be set while the call waits.
+            patience_s: Returns the seconds to wait for one answer of MLflow. It may change
+                meanwhile.
 
         Returns:
-            how many trials MLflow lacks. The next sweep of the study logs them.
+            Number of trials whose ends MLflow lacks. The next sweep of the study logs them.
         """
         tracker, end_s = self._tracker, math.inf
 
@@ -94,7 +99,7 @@ class TrialLog:
         return len(self._lacking())
 
     def _lacking(self) -> list[TrialRecord]:
-        """The trials that have ended, and whose ends MLflow does not have."""
+        """Return the ended trials whose ends MLflow lacks."""
         ended = (record for record in self._study.records() if record.state.has_ended)
         return [record for record in ended if not self._tracker.has_end_of(record)]
 
@@ -102,12 +107,12 @@ class TrialLog:
         return run_params(self._settings.search_space, record.params)
 
     def _of_proposal(self, record: TrialRecord) -> dict[str, str]:
-        """The tag by which MLflow's table groups the runs of a proposal, and shows their means."""
+        """Return the tag by which MLflow's table groups the repeats of a proposal."""
         repeats = self._settings.repeat is not None
         return {"sweeper.proposal": run_id_of(record.proposal)} if repeats else {}
 
     def _series_of(self, record: TrialRecord) -> Mapping[str, list[tuple[int, float]]]:
-        """The series that the notebook of a trial that ended earlier still has."""
+        """Return the series of scores in the notebook of a trial that ended earlier."""
         if not record.notebook.exists():
             return {}
         scores, goals = self._settings.scores, self._settings.objective
@@ -115,7 +120,7 @@ class TrialLog:
             node = read_notebook(record.notebook)
             metadata = metadata_of(node) or BLANK
             return scrape(node.cells, metadata, sources=scores, objectives=goals).series
-        except Exception as error:  # noqa: BLE001  one old file must not keep the study from going on
+        except Exception as error:  # noqa: BLE001  one damaged notebook must not end the sweep
             _log.warning(
                 "trial %s: MLflow is given its scores, but not its series: %s",
                 record.run_id,
@@ -124,10 +129,10 @@ class TrialLog:
             return {}
 
     def _git(self, environment: str) -> Mapping[str, str]:
-        """The tags of the git commit in which a trial ran; empty where none is known.
+        """Return the tags for the git commit that a trial ran in. Empty if it is not known.
 
         Args:
-            environment: the name of the record of where it ran; may be empty.
+            environment: Name of the record of the trial's environment. Empty if there is none.
         """
         try:
             found = read_environment(self._paths, environment) if environment else {}
@@ -135,7 +140,7 @@ class TrialLog:
                 return {}
             dirty = str(git["is_dirty"]).lower()
             return {f"{_GIT_TAG}.commit": str(git["commit"]), f"{_GIT_TAG}.dirty": dirty}
-        except (StudyError, LookupError, TypeError) as error:  # another machine wrote it
+        except (StudyError, LookupError, TypeError) as error:  # another version may have written it
             _log.info("MLflow is not given the git commit: %s", error)
             return {}
 

@@ -1,4 +1,4 @@
-"""Notice that params change nothing that a trial comes to: more trials would be wasted."""
+"""Find out whether the params have no effect on the first trials, so that more would be wasted."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from ...notebooks.reading import read_notebook
 from ...notebooks.scores import series_of
 from ...trials import TrialRecord, TrialState
 
-#: So many completed trials with different params are compared (chosen).
+#: Completed trials with different params that are compared (chosen).
 _MOST_COMPARED = 3
-#: A score is coarse if it is a share of at most so many (chosen): an accuracy over 10,000 examples.
-#: Different models often have the same accuracy, but never the same log loss to the last bit.
+#: A score is coarse if it is a fraction with at most this denominator (chosen), such as an accuracy
+#: over 10,000 examples. Different models often have the same accuracy, but never the same log loss
+#: to the last bit.
 _MOST_EXAMPLES = 10_000
-#: How far a float may be from such a share, relatively.
+#: Relative difference up to which a float counts as equal to such a fraction.
 _ROUNDING = 1e-12
 
 
@@ -28,7 +29,7 @@ class Tied:
     """The first trials have equal scores, which may be a coincidence.
 
     Attributes:
-        run_ids: the trials.
+        run_ids: Run ids of the trials.
     """
 
     run_ids: Sequence[str]
@@ -42,11 +43,11 @@ class Tied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worthless:
-    """The first trials came to the same in all that they have put out.
+    """The first trials have equal scores, series and outputs, although their params differ.
 
     Attributes:
-        run_ids: the trials.
-        names: the params that differ between them.
+        run_ids: Run ids of the trials.
+        names: Names of the params that differ between them.
     """
 
     run_ids: Sequence[str]
@@ -62,10 +63,10 @@ class Worthless:
 
 
 class WorthlessRule:
-    """Compares the first completed trials of a search, once.
+    """Compares the first three completed trials of a search that have different params, once.
 
     Args:
-        read: reads what a trial came to out of its executed notebook.
+        read: Reads the scores, series and outputs of a trial. Default: from its executed notebook.
     """
 
     def __init__(self, read: Callable[[TrialRecord], Execution] | None = None) -> None:
@@ -74,14 +75,16 @@ class WorthlessRule:
         self._is_decided = False
 
     def judge(self, records: Iterable[TrialRecord]) -> Tied | Worthless | None:
-        """Return what the first completed trials with different params show; None for nothing.
+        """Return whether the first completed trials are equal, if there are enough of them now.
+
+        Return None if they differ, if there are too few, or if they were judged before.
 
         Args:
-            records: of all trials.
+            records: Records of all trials.
 
         Raises:
-            OSError: an executed notebook cannot be read.
-            NotebookError: an executed notebook is damaged.
+            OSError: An executed notebook cannot be read.
+            NotebookError: An executed notebook is damaged.
         """
         with self._lock:
             if self._is_decided:
@@ -114,7 +117,7 @@ def _changed_names(records: Sequence[TrialRecord]) -> list[str]:
 
 
 def is_coarse(value: float) -> bool:
-    """Whether a score is such a number that other models may well have the same."""
+    """Return whether a score is so coarse that different models often have the same score."""
     share = Fraction(value).limit_denominator(_MOST_EXAMPLES)
     return abs(value - share) <= _ROUNDING * max(1.0, abs(value))
 
