@@ -1,6 +1,6 @@
-"""The records that travel between folders: spec, outcome, running trial, paths, results, events.
+"""Define the records that travel between folders: spec, outcome, running trial, paths, results.
 
-What proposes, runs or stores a trial does not belong here.
+Code that proposes, runs or stores trials belongs to other folders.
 """
 
 from .chores import Chore, ChoreKind, Chores

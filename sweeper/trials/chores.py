@@ -1,4 +1,4 @@
-"""What a sweep does beside its trials, for people who wait for it."""
+"""Keep what a sweep does in addition to running trials, so that waiting users see it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class ChoreKind(StrEnum):
-    """What is done."""
+    """Kind of a chore."""
 
     PROVING = "proving"
     ENDING = "ending"
@@ -22,12 +22,13 @@ class ChoreKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chore:
-    """Something that a sweep does now, and that people wait for.
+    """Work that a sweep does now in addition to its trials, and for which users wait.
 
     Attributes:
-        since_s: when it began, on the monotonic clock.
-        expected_s: the predicted duration; None where nothing is known of it.
-        progress: how much is done, of how much; None for what has no parts.
+        kind: Kind of the chore.
+        since_s: Time at which it began, on the monotonic clock.
+        expected_s: Predicted duration in seconds. None if it is not known.
+        progress: Number of parts that are done, and number of all parts. None if it has no parts.
     """
 
     kind: ChoreKind
@@ -37,14 +38,14 @@ class Chore:
 
 
 class Chores:
-    """The chores of a sweep that are being done. Safe to use from any thread."""
+    """The chores that a sweep is doing now. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._current: tuple[Callable[[], Chore | None], ...] = ()
 
     def now(self) -> tuple[Chore, ...]:
-        """What is being done, the longest first."""
+        """Return the chores that are being done now. The chore that began first comes first."""
         found = (look() for look in self._current)
         return tuple(chore for chore in found if chore is not None)
 
@@ -52,10 +53,12 @@ class Chores:
     def during(
         self, kind: ChoreKind, progress: Callable[[], tuple[int, int]] | None = None
     ) -> Iterator[None]:
-        """Have a chore among those that are being done, while the block runs.
+        """Add a chore while the block runs.
 
         Args:
-            progress: returns how much is done, of how much.
+            kind: Kind of the chore.
+            progress: Returns the number of parts that are done, and the number of all parts. None
+                if the chore has no parts.
         """
         since_s = time.monotonic()
 
@@ -68,10 +71,10 @@ class Chores:
 
     @contextmanager
     def watched(self, look: Callable[[], Chore | None]) -> Iterator[None]:
-        """Have what a function returns among the chores, while the block runs.
+        """Add the chore that a function returns, while the block runs.
 
         Args:
-            look: returns the chore that is being done now; None while none is.
+            look: Returns the chore that is being done now, or None. Called by each `now`.
         """
         with self._lock:
             self._current = (*self._current, look)

@@ -1,8 +1,8 @@
-"""The best trials of a search, run again on fresh seeds: which they are, and who wins by them.
+"""Compare the best trials of a search by further runs of them on fresh seeds.
 
-The best score of a search is the best of many noisy ones, so it is too good on average (the
-winner's curse), and the trial that has it need not be the best one. Scores of runs that were not
-chosen by their scores have no such bias: only they count here, never the score of the search.
+A search chooses the best of many noisy scores. That score is too good on average (the winner's
+curse), and its trial need not be the best one. Scores of runs on fresh seeds have no such bias. So
+they alone decide here, and the scores of the search do not count.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, Self
 from .paths import display_path
 from .records import Params, TrialRecord, TrialState
 
-#: What a parameters file asks for that only says `confirm: {}`, and `--confirm K` without seeds.
+#: Number of trials and of seeds for `confirm: {}` in a parameters file, and for `--confirm K`.
 DEFAULT_BEST, DEFAULT_SEEDS = 3, 5
-#: The part of the intervals that have the true mean in them.
+#: Confidence level of the intervals of means.
 CONFIDENCE = 0.95
 
 
@@ -44,37 +44,41 @@ class ConfirmedTrial:
 
     @cached_property
     def mean(self) -> float | None:
-        """The mean over the fresh seeds; None without a run that completed."""
-        from statistics import fmean  # imported here, as it takes a tenth of the command `status`
+        """Mean of the scores over the fresh seeds. None if no run has completed."""
+        from statistics import fmean  # imported here: it takes 10 % of the time of `status`
 
         return fmean(self.scores.values()) if self.scores else None
 
     @cached_property
     def std(self) -> float | None:
-        """The standard deviation over the fresh seeds; None with fewer than two scores."""
+        """Standard deviation of the scores over the fresh seeds.
+
+        None if there are fewer than two.
+        """
         from statistics import stdev
 
         return stdev(self.scores.values()) if len(self.scores) > 1 else None
 
     @cached_property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the mean by Student's t distribution.
+        """95 % confidence interval of the mean by Student's t distribution.
 
-        None with fewer than two scores, and where all are the same: a spread of 0 says that the
-        seed has no effect or that the score is coarse, and not that the mean is certain.
+        None if there are fewer than two scores, or if all scores are equal. Equal scores say that
+        the seed has no effect or that the score is coarse. They do not say that the mean is
+        certain.
         """
         return interval_of([*self.scores.values()]) if self.std else None
 
     def differs_from(self, other: ConfirmedTrial) -> bool:
-        """Whether the seeds show which of two complete trials is better, at the level of 5 %.
+        """Return whether the seeds show which of two complete trials is better, at the 5 % level.
 
-        They do where 0 is outside the 95 % interval of the differences on the same seeds.
+        They do if the 95 % confidence interval of the mean difference on the same seeds excludes 0.
         """
         low, high = interval_of([score - other.scores[seed] for seed, score in self.scores.items()])
         return not low <= 0 <= high
 
     def to_json(self) -> dict[str, Any]:
-        """What `--json` and the comparison page have of it."""
+        """Return the summary that `--json` and the comparison page contain."""
         return {
             "mean": self.mean,
             "std": self.std,
@@ -86,19 +90,19 @@ class ConfirmedTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
-    """What the runs of the best trials on fresh seeds have come to so far.
+    """Results of the runs on fresh seeds so far, as a ranking of the trials.
 
     Attributes:
-        study: that runs them.
-        objective: the score that decides.
-        seeds: the fresh ones, the same for all trials.
-        ranking: the trials with a score on each seed by their means, the best first; then the
-            others by their scores in the search.
-        sign: 1 where great scores are good, else -1.
-        ablated: of an ablation the run id of the trial that the others differ from in one param;
-            None where trials of a search are confirmed.
-        repeats: `seeds` or `folds` where the study itself is a search that repeats its proposals;
-            the ranking then has those with all their runs.
+        study: Name of the study that runs them.
+        objective: Name of the score that decides.
+        seeds: The fresh seeds, the same for all trials.
+        ranking: First the trials with a score for each seed, the best mean first. Then the other
+            trials in the order of their search scores.
+        sign: 1 if the objective is maximized, -1 if it is minimized.
+        ablated: Run id of the trial whose params an ablation changes one at a time. None if the
+            study confirms trials of a search.
+        repeats: `seeds` or `folds` if the study is itself a search that repeats its proposals. Its
+            ranking contains only proposals with all their runs. None for other studies.
     """
 
     study: str
@@ -111,14 +115,16 @@ class Confirmation:
 
     @classmethod
     def of(cls, study: str, plan: Mapping[str, Any], records: Iterable[TrialRecord]) -> Self:
-        """What the records of a confirming study say.
+        """Make the ranking from the records of a confirming study.
 
         Args:
-            plan: as `plan_of` makes it.
+            study: Name of the confirming study.
+            plan: Params and seeds of the runs, in the form of `plan_of`.
+            records: Records of its trials, in the order of their numbers.
         """
         name, seeds = plan["objective"], list(plan["seeds"])
         runs: dict[object, dict[int, TrialRecord]] = {}
-        for record in records:  # by number, so a retry comes after what it tries again
+        for record in records:  # by number, so that a retry comes after the first attempt
             if record.seed in seeds:
                 keep_run(runs.setdefault(_key(record.params), {}), record.seed, record, name)
         trials = []
@@ -150,24 +156,27 @@ class Confirmation:
 
     @property
     def n_wanted(self) -> int:
-        """How many runs there are to be."""
+        """Number of runs that the study is to have."""
         return len(self.ranking) * len(self.seeds)
 
     @property
     def n_missing(self) -> int:
-        """How many of them have not ended."""
+        """Number of runs that have not ended."""
         ended = (run.is_final for trial in self.ranking for run in trial.runs.values())
         return self.n_wanted - sum(ended)
 
     @cached_property
     def winner(self) -> ConfirmedTrial | None:
-        """The trial with the best mean of those with every seed; None until all runs have ended."""
+        """The trial with the best mean among those with a score for each seed.
+
+        None until all runs have ended, or if no trial has all scores.
+        """
         is_decided = self.n_missing == 0 and bool(self.ranking) and self.ranking[0].is_complete
         return self.ranking[0] if is_decided else None
 
     @cached_property
     def alike(self) -> Sequence[ConfirmedTrial]:
-        """The trials that the seeds do not show to be worse than the winner, by their means."""
+        """Trials that the seeds do not show to be worse than the winner, the best mean first."""
         if self.winner is None:
             return ()
         others = (trial for trial in self.ranking[1:] if trial.is_complete)
@@ -175,10 +184,10 @@ class Confirmation:
 
     @cached_property
     def worths(self) -> Mapping[str, tuple[float, float]]:
-        """What the ablated trial's value of each param is worth, the most valuable first.
+        """Gain that each value of the ablated trial brings, by change of params, the largest first.
 
-        By what differs in a trial: the 95 % interval of the ablated one's mean gain over it on the
-        same seeds, positive where that one is better.
+        Each gain is the 95 % confidence interval of the mean difference between the ablated trial
+        and the changed one on the same seeds. It is positive if the ablated trial is better.
         """
         complete = {trial.run_id: trial.scores for trial in self.ranking if trial.is_complete}
         ablated = complete.pop(self.ablated, None) if self.ablated else None
@@ -192,11 +201,11 @@ class Confirmation:
         return {change: found[change] for change in most_valuable_first}
 
     def gain_over(self, other: Confirmation) -> tuple[float, float] | None:
-        """The 95 % interval of the winner's mean gain over that of another study on the seeds that
-        both have, positive where this one is better.
+        """Return the confidence interval of the winner's mean gain over another study's winner.
 
-        None without two winners by one objective and two such seeds, and where no seed changes a
-        score: the noise is unknown.
+        It is the 95 % interval over the seeds that both studies have run. It is positive if this
+        winner is better. Return None if a winner is missing, the objectives differ, fewer than two
+        seeds are the same, or all scores of both winners are equal, so that the noise is not known.
         """
         ours, theirs = self.winner, other.winner
         if ours is None or theirs is None:
@@ -211,37 +220,47 @@ class Confirmation:
 
     @property
     def decides(self) -> bool:
-        """Whether its winner is the best trial of its study, also where there is none yet."""
+        """Whether the best trial of the study is the winner, even if there is no winner yet.
+
+        In a search with repeats, the search score decides as long as no proposal has all its runs.
+        """
         return self.repeats is None or self.winner is not None
 
     @property
     def won_by(self) -> str:
-        """What the best trial has won by, as `--json` says it."""
+        """What has decided the best trial, as `--json` says it."""
         if self.winner is None:
             return "search_score"
         return "confirmed_mean" if self.repeats is None else "mean"
 
     @property
     def has_no_effect(self) -> bool:
-        """Whether every trial with a spread has the same score on all seeds."""
+        """Whether each trial has the same score on all its seeds."""
         spreads = [trial.std for trial in self.ranking if trial.std is not None]
         return bool(spreads) and not any(spreads)
 
     @property
     def own_best(self) -> list[TrialRecord]:
-        """The winner's first run, in the confirming study; empty where nobody has won."""
+        """The winner's first run in the confirming study. Empty if there is no winner."""
         return [] if self.winner is None else [*self.winner.runs.values()][:1]
 
     def best_of(
         self, search: Iterable[TrialRecord], best: Sequence[TrialRecord]
     ) -> list[TrialRecord]:
-        """The winner in the search; where nobody has won, the best by score."""
+        """Return the winner's record in the search.
+
+        If there is no winner, return the best by score.
+
+        Args:
+            search: Records of the search.
+            best: Best trials of the search by their scores.
+        """
         if self.winner is None:
             return list(best)
         return [record for record in search if record.run_id == self.winner.run_id]
 
     def to_json(self) -> dict[str, Any]:
-        """What `--json` and the comparison page have of it."""
+        """Return the object that `--json` and the comparison page contain."""
         return {
             "study": self.study,
             "objective": self.objective,
@@ -278,7 +297,14 @@ class Confirmation:
 def plan_of(
     trials: Iterable[TrialRecord], seeds: Sequence[int], *, objective: str, direction: str
 ) -> dict[str, Any]:
-    """What a confirming study stores of what it is to run, as JSON."""
+    """Return the plan that a confirming study stores: objective, seeds, and params of each trial.
+
+    Args:
+        trials: Records of the trials to run again.
+        seeds: Fresh seeds.
+        objective: Name of the score that decides.
+        direction: `maximize` or `minimize`.
+    """
     return {
         "objective": objective,
         "direction": direction,
@@ -295,14 +321,26 @@ def plan_of(
 
 
 def confirmed_runs(plan: Mapping[str, Any]) -> list[tuple[dict[str, Any], int]]:
-    """Params and seed of all runs of a plan; a seed for all trials before the next one."""
+    """Return the params and the seed of each run of a plan, in the order of the runs.
+
+    All trials run on a seed before the first trial runs on the next seed.
+    """
     return [(trial["params"], seed) for seed in plan["seeds"] for trial in plan["trials"]]
 
 
 def best_trials(
     records: Iterable[TrialRecord], *, objective: str, direction: str, count: int
 ) -> list[TrialRecord]:
-    """The completed trials with the best scores, the best first; one for the same params."""
+    """Return the completed trials with the best scores, the best first.
+
+    Only the best of several trials with the same params is returned.
+
+    Args:
+        records: Records of the trials.
+        objective: Name of the score.
+        direction: `maximize` or `minimize`.
+        count: Number of trials to return at most.
+    """
     sign = -1 if direction == "maximize" else 1
     scored = [record for record in records if has_score(record, objective)]
     scored.sort(key=lambda record: (sign * record.scores[objective], record.number))
@@ -313,10 +351,14 @@ def best_trials(
 
 
 def interval_of(values: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of the mean of two values or more, by Student's t distribution."""
+    """Return the 95 % confidence interval of the mean of values, by Student's t distribution.
+
+    Args:
+        values: Two values or more.
+    """
     from statistics import fmean, stdev
 
-    from scipy.special import stdtrit  # its quantiles; scipy.stats is imported in ten times as long
+    from scipy.special import stdtrit  # quantiles of t; scipy.stats takes 10 times as long to load
 
     t = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2))
     mean, half = fmean(values), t * stdev(values) / math.sqrt(len(values))
@@ -324,17 +366,24 @@ def interval_of(values: Sequence[float]) -> tuple[float, float]:
 
 
 def keep_run(runs: dict[int, TrialRecord], place: int, record: TrialRecord, name: str) -> None:
-    """Keep a run at its seed or fold, unless an earlier try there has a score."""
+    """Keep a run for its seed or fold, unless an earlier run for it has a score.
+
+    Args:
+        runs: Runs by seed or fold, which is changed.
+        place: Seed or fold of the run.
+        record: Record of the run.
+        name: Name of the score.
+    """
     if place not in runs or not has_score(runs[place], name):
         runs[place] = record
 
 
 def has_score(record: TrialRecord, objective: str) -> bool:
-    """Whether a trial has a score that a mean can be made of."""
+    """Return whether a trial has completed with a finite score."""
     is_completed = record.state is TrialState.COMPLETED
     return is_completed and math.isfinite(record.scores[objective])
 
 
 def _key(params: Params) -> object:
-    """The same for trials with the same params."""
+    """Return a key that is equal for equal params."""
     return tuple(sorted((name, repr(value)) for name, value in params.items()))

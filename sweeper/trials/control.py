@@ -1,4 +1,4 @@
-"""What goes down to a running trial: a stop, a freeze, a thaw; and how long it has waited."""
+"""Control a running trial from outside: stop, freeze and thaw it, and count its time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .chores import Chore
 
 
 class Phase(Enum):
-    """Whether a trial holds a slot; `Control` has all ways from one to another."""
+    """Whether a trial holds a slot. `Control` makes all changes from one phase to another."""
 
     RUNNING = "in a slot"
     FROZEN = "stands still, without a slot"
@@ -25,12 +25,13 @@ class Phase(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class _Waits:
-    """How long a trial has waited: replaced as a whole, as other threads read it.
+    """How long a trial has waited. Replaced as a whole, because other threads read it.
 
     Attributes:
-        past_s: The time of the waits that are over.
-        since_s: When the present wait began; None while there is none.
-        other: That of the trial that stands for this one, whose waits count.
+        past_s: Seconds of the waits that are over.
+        since_s: Time at which the present wait began, on the monotonic clock. None if there is
+            none.
+        other: Control of a trial that runs in place of this one. Its waits count, too.
     """
 
     past_s: float = 0.0
@@ -39,27 +40,27 @@ class _Waits:
 
     @property
     def all_s(self) -> float:
-        """The time of all waits until now."""
+        """Seconds of all waits until now."""
         present_s = 0.0 if self.since_s is None else time.monotonic() - self.since_s
         return self.past_s + present_s + (0.0 if self.other is None else self.other.waited_s)
 
 
 class Control:
-    """Stops, freezes and thaws a running trial, and has its clock. Safe to use from any thread.
+    """Stops, freezes and thaws a running trial, and counts its time. Safe to use from any thread.
 
     Args:
-        make_room: See the method.
+        make_room: Called if the trial waits for memory or a GPU and frozen trials may have to end.
 
     Attributes:
-        stop_reason: Why the trial was asked to stop; None as long as it was not.
-        message: The same for people.
+        stop_reason: Why the trial was asked to stop. None if it was not.
+        message: The same reason in words for people.
         phase: Whether the trial holds a slot.
-        waits_for: What the trial waits for, in one line; empty when it does not.
-        chore: What its slot does for the sweep before the trial begins; None for nothing.
+        waits_for: What the trial waits for, in one line. Empty if it does not wait.
+        chore: Chore that the trial's slot does for the sweep before the trial begins, or None.
     """
 
     def __init__(self, make_room: Callable[[], object] = lambda: None) -> None:
-        # Reentrant: a signal handler may stop a trial that its own thread is just stopping.
+        # Reentrant, because a signal handler may stop a trial that its thread is just stopping.
         self._lock = threading.RLock()
         self.stop_reason: StopReason | None = None
         self.message = ""
@@ -78,22 +79,26 @@ class Control:
     # --- a stop -----------------------------------------------------------------------------------
 
     def stop(self, reason: StopReason, message: str = "") -> None:
-        """Ask the trial to stop; the first reason counts, later calls do nothing.
+        """Ask the trial to stop. Only the first call has an effect.
 
-        A frozen trial continues to its end.
+        A frozen trial is thawed so that it can end, without a slot.
+
+        Args:
+            reason: Why it stops.
+            message: The same in words for people.
         """
         with self._lock:
             if self.stop_reason is not None:
                 return
             self.message = message
-            self.stop_reason = reason  # last: who reads it reads the message next
+            self.stop_reason = reason  # set last: a thread that sees it reads the message next
             self._wake(Phase.LEAVING)
             callback = self._on_stop
         if callback is not None:
             callback()
 
     def on_stop(self, callback: Callable[[], object] | None) -> None:
-        """Call `callback` when a stop arrives, at once if one already has."""
+        """Call `callback` when the trial is stopped. Call it at once if it was stopped already."""
         with self._lock:
             self._on_stop = callback
             stopped = self.stop_reason is not None
@@ -102,7 +107,11 @@ class Control:
 
     @contextmanager
     def limited(self, limit_s: float | None) -> Iterator[None]:
-        """Stop the trial when the block runs longer than `limit_s` seconds; None for no limit."""
+        """Stop the trial if the block runs longer than `limit_s` seconds, without waits.
+
+        Args:
+            limit_s: Time limit in seconds. None for no limit.
+        """
         if limit_s is None:
             yield
             return
@@ -125,7 +134,11 @@ class Control:
 
     @contextmanager
     def passed_on(self, other: Control) -> Iterator[None]:
-        """While the block runs, `other` stands for this one: a stop reaches it, its waits count."""
+        """Pass a stop of this trial on to another control during the block, and count its waits.
+
+        Args:
+            other: Control of the trial that runs in place of this one.
+        """
 
         def stop() -> None:
             other.stop(self.stop_reason or StopReason.INTERRUPTED, self.message)
@@ -142,16 +155,16 @@ class Control:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether the trial's kernel stands still."""
+        """Whether the trial is frozen: its kernel is paused and it holds no slot."""
         return self.phase is Phase.FROZEN
 
     def on_freeze(self, stand_still: Callable[[bool], bool] | None) -> None:
-        """Freeze and thaw the trial by `stand_still`, while it has a kernel.
+        """Set the function that pauses the trial's kernel and lets it continue.
 
         Args:
-            stand_still: Called with whether the kernel is to stand still; it returns whether that
-                was possible. None where there is no kernel any more: a frozen trial has lost it,
-                and is not thawed.
+            stand_still: Called with True to pause the kernel, with False to let it continue. It
+                returns whether that was possible. None if the kernel is gone: a trial that is
+                frozen then has lost it and cannot be thawed.
         """
         with self._lock:
             self._stand_still = stand_still
@@ -159,21 +172,21 @@ class Control:
                 self._enter(Phase.LOST)
 
     def note_machine(self, has_room: Callable[[], bool]) -> None:
-        """Note how to ask the trial's machine whether it would carry another one beside it."""
+        """Set the function that says whether the machine has memory to freeze the trial."""
         self._has_room = has_room
 
     def has_room(self) -> bool:
-        """Whether the trial's machine would carry another one while this one is frozen."""
+        """Return whether the machine has memory for another trial while this one is frozen."""
         return self._has_room()
 
     def freeze(self) -> bool:
-        """Let the kernel stand still, so that the slot is free; False where nothing changed."""
+        """Pause the trial's kernel and free its slot. Return whether that was possible."""
         has_room = self.has_room()
         with self._lock:
             is_running = self.phase is Phase.RUNNING and self.stop_reason is None
             if not (has_room and is_running) or self._stand_still is None:
                 return False
-            self._enter(Phase.FROZEN)  # first, as the notebook is written at once
+            self._enter(Phase.FROZEN)  # before the pause, because the notebook shows the phase then
             if not self._stand_still(True):
                 self._enter(Phase.RUNNING)
                 return False
@@ -181,20 +194,20 @@ class Control:
             return True
 
     def thaw(self) -> bool:
-        """Let a frozen trial continue in a slot of the caller's; False where it is not frozen."""
+        """Let a frozen trial continue in a slot of the caller. Return False if it is not frozen."""
         return self._wake(Phase.RUNNING)
 
     def end(self) -> None:
-        """Note that the trial has ended; its slot is free."""
+        """Note that the trial has ended, which frees its slot."""
         with self._lock:
             self._enter(Phase.ENDED)
         self._rests.release()
 
     def wait_for_rest(self) -> None:
-        """Wait in a slot until the trial gives that slot back, as it is frozen or has ended."""
+        """Wait until the trial frees the slot of the caller, because it was frozen or has ended."""
         self._rests.acquire()
         if self.phase is Phase.ENDED:
-            self._rests.release()  # for all others
+            self._rests.release()  # for other threads that wait
 
     def _wake(self, phase: Phase) -> bool:
         with self._lock:
@@ -215,18 +228,18 @@ class Control:
 
     @property
     def own_s(self) -> float:
-        """How long it has existed without its waits; the clock of the machine may be set back."""
-        waited_s = self.waited_s  # first, so that it is never the longer time
+        """Seconds since the trial began, without its waits, on the monotonic clock."""
+        waited_s = self.waited_s  # read first, so that it cannot exceed the time since the start
         return time.monotonic() - self._created_s - waited_s
 
     @property
     def waited_s(self) -> float:
-        """How long it has waited for a device or been frozen, which is not its running time."""
+        """Seconds in which the trial waited for memory or a GPU or was frozen."""
         return self._waits.all_s
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count the time of the block as waiting; see `wait_for`."""
+        """Count the time of the block as waiting."""
         self._waits = replace(self._waits, since_s=time.monotonic())
         try:
             yield
@@ -235,13 +248,13 @@ class Control:
             self.waits_for = ""
 
     def wait_for(self, what: str) -> None:
-        """Say what the trial waits for."""
+        """Set what the trial waits for, in one line for people."""
         self.waits_for = what
 
     def make_room(self) -> None:
-        """Ask the sweep for room on the machine, as the trial waits for its place."""
+        """Ask the sweep to free memory or a GPU, because the trial waits for one."""
         self._make_room()
 
     def note_chore(self, chore: Chore | None) -> None:
-        """Note what the trial's slot does for the sweep; None for nothing any more."""
+        """Set the chore that the trial's slot does for the sweep. None when it is done."""
         self.chore = chore

@@ -1,7 +1,7 @@
-"""How long the trials that are left will take, from what those that have ended took.
+"""Predict how long a sweep will still run, from the durations of the trials that have ended.
 
-A trial that is left is expected to take the mean of those that have ended. A running one that has
-taken longer is expected to need another 10 % of that.
+A trial that has not begun is predicted to take their mean. A running trial that has already taken
+longer is predicted to need another 10 % of the mean.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ _OVERDUE = 0.1
 def seconds_left(
     records: Iterable[TrialRecord], running: Sequence[Progress], *, to_start: int
 ) -> float | None:
-    """How long a sweep will still take, in seconds; None before a trial has ended by itself.
+    """Return how many seconds a sweep will still run. None until a trial has ended by itself.
 
     Args:
-        records: the trials of the study.
-        running: so many as neither wait for a place nor are frozen are expected to run at once.
-        to_start: how many trials have not begun.
+        records: Records of the trials of the study.
+        running: Progress of the running trials. As many trials are predicted to run at once as
+            neither wait nor are frozen now.
+        to_start: Number of trials that have not begun.
     """
     took_s = [r.duration_s for r in records if r.is_final and r.state is not TrialState.FAILED]
     if not took_s:

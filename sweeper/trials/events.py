@@ -1,4 +1,4 @@
-"""Deliver a sweep's events to an observer on a thread, so that it cannot delay a trial."""
+"""Deliver a sweep's events to observers on a thread, so that they cannot delay a trial."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .records import TrialRecord
 
 _log = logging.getLogger(__name__)
 
-#: How long the end of a sweep waits for one call of the observer.
+#: Seconds that the end of a sweep waits for one call of an observer (chosen).
 _MAX_CALL_S = 10.0
 
 
 class Event(StrEnum):
-    """What has happened in a sweep, as its observer receives it."""
+    """Kind of event in a sweep, as observers receive it."""
 
     SWEEP_STARTED = "sweep_started"
     TRIAL_STARTED = "trial_started"
@@ -30,12 +30,12 @@ class Event(StrEnum):
     DATA = "data"
 
 
-#: Called with an event, and with the trial's record where the event is one of a trial.
+#: Called with an event. If it is an event of a trial, also with the trial's record, else None.
 Observer = Callable[[Event, TrialRecord | None], None]
 
 
 def each_of(*observers: Observer) -> Observer:
-    """One observer that calls several, in this order."""
+    """Return one observer that calls several observers in this order."""
 
     def observe(event: Event, record: TrialRecord | None) -> None:
         for observer in observers:
@@ -47,27 +47,27 @@ def each_of(*observers: Observer) -> Observer:
 class Events:
     """Delivers events to observers, one at a time, in the order in which they were announced.
 
-    An observer may be slow and may stop the sweep. The first exception is logged as a warning,
-    later ones at level INFO, and the sweep goes on.
+    An observer may be slow and may stop the sweep. Its first exception is logged as a warning,
+    later ones at level INFO. The sweep continues.
     """
 
     def __init__(self, *observers: Observer) -> None:
         self._observe = each_of(*observers)
-        # A SimpleQueue is reentrant: a signal handler may use it while its thread does.
+        # A SimpleQueue is reentrant: a signal handler may use it while its thread uses it.
         self._queue: queue.SimpleQueue[tuple[Event, TrialRecord | None] | None] = (
             queue.SimpleQueue()
         )
         self._has_failed = False
 
     def announce(self, event: Event, record: TrialRecord | None = None) -> None:
-        """Queue an event for the observers; callable from any thread and from a signal handler."""
+        """Queue an event for the observers. Callable from any thread and from a signal handler."""
         self._queue.put((event, record))
 
     @contextmanager
     def delivering(self) -> Iterator[None]:
-        """Call the observers on a thread while the block runs, and finish all calls at its end.
+        """Call the observers on a thread while the block runs. Finish all calls when it ends.
 
-        An observer that does not return from a call is left behind after 10 s.
+        If one call of an observer lasts longer than 10 s after the block, the rest is dropped.
         """
         thread = threading.Thread(target=self._work, name="observer", daemon=True)
         thread.start()
@@ -78,7 +78,7 @@ class Events:
             waiting = -1
             while thread.is_alive() and waiting != self._queue.qsize():
                 waiting = self._queue.qsize()
-                thread.join(_MAX_CALL_S)  # each finished call earns the next one its time
+                thread.join(_MAX_CALL_S)  # the limit begins anew after each finished call
 
     def _work(self) -> None:
         while True:
@@ -86,11 +86,11 @@ class Events:
             if item is None:
                 if self._queue.empty():
                     return
-                self._queue.put(None)  # after what the observer has announced itself
+                self._queue.put(None)  # after the events that observers have announced themselves
                 continue
             try:
                 self._observe(*item)
-            except BaseException as error:  # noqa: BLE001  even SystemExit: the sweep goes on
+            except BaseException as error:  # noqa: BLE001  even SystemExit must not end the sweep
                 level = logging.INFO if self._has_failed else logging.WARNING
                 self._has_failed = True
                 _log.log(

@@ -1,4 +1,4 @@
-"""All paths of a study: its executed notebooks, its folder, and the MLflow store beside it."""
+"""Define all paths of a study: its executed notebooks, its folder, and the MLflow store."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from ..files import below
 
 _TRACKING_NAME = "mlflow.db"
 _ARTIFACTS_NAME = "mlflow-artifacts"
-#: Files and folders beside the studies' folders: no study can have one of these names.
+#: Names of files and folders next to the studies' folders. No study can have one of these names.
 _SHARED_NAMES = (_TRACKING_NAME, f"{_TRACKING_NAME}.lock", _ARTIFACTS_NAME)
-#: File systems take names of 255 bytes; while a notebook is written it is `.NAME.12345678.part`,
-#: and `confirm-` is added to the names of what confirms it.
+#: Bytes of a name at most. File systems allow 255. While a notebook is written, its name is
+#: `.NAME.12345678.part`, and the study that confirms it adds `confirm-`.
 _NAME_BYTES = 231
-#: Stands for a placeholder where a template is taken apart: no path contains this character.
+#: Replaces a placeholder while a template is split: no path can contain this character.
 _MARK = "\0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyPaths:
-    """All paths of one study; no other module joins them.
+    """All paths of one study. No other module joins paths of a study.
 
     Attributes:
-        template: the absolute output template. A brace that belongs to a folder's name is doubled
-            in it, as `str.format` wants it.
-        study: the study's name.
-        root: the template's folder before its first placeholder, with the embedded MLflow store,
-            which all studies below it share. What belongs to one study lies in `root/<study>`.
+        template: Absolute output template. A brace in a folder's name is doubled, as `str.format`
+            needs it.
+        study: Name of the study.
+        root: Folder of the template before its first placeholder. All studies in it share one
+            MLflow store. The files of one study are in `root/<study>`.
     """
 
     template: str
@@ -43,12 +43,16 @@ class StudyPaths:
     def parse(cls, template: str, *, study: str) -> StudyPaths:
         """Read an output template such as `./out/digits.{run_id}.ipynb`.
 
-        A relative template is resolved against the working folder, `~` to the home folder; braces
-        in their names are no placeholders.
+        A relative template is resolved against the working folder, and `~` is the home folder.
+        Braces in the names of these two folders are not placeholders.
+
+        Args:
+            template: The template as the user wrote it.
+            study: Name of the study.
 
         Raises:
-            OutputError: it is a URL, `{run_id}` is missing, another placeholder is used, the name
-                does not end in `.ipynb`, is longer than file systems take, or is no UTF-8.
+            OutputError: The template is a URL, lacks `{run_id}`, has another placeholder, does not
+                end in `.ipynb`, is too long for file systems, or is not UTF-8.
         """
         right = "expected something like './out/digits.{run_id}.ipynb'"
         if "://" in template:
@@ -98,7 +102,7 @@ class StudyPaths:
         return cls(template=absolute, study=study, root=root)
 
     def following(self, kind: str) -> StudyPaths:
-        """The paths of a study that runs some of this one's trials again, beside this one's.
+        """Return the paths of a study that runs some trials of this study again.
 
         Args:
             kind: `confirm` or `ablate`.
@@ -109,7 +113,7 @@ class StudyPaths:
         return replace(self, template=template, study=f"{self.study}-{kind}")
 
     def copied_below(self, folder: Path) -> StudyPaths:
-        """The paths of copies of this study's files on another machine, all below one folder."""
+        """Return the paths of copies of this study's files below a folder of another machine."""
         return StudyPaths(
             template=as_template(str(folder)) + self.template,
             study=self.study,
@@ -123,9 +127,9 @@ class StudyPaths:
 
     @property
     def options_of_another(self) -> str:
-        """The options with which the same command begins another study beside this one.
+        """Command-line options with which the same command begins another study next to this one.
 
-        Without `{study}` in the template its trials would have the notebooks of this one's.
+        Without `{study}` in the template, its trials would overwrite this study's notebooks.
         """
         if self.has_study_in_names:
             return "--study NAME"
@@ -134,121 +138,129 @@ class StudyPaths:
 
     @property
     def displayed_template(self) -> str:
-        """The template for people: relative when it lies below the working folder."""
+        """The template for people: relative if it is below the working folder."""
         relative = os.path.relpath(self.template, as_template(str(Path.cwd())))
         return self.template if relative.startswith("..") else relative
 
     @property
     def folder(self) -> Path:
-        """The folder of what belongs to this study alone."""
+        """Folder of the files that belong to this study alone."""
         return self.root / self.study
 
     @property
     def storage(self) -> Path:
-        """The embedded Optuna storage."""
+        """SQLite file of the default Optuna storage."""
         return self.folder / "study.db"
 
     @property
     def facts(self) -> Path:
-        """The facts about the study, from which with its notebooks it can be made again."""
+        """File with the facts about the study.
+
+        With the executed notebooks, it suffices to rebuild it.
+        """
         return facts_beside(self.storage)
 
     @property
     def tracking(self) -> Path:
-        """The embedded MLflow store."""
+        """SQLite file of the default MLflow store."""
         return self.root / _TRACKING_NAME
 
     @property
     def artifacts(self) -> Path:
-        """The artifacts of the embedded MLflow store, of all studies."""
+        """Folder with the artifacts of all studies in the default MLflow store."""
         return self.root / _ARTIFACTS_NAME
 
     @property
     def study_artifacts(self) -> Path:
-        """The artifacts of this study in the embedded MLflow store."""
+        """Folder with this study's artifacts in the default MLflow store."""
         return self.artifacts / self.study
 
     @property
     def copied(self) -> Path:
-        """The file that names the folder's remote copy and how much of it is up to date."""
+        """File that names the study's remote copy and says how much of it is up to date."""
         return self.folder / "sync.json"
 
     @property
     def lock(self) -> Path:
-        """The lock of the sweep that runs this study; the system releases it when that dies."""
+        """Lock file of the sweep that runs this study. The system unlocks it if the sweep dies."""
         return self.folder / "sweep.lock"
 
     @property
     def owner(self) -> Path:
-        """The file with host and process of the sweep that holds `lock`."""
+        """File with the host and the process id of the sweep that holds `lock`."""
         return self.folder / "sweep.json"
 
     @property
     def requests(self) -> Path:
-        """The folder of requests from other processes to the sweep that holds `lock`."""
+        """Folder with requests of other processes to the sweep that holds `lock`."""
         return self.folder / "requests"
 
     @property
     def code(self) -> Path:
-        """The folder of the snapshots of code and of the environments that trials had."""
+        """Folder with the snapshots of code and the records of environments that trials had."""
         return self.folder / "code"
 
     def snapshot(self, name: str) -> Path:
-        """The file of one snapshot of the notebook and its modules."""
+        """Return the file of a snapshot of the notebook and its modules."""
         return _stored(self.code, f"{name}.json")
 
     def environment(self, name: str) -> Path:
-        """The file of one environment in which trials ran."""
+        """Return the file that records an environment in which trials ran."""
         return _stored(self.code, f"environment-{name}.json")
 
     @property
     def page(self) -> Path:
-        """The comparison page."""
+        """HTML file of the comparison page."""
         return self.folder / "index.html"
 
     @property
     def page_files(self) -> Path:
-        """The folder of everything that the comparison page consists of."""
+        """Folder with the files that the comparison page loads."""
         return self.folder / "page"
 
     @property
     def page_notebooks(self) -> Path:
-        """The folder of the executed notebooks as the comparison page displays them."""
+        """Folder with the executed notebooks as HTML, which the comparison page shows."""
         return self.page_files / "notebooks"
 
     def notebook(self, run_id: str) -> Path:
-        """The executed notebook of one trial."""
+        """Return the executed notebook of a trial."""
         return Path(self.template.format(run_id=run_id, study=self.study))
 
     def checkpoints(self, run_id: str) -> Path:
-        """The folder for the checkpoints of one trial, the same for all its attempts."""
+        """Return the folder for the checkpoints of a trial. All its attempts use it."""
         return self.all_checkpoints / run_id
 
     @property
     def all_checkpoints(self) -> Path:
-        """The folder with the checkpoints of all trials."""
+        """Folder with the checkpoints of all trials."""
         return self.folder / "checkpoints"
 
     def saved(self, run_id: str) -> Path:
-        """The folder of what one trial has saved for other studies and people."""
+        """Return the folder for the artifacts that a trial saves with `sweeper.save_artifact`."""
         return self.all_saved / run_id
 
     @property
     def all_saved(self) -> Path:
-        """The folder of what all trials have saved by `sweeper.save_artifact`."""
+        """Folder with the artifacts that all trials have saved with `sweeper.save_artifact`."""
         return self.folder / "artifacts"
 
     def input(self, sha256: str, artifact: str) -> Path:
-        """What a trial of another study has saved, as this study keeps it."""
+        """Return this study's own path of an artifact that a trial of another study has saved.
+
+        Args:
+            sha256: Hash of the artifact.
+            artifact: Name of the artifact.
+        """
         return _stored(self.inputs, f"{sha256[:16]}/{artifact}")
 
     @property
     def inputs(self) -> Path:
-        """The folder of what this study uses of other studies."""
+        """Folder with the artifacts that this study uses of other studies."""
         return self.folder / "inputs"
 
     def written_run_ids(self) -> dict[str, Path]:
-        """The run ids for which a file lies at the template's path."""
+        """Return the executed notebooks that exist, by run id."""
         head, _, tail = self.template.format(run_id=_MARK, study=self.study).partition(_MARK)
         before, after = os.path.basename(head), tail.partition(os.sep)[0].split(_MARK)
         folder = Path(os.path.dirname(head + "x"))
@@ -263,22 +275,22 @@ class StudyPaths:
 
 
 def facts_beside(storage: Path) -> Path:
-    """The file of the facts about the study in an embedded storage."""
+    """Return the file with the facts about the study in a SQLite storage."""
     return storage.with_name("study.json")
 
 
 def run_id_of(number: int) -> str:
-    """The run id of a trial number: four digits, more only when there are more."""
+    """Return the run id of a trial number: at least four digits."""
     return f"{number:04d}"
 
 
 def is_utf8(name: str) -> bool:
-    """Whether a path's bytes are UTF-8, so that notebooks, databases and URLs can contain it."""
+    """Return whether a path is valid UTF-8, as notebooks, databases and URLs need it."""
     return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def _with_prefix(template: str, prefix: str) -> str:
-    """A template without `{study}`, with a prefix before each run id."""
+    """Return a template without `{study}`, with a prefix before each run id."""
     return "".join(
         as_template(literal) + ("" if name is None else f"{prefix}{{run_id}}")
         for literal, name, _, _ in string.Formatter().parse(template)
@@ -286,7 +298,10 @@ def _with_prefix(template: str, prefix: str) -> str:
 
 
 def _absolute(template: str) -> str:
-    """A template from the root on, with the braces of the folders before it doubled."""
+    """Return an absolute template.
+
+    Braces in the names of the folders that are added are doubled.
+    """
     head, separator, rest = template.partition(os.sep)
     if head.startswith("~"):
         head = as_template(os.path.expanduser(head))
@@ -294,26 +309,26 @@ def _absolute(template: str) -> str:
 
 
 def as_template(name: str) -> str:
-    """A path as a part of an output template, in which its braces are doubled."""
+    """Return a path as part of an output template: its braces are doubled."""
     return name.replace("{", "{{").replace("}", "}}")
 
 
 def attempt_path(notebook: Path, attempt: int) -> Path:
-    """Where the executed notebook of an earlier attempt is kept."""
+    """Return the path at which the executed notebook of an earlier attempt is kept."""
     return notebook.with_suffix(f".attempt{attempt}.ipynb")
 
 
 def display_path(path: Path) -> str:
-    """A path as people and scripts like it: relative when it lies below the working folder."""
+    """Return a path for people and scripts: relative if it is below the working folder."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
 
 
 def _stored(folder: Path, name: str) -> Path:
-    """The path of a name that a notebook or another machine has given.
+    """Return the path of a file whose name a notebook or another machine has given.
 
     Raises:
-        StudyError: it leads out of the folder.
+        StudyError: The path is outside the folder.
     """
     try:
         return below(folder, name)

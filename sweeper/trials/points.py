@@ -1,4 +1,4 @@
-"""What comes up from a trial's kernel: its points, and how far its cells are."""
+"""Receive a trial's points and its progress from its kernel, and hand them on."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import replace
 from ..notebook_api.messages import Point, PointSource
 from .score_ranks import RANKS, ScoreRank, lesser_name
 
-#: A point of these sources raises in the notebook where the trial is to end.
+#: Sources whose call in the notebook raises an exception if the trial is to stop.
 _SENT = (PointSource.REPORTED, PointSource.OBSERVED, PointSource.LOGGED)
 
 
 class Points:
-    """Hands on what a kernel tells. One thread writes; others may read at any time.
+    """Hands each point of a kernel to subscribers. One thread writes, others may read at any time.
 
     Args:
         *subscribers: Called with each point; see `subscribe`.
 
     Attributes:
-        pid: The kernel's process; None before there is one.
-        host: The machine where the kernel runs, for people; empty for that of the sweep.
-        cell: The number of cells that have begun.
-        cells: The number of all cells.
-        step: The step of the last point that has one.
+        pid: Process id of the kernel. None before the kernel starts.
+        host: Name of the kernel's machine, for people. Empty if it is the sweep's machine.
+        cell: Number of cells that have begun.
+        cells: Number of all cells.
+        step: Step of the last point that has a step.
         steps: How often the step has changed.
-        metrics: The last value of each metric.
-        reports: The number of points that were neither printed nor displayed.
+        metrics: Last value of each metric.
+        reports: Number of points that were neither printed nor displayed.
     """
 
     def __init__(self, *subscribers: Callable[[Point], None]) -> None:
@@ -46,7 +46,7 @@ class Points:
     def subscribe(self, subscriber: Callable[[Point], None]) -> None:
         """Call `subscriber` with each point from now on.
 
-        The call comes from the thread that reads the kernel's messages, so it must be quick.
+        The thread that reads the kernel's messages makes the call, so it must return quickly.
         """
         self._subscribers.append(subscriber)
 
@@ -57,34 +57,35 @@ class Points:
         ranks: Mapping[str, ScoreRank] | None = None,
         steps_before: Mapping[str, int] | None = None,
     ) -> None:
-        """Call `keep` with each point before all subscribers, whatever its source is.
+        """Call `keep` with each point before all subscribers, whatever the point's source is.
 
         Args:
-            ranks: By metric, the first source in order that gives it, as far as is known.
-            steps_before: By metric, how many printed numbers earlier attempts at the trial have.
+            keep: Keeps a point, for the executed notebook.
+            ranks: By metric, the highest source that is known to give it.
+            steps_before: By metric, how many numbers earlier attempts at the trial have printed.
         """
         self._ranks.update(ranks or {})
         self._steps_before = steps_before or {}
         self._keep = keep
 
     def note_kernel(self, pid: int | None, *, host: str = "") -> None:
-        """Note the kernel's process and machine."""
+        """Set the kernel's process id and machine."""
         self.pid, self.host = pid, host
 
     def note_cells(self, cell: int, cells: int) -> None:
-        """Note how many cells have begun, of how many."""
+        """Set the number of cells that have begun and of all cells."""
         self.cell, self.cells = cell, cells
 
     def publish(self, point: Point) -> None:
         """Hand a point to all subscribers, in the order in which they subscribed.
 
-        Where another source of a metric counts, they get a library's value under a name that says
-        so, and no other value.
+        If a higher source gives a metric, its value from this point does not count: subscribers get
+        a library's value under another name, and no other value.
         """
         if point.source in _SENT:
             self.reports += 1
         if point.source is PointSource.PRINTED and point.step is not None:
-            # Its step is a position, which follows those of earlier attempts.
+            # The step of a printed number is its position, counted on from earlier attempts.
             names = [*point.metrics, *point.unread, *point.too_slow]
             before = max((self._steps_before.get(name, 0) for name in names), default=0)
             point = replace(point, step=point.step + before)
@@ -92,7 +93,7 @@ class Points:
         self._hand_on(replace(point, metrics=self._counted(point), unread={}, too_slow=()))
 
     def _counted(self, point: Point) -> dict[str, float]:
-        """Name the values of a point by whether its source counts; leave out what has no name."""
+        """Return the values of a point that subscribers get, each under the name that they get."""
         rank = RANKS[point.source]
         counted = {}
         for name, value in point.metrics.items():

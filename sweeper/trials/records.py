@@ -1,4 +1,4 @@
-"""The records of a trial: what to run, how it ended, and what the study stores of it."""
+"""Define the records of a trial: what to run, how it ended, and what the study stores of it."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from typing import Any
 from .paths import run_id_of
 from .score_ranks import Disagreement
 
-#: A value of a parameter, of a type that YAML, JSON and a parameters cell have in common.
+#: Value of a parameter. YAML, JSON and a parameters cell can all express these types.
 Value = bool | int | float | str | None | list[Any] | dict[str, Any]
-#: The swept parameters of one trial, by name.
+#: Swept parameters of one trial, by name.
 Params = Mapping[str, Value]
 
 
 def value_text(value: Value) -> str:
-    """Format a value for people: lists and mappings as JSON, all else by `str`."""
+    """Format a value for people: lists and mappings as JSON, other values by `str`."""
     if isinstance(value, list | dict):
         return json.dumps(value, ensure_ascii=False)
     return str(value)
 
 
 def short_text(value: Value) -> str:
-    """The same, and real numbers in four digits."""
+    """Format a value as `value_text` does, but a float with four significant digits."""
     return f"{value:.4g}" if isinstance(value, float) else value_text(value)
 
 
 class TrialState(StrEnum):
-    """The state of a trial, the same in its notebook, in the study and in MLflow."""
+    """State of a trial, with the same names in its notebook, in the study and in MLflow."""
 
     RUNNING = "running"
-    FROZEN = "frozen"  # it stands still, and goes on if it may still win
+    FROZEN = "frozen"  # its kernel is paused, and continues if the trial can still win
     COMPLETED = "completed"
     PRUNED = "pruned"
     FAILED = "failed"
@@ -42,7 +42,7 @@ class TrialState(StrEnum):
 
     @property
     def has_ended(self) -> bool:
-        """Whether no kernel of the trial is alive."""
+        """Whether the trial's kernel has ended."""
         return self not in (TrialState.RUNNING, TrialState.FROZEN)
 
 
@@ -62,13 +62,13 @@ class Reason(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"  # of a GPU
     OUT_OF_HOST_MEMORY = "out_of_host_memory"
     GPU_FAULT = "gpu_fault"
-    NO_GPU = "no_gpu"  # is left that works
+    NO_GPU = "no_gpu"  # no GPU that works is left
     BY_HAND = "by_hand"
     PRUNED = "pruned"
 
 
 class AloneOn(StrEnum):
-    """What an attempt at a trial has for itself, because an earlier one ran out of memory."""
+    """What an attempt has for itself, because an earlier attempt ran out of memory there."""
 
     GPU = "gpu"
     MACHINE = "machine"
@@ -76,11 +76,12 @@ class AloneOn(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUse:
-    """What an attempt at a trial took of its GPU, or GPUs; None for what is not known.
+    """How an attempt at a trial used its GPUs.
 
     Attributes:
-        peak_bytes: the most memory that it held at once, CUDA's own share included.
-        busy_share: of the time, in which its GPU worked for anybody.
+        peak_bytes: Peak of the memory in use, including what CUDA itself uses. None if not known.
+        busy_share: Share of the time in which the GPUs were busy, for any program. None if not
+            known.
     """
 
     peak_bytes: int | None = None
@@ -89,14 +90,16 @@ class GpuUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFile:
-    """What a trial of another study has saved, as a parameter of this one.
+    """File or folder that a trial of another study has saved and that trials of this study use.
 
     Attributes:
-        study: the other study's name; `study_id` is its id.
-        run_id: of the trial that saved it.
-        artifact: the name under which it was saved.
-        sha256: of the content; of a folder, that of the list of its files with theirs.
-        path: the file or folder, whose absolute path the notebook gets.
+        study: Name of the other study.
+        study_id: Id of the other study.
+        run_id: Run id of the trial that saved it.
+        artifact: Name under which it was saved.
+        sha256: Hash of the file. For a folder, hash of the list of its files with their hashes.
+        size_bytes: Size of all its files.
+        path: Path of the file or folder. The notebook gets the absolute path as a parameter.
     """
 
     study: str
@@ -113,7 +116,7 @@ class InputFile:
 
     @classmethod
     def decode(cls, data: Mapping[str, Any]) -> InputFile:
-        """Decode what `encode` has made."""
+        """Decode the output of `encode`."""
         return cls(**{**data, "path": Path(data["path"])})
 
     def __str__(self) -> str:
@@ -122,11 +125,11 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedArtifact:
-    """What a trial has saved for other studies.
+    """File or folder that a trial has saved for other studies.
 
     Attributes:
-        sha256: Hash of the file; for a folder, hash of the list of its files with their hashes.
-        size_bytes: Size of all files.
+        sha256: Hash of the file. For a folder, hash of the list of its files with their hashes.
+        size_bytes: Size of all its files.
     """
 
     sha256: str
@@ -139,7 +142,7 @@ class LearnedTrial:
 
     Attributes:
         params: Its params, as far as this study has them.
-        score: Its objective.
+        score: Its score for this study's objective.
     """
 
     params: Params
@@ -148,14 +151,14 @@ class LearnedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What Optuna has of a trial that begins, from which a lost study is made again.
+    """Optuna's data of a trial at its start. With it, a lost study can be rebuilt.
 
     Attributes:
-        params: Params as Optuna has them.
+        params: Params in Optuna's form.
         distributions: Distribution of each param, as Optuna's JSON.
-        user_attrs: User attributes of the trial, without our record.
+        user_attrs: User attributes of the trial, without the trial's record.
         system_attrs: System attributes of the trial.
-        noted: What samplers have noted about the study.
+        noted: Attributes that samplers have stored in the study.
     """
 
     params: Mapping[str, Any]
@@ -167,17 +170,25 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSpec:
-    """One attempt at a trial: everything that decides what runs and where it is written.
+    """One attempt at a trial: what runs, and where its files are written.
 
     Attributes:
-        code: the version of the study's fingerprint (`notebooks.fingerprint`).
-        artifact_dir: for what the trial saves for other studies.
-        inputs: what trials of other studies have saved, by the name of the parameter that gets its
-            path.
-        continues: the executed notebook of an earlier attempt, from whose checkpoints this one may
-            continue; None where there is none.
-        alone_on: what it has for itself; None where it runs beside others.
-        proposal: what Optuna has of the trial, for its executed notebook; None in no study.
+        study: Name of the study.
+        study_id: Id of the study.
+        number: Trial number in the study.
+        params: Swept params of the trial.
+        fixed: Parameters that are the same in all trials.
+        seed: Seed of the trial.
+        attempt: Number of the attempt, from 1.
+        notebook: Path of the executed notebook.
+        checkpoint_dir: Folder of the trial's checkpoints.
+        artifact_dir: Folder of the artifacts that the trial saves for other studies.
+        inputs: Artifacts of other studies, by the name of the parameter that gets the path.
+        code: Version of the code, from the study's fingerprint (`notebooks.fingerprint`).
+        continues: Executed notebook of an earlier attempt whose checkpoints this one may use. None
+            if there is none.
+        alone_on: What the attempt must have for itself. None if it may share.
+        proposal: Optuna's data of the trial, for its executed notebook. None outside of a study.
     """
 
     study: str
@@ -204,12 +215,12 @@ class TrialSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelUse:
-    """How the kernel of a trial came to be.
+    """How the kernel of a trial was made.
 
     Attributes:
-        is_forked: whether it was forked with the notebook's libraries imported.
-        shared_cells: how many tagged cells had run before the fork; 0 where it ran all itself.
-        reason: why the kernel was started and not forked; empty for a forked one.
+        is_forked: Whether it was forked from a process that had imported the notebook's libraries.
+        shared_cells: Number of shared cells that had run before the fork. 0 if it ran all cells.
+        reason: Why the kernel was started and not forked. Empty for a forked kernel.
     """
 
     is_forked: bool
@@ -224,16 +235,20 @@ class KernelUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialEnd:
-    """What an outcome and a record say of the last attempt at a trial.
+    """The end of the last attempt at a trial, as outcomes and records contain it.
 
     Attributes:
-        scores: the final value of each score.
-        message: why the trial did not complete, for people.
-        gpu: what it took of its GPU; None where that is not known.
-        is_infeasible: whether it ran out of memory with no other trial beside it, so that no trial
+        state: State of the trial.
+        scores: Final value of each score.
+        reason: Why the trial did not complete. None if it did.
+        message: The same reason in words for people.
+        duration_s: Running time in seconds, without waits.
+        gpu: How it used its GPUs. None if not known.
+        is_infeasible: Whether it ran out of memory although no other trial ran, so that no trial
             with its params fits.
-        not_replicable: the operations that need not repeat bit for bit, by torch's own names.
-        host: the machine where it ran; empty for that of the sweep.
+        not_replicable: Operations that may give other bits when they are repeated, by torch's
+            names.
+        host: Name of the machine where it ran. Empty if it is the sweep's machine.
     """
 
     state: TrialState
@@ -250,7 +265,7 @@ class TrialEnd:
     def is_final(self) -> bool:
         """Whether no later sweep runs the trial again.
 
-        A trial that was stopped with its sweep is run again; one that was stopped by name is not.
+        A trial that was stopped with its sweep is run again. A trial that a user stopped is not.
         """
         if self.state is TrialState.STOPPED:
             return self.reason is Reason.BY_HAND
@@ -259,15 +274,15 @@ class TrialEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialOutcome(TrialEnd):
-    """How one attempt at a trial ended.
+    """The outcome of one attempt at a trial.
 
     Attributes:
-        series: the (step, value) pairs of each score, in the order of the reports.
-        kernel: how its kernel came to be; None where it had none.
-        environment: the name of the record of where it ran; empty where there is none.
-        values_at_end: Values that swept and fixed variables had after the last cell: scalars of
-            JSON, and a short `repr` of all else. Empty where they could not be read.
-        disagreements: the sources that give other scores than those that count.
+        series: (step, value) pairs of each score, in the order of the reports.
+        kernel: How its kernel was made. None if it had none.
+        environment: Name of the record of its environment. Empty if there is none.
+        values_at_end: Values of swept and fixed variables after the last cell: scalars of JSON, and
+            a short `repr` of other values. Empty if they could not be read.
+        disagreements: Sources that give another value of a score than the source that counts.
     """
 
     series: Mapping[str, list[tuple[int, float]]] = field(default_factory=dict)
@@ -279,13 +294,19 @@ class TrialOutcome(TrialEnd):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRecord(TrialEnd):
-    """What the study stores of a trial, from its start on.
+    """The study's record of a trial, which it stores from the trial's start on.
 
     Attributes:
-        retry_of: the number of the first trial with the same params, seed and checkpoints, where
-            this one retries it; None for a trial that is no retry.
-        repeat_of: the number of the first trial of a proposal, of which this one is a further run;
-            None for the first one.
+        number: Trial number in the study.
+        params: Swept params of the trial.
+        seed: Seed of the trial.
+        attempt: Number of the last attempt, from 1.
+        notebook: Path of the executed notebook.
+        started_at_s: Time at which the last attempt began, in seconds since 1970.
+        retry_of: Number of the first trial with the same params, seed and checkpoints, if this
+            trial retries it. None if it is not a retry.
+        repeat_of: Number of the first trial of a proposal, if this trial repeats it on another seed
+            or fold. None if it is not a repeat.
     """
 
     number: int
@@ -298,18 +319,18 @@ class TrialRecord(TrialEnd):
     repeat_of: int | None = None
 
     def ended(self, outcome: TrialEnd) -> TrialRecord:
-        """The record after an attempt that ended so."""
+        """Return the record of the trial after an attempt that ended in this way."""
         names = [field.name for field in fields(TrialEnd)]
         return replace(self, **{name: getattr(outcome, name) for name in names})
 
     @property
     def first_number(self) -> int:
-        """The number of the trial that this one retries, else its own: that of the checkpoints."""
+        """Number of the trial that this one retries, else its own number. Names the checkpoints."""
         return self.number if self.retry_of is None else self.retry_of
 
     @property
     def proposal(self) -> int:
-        """The number of the first trial of its proposal, of which there may be several runs."""
+        """Number of the first trial of its proposal. All repeats of a proposal have the same."""
         return self.first_number if self.repeat_of is None else self.repeat_of
 
     @property

@@ -1,4 +1,4 @@
-"""Proposals that run several times: what they have come to, and which may still be the best."""
+"""Group the trials of a search that runs each proposal several times, and compare their means."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from .confirmation import Confirmation, ConfirmedTrial, has_score, keep_run
 from .paths import run_id_of
 from .records import Params, TrialRecord
 
-#: The name that a notebook assigns, and that gets the number of the fold.
+#: Name of the notebook's variable that gets the number of the fold.
 FOLD = "fold"
-#: By what the runs of a proposal differ, if by their folds.
+#: What the repeats of a proposal differ by, if they run on different folds.
 FOLDS = "folds"
-#: A proposal has lost where it is worse than the best one at this level of a one-sided t test.
+#: Level of the one-sided t test by which a proposal has lost against the best one.
 _LEVEL = 0.95
 
 
 class Repeats:
-    """The proposals of a search that runs each several times.
+    """The proposals of a search that runs each proposal several times, on several seeds or folds.
 
     Args:
-        plan: `by`, which is `seeds` or `folds`; `values`, the seeds or folds, in the order of the
-            runs; `objective` and `direction`.
-        records: of the study's trials, by number.
+        plan: Plan of the repeats. `by` is `seeds` or `folds`, `values` are the seeds or folds in
+            the order of the runs, and `objective` and `direction` name the score.
+        records: Records of the study's trials, in the order of their numbers.
 
     Attributes:
-        proposals: by the numbers of their first runs.
+        proposals: Proposals by the number of their first run.
     """
 
     def __init__(self, plan: Mapping[str, Any], records: Iterable[TrialRecord]) -> None:
@@ -58,15 +58,16 @@ class Repeats:
 
     @property
     def ranking(self) -> list[ConfirmedTrial]:
-        """The proposals with all their runs, the best mean first."""
+        """Proposals with all their runs, the best mean first."""
         complete = [proposal for proposal in self.proposals.values() if proposal.is_complete]
         return sorted(complete, key=self._worth)
 
     def has_lost(self, proposal: ConfirmedTrial) -> bool:
-        """Whether a proposal is worse than the best one on the same seeds or folds.
+        """Return whether a proposal is significantly worse than the best one.
 
-        A one-sided t test at the level of 5 %. Its variance is that of all differences to the best
-        proposal on the same seeds, pooled over the proposals, so that one run can be enough.
+        They are compared on the seeds or folds that both have run, by a one-sided t test at the 5 %
+        level. Its variance is that of the differences to the best proposal, pooled over all
+        proposals. So one run of a proposal can be enough.
         """
         from scipy.special import stdtrit
 
@@ -84,7 +85,11 @@ class Repeats:
         return bool(fmean(own) > float(stdtrit(freedom, _LEVEL)) * error)
 
     def value(self, proposal: ConfirmedTrial) -> float | None:
-        """The mean as samplers see it; folds that were not run would have been as for the best."""
+        """Return the mean of a proposal for the sampler. None if no run has completed.
+
+        If some folds were not run, the mean is corrected: the best proposal's mean minus the mean
+        difference on the folds that both have run.
+        """
         best = self._best
         if not self.by_fold or proposal.is_complete or best is None or best.mean is None:
             return proposal.mean
@@ -92,7 +97,7 @@ class Repeats:
         return best.mean - self.sign * fmean(gaps) if gaps else proposal.mean
 
     def confirmation(self, study: str) -> Confirmation:
-        """What the means say, as if the study had confirmed its trials."""
+        """Return the ranking of the means in the form of a confirmation."""
         return Confirmation(
             study=study,
             objective=self.plan["objective"],

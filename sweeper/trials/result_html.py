@@ -1,4 +1,4 @@
-"""What a study shows of itself in Jupyter: a headline, and its trials as a table."""
+"""Render a study's result for Jupyter: a headline, and its trials as a table."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from urllib.parse import quote
 from .confirmation import Confirmation
 from .records import TrialRecord, short_text
 
-#: How many trials are shown; the others are in the study.
+#: Rows of the table at most.
 MOST_ROWS = 20
-#: How many characters a cell shows, so that score and time are in sight beside a long message.
+#: Characters that a cell shows at most, so that long messages leave score and time in sight.
 _WIDEST = 40
 
 
@@ -25,10 +25,14 @@ def headline(
     *,
     confirmation: Confirmation | None = None,
 ) -> str:
-    """A study in one line: its counts and its best trial, or the first of several.
+    """Describe a study in one line: its counts of trials, and its best trial.
 
     Args:
-        confirmation: by which the best trial has won, if it names one.
+        study: Name of the study.
+        counts: Number of trials by state.
+        best: Best trials. Only the first one is named.
+        objectives: Names of the objectives.
+        confirmation: Ranking on fresh seeds. None if there is none.
     """
     winner = None if confirmation is None else confirmation.winner
     fresh = "" if winner is None else f", by a mean of {winner.mean:.6g} over fresh seeds"
@@ -43,7 +47,7 @@ def headline(
 
 
 def link(path: Path, text: str) -> str:
-    """A link to a file, relative to the working folder as Jupyter takes it."""
+    """Return an HTML link to a file. It is relative to the working folder, as Jupyter needs it."""
     return f'<a href="{html.escape(quote(os.path.relpath(path)))}">{html.escape(text)}</a>'
 
 
@@ -52,7 +56,7 @@ def trials_table(
     best: Sequence[TrialRecord],
     objectives: Sequence[str],
 ) -> str:
-    """The trials as a table, the best first, with links to executed notebooks."""
+    """Return the trials as an HTML table with links to notebooks, the best trials first."""
     first = {record.number for record in best}
     rows = sorted(records, key=lambda record: (record.number not in first, record.number))
     params = [*dict.fromkeys(name for record in records for name in record.params)]
@@ -75,7 +79,7 @@ def _row(record: TrialRecord, objectives: Sequence[str], params: Sequence[str]) 
 
 
 def _cell(text: str, tag: str = "td") -> str:
-    """A cell of one line; the whole of a longer text is shown where the pointer rests on it."""
+    """Return a cell of one line. A longer text is cut, and its tooltip shows all of it."""
     line = " ".join(text.split())
     shown = html.escape(line if len(line) <= _WIDEST else f"{line[: _WIDEST - 1]}…")
     return f'<{tag} title="{html.escape(text)}" style="white-space:nowrap">{shown}</{tag}>'

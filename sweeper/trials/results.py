@@ -1,4 +1,4 @@
-"""The state of a study and the result of a sweep, for people and for scripts (`--json`)."""
+"""Define the state of a study and the result of a sweep, for people and scripts (`--json`)."""
 
 from __future__ import annotations
 
@@ -17,24 +17,28 @@ from .paths import display_path, run_id_of
 from .records import GpuUse, KernelUse, Params, TrialRecord, TrialState
 from .result_html import headline, link, trials_table
 
-#: So many completed trials tell that a param has no effect.
+#: Completed trials from which it can be told that a param has no effect (chosen).
 _TRIALS_TO_TELL = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a running trial is.
+    """The progress of a running trial.
 
     Attributes:
-        cell: the number of cells that have begun.
-        cells: the number of all cells; 0 while it is unknown.
-        step: the step of the last report; None before the first.
-        metrics: the last value of each metric.
-        memory_bytes: the proportional set size (PSS) of the kernel and its child processes; None
-            when the kernel runs on another machine.
-        host: the machine where it runs; empty for that of the sweep.
-        waits_for: what it waits for before it begins: a place on its machine; empty if it does not.
-        is_frozen: whether it stands still.
+        run_id: Run id of the trial.
+        params: Swept params of the trial.
+        attempt: Number of the attempt, from 1.
+        cell: Number of cells that have begun.
+        cells: Number of all cells. 0 if it is not known yet.
+        step: Step of the last report. None before the first one.
+        metrics: Last value of each metric.
+        elapsed_s: Running time in seconds, without waits.
+        memory_bytes: Proportional set size (PSS) of the kernel and its child processes. None if the
+            kernel runs on another machine.
+        host: Name of the machine where it runs. Empty if it is the sweep's machine.
+        waits_for: What it waits for before it begins, such as memory. Empty if it does not wait.
+        is_frozen: Whether it is frozen.
     """
 
     run_id: str
@@ -56,11 +60,14 @@ class Snapshot:
     """The state of a study while a sweep runs.
 
     Attributes:
-        trials: the number of trials that it should have.
-        counts: the number of trials in each state.
-        best: the best trials, as in `SweepResult`.
-        left_s: the estimated remaining time; None before it can be estimated.
-        doing: what is being done beside the trials.
+        study: Name of the study.
+        trials: Number of trials that the study is to have.
+        counts: Number of trials by state.
+        objectives: Names of the objectives.
+        running: Progress of each running trial.
+        best: Best trials, as in `SweepResult`.
+        left_s: Predicted remaining time in seconds. None if it cannot be predicted yet.
+        doing: Chores that the sweep does in addition to its trials.
     """
 
     study: str
@@ -74,13 +81,16 @@ class Snapshot:
 
 
 def count_by_state(records: Iterable[TrialRecord]) -> dict[str, int]:
-    """Count the trials in each state; `running` and `frozen` only where there are any."""
+    """Count the trials by state. `running` and `frozen` are left out if they are 0."""
     counts = Counter(record.state for record in records)
     return {str(s): counts[s] for s in TrialState if s.has_ended or counts[s]}
 
 
 def without_effect(records: Iterable[TrialRecord]) -> list[str]:
-    """A remark on params that change no score; none where one does, or too few trials tell."""
+    """Return a remark that names params that had no effect on any score.
+
+    The list is empty if a score has changed, or if fewer than 10 trials have completed.
+    """
     completed = [record for record in records if record.state is TrialState.COMPLETED]
     if len(completed) < _TRIALS_TO_TELL or len({repr(r.scores) for r in completed}) > 1:
         return []
@@ -96,13 +106,24 @@ def without_effect(records: Iterable[TrialRecord]) -> list[str]:
 
 
 def left_to_begin(records: Iterable[TrialRecord], *, trials: int) -> int:
-    """How many of so many trials have not begun."""
+    """Return how many of the planned trials have not begun.
+
+    Args:
+        records: Records of the trials.
+        trials: Number of trials that the study is to have.
+    """
     begun = sum(record.is_final or not record.state.has_ended for record in records)
     return max(0, trials - begun)
 
 
 class Importance(NamedTuple):
-    """How much a param matters: its share, and where nine of ten samples of the trials have it."""
+    """How much a param matters for a score.
+
+    Attributes:
+        share: Share of the variance of the score that the param explains.
+        low: Lower bound of that share in nine of ten bootstrap samples of the trials.
+        high: Upper bound of that share in nine of ten bootstrap samples of the trials.
+    """
 
     share: float
     low: float
@@ -110,41 +131,51 @@ class Importance(NamedTuple):
 
 
 class StopCause(StrEnum):
-    """What kind of thing ended a sweep before the study had all its trials."""
+    """Kind of reason that ended a sweep before the study had all its trials."""
 
-    ASKED = "asked"  # somebody asked for it, or a limit of time or failures was reached
-    BUDGET = "budget"  # the study has cost what it may
-    FAULT = "fault"  # of this machine, which no trial is to blame for
-    WORTHLESS = "worthless"  # more trials would show nothing
+    ASKED = "asked"  # a user asked for it, or a limit of time or failures was reached
+    BUDGET = "budget"  # the study's budget is spent
+    FAULT = "fault"  # this machine has a fault
+    WORTHLESS = "worthless"  # further trials would show nothing new
 
     @property
     def is_failure(self) -> bool:
-        """Whether the command fails by it, whatever trials have completed."""
+        """Whether the command fails for this reason, even if trials have completed."""
         return self in (StopCause.FAULT, StopCause.WORTHLESS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SweepResult:
-    """The result of a sweep. In Jupyter it shows the best trial, a link to its page, and a table.
+    """The result of a sweep. Jupyter shows it as a headline, a link to the page, and a table.
 
     Attributes:
-        best: the best trial, or all Pareto-optimal ones where there are several objectives; empty
-            when no trial completed. Where the best were run again on fresh seeds, the winner.
-        confirmation: what these runs, of another study, have come to; None where there are none.
-        confirmation_page: the comparison page of that study; None where there is none.
-        importances: what matters for each objective, by param, the greatest share first; empty
-            where there are too few trials.
-        page: the comparison page; None where it has not been written.
-        stopped_by: who or what ended the sweep, and why; None where the study has all its trials.
-        stop_cause: what kind of thing that was.
-        undelivered: the number of trials whose end MLflow did not take; the next sweep of the study
-            sends them again.
-        undelivered_because: why MLflow did not take the last of them.
-        cost: the cost of all sweeps of the study so far; None when no price is known.
-        sync_lag_s: how far the remote copy is behind: 0 when it is complete; None without one.
-        kernels: how the kernels of this sweep's trials came to be, in the order of their ends.
-        findings: why kernels were not forked, what keeps the notebook from being replicable, and
-            which code was changed while the sweep ran.
+        study: Name of the study.
+        storage: URL of the Optuna storage.
+        tracking_uri: MLflow tracking URI.
+        experiment_id: Id of the study's experiment in MLflow.
+        objectives: Names of the objectives.
+        records: Records of all trials of the study.
+        best: The best trial, or all Pareto-optimal trials if there are several objectives. Empty if
+            no trial has completed. If trials were confirmed on fresh seeds, the winner there.
+        mlflow_run_ids: MLflow's run ids by run id.
+        compare_url: URL of MLflow's comparison of the runs. None if MLflow has no server.
+        page: The comparison page. None if it was not written.
+        stopped_by: Who or what ended the sweep, and why. None if the study has all its trials.
+        stop_cause: Kind of that reason. None if the study has all its trials.
+        undelivered: Number of trials whose ends MLflow lacks. The next sweep of the study sends
+            them.
+        undelivered_because: Why MLflow did not accept the last of them. None if it has all.
+        duration_s: Duration of the sweep in seconds.
+        cost: Cost of all sweeps of the study so far. None if no price is known.
+        sync_lag_s: Seconds by which the remote copy is out of date. 0 if it is complete, None if
+            there is none.
+        kernels: How the kernels of this sweep's trials were made, in the order in which they ended.
+        findings: Remarks for users: why kernels were not forked, why the notebook is not
+            replicable, which code has changed while the sweep ran.
+        confirmation: Ranking on fresh seeds by another study. None if there is none.
+        confirmation_page: The comparison page of that study. None if there is none.
+        importances: Importance of each param, by objective, then by param, the largest first. Empty
+            if there are too few trials.
     """
 
     study: str
@@ -172,12 +203,15 @@ class SweepResult:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The number of trials in each state."""
+        """Number of trials by state."""
         return count_by_state(self.records)
 
     @property
     def cost_per_trial(self) -> float | None:
-        """The cost of the study so far over its completed trials; None without one, or a price."""
+        """Cost of the study divided by its completed trials.
+
+        None without a price or such a trial.
+        """
         completed = sum(record.state is TrialState.COMPLETED for record in self.records)
         return self.cost / completed if self.cost is not None and completed else None
 
@@ -193,13 +227,13 @@ class SweepResult:
 
     @property
     def headline(self) -> str:
-        """How many trials there are, and the best, in one line."""
+        """Counts of trials and the best trial, in one line."""
         return headline(
             self.study, self.counts, self.best, self.objectives, confirmation=self.confirmation
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The object that `--json` prints."""
+        """Return the object that `--json` prints."""
         best = [self._best(record) for record in self.best]
         several = len(self.objectives) > 1
         return {
@@ -235,7 +269,7 @@ class SweepResult:
         }
 
     def _best(self, record: TrialRecord) -> dict[str, Any]:
-        """A best trial; where some were confirmed also by what it has won."""
+        """Return a best trial as JSON. If trials were confirmed, it says what decided."""
         brief, confirmation = _brief(record), self.confirmation
         if confirmation is None:
             return brief
@@ -258,7 +292,7 @@ class SweepResult:
 
 
 def trial_json(record: TrialRecord) -> dict[str, Any]:
-    """A trial as `--json` and `--events` print it, without MLflow's id of its run."""
+    """Return a trial as `--json` and `--events` print it, without the id of its MLflow run."""
     return {
         **_brief(record),
         "state": str(record.state),
@@ -285,7 +319,7 @@ def _brief(record: TrialRecord) -> dict[str, Any]:
 
 
 def _gpu_of(use: GpuUse | None) -> dict[str, Any]:
-    """What a trial took of its GPU; every value None where that is not known."""
+    """Return how a trial used its GPUs, as JSON. Values that are not known are None."""
     return {
         "gpu_peak_bytes": use and use.peak_bytes,
         "gpu_busy_share": use and _rounded(use.busy_share, 3),

@@ -1,4 +1,4 @@
-"""The connection between a running trial and its sweep: points one way, at most one stop back."""
+"""Connect a running trial with its sweep: points come up, and at most one stop goes down."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ class RunningTrial:
     """Connects a running trial with its sweep.
 
     Attributes:
-        points: What comes up; whoever runs the kernel writes it.
-        control: What goes down; the sweep writes it.
-        trials_left: How many trials had not begun when this one did and each free slot had taken
-            one, as far as was known.
+        points: Points of the trial. The code that runs its kernel writes them, the sweep reads
+            them.
+        control: Stops, freezes and thaws the trial. The sweep calls it.
+        trials_left: Number of trials that will not have begun when each free slot has got one, as
+            it was known when this trial began.
     """
 
     points: Points = field(default_factory=Points)

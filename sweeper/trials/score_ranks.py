@@ -1,4 +1,4 @@
-"""Rank the sources of scores: what a person wrote comes before what a library logs."""
+"""Rank the sources of scores: a source that a user wrote comes before a library's log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..notebook_api.messages import PointSource
 
 
 class ScoreRank(IntEnum):
-    """The sources of a score, the first of which counts."""
+    """Source of a score. If several sources give a score, the one with the lowest number counts."""
 
     REPORTED = 0
     """`sweeper.report` and `sweeper.score`."""
@@ -40,9 +40,11 @@ class Disagreement:
     """Two sources that give different values of one score.
 
     Attributes:
-        name: the score.
-        source: the source that counts, and `value` what it gives.
-        other: the source that does not count, and `other_value` what it gives.
+        name: Name of the score.
+        source: Source that counts.
+        value: Value from that source.
+        other: Source that does not count.
+        other_value: Value from the other source.
     """
 
     name: str
@@ -56,8 +58,10 @@ class Disagreement:
 
 
 def lesser_name(name: str, library: str) -> str:
-    """Name a library's series where another source gives the score of its name.
+    """Return another name for a library's series whose own name has a score from a higher source.
 
-    MLflow's and the page's tables take the name as it is.
+    Args:
+        name: Name of the series.
+        library: Name of the library, such as `keras`.
     """
     return f"{library}/{name}"

@@ -93,7 +93,7 @@ class SweepPlan:
 
     @property
     def doubts(self) -> list[str]:
-        """What users should check before they pay for trials, each with a remedy."""
+        """Remarks for users to read before they pay for trials, each with a remedy."""
         return [f"{doubt}; {doubt.remedy}" for doubt in whole_ranges(self.notebook, self.settings)]
 
     @property

@@ -189,7 +189,7 @@ class TrialScheduler:
         return given
 
     def _choose(self) -> TrialRecord | tuple[TrialSpec, RunningTrial] | None:
-        """Choose what a free slot gets: a new trial, by its record, or one that has been thawed."""
+        """Choose a trial for a free slot: the record of a new trial, or a thawed trial."""
         while self._stop_switch.closed_by is None:
             thawed = self._thawed()
             if thawed is not None:
