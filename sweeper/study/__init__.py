@@ -1,5 +1,5 @@
-"""The record of a study: its storage, its proposals and how each trial ended.
+"""Keep the record of a study: its storage, its proposals, and how each trial ended.
 
-The only owner of SQLAlchemy. How params are chosen belongs to `search`, how a trial runs to
-`execution`.
+Only this folder uses SQLAlchemy for studies. The folder `search` chooses params, and `execution`
+runs trials.
 """

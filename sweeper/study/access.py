@@ -1,4 +1,4 @@
-"""Opens a storage, and tells temporary errors from lasting ones."""
+"""Open a storage, and tell temporary errors of a database from permanent ones."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from ..files import PRIVATE
 from ..settings.addresses import Address, driver_missing
 from ..trials import display_path, facts_beside
 
-#: How long to wait for another process's lock on an SQLite file.
+#: Seconds to wait for another process's lock on a SQLite file.
 _BUSY_TIMEOUT_S = 30
-#: For PostgreSQL's client library: a connection whose server has vanished fails in a minute.
+#: Settings of PostgreSQL's client library, with which a connection fails within a minute after its
+#: server has vanished. Times are in seconds, `tcp_user_timeout` in milliseconds.
 _POSTGRES = {
     "connect_timeout": 10,
     "keepalives_idle": 30,
@@ -33,24 +34,27 @@ _POSTGRES = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
-#: SQLite's errors for a file that is no database or has other tables: waiting does not help.
+#: Permanent errors of SQLite: the file is not a database or has other tables, so waiting is no use.
 _LASTING_ERRORS = ("SQLITE_ERROR", "SQLITE_NOTADB", "SQLITE_CORRUPT")
-#: PostgreSQL's code for a read-only server, which another server is about to replace.
+#: PostgreSQL's code for a read-only server. Another server is about to replace it, so it is
+#: temporary.
 _READ_ONLY = "25006"
 
 
 def open_storage(url: str | Address, *, is_known: bool = False, **options: Any) -> RDBStorage:
-    """Open a storage; create its tables where there are none.
+    """Open a storage. Create its tables if there are none.
 
     The storage raises its temporary errors as `StorageAwayError`.
 
     Args:
-        is_known: whether the storage was opened before, so that its tables and their version need
-            no check.
-        **options: for SQLAlchemy's engine, beside the usual ones.
+        url: URL of the storage.
+        is_known: Whether the storage was opened before, so that its tables and their version need
+            not be checked.
+        **options: Further options for SQLAlchemy's engine.
 
     Raises:
-        StudyError: the storage cannot be opened.
+        StudyError: The storage cannot be opened.
+        LostFileError: The storage is a damaged file.
     """
     url = Address.of(url)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -70,7 +74,7 @@ def open_storage(url: str | Address, *, is_known: bool = False, **options: Any) 
 
 
 def close_storage(storage: RDBStorage) -> None:
-    """End all connections to a storage."""
+    """Close all connections to a storage."""
     storage.remove_session()
     storage.engine.dispose()
 
@@ -82,7 +86,7 @@ def _innermost(error: BaseException) -> BaseException:
 
 
 def _why_closed(url: Address, error: BaseException) -> str:
-    """Why a storage cannot be opened, and the remedy."""
+    """Return why a storage cannot be opened and what to do about it, for a message."""
     driver = driver_missing(error)
     if driver is not None:
         return driver
@@ -100,20 +104,20 @@ def _open(url: str, *, is_known: bool, **options: Any) -> RDBStorage:
         options |= _options_without_writing(file)
     with warnings.catch_warnings(action="ignore"):
         storage = RDBStorage(
-            # Optuna takes the URL as a template, in which a brace of a path has to be doubled.
+            # Optuna uses the URL as a template, in which a brace of a path must be doubled.
             url.replace("{", "{{").replace("}", "}}"),
             engine_kwargs={**_options_for(url), **options},
             skip_compatibility_check=is_known,
             skip_table_creation=is_known,
         )
     _translate_errors(storage.engine)
-    # A study that is only read is not closed by anyone: its connections end with it.
+    # A study that is only read is never closed. Its connections end with the storage object.
     weakref.finalize(storage, storage.engine.dispose).atexit = False
     return storage
 
 
 def _options_for(url: str) -> dict[str, Any]:
-    """The options with which SQLAlchemy connects.
+    """Return the options with which SQLAlchemy connects to a storage.
 
     Raises:
         ArgumentError: SQLAlchemy cannot read the URL, or does not know the database.
@@ -126,13 +130,13 @@ def _options_for(url: str) -> dict[str, Any]:
 
 
 def _options_without_writing(file: Path) -> dict[str, Any]:
-    """The options with which an SQLite file is read in a folder that this user cannot write.
+    """Return the options for reading a SQLite file in a folder that this user cannot write.
 
-    SQLite reads a file with a log only beside an index of the log, which it would have to make. A
-    file without a log does not change.
+    If the file has a log, SQLite needs an index of the log, which it cannot create there. A file
+    without a log does not change, so it is opened as immutable.
 
     Raises:
-        StudyError: there is a log without an index.
+        StudyError: The file has a log without an index.
     """
     log, index = (file.with_name(f"{file.name}-{kind}") for kind in ("wal", "shm"))
     if index.exists():  # a sweep is running
@@ -147,14 +151,14 @@ def _options_without_writing(file: Path) -> dict[str, Any]:
 
 
 def log_ahead(storage: RDBStorage) -> None:
-    """Set SQLite's write-ahead log: a commit waits once for the disk, and readers do not block."""
+    """Turn on SQLite's write-ahead log, so that a commit waits once, and readers never wait."""
     if storage.engine.name == "sqlite":
         with storage.engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
 
 
 def place_of(url: URL) -> str:
-    """A storage for messages: the path of its file, or the server's URL without the password."""
+    """Return a storage's name for messages: its file's path, or its URL without the password."""
     file = file_of(url)
     if file is not None:
         return display_path(file)
@@ -162,18 +166,18 @@ def place_of(url: URL) -> str:
 
 
 def file_of(url: URL) -> Path | None:
-    """The file of an SQLite storage that SQLAlchemy has opened; None for any other."""
+    """Return the file of a SQLite storage. Return None for other databases."""
     if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
         return None
     return Path(str(url.database)).absolute()
 
 
 def _translate_errors(engine: Engine) -> None:
-    """Raise temporary errors as `StorageAwayError`, damage as `LostFileError`, before Optuna
-    handles them.
+    """Raise temporary errors as `StorageAwayError` and damage as `LostFileError`.
 
-    Optuna repeats the creation of a trial without a check whether the first attempt was stored,
-    and reports all other errors as data that is too long.
+    This must happen before Optuna handles the errors. Optuna repeats the creation of a trial
+    without a check whether the first attempt was stored, and reports other errors as data that is
+    too long.
     """
     place, file = place_of(engine.url), file_of(engine.url)
 
@@ -199,7 +203,12 @@ def _is_temporary(context: ExceptionContext) -> bool:
 
 
 class LostFileError(StudyError):
-    """A study's file is damaged, or was removed or replaced while a sweep was using it."""
+    """A study's file is damaged, or was removed or replaced while a sweep was using it.
+
+    Args:
+        file: File of the storage.
+        why: What is wrong with it, in words.
+    """
 
     def __init__(self, file: Path, why: str) -> None:
         remedy = ""
@@ -212,31 +221,32 @@ class LostFileError(StudyError):
 
 
 def refuse_another_file(engine: Engine, file: Path, *, is_ours: Callable[[], bool]) -> None:
-    """From now on refuse connections if SQLite's file was removed, replaced or damaged.
+    """Refuse connections from now on if the SQLite file was removed, replaced or damaged.
 
-    What is written to a removed file is lost, and databases do not notice. Nor do they notice
-    damage as long as they find what they need in memory. The connections raise `LostFileError`.
+    The connections raise `LostFileError`. SQLite itself does not notice a removed file, and what is
+    written to it is lost. Nor does it notice damage as long as it finds its data in memory.
 
     Args:
-        file: the file of the engine's database.
-        is_ours: whether a sound file has the study.
+        engine: SQLAlchemy's engine of the database.
+        file: File of the database.
+        is_ours: Returns whether an undamaged file contains the study.
     """
     known = file.stat()
     damage: str | None = None
 
     def check(*_: object) -> None:
         nonlocal known, damage
-        if damage is None:  # it stays damaged: a new file may get the inode number of the old one
+        if damage is None:  # once damaged, always damaged: a new file may get the same inode number
             try:
                 found = file.stat()
             except (FileNotFoundError, NotADirectoryError):
                 damage = "it was removed or replaced while the sweep was using it"
-            except OSError:  # a file system that does not answer proves no loss
+            except OSError:  # the file system does not answer, which does not prove a loss
                 return
             else:
                 if not os.path.samestat(found, known):
                     damage = "it was removed or replaced while the sweep was using it"
-                # A commit goes to the log alone, so this is rare.
+                # This is rare, because a commit changes only the log and not this file.
                 elif (found.st_size, found.st_mtime_ns) != (known.st_size, known.st_mtime_ns):
                     known, damage = found, damage_of(file)
                     if damage is None and not is_ours():
@@ -249,9 +259,9 @@ def refuse_another_file(engine: Engine, file: Path, *, is_ours: Callable[[], boo
 
 
 def damage_of(file: Path) -> str | None:
-    """Return what is wrong with an SQLite file; None for a sound one, or one that is locked."""
+    """Return what is wrong with a SQLite file. Return None if it is undamaged or locked."""
     try:
-        # The file must not be opened otherwise: closing it would drop SQLite's locks.
+        # Only SQLite may open the file: closing another handle would drop SQLite's locks.
         uri = f"{file.absolute().as_uri()}?mode=rw"
         with closing(sqlite3.connect(uri, uri=True)) as connection:
             (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -261,6 +271,6 @@ def damage_of(file: Path) -> str | None:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Return whether an error says that an SQLite file has no database, or half of one."""
+    """Return whether an error says that a SQLite file is not a database or is damaged."""
     name = getattr(error, "sqlite_errorname", "") if isinstance(error, sqlite3.Error) else ""
     return name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT"))

@@ -1,8 +1,8 @@
-"""How trials end: the state for Optuna, and the records of trials that an earlier sweep left open.
+"""Write how trials have ended, and find the ends of trials that an earlier sweep left open.
 
-A trial's end is written to its notebook first and to the study second. When a sweep was killed
-between the two writes, or its storage never came back, the end is read from the notebook and the
-trial is not run again.
+A trial's end is written first to its executed notebook, then to the study. If a sweep was killed in
+between, or its storage stayed unavailable, the end is read from the notebook. The trial is not run
+again.
 """
 
 from __future__ import annotations
@@ -20,18 +20,22 @@ from ..trials import Reason, StudyPaths, TrialRecord, TrialState
 
 
 def name_objectives(study: optuna.Study, objectives: Sequence[str]) -> None:
-    """Give Optuna the names of the scores that `tell_optuna` stores, for its dashboard."""
-    # Optuna has called the names experimental since its version 3.2.
+    """Store the names of the objectives in Optuna, in the order of `tell_optuna`.
+
+    Optuna's dashboard shows them.
+    """
+    # Optuna has marked metric names as experimental since version 3.2.
     with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
         study.set_metric_names(list(objectives))
 
 
 def tell_optuna(study: optuna.Study, record: TrialRecord, objectives: Sequence[str]) -> None:
-    """Store Optuna's state of a trial that has ended.
+    """Store Optuna's state and scores of a trial that has ended.
 
     Args:
-        study: with a sampler that does nothing at the end of a trial.
-        objectives: the names of the study's scores, in Optuna's order.
+        study: Optuna's study. Its sampler must do nothing at the end of a trial.
+        record: Record of the trial.
+        objectives: Names of the scores in Optuna's order.
     """
     if record.state is TrialState.COMPLETED:
         study.tell(record.number, [record.scores[name] for name in objectives])
@@ -41,14 +45,15 @@ def tell_optuna(study: optuna.Study, record: TrialRecord, objectives: Sequence[s
 
 
 def left_open(record: TrialRecord, study_id: str) -> TrialRecord:
-    """The record of a trial that Optuna has as running although no sweep is alive.
+    """Return the record of a trial that the storage has as running although no sweep runs.
 
     Args:
-        study_id: Of the record's study. A notebook counts only if this study wrote it.
+        record: The study's record of the trial.
+        study_id: Id of the study. A notebook counts only if this study wrote it.
 
     Returns:
-        with the end that the trial's executed notebook states, where the record states none; the
-        same record where the notebook states no final end, so that the trial is to be run again.
+        The record with the end that the executed notebook states. The same record if the notebook
+        states no final end: then the trial must run again.
     """
     if record.state.has_ended:
         return record
@@ -59,11 +64,16 @@ def left_open(record: TrialRecord, study_id: str) -> TrialRecord:
 
 
 def unknown_end(records: Iterable[TrialRecord], study_id: str, paths: StudyPaths) -> Path | None:
-    """Return the executed notebook of an attempt that the study does not know; None for none.
+    """Return the executed notebook of an attempt that the study does not know, or None.
 
-    There is one after an older copy of the study's database was put in its place. The study may
-    know an attempt without its end: a cluster's worker brings the notebook home before its answer,
-    and is lost in between. Such a trial runs again.
+    There is one if the study's database was replaced by an older copy. If the study knows the
+    attempt but not its end, the notebook is not returned: a cluster's worker has sent the notebook
+    and was lost before it sent its answer. Such a trial runs again.
+
+    Args:
+        records: Records of the study's trials.
+        study_id: Id of the study. A notebook counts only if this study wrote it.
+        paths: Paths of the study.
     """
     known = {record.run_id: record.attempt for record in records}
     for run_id, path in paths.written_run_ids().items():
@@ -76,14 +86,14 @@ def unknown_end(records: Iterable[TrialRecord], study_id: str, paths: StudyPaths
 
 
 def _states_an_end(metadata: TrialMetadata, study_id: str) -> bool:
-    """Return whether an executed notebook of this study states a final end."""
+    """Return whether an executed notebook was written by this study and states a final end."""
     was_short = metadata.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
-    has_room = was_short and not metadata.is_infeasible  # other trials ran beside it
+    has_room = was_short and not metadata.is_infeasible  # it may fit if it runs alone
     return metadata.study_id == study_id and metadata.is_final and not has_room
 
 
 def interrupted(record: TrialRecord) -> TrialRecord:
-    """A running trial's record as `stopped`; the record of a trial that has ended is unchanged."""
+    """Return the record of a running trial as stopped. Return any other record unchanged."""
     if record.state.has_ended:
         return record
     return replace(
@@ -95,7 +105,7 @@ def interrupted(record: TrialRecord) -> TrialRecord:
 
 
 def never_begun(number: int) -> TrialRecord:
-    """The record of a trial whose sweep was killed before it wrote one: nothing has run."""
+    """Return a record for a trial whose sweep was killed before it stored one. No cell has run."""
     return TrialRecord(
         number=number, state=TrialState.STOPPED, params={}, seed=0, attempt=0, notebook=Path()
     )

@@ -1,7 +1,7 @@
-"""The facts about a study: what it stores beside its trials.
+"""Define the facts about a study, which it stores in addition to its trials.
 
-They are one attribute of Optuna's study. A study in a file keeps them in `study.json` as well, from
-which `rebuild` makes a lost database again.
+They are one user attribute of Optuna's study. A study in a SQLite file also keeps them in
+`study.json`, from which `rebuild` can restore a lost database.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ..files import PRIVATE, replaced
 from ..settings.sections import Cost
 from ..trials import LearnedTrial, display_path
 
-#: The name of Optuna's attribute; of use inside this folder only.
+#: Name of the user attribute in Optuna. Used only in this folder.
 ATTRIBUTE = "sweeper"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFact:
-    """A file of another study that this one uses.
+    """A file of another study that this study uses.
 
     Attributes:
-        stated: the input as the parameters file states it.
-        file: the file, as `InputFile.encode` makes it.
+        stated: Entry of the section `inputs` in the parameters file.
+        file: The file, in the form of `InputFile.encode`.
     """
 
     stated: Mapping[str, Any]
@@ -38,28 +38,31 @@ class InputFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyFacts:
-    """What a study stores about itself. Texts and mappings are empty until a sweep notes them.
+    """What a study stores about itself. Fields are empty until a sweep has set them.
 
     Attributes:
-        id: An id that no other study has, not even one of the same name.
+        id: Id of the study. No other study has it, not even one with the same name.
         objectives: Names of the scores, in Optuna's order.
         template: Absolute output template of the last sweep.
-        tracking_uri: MLflow store, without its password.
+        tracking_uri: MLflow tracking URI, without its password.
         experiment_id: Id of the study's experiment in MLflow.
         notebook: Path of the research notebook.
-        trials: How many trials the study is to have; None until the first sweep has its plan.
-        settings: Settings of the last sweep, as `Settings.as_mapping` makes them.
-        made_of: Fingerprint of the trials (`notebooks/fingerprint.py`).
-        inputs: Files of other studies that the trials use, by the names of the inputs.
+        trials: Number of trials that the study is to have. None until the first sweep has its plan.
+        settings: Settings of the last sweep, in the form of `Settings.as_mapping`.
+        made_of: Fingerprint of the trials' code, parameters and kernel
+            (`notebooks/fingerprint.py`).
+        inputs: Files of other studies that the trials use, by input name.
         spent_s: Wall-clock time of all sweeps, in seconds.
-        mlflow_run_ids: Ids of the runs in MLflow, by run id.
-        compare_url: URL of the view that compares the runs in MLflow; None where there is none.
-        tracking_is_behind: Whether MLflow may still show trials as running that have ended.
-        lag: How many trials run at once, with `study.order: fixed`; None with a free order.
-        repeats: How proposals are repeated, as `plan_of_repeats` makes it; None where they are not.
-        confirms: Which trials of another study this one confirms, as `trials.plan_of` makes it.
-        learned: Trials of each earlier study in `learn_from`, the best first; None where there is
-            no such study.
+        mlflow_run_ids: MLflow's run ids by run id.
+        compare_url: URL of MLflow's comparison of the runs. None if there is none.
+        tracking_is_behind: Whether MLflow may still show ended trials as running.
+        lag: Number of trials that run at once with `study.order: fixed`. None with a free order.
+        repeats: Plan of the repeats of proposals, in the form of `plan_of_repeats`. None if
+            proposals run once.
+        confirms: Params and seeds that the study runs, in the form of `trials.plan_of`. None for a
+            search.
+        learned: Trials of each study in `learn_from`, the best first. None if there is no such
+            study.
     """
 
     id: str
@@ -83,39 +86,39 @@ class StudyFacts:
 
     @classmethod
     def are_in(cls, attributes: Mapping[str, Any]) -> bool:
-        """Return whether a study of Optuna's with these attributes was begun by a sweep."""
+        """Return whether a sweep has begun the study with these user attributes of Optuna."""
         return ATTRIBUTE in attributes
 
     @classmethod
     def of(cls, attributes: Mapping[str, Any]) -> StudyFacts:
-        """Return the facts among the attributes of a study of Optuna's.
+        """Return the facts from the user attributes of Optuna's study.
 
         Raises:
             KeyError: No sweep has begun the study.
-            ValueError: The attribute has another form; the text names the field.
+            ValueError: The attribute has an unknown form. The message names the field.
         """
         return cls.decode(attributes[ATTRIBUTE])
 
     @classmethod
     def decode(cls, stored: object) -> StudyFacts:
-        """Return the facts that `encode` has made JSON data of.
+        """Decode the output of `encode`.
 
         Raises:
-            ValueError: The data has another form; the text names the field.
+            ValueError: The data has an unknown form. The message names the field.
         """
         return _FACTS.validate_python(stored)
 
     def encode(self) -> dict[str, Any]:
-        """Return the facts as JSON data, without what no sweep has noted yet."""
+        """Encode as JSON data, without fields that still have their defaults."""
         encoded: dict[str, Any] = _FACTS.dump_python(self, exclude_defaults=True)
         return encoded
 
     @classmethod
     def read(cls, file: Path) -> tuple[str, StudyFacts]:
-        """Return the name of a study, and the facts that `write` has kept.
+        """Return the name and the facts of a study from a file that `write` has written.
 
         Raises:
-            StudyError: The file cannot be read, or the study had not begun a trial.
+            StudyError: The file cannot be read, or the study has not begun a trial.
         """
         try:
             stored = json.loads(file.read_text(encoding="utf-8"))
@@ -129,29 +132,29 @@ class StudyFacts:
             ) from error
 
     def write(self, file: Path, *, study: str) -> None:
-        """Keep the facts in a file, with the name of their study.
+        """Write the facts to a file, with the name of the study.
 
         Raises:
             OSError: The file cannot be written.
         """
         with replaced(file) as part:
-            part.touch(mode=PRIVATE)  # as the database, whose content it has
+            part.touch(mode=PRIVATE)  # as private as the database, because it has the same content
             text = json.dumps({"study": study, "facts": self.encode()})
             part.write_text(text, encoding="utf-8")
 
     @property
     def kernel(self) -> str:
-        """Name of the kernel of the trials."""
+        """Name of the Jupyter kernel of the trials."""
         return str(self.made_of["kernel"])
 
     @property
     def data_version(self) -> str | None:
-        """Version of the data with which the study began; None where it has no data."""
+        """Version of the data with which the study began. None if it has no data."""
         return self.made_of.get("data")
 
     @property
     def cost(self) -> float | None:
-        """Price of all sweeps, in the currency of the parameters file; None where none is known."""
+        """Cost of all sweeps, in the currency of the parameters file. None if no price is known."""
         price = self.settings.get("cost")
         return None if price is None else Cost.model_validate(price).price_of(self.spent_s)
 

@@ -1,7 +1,7 @@
-"""Reads and changes a study's files while no sweep has them open.
+"""Read and change a study's files while no sweep has them open.
 
-Optuna refuses changes to trials that have ended, so this module works on Optuna's tables; a test
-compares the result with what Optuna reads afterwards.
+Optuna refuses changes to trials that have ended. So this module changes Optuna's tables. A test
+checks that Optuna reads the result.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ WHERE studies.study_name = ? AND attributes.key = ?
 
 
 def is_storage(file: Path) -> bool:
-    """Return whether a file may be an Optuna storage, with all tables.
+    """Return whether a file may be a complete Optuna storage.
 
-    Opening any other file would turn it into one.
+    Optuna would turn any other file into a storage by opening it.
     """
     if not file.exists():
         return False
@@ -48,7 +48,7 @@ def is_storage(file: Path) -> bool:
 
 
 def study_id_in(file: Path, name: str) -> str | None:
-    """Return the id of a study in a file; None where the file does not have it.
+    """Return the id of a study in a SQLite file. Return None if the file does not contain it.
 
     Raises:
         StudyError: The file cannot be read.
@@ -65,9 +65,9 @@ def study_id_in(file: Path, name: str) -> str | None:
 
 
 def has_study(file: Path, name: str, study_id: str) -> bool:
-    """Return whether a file has a study, and not only another one of that name.
+    """Return whether a SQLite file contains a study, and not another study with the same name.
 
-    True where it cannot be read: opening it will raise an error that names the problem.
+    Return True if the file cannot be read: opening it will raise an error that names the problem.
     """
     try:
         return study_id_in(file, name) == study_id
@@ -76,7 +76,11 @@ def has_study(file: Path, name: str, study_id: str) -> bool:
 
 
 def why_lost(storage: Path) -> str | None:
-    """Return why a study's folder does not have its database; None where it may have it."""
+    """Return why a study's database is lost, in words. Return None if it may be there.
+
+    Args:
+        storage: Path of the database in the study's folder.
+    """
     if not storage.exists() or storage.stat().st_size == 0:
         return "it is missing or empty"
     try:
@@ -89,15 +93,17 @@ def why_lost(storage: Path) -> str | None:
 def move_records(
     file: Path, study: str, *, notebook_of: Callable[[int], Path], **changes: Any
 ) -> None:
-    """Write new paths into a study whose files were moved.
+    """Write new paths into the database of a study whose files were moved.
 
     Args:
-        notebook_of: from a trial's number to its executed notebook.
-        **changes: New values of fields of the study's facts.
+        file: SQLite file of the storage.
+        study: Name of the study.
+        notebook_of: Returns the path of the executed notebook from a trial number.
+        **changes: New values of fields of `StudyFacts`.
 
     Raises:
-        sqlite3.Error: the file is no storage.
-        ValueError: it does not have the study, or has it in another form than a sweep gives it.
+        sqlite3.Error: The file is not a storage.
+        ValueError: The file does not contain the study, or contains it in an unknown form.
     """
     with closing(sqlite3.connect(file)) as connection, connection:
         for number, row, text in connection.execute(_RECORDS, (study, RECORD)).fetchall():
@@ -122,10 +128,10 @@ def move_records(
 
 
 def _mapping(text: object) -> dict[str, Any]:
-    """The JSON object in a column.
+    """Return the JSON object in a column.
 
     Raises:
-        ValueError: the text is no JSON object.
+        ValueError: The text is not a JSON object.
     """
     found = json.loads(text) if isinstance(text, str) else None
     if not isinstance(found, dict):

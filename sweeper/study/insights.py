@@ -1,4 +1,4 @@
-"""What the trials of a study say beyond which one is best."""
+"""Analyze the trials of a study: importances of params, and figures."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from ..errors import SettingsError, StudyError, first_line
 from ..search.samplers.views import StorageView
 from ..trials import Importance
 
-#: With fewer trials the numbers say nothing.
+#: Completed trials without which importances say nothing (chosen).
 _FEWEST_TRIALS = 10
-#: Shares are means over so many samples of the trials, each with a forest of so many trees.
+#: Bootstrap samples of the trials over which shares are averaged, and trees of the forest of each
+#: sample (chosen).
 _SAMPLES, _TREES = 20, 16
-#: A sample has no more trials than these, so that a long study takes seconds.
+#: Trials of one sample at most, so that the importances of a long study take seconds (chosen).
 _MOST_TRIALS = 200
-#: So many of the samples have a share within the interval.
+#: Share of the samples that the interval of an importance covers.
 _WITHIN = 0.9
 
-#: Figures for a paper: Optuna's functions by our names.
+#: Names of figures for papers, and Optuna's functions that draw them.
 FIGURES = {
     "parallel": "plot_parallel_coordinate",
     "history": "plot_optimization_history",
@@ -39,15 +40,19 @@ FIGURES = {
 def param_importances(
     study: optuna.Study, objectives: Sequence[str]
 ) -> dict[str, Mapping[str, Importance]]:
-    """How much of the variance of each objective each param explains over the whole space.
+    """Return the share of each objective's variance that each param explains in the whole space.
 
-    Optuna's fANOVA (Hutter, Hoos, Leyton-Brown, 2014, "An Efficient Approach for Assessing
-    Hyperparameter Importance") of random samples of the trials, with replacement, which tell how
-    far it may be off. It takes 0.5 s for 12 trials and 2 s for 80.
+    The method is Optuna's fANOVA (Hutter, Hoos, Leyton-Brown, 2014, "An Efficient Approach for
+    Assessing Hyperparameter Importance"), on bootstrap samples of the trials. The spread over the
+    samples gives the interval. It takes 0.5 s for 12 trials and 2 s for 80.
+
+    Args:
+        study: Optuna's study.
+        objectives: Names of the objectives, in Optuna's order.
 
     Returns:
-        for each objective the params that all trials have, the largest share first; shares add up
-        to 1. Empty where there are too few trials, or none that differ.
+        By objective the params that all trials have, the largest share first. Shares add up to 1.
+        Empty if there are fewer than 10 completed trials, or if all of them are equal.
     """
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if len(completed) < _FEWEST_TRIALS:
@@ -56,7 +61,7 @@ def param_importances(
     swept = [param for param, distribution in space.items() if not distribution.single()]
     if len(space) == len(swept) == 1:
         return _of_one(swept[0], completed, objectives)
-    # It imports scikit-learn, which takes more than all other imports of a sweep together.
+    # Imported here, because it imports scikit-learn, which takes longer than all other imports.
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 
     found: dict[str, Mapping[str, Importance]] = {}
@@ -67,11 +72,11 @@ def param_importances(
             sample = StorageView(study._storage, partial(_all, chosen)).study(study)
             evaluator = FanovaImportanceEvaluator(n_trees=_TREES, seed=number)
             try:
-                with warnings.catch_warnings(action="ignore"):  # of few trials
+                with warnings.catch_warnings(action="ignore"):  # about too few trials
                     measured = get_param_importances(
                         sample, evaluator=evaluator, target=partial(_value, index)
                     )
-            except (ValueError, RuntimeError):  # all trials are alike, or share no param
+            except (ValueError, RuntimeError):  # all scores are equal, or no param is in all trials
                 continue
             for param, share in measured.items():
                 shares.setdefault(param, []).append(float(share))
@@ -88,18 +93,23 @@ def param_importances(
 def _of_one(
     param: str, completed: Sequence[FrozenTrial], objectives: Sequence[str]
 ) -> dict[str, Mapping[str, Importance]]:
-    """The same of a space with a single param, which explains all: no forest is needed for it."""
+    """Return the importances for a space with a single param: it explains all of the variance."""
     values = zip(*(trial.values for trial in completed), strict=True)
     differ = [name for name, scores in zip(objectives, values, strict=True) if len({*scores}) > 1]
     return {name: {param: Importance(1.0, 1.0, 1.0)} for name in differ}
 
 
 def figure_of(study: optuna.Study, objectives: Sequence[str], *, kind: str) -> Any:
-    """A figure of matplotlib, of the first objective.
+    """Return a matplotlib figure for a paper, of the first objective.
+
+    Args:
+        study: Optuna's study.
+        objectives: Names of the objectives, in Optuna's order.
+        kind: Name of the figure, a key of `FIGURES`.
 
     Raises:
-        SettingsError: there is no such figure, or matplotlib is not installed.
-        StudyError: the study has not what the figure needs.
+        SettingsError: There is no such figure, or matplotlib is not installed.
+        StudyError: The study lacks the trials that the figure needs.
     """
     if kind not in FIGURES:
         raise SettingsError(
@@ -107,9 +117,9 @@ def figure_of(study: optuna.Study, objectives: Sequence[str], *, kind: str) -> A
             f"of {', '.join(FIGURES)}, as in parallel.svg or history.pdf"
         )
     what: dict[str, Any] = {"target_name": objectives[0]}
-    if len(objectives) > 1:  # of one the best trials are the darkest where no target is named
+    if len(objectives) > 1:  # with one objective, Optuna marks the best trials only without target
         what["target"] = partial(_value, 0)
-    with warnings.catch_warnings(action="ignore"):  # all of this counts as experimental in Optuna
+    with warnings.catch_warnings(action="ignore"):  # Optuna marks its figures as experimental
         from optuna.visualization import matplotlib as drawing
 
         if kind == "importances":

@@ -1,7 +1,7 @@
-"""A study with the places of its files, and what runs on fresh seeds say of its trials.
+"""Find a study together with its files, and with the study that confirmed its trials.
 
-The search `digits` and the study `digits-confirm`, which runs its best trials again, are in one
-storage, or each in its own file beside its outputs.
+The search `digits` and the study `digits-confirm` are in one storage, or each is in a file of its
+own next to its outputs.
 """
 
 from __future__ import annotations
@@ -17,16 +17,24 @@ from .study import Study
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocatedStudy:
-    """A study in its storage, with the paths of its files."""
+    """A study with its storage and the paths of its files.
+
+    Attributes:
+        study: The study.
+        storage_url: URL of its storage.
+        paths: Paths of its files.
+    """
 
     study: Study
     storage_url: Address
     paths: StudyPaths
 
     def confirmation(self) -> Confirmation | None:
-        """What runs of its best trials on fresh seeds have come to; None without any.
+        """Return the ranking of trials by runs on fresh seeds.
 
-        A search that repeats its proposals has its own means as long as it is not confirmed.
+        Return None if there are no such runs.
+
+        If proposals are repeated and were not confirmed, return the ranking of the repeats' means.
         """
         own = self.study.confirmation
         if own is not None and own.repeats is None:
@@ -34,7 +42,7 @@ class LocatedStudy:
         after, url = self.paths.following("confirm"), self.storage_url
         if is_storage(after.storage):
             url = Address.of_file(after.storage)
-        elif url.file == self.paths.storage:  # which has no other study
+        elif url.file == self.paths.storage:  # this file contains no other study
             return own
         try:
             is_known = url.file is not None
@@ -43,10 +51,10 @@ class LocatedStudy:
             return own
 
     def best(self, confirmation: Confirmation | None) -> list[TrialRecord]:
-        """Its best trials: by the runs on fresh seeds where they have decided, else by score.
+        """Return the best trials: by the runs on fresh seeds if they have decided, else by score.
 
         Args:
-            confirmation: as the method of this name has read it.
+            confirmation: Ranking that the method `confirmation` has returned.
         """
         if confirmation is None:
             return self.study.best_by_score()
@@ -55,10 +63,10 @@ class LocatedStudy:
         return confirmation.best_of(self.study.records(), self.study.best())
 
     def record(self, run_id: str) -> TrialRecord:
-        """The record of one trial.
+        """Return the record of a trial by its run id.
 
         Raises:
-            StudyError: the study has no such trial.
+            StudyError: The study has no such trial.
         """
         records = {record.run_id: record for record in self.study.records()}
         if run_id not in records:

@@ -1,4 +1,4 @@
-"""Which trial is next, and its params: those of an earlier attempt, queued ones, or a proposal."""
+"""Choose the next trial and its params: an unfinished trial, a queued one, or a proposal."""
 
 from __future__ import annotations
 
@@ -24,32 +24,33 @@ from ..trials import FOLD, Params, TrialRecord, TrialState, run_id_of
 from .facts import StudyFacts
 from .storage import MirroredStorage
 
-#: The attribute of a trial that was queued by hand and does not count towards `study.trials`.
+#: Trial attribute in Optuna: the trial was queued by hand and does not count towards
+#: `study.trials`.
 BY_HAND = "sweeper.by_hand"
-#: The attribute of a retry, with the first number of the trial that it tries again.
+#: Trial attribute in Optuna: number of the first trial that this trial retries.
 RETRY = "sweeper.retry"
-#: The attribute of a trial that was queued with a seed.
+#: Trial attribute in Optuna: seed with which the trial was queued.
 SEED = "sweeper.seed"
-#: Optuna's attribute with the params of a queued trial.
+#: Optuna's own trial attribute with the params of a queued trial.
 QUEUED = "fixed_params"
 
 _log = logging.getLogger(__name__)
 
 
-#: The number and the params of a trial.
+#: Number and params of a trial.
 _Proposal = tuple[int, Params]
 
 
 class TrialQueue:
-    """Which trial is next: an unfinished one, one queued by hand or by the file, or a proposal.
+    """Chooses the next trial: first unfinished trials, then queued ones, then new proposals.
 
-    Not safe to use from several threads at once. All calls get the study's storage as it is then,
-    because a study may be read again.
+    Not safe to use from several threads at once. Each call gets the study's storage as an argument,
+    because the study may be read again.
 
     Attributes:
-        lag: with a fixed order of trials, a proposal considers the ends of all trials but the last
-            `lag - 1` before it, and waits for these ends; None for a free order, in which it
-            considers what has ended and waits for nothing.
+        lag: With a fixed order of trials: a proposal waits for the ends of all earlier trials
+            except the last `lag - 1`, and uses only these. None with a free order: a proposal uses
+            all trials that have ended and waits for none.
     """
 
     def __init__(self) -> None:
@@ -58,21 +59,21 @@ class TrialQueue:
         self._prepared: _Proposal | None = None
 
     def put_back(self, record: TrialRecord) -> None:
-        """Have a trial run again, with the same number and params, before any other begins."""
+        """Let a trial run again with the same number and params, before any new trial."""
         bisect.insort(self._unfinished, record, key=lambda record: record.number)
 
     def forget(self) -> None:
-        """Drop what was proposed ahead; the storage is read again."""
+        """Drop the proposal that was prepared, because the storage is read again."""
         self._prepared = None
 
     def is_too_early(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
-        """Whether the next trial has to wait for the end of one that runs."""
+        """Return whether the next trial must wait for the end of a running one."""
         if self.lag is None and samplers.settings.repeat is not None:
             return self._waits_for_repeats(storage, samplers)
         if self.lag is None or self._is_over(storage, samplers):
             return False
         if self._unfinished:
-            # None with a smaller number is unfinished as well, so what it waits for does run.
+            # It has the lowest number of all unfinished trials, so it waits only for running ones.
             if self._unfinished[0].params:
                 return False
             number = self._unfinished[0].number
@@ -89,10 +90,14 @@ class TrialQueue:
         samplers: SamplerFactory,
         notebook_of: Callable[[int], Path],
     ) -> TrialRecord | None:
-        """The record of the trial that begins now; None when the study has all its trials.
+        """Return the record of the trial that begins now.
+
+        Return None if the study has all its trials.
 
         Args:
-            notebook_of: from a trial's number to its executed notebook.
+            storage: Storage of the study.
+            samplers: Makes the sampler for a new proposal.
+            notebook_of: Returns the path of the executed notebook from a trial number.
         """
         if self._is_over(storage, samplers):
             return None
@@ -110,7 +115,7 @@ class TrialQueue:
         return _begun(trial, params, samplers.settings, notebook_of(number), attempt=attempt)
 
     def prepare(self, storage: MirroredStorage, samplers: SamplerFactory) -> None:
-        """Make the proposal for the next `next` now, if that is to be a new trial."""
+        """Make the next proposal ahead of time, if the next call of `next` will need a new one."""
         is_ready = self._prepared is not None or self._unfinished or _has_trial_by_hand(storage)
         if is_ready or self._is_complete(storage, samplers):
             return
@@ -133,7 +138,7 @@ class TrialQueue:
         return repeated.due is None and (is_last or not has_room)
 
     def _waits_for_repeats(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
-        """Whether nothing is to be run until a running trial has ended, which may be repeated."""
+        """Return whether no trial can begin until a running one ends, which may be repeated."""
         if self._prepared is not None or not self._is_over(storage, samplers):
             return False
         trials = storage.trials()
@@ -141,10 +146,11 @@ class TrialQueue:
         return not is_full and RepeatedTrials(samplers.settings, trials).is_running
 
     def _queued(self, storage: MirroredStorage, samplers: SamplerFactory) -> list[FrozenTrial]:
-        """The queued trials, the next one first.
+        """Return the queued trials, the next one first.
 
-        Those queued by hand come before those of the file. With a fixed order numbers decide, or a
-        trial could wait for one that is queued behind it.
+        Trials that were queued by hand come before trials from the parameters file. With a fixed
+        order, the number decides. Otherwise, a trial could wait for one that is behind it in the
+        queue.
         """
         queued = storage.trials(OptunaState.WAITING)
         if self.lag is not None and not self._is_complete(storage, samplers):
@@ -158,11 +164,12 @@ class TrialQueue:
         *,
         again: int | None = None,
     ) -> _Proposal:
-        """Choose number and params of a trial.
+        """Choose the number and the params of a trial.
 
         Args:
-            again: the number of a trial that was killed before it had params, and is to get them
-                now; None for a new trial.
+            storage: Storage of the study.
+            samplers: Makes the sampler.
+            again: Number of a trial that was killed before it had params. None for a new trial.
         """
         if again is None:
             trial_id = self._next_id(storage, samplers)
@@ -182,7 +189,7 @@ class TrialQueue:
         return number, suggest(trial, samplers.settings.search_space)
 
     def _next_id(self, storage: MirroredStorage, samplers: SamplerFactory) -> int:
-        """Begin a further run that is due, a queued trial, or a new one; its id in memory."""
+        """Begin a repeat that is due, a queued trial, or a new trial. Return its id in memory."""
         settings, queued = samplers.settings, self._queued(storage, samplers)
         if settings.repeat is not None and not any(map(_is_by_hand, queued)):
             repeated = RepeatedTrials(settings, storage.trials())
@@ -200,11 +207,13 @@ class TrialQueue:
 
 
 def _create_run(storage: MirroredStorage, repeated: RepeatedTrials, first: int, place: int) -> int:
-    """Create a further run of a proposal, in memory until it begins; its id.
+    """Create a repeat of a proposal in memory. Return its id there.
 
     Args:
-        first: the number of the proposal.
-        place: the seed or fold.
+        storage: Storage of the study.
+        repeated: The proposals and their runs.
+        first: Number of the proposal's first trial.
+        place: Seed or fold of the repeat.
     """
     trial_id = storage.create_new_trial(storage.study_id)
     fold = {FOLD: place} if repeated.by_fold else {}
@@ -219,14 +228,14 @@ def _create_run(storage: MirroredStorage, repeated: RepeatedTrials, first: int, 
 
 
 def _fix_fold(storage: MirroredStorage, trial_id: int, settings: Settings) -> None:
-    """Have a proposal begin with fold 0, where it has folds and states none."""
+    """Let a proposal begin with fold 0, if proposals are repeated on folds and it names none."""
     queued = storage.get_trial(trial_id).system_attrs.get(QUEUED, {})
     if settings.repeat is not None and settings.repeat.by_fold and FOLD not in queued:
         storage.set_trial_system_attr(trial_id, QUEUED, {FOLD: 0, **queued})
 
 
 def _drop_lost_values(storage: MirroredStorage, trial: FrozenTrial, space: SearchSpace) -> None:
-    """Drop those values of a queued trial that the search space no longer allows."""
+    """Drop the values of a queued trial that the search space no longer allows. Log a warning."""
     queued = trial.system_attrs.get(QUEUED, {})
     values = {name: from_scalar(value) for name, value in queued.items() if name in space}
     lost = {name: value for name, value in values.items() if not space[name].allows(value)}
@@ -244,11 +253,11 @@ def _drop_lost_values(storage: MirroredStorage, trial: FrozenTrial, space: Searc
 def _begun(
     trial: FrozenTrial, params: Params, settings: Settings, notebook: Path, *, attempt: int
 ) -> TrialRecord:
-    """The record of a trial that begins with these params."""
+    """Return the record of a trial that begins now with these params."""
     # A parameter named `seed` is the trial's seed in every respect.
     stated = {**settings.fixed, **params}.get("seed", trial.user_attrs.get(SEED))
     derived = derived_seed(settings.study.seed, "trial", trial.number)
-    if settings.repeat is not None:  # the same for the first runs of all proposals
+    if settings.repeat is not None:  # all proposals run on the same seeds
         derived = seeds_of(settings)[int(str(params[FOLD])) if settings.repeat.by_fold else 0]
     return TrialRecord(
         number=trial.number,
@@ -268,18 +277,19 @@ def _is_by_hand(trial: FrozenTrial) -> bool:
 
 
 def _has_trial_by_hand(storage: MirroredStorage) -> bool:
-    """Whether a trial is queued that was queued by hand."""
+    """Return whether a trial that was queued by hand is waiting."""
     return any(map(_is_by_hand, storage.trials(OptunaState.WAITING)))
 
 
 def _running(storage: MirroredStorage) -> list[FrozenTrial]:
-    """The trials that run.
+    """Return the trials that run in this sweep.
 
-    Nothing is known of the end of a trial without a record, which another tool has begun.
+    A running trial without a record was begun by another tool, and nobody knows whether it will
+    end.
     """
     return [trial for trial in storage.trials(OptunaState.RUNNING) if RECORD in trial.user_attrs]
 
 
 def is_planned(trial: FrozenTrial) -> bool:
-    """Whether a trial has begun and counts towards `study.trials`."""
+    """Return whether a trial has begun and counts towards `study.trials`."""
     return has_begun(trial) and not _is_by_hand(trial)

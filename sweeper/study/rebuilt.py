@@ -1,7 +1,7 @@
-"""Makes a study's database again from its executed notebooks.
+"""Rebuild a study's database from its executed notebooks.
 
-An executed notebook keeps what Optuna had of its trial when it began, and the study's folder the
-facts about the study as a whole.
+An executed notebook keeps Optuna's data of its trial's start. The study's folder keeps the facts
+about the study.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ _ENDED = {
 
 
 def proposal_of(trial: FrozenTrial, noted: Mapping[str, Any]) -> Proposal:
-    """Return what Optuna has of a trial that begins.
+    """Return Optuna's data of a trial that begins.
 
     Args:
-        noted: What samplers have noted about the study.
+        trial: The trial in Optuna's form.
+        noted: Attributes that samplers have stored in the study.
     """
     distributions = trial.distributions.items()
     return Proposal(
@@ -59,16 +60,19 @@ def write_study(
     facts: StudyFacts,
     notebooks: Mapping[int, tuple[Path, TrialMetadata]],
 ) -> list[TrialRecord]:
-    """Write a new database with a study.
+    """Write a study into a new database.
 
     Args:
-        notebooks: by a trial's number its executed notebook and its metadata.
+        file: SQLite file to write.
+        name: Name of the study.
+        facts: Facts about the study.
+        notebooks: Path and metadata of each executed notebook, by trial number.
 
     Returns:
-        the records of its trials.
+        Records of the study's trials.
 
     Raises:
-        StudyError: an executed notebook lacks what the study needs.
+        StudyError: An executed notebook lacks data that the study needs.
     """
     settings = Settings.from_mapping(facts.settings)
     storage = open_storage(Address.of_file(file))
@@ -79,7 +83,7 @@ def write_study(
             directions=[goal.direction for goal in settings.objective.values()],
         )
         name_objectives(study, facts.objectives)
-        # The runs in MLflow may be lost as well.
+        # MLflow's store may be lost, too.
         study.set_user_attr(ATTRIBUTE, replace(facts, tracking_is_behind=True).encode())
         _, latest = notebooks[max(notebooks)]
         noted = {} if latest.proposal is None else latest.proposal.noted
@@ -93,7 +97,7 @@ def write_study(
                 records.append(record)
             elif number < len(queued):
                 trial = _not_begun(OptunaState.WAITING, queued[number])
-            else:  # as of a killed sweep: the trial is run again under its number
+            else:  # as if its sweep was killed: the trial runs again with its number
                 trial = _not_begun(OptunaState.RUNNING, ({}, None))
             storage.create_new_trial(study._study_id, trial)
         return records
@@ -102,7 +106,7 @@ def write_study(
 
 
 def _queued(settings: Settings, facts: StudyFacts) -> list[tuple[dict[str, Any], int | None]]:
-    """The params with which the first trials were queued, with the seed where it was stated."""
+    """Return the params of the first trials, which were queued, each with its seed or None."""
     if facts.confirms is not None:
         return [(as_queued(params), seed) for params, seed in confirmed_runs(facts.confirms)]
     return [(as_queued(params), None) for params in settings.start_params]
@@ -132,7 +136,7 @@ def _trial(
             raise ValueError("its params")
         distributions = {n: json_to_distribution(it) for n, it in own.distributions.items()}
         for name, value in own.params.items():
-            distributions[name].to_internal_repr(value)  # as the storage does
+            distributions[name].to_internal_repr(value)  # raises the errors of a storage
         began = metadata.started_at.astimezone()
         record = TrialRecord(
             number=number,
@@ -145,7 +149,7 @@ def _trial(
             retry_of=own.user_attrs.get(RETRY),
             repeat_of=own.user_attrs.get(REPEAT),
         )
-        record = decode(number, encode(left_open(record, facts.id)))  # as it will be read
+        record = decode(number, encode(left_open(record, facts.id)))  # as it will be read later
         state, values, reports = OptunaState.RUNNING, None, _reports(notebook, metadata, settings)
         if record.is_final:
             state = _ENDED.get(record.state, OptunaState.FAIL)
@@ -177,16 +181,19 @@ def _trial(
 
 
 def _in_order(params: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
-    """Return params in the order of the space; a notebook keeps them in that of the alphabet."""
+    """Return params in the order of the search space.
+
+    A notebook keeps them in alphabetical order.
+    """
     known = {name: params[name] for name in settings.search_space if name in params}
     return {**known, **params}
 
 
 def _reports(notebook: Path, metadata: TrialMetadata, settings: Settings) -> dict[int, float]:
-    """What the pruner was told of a trial."""
+    """Return the values that a trial reported to the pruner, by step."""
     if settings.study.pruner.name == "none":
         return {}
-    from ..notebooks.reading import read_notebook  # nbformat takes a tenth of `status`
+    from ..notebooks.reading import read_notebook  # nbformat takes 10 % of the time of `status`
 
     cells = read_notebook(notebook).cells
     found = scrape(cells, metadata, sources=settings.scores, objectives=settings.objective)

@@ -1,4 +1,4 @@
-"""The lock of a study on a PostgreSQL server, which a session holds until its connection ends."""
+"""Lock a study on a PostgreSQL server by a session, which holds the lock until it ends."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from ..errors import StorageAwayError, StudyError, first_line
 from ..settings.addresses import Address
 from .access import open_storage, place_of
 
-#: The server releases the lock of a machine that has vanished, within two minutes.
+#: Settings with which the server releases the lock of a machine that has vanished, within two
+#: minutes.
 _SERVER_KEEPALIVES = ("tcp_keepalives_idle = 30", "tcp_keepalives_interval = 10")
-#: The name of a sweep's session, of which PostgreSQL keeps 63 bytes: its token and its process.
+#: Name of a sweep's session: token and process of the sweep. PostgreSQL keeps 63 bytes of it.
 _SESSION = re.compile("sweep ([0-9a-f]+) (.+)")
 _HOLDER = """
 SELECT activity.pid, activity.application_name
@@ -37,9 +38,10 @@ class Holder:
     """The session that holds the lock of a study.
 
     Attributes:
-        pid: of the server's process for the session.
-        token: another one for each sweep; empty where another program holds the lock.
-        process: the sweep's process for people, such as `process 12 on alpha`.
+        pid: Process id of the server's process for the session.
+        token: Token of the sweep, different for each sweep. Empty if another program holds the
+            lock.
+        process: Name of the sweep's process for people, such as `process 12 on alpha`.
     """
 
     pid: int
@@ -48,10 +50,11 @@ class Holder:
 
 
 def _holder_of(cursor: Any, study: str) -> Holder | None:
-    """The session that holds the lock of a study now; None for nobody.
+    """Return the session that holds the lock of a study now, or None.
 
     Args:
-        cursor: of a connection to the database of the study.
+        cursor: Cursor of a connection to the study's database.
+        study: Name of the study.
     """
     cursor.execute(_HOLDER, (_key(cursor, study),))
     found = cursor.fetchone()
@@ -65,36 +68,36 @@ def _holder_of(cursor: Any, study: str) -> Holder | None:
 
 
 def holder_in(storage_url: Address, study: str) -> Holder | None:
-    """The session that holds a study on PostgreSQL now; None for nobody.
+    """Return the session that holds the lock of a study on a PostgreSQL server now, or None.
 
     Raises:
-        StorageAwayError: the server does not answer.
-        StudyError: it cannot be reached.
+        StorageAwayError: The server does not answer.
+        StudyError: The server cannot be reached.
     """
     engine = open_storage(storage_url, is_known=True).engine
     try:
         with engine.connect() as connection, closing(connection.connection.cursor()) as cursor:
             return _holder_of(cursor, study)
-    except engine.dialect.loaded_dbapi.Error as error:  # SQLAlchemy does not see the cursor
+    except engine.dialect.loaded_dbapi.Error as error:  # not translated, as the cursor is raw
         raise StorageAwayError(f"{place_of(engine.url)}: {first_line(error)}") from error
     finally:
         engine.dispose()
 
 
 def locked_storage(storage: str | Address | RDBStorage, study: str) -> RDBStorage:
-    """A storage for the sweep of a study, which on PostgreSQL no other sweep of it can have.
+    """Return a storage for the sweep of a study. On PostgreSQL, no other sweep can get one.
 
-    There it has a single connection, whose session holds the lock of the study. The server releases
-    the lock when the connection ends for any reason. A new connection takes the lock before it does
-    anything else, so only the holder of the lock can write.
+    There, the storage has a single connection, whose session holds the study's lock. The server
+    releases the lock when the connection ends for any reason. A new connection acquires the lock
+    before it does anything else. So only the holder of the lock can write.
 
     Args:
-        storage: its URL, or an open storage, which is replaced by the returned one.
+        storage: URL of the storage, or an open storage, which the returned one replaces.
+        study: Name of the study.
 
     Raises:
-        StudyError: another session holds the study now.
-        StudyError: the storage cannot be opened, or another session holds the study when the
-            connection is opened again.
+        StudyError: The storage cannot be opened, or another session holds the lock. The latter can
+            also happen later, when the connection is opened again.
     """
     if not isinstance(storage, RDBStorage):
         storage = open_storage(storage)
@@ -109,7 +112,7 @@ def locked_storage(storage: str | Address | RDBStorage, study: str) -> RDBStorag
 
 
 class _SessionLock:
-    """An advisory lock of PostgreSQL, which a session holds until the session ends."""
+    """An advisory lock of PostgreSQL, which a session holds until it ends."""
 
     def __init__(self, study: str, *, place: str) -> None:
         self._study = study
@@ -119,12 +122,12 @@ class _SessionLock:
         self._name = f"sweep {self._token} process {os.getpid()} on {socket.gethostname()}"
 
     def take(self, connection: Any) -> None:
-        """Take the lock for a new session.
+        """Acquire the lock for a new session.
 
         Raises:
-            StudyError: another session holds the lock.
-            StudyError: the same, after this sweep had held it.
-            StorageAwayError: the server has not noticed yet that an earlier session of this sweep
+            StudyError: Another session holds the lock, now or since this sweep has lost its
+                connection.
+            StorageAwayError: The server has not noticed yet that an earlier session of this sweep
                 has ended.
         """
         with connection.cursor() as cursor:
@@ -155,7 +158,7 @@ class _SessionLock:
 
 
 def _key(cursor: Any, study: str) -> int:
-    """The number of a study's lock: a study in another schema has another one."""
+    """Return the number of a study's lock. It depends on the name and on the database schema."""
     cursor.execute("SELECT current_schema()")
     schema = cursor.fetchone()[0]
     digest = hashlib.blake2b(f"sweeper/{schema}/{study}".encode(), digest_size=8)

@@ -1,11 +1,12 @@
-"""Optuna's in-memory storage, which writes every change through to the real storage.
+"""Keep a study in memory, and write each change through to its storage.
 
 Optuna reads its storage dozens of times per trial, each time with a query. Only one process writes
-a study, so this process can answer from memory. A new trial goes to the storage as a whole, once it
-has its params and its record; until then no other process sees it, and a kill leaves no trace.
+a study, so that process can answer from memory. A new trial is written to the storage as a whole,
+when it has its params and its record. Until then no other process sees it, and a kill leaves no
+trace of it.
 
-Changes wait for a storage that is temporarily away. A change whose answer was lost may have been
-made; one that must not be made twice is repeated only after a look into the storage.
+Changes wait while the storage is unavailable. If the answer to a change was lost, the change may
+have been made. A change that must not be made twice is repeated only if the storage lacks it.
 """
 
 from __future__ import annotations
@@ -22,15 +23,16 @@ from .access import close_storage
 
 
 class MirroredStorage(InMemoryStorage):
-    """A copy in memory of one study, whose changes are also written to the storage.
+    """A study in memory whose changes are also written to the storage.
 
     Args:
-        stored: the storage.
-        name: the study in it.
-        patience: repeats calls while the storage is away.
+        stored: The storage.
+        name: Name of the study.
+        patience: Repeats calls while the storage is unavailable.
 
     Attributes:
-        study_id: of the only study in memory; Optuna's list of studies copies all their notes.
+        study_id: Optuna's id of the study in memory. Optuna's list of studies would copy all
+            attributes.
     """
 
     def __init__(self, stored: RDBStorage, name: str, patience: Patience) -> None:
@@ -38,7 +40,7 @@ class MirroredStorage(InMemoryStorage):
         self._stored = stored
         self.patience = patience
         self._stored_study = stored.get_study_id_from_name(name)
-        #: From a trial's id in memory to its id in the storage, for trials that are in both.
+        #: Id of each trial in the storage by its id in memory, for trials that are in both.
         self._ids: dict[int, int] = {}
         self.study_id = super().create_new_study(
             stored.get_study_directions(self._stored_study), study_name=name
@@ -50,7 +52,10 @@ class MirroredStorage(InMemoryStorage):
         self._read_new_trials()
 
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
-        """The trials of the study; where states are named, those in one of them."""
+        """Return the trials of the study in any of these states.
+
+        Return all trials if none is given.
+        """
         return self.get_all_trials(self.study_id, deepcopy=False, states=states or None)
 
     def remove(self) -> None:
@@ -58,11 +63,11 @@ class MirroredStorage(InMemoryStorage):
         self._stored.delete_study(self._stored_study)
 
     def close(self) -> None:
-        """End all connections to the storage."""
+        """Close all connections to the storage."""
         close_storage(self._stored)
 
     def reread(self) -> MirroredStorage:
-        """The same study, read again from the storage."""
+        """Return the same study, read again from the storage."""
         name = self.get_study_name_from_id(self.study_id)
         return self.patience.insist(lambda: MirroredStorage(self._stored, name, self.patience))
 
@@ -70,8 +75,8 @@ class MirroredStorage(InMemoryStorage):
         """Read the trials that other processes have added to the storage.
 
         Returns:
-            False where a trial that only memory has is in the way of their numbers; the study must
-            then be read again with `reread`.
+            False if a trial that is only in memory has the number of a new trial. Then the study
+            must be read again with `reread`.
         """
         return self.patience.insist(self._read_new_trials)
 
@@ -89,16 +94,16 @@ class MirroredStorage(InMemoryStorage):
         return True
 
     def _keep(self, trial: FrozenTrial | None) -> int:
-        """Create a trial in memory; its id there."""
+        """Create a trial in memory. Return its id there."""
         return super().create_new_trial(self.study_id, trial)
 
     def store_trial(self, trial_id: int) -> bool:
-        """Write a new trial to the storage; a trial that is there already stays as it is.
+        """Write a new trial to the storage. Do nothing if it is there already.
 
         Returns:
-            whether the trial has the same number in the storage. If another process took that
-            number first, the trial fails in the storage, and the study must be read again with
-            `reread`.
+            Whether the trial has the same number in the storage. If another process used that
+            number first, the trial is marked as failed in the storage, and the study must be read
+            again with `reread`.
         """
         if trial_id in self._ids:
             return True
@@ -119,9 +124,9 @@ class MirroredStorage(InMemoryStorage):
         return is_ours
 
     def _find(self, trial: FrozenTrial) -> int | None:
-        """The id in the storage of a trial that may have arrived there; None if it has not.
+        """Return the id of a trial in the storage, in case it has arrived there, or None.
 
-        The trial has a later number there if another process took its number first.
+        Its number there is higher if another process used its number first.
         """
         number = trial.number
         while (found_id := self._id_of(number)) is not None:
@@ -141,7 +146,7 @@ class MirroredStorage(InMemoryStorage):
             return None
 
     def get_best_trial(self, study_id: int) -> FrozenTrial:
-        """The best trial; of equal ones that with the lowest number, whichever has ended first."""
+        """Return the best trial. Of several best trials, return the one with the lowest number."""
         values = super().get_best_trial(study_id).values
         completed = self.get_all_trials(study_id, deepcopy=False, states=(TrialState.COMPLETE,))
         return next(trial for trial in completed if trial.values == values)
@@ -149,7 +154,7 @@ class MirroredStorage(InMemoryStorage):
     # --- the changes that are written through -------------------------------------------------
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
-        """Create a trial; one without a template stays in memory until `store_trial`."""
+        """Create a trial. Without a template, it stays in memory until `store_trial`."""
         trial_id = self._keep(template_trial)
         if template_trial is not None:
             self.store_trial(trial_id)
@@ -162,11 +167,16 @@ class MirroredStorage(InMemoryStorage):
         *args: Any,
         is_made: Callable[[FrozenTrial], bool] = lambda _: False,
     ) -> Any:
-        """Change a trial in the storage, unless it is stored as a whole later, then in memory.
+        """Change a trial in the storage and in memory.
+
+        Skip the storage if the trial is not there yet.
 
         Args:
-            change: the method of both storages, which gets the trial's id there, and `args`.
-            is_made: whether the stored trial has a change already that must not be made twice.
+            change: Name of the method of both storages.
+            trial_id: Id of the trial in memory.
+            *args: Further arguments of the method.
+            is_made: Returns whether the stored trial already has a change that must not be made
+                twice.
         """
         stored_id: Any = self._ids.get(trial_id)
 
@@ -184,7 +194,7 @@ class MirroredStorage(InMemoryStorage):
     def set_trial_param(
         self, trial_id: int, param_name: str, param_value_internal: float, distribution: Any
     ) -> None:
-        """Set a parameter."""
+        """Set a param of a trial."""
         args = (param_name, param_value_internal, distribution)
         self._change(
             "set_trial_param", trial_id, *args, is_made=lambda trial: param_name in trial.params
@@ -193,7 +203,7 @@ class MirroredStorage(InMemoryStorage):
     def set_trial_state_values(
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
     ) -> bool:
-        """Set state and values."""
+        """Set the state and the scores of a trial."""
 
         def is_made(found: FrozenTrial) -> bool:
             return found.state is state and (values is None or found.values == list(values))
@@ -204,15 +214,15 @@ class MirroredStorage(InMemoryStorage):
     def set_trial_intermediate_value(
         self, trial_id: int, step: int, intermediate_value: float
     ) -> None:
-        """Set a reported value."""
+        """Set a value that a trial has reported."""
         self._change("set_trial_intermediate_value", trial_id, step, intermediate_value)
 
     def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
-        """Set a user attribute."""
+        """Set a user attribute of a trial."""
         self._change("set_trial_user_attr", trial_id, key, value)
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
-        """Set a system attribute."""
+        """Set a system attribute of a trial."""
         self._change("set_trial_system_attr", trial_id, key, value)
 
     def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
@@ -231,5 +241,5 @@ class MirroredStorage(InMemoryStorage):
 
 
 def _as_stored(value: Any) -> Any:
-    """An attribute as the storage returns it: JSON turns tuples into lists."""
+    """Return an attribute as the storage returns it: JSON turns tuples into lists."""
     return json.loads(json.dumps(value))

@@ -1,8 +1,8 @@
-"""Reads the records of a study's trials from its storage, by one query on Optuna's tables.
+"""Read the records of a study's trials by one query on Optuna's tables.
 
-Optuna reads trials only as a whole, one object for each value that a trial has reported. Of 1,000
-trials with 100 values each that takes 3 s of CPU, in place of 0.05 s. A remote copy reads the study
-while trials run, and `load` in a notebook at each look.
+Optuna only reads whole trials, with one object for each reported value. For 1,000 trials with 100
+values each, that takes 3 s of CPU time instead of 0.05 s. A remote copy reads the study while
+trials run, and `load` in a notebook reads it at each call.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ def stored_records(storage: RDBStorage, study_id: int) -> list[TrialRecord]:
     """Return the records of all trials that have ever begun, by number.
 
     Args:
+        storage: The open storage.
         study_id: Optuna's id of the study in this storage.
 
     Raises:

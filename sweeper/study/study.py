@@ -1,9 +1,9 @@
-"""The study: which trial is next, and how each one ended.
+"""Choose the trials of a study and record their ends, in Optuna's storage.
 
-One process asks for trials and tells their ends, one at a time under one lock. Beside Optuna's
-state each trial carries a record of ours, which is written before Optuna's state. A trial whose
-record states an end is never run again; a trial whose record says `running` or `stopped` is run
-again first, with the same number, params and seed.
+One process asks for trials and records their ends, one at a time under one lock. In addition to
+Optuna's state, each trial has a record (`TrialRecord`), which is written before Optuna's state. A
+trial whose record states a final end is never run again. A trial whose record says `running` or
+`stopped` is run again first, with the same number, params and seed.
 """
 
 from __future__ import annotations
@@ -57,43 +57,43 @@ from .stored import stored_records
 
 
 class Study:
-    """A named, resumable study; safe to use from several threads of one process.
+    """A named study that can be resumed. Safe to use from several threads of one process.
 
     Args:
-        study: Optuna's study. While it is swept, its storage is a `MirroredStorage`.
-        storage: The storage of a study that is not swept.
+        study: Optuna's study. While a sweep runs it, its storage is a `MirroredStorage`.
+        storage: Storage of a study that is only read or queued to. None while a sweep runs it.
     """
 
     def __init__(self, study: optuna.Study, storage: RDBStorage | None = None) -> None:
         self._study = study
         self._storage = storage
         self._lock = threading.RLock()
-        # Held while a sampler computes, which can take long; trials can end meanwhile.
+        # Held while a sampler computes, which can take long. Trials can end meanwhile.
         self._proposing = threading.RLock()
         self._queue = TrialQueue()
         self._kept_facts: Path | None = None
 
     @property
     def name(self) -> str:
-        """The study's name."""
+        """Name of the study."""
         return str(self._study.study_name)
 
     @property
     def facts(self) -> StudyFacts:
-        """The facts that sweeps have stored about the study as a whole."""
+        """Facts that sweeps have stored about the study."""
         return StudyFacts.of(self._study.user_attrs)
 
     @property
     def study_id(self) -> str:
-        """An id that no other study has, even one of the same name."""
+        """Id of the study. No other study has it, not even one with the same name."""
         return self.facts.id
 
     @classmethod
     def all_in(cls, storage_url: str | Address) -> list[Study]:
         """Return all studies in a storage, for reading.
 
-        A file must be a storage already. A look at it needs no check of the tables' version, which
-        takes 0.4 s.
+        If the storage is a file, it must have Optuna's tables already. Their version is not
+        checked, which would take 0.4 s.
 
         Raises:
             StudyError: The storage cannot be opened.
@@ -111,7 +111,9 @@ class Study:
         """Load an existing study for reading, queueing and corrections.
 
         Args:
-            is_known: As `open_storage` takes it; for reading only.
+            storage_url: URL of the storage.
+            name: Name of the study.
+            is_known: Whether the storage's tables need not be checked. Only for reading.
 
         Raises:
             StudyError: The storage cannot be opened, or has no such study.
@@ -133,15 +135,17 @@ class Study:
         *,
         kept_facts: Path | None = None,
     ) -> Study:
-        """Open the study of these settings for a sweep by this process; create it if it is new.
+        """Open the study of these settings for a sweep by this process. Create it if it is new.
 
         Args:
-            storage: the storage's URL, or an open storage.
-            kept_facts: a file that gets the facts about the study as well; None for none.
+            storage: URL of the storage, or an open storage.
+            settings: Settings of the sweep.
+            kept_facts: File in which the facts about the study are kept, too. None for no file.
 
         Raises:
-            StudyError: another process sweeps the study on a server.
-            StudyError: the storage cannot be opened, or its study of this name does not fit.
+            StudyError: Another process sweeps the study on a server.
+            StudyError: The storage cannot be opened, or its study with this name has other
+                objectives.
         """
         held = locked_storage(storage, settings.name)
         try:
@@ -190,31 +194,40 @@ class Study:
         self.close()
 
     def be_patient(self, limit_s: Callable[[], float]) -> None:
-        """From now on wait for a storage that is away, for as many seconds as `limit_s` returns at
-        the time of the call, before a `StorageAwayError` is raised.
+        """Wait from now on while the storage is unavailable, before raising `StorageAwayError`.
+
+        Args:
+            limit_s: Returns the seconds to wait. Called anew at each wait.
         """
         self._mirror.patience.limit_s = limit_s
 
     def close(self) -> None:
-        """Close the storage; the records of a study that was swept can still be read."""
+        """Close the storage.
+
+        The records of a study that was swept can still be read from memory.
+        """
         if self._storage is None:
             self._mirror.close()
         else:
             close_storage(self._storage)
 
     def note_facts(self, **changes: Any) -> None:
-        """Store new values of fields of the study's facts."""
+        """Store new values of fields of the study's facts.
+
+        Args:
+            **changes: New values by the names of the fields of `StudyFacts`.
+        """
         with self._lock:
             self._store_facts(replace(self.facts, **changes))
 
     def _store_facts(self, facts: StudyFacts) -> None:
         self._study.set_user_attr(ATTRIBUTE, facts.encode())
         if self._kept_facts is not None:
-            with suppress(OSError):  # a disk that is full: the next call writes all of them
+            with suppress(OSError):  # such as a full disk; the next call writes all facts again
                 facts.write(self._kept_facts, study=self.name)
 
     def _requeue(self) -> None:
-        """Give Optuna the ends that an earlier sweep could not, and queue its unfinished trials."""
+        """Read the ends that an earlier sweep could not store, and queue its unfinished trials."""
         for trial in self._trials(OptunaState.RUNNING):
             record = left_open(record_of(trial) or never_begun(trial.number), self.study_id)
             if record.is_final:
@@ -224,14 +237,15 @@ class Study:
                 self._queue.put_back(record)
 
     def keep_order(self, jobs: int) -> int:
-        """From now on let no proposal depend on which trials end first (`study.order: fixed`).
+        """Let no proposal depend on which trials end first, from now on (`study.order: fixed`).
 
         Args:
-            jobs: how many trials run at once. Only the first call for a study counts, so that one
-                with another number goes on with the same proposals.
+            jobs: Number of trials that run at once. Only the first call for a study has an effect,
+                so that a sweep with another number makes the same proposals.
 
         Returns:
-            how many trials can run at once: later ones wait for the end of an earlier one.
+            Number of trials that can run at once. Further trials wait for the end of an earlier
+            one.
         """
         lag = self.facts.lag
         if lag is None:
@@ -248,12 +262,15 @@ class Study:
         notebook_of: Callable[[int], Path],
         wait: Callable[[], bool] = lambda: False,
     ) -> TrialRecord | None:
-        """The next trial to run; None when the study has all its trials, or `wait` says so.
+        """Return the next trial to run.
+
+        Return None if the study has all its trials or `wait` is False.
 
         Args:
-            notebook_of: from a trial's number to its executed notebook.
-            wait: waits for the end of a trial that runs; called where the order of trials is fixed
-                and the next one depends on that end. Returns whether another trial is still wanted.
+            samplers: Makes the sampler for a new proposal.
+            notebook_of: Returns the path of the executed notebook from a trial number.
+            wait: Waits for the end of a running trial. Called if the next trial depends on that
+                end. Returns whether another trial is still wanted.
         """
         while True:
             with self._proposing:
@@ -268,7 +285,7 @@ class Study:
                 return None
 
     def _store(self, record: TrialRecord) -> bool:
-        """Store a trial that begins; whether no other process has taken its number."""
+        """Store a trial that begins. Return False if another process has used its number."""
         with self._lock:
             self._write(record)
             return self._mirror.store_trial(self._trial(record.number)._trial_id)
@@ -276,22 +293,22 @@ class Study:
     def prepare(self, samplers: SamplerFactory) -> None:
         """Make the proposal for the next `ask` ahead of time, unless the study has all its trials.
 
-        The sampler then does not consider trials that end before that `ask`. With a fixed order of
-        trials the proposal is made ahead only if it does not depend on a trial that runs.
+        The sampler then does not see trials that end before that `ask`. With a fixed order of
+        trials, the proposal is made ahead only if it does not depend on a running trial.
         """
         with self._proposing:
             self._read_new_trials()
             self._queue.prepare(self._mirror, samplers)
 
     def enqueue(self, params: Params, *, again: TrialRecord | None = None) -> int:
-        """Queue a trial in addition to `study.trials`; any process may call this.
+        """Queue a trial in addition to `study.trials`. Any process may call this.
 
         Args:
-            params: some or all of the trial's params; the sampler chooses the others.
-            again: the earlier trial that this one tries again.
+            params: Some or all params of the trial. The sampler chooses the others.
+            again: Record of the earlier trial that this one retries. None if it is not a retry.
 
         Returns:
-            the number of the queued trial.
+            Number of the queued trial.
         """
         attrs: dict[str, Any] = {BY_HAND: True}
         if again is not None:
@@ -302,7 +319,7 @@ class Study:
         return max(t.number for t in self._trials() if t.user_attrs.get(BY_HAND))
 
     def learn(self, studies: Sequence[Sequence[LearnedTrial]]) -> None:
-        """Keep what earlier studies have found, and run their best params first.
+        """Store trials of earlier studies, and queue the best params of each study.
 
         Args:
             studies: Trials of each earlier study, the best first.
@@ -314,13 +331,15 @@ class Study:
         self.note_facts(learned=studies)
 
     def confirm(self, plan: Mapping[str, Any]) -> int:
-        """Queue the runs of trials on seeds that the study lacks; a seed for all before the next.
+        """Queue those runs of a plan that the study lacks.
+
+        All trials run on a seed before the first trial runs on the next seed.
 
         Args:
-            plan: as `trials.plan_of` makes it.
+            plan: Params and seeds to run, in the form of `trials.plan_of`.
 
         Returns:
-            how many trials the study has then, without those that were queued by hand.
+            Number of trials that the study then has, without trials that were queued by hand.
         """
 
         def identity(params: Any, seed: object) -> str:
@@ -336,12 +355,12 @@ class Study:
         return len(own) + len(missing)
 
     def claimed(self) -> tuple[int, int]:
-        """How many planned trials have begun, and how many were queued by hand, begun or not."""
+        """Return how many planned trials have begun, and how many trials were queued by hand."""
         trials = self._trials()
         return sum(map(is_planned, trials)), sum(BY_HAND in trial.user_attrs for trial in trials)
 
     def tried_again(self) -> set[int]:
-        """The numbers of trials with a retry that is queued, runs, or has not failed."""
+        """Return the numbers of trials with a retry that is queued, running, or not failed."""
         numbers = set()
         for trial in self._trials():
             record = record_of(trial)
@@ -351,7 +370,7 @@ class Study:
 
     def _read_new_trials(self) -> None:
         if not self._mirror.read_new_trials():
-            self._reread()  # a trial of another process has the number of the prepared proposal
+            self._reread()  # another process has used the number of the prepared proposal
 
     def _reread(self) -> None:
         with self._lock:
@@ -365,12 +384,13 @@ class Study:
         return storage
 
     def why_to_prune(self, number: int, pruner: BasePruner) -> str | None:
-        """Ask the pruner about a running trial at its last report.
+        """Ask the pruner about a running trial after its last report.
+
+        A trial that has reached the last step of the completed trials is never pruned: no training
+        is left to save, and its score would be lost.
 
         Returns:
-            why the trial should be pruned; None when it should continue, as it does at the last
-            step of the completed ones: no training is left to save, and what it has learned would
-            be lost.
+            Why the trial should be pruned, in words. None if it should continue.
         """
         with self._lock:
             latest = self._trial(number)
@@ -382,23 +402,27 @@ class Study:
             return why_pruned(pruner, self._study, latest)
 
     def note_report(self, number: int, step: int, value: float) -> None:
-        """Store a value that a running trial reports."""
+        """Store a value that a running trial has reported."""
         with self._lock:
             trial_id = self._trial(number)._trial_id
             self._study._storage.set_trial_intermediate_value(trial_id, step, value)
 
     def curves(self, *, frozen: Collection[int]) -> Curves:
-        """What the trials have reported; those with the numbers in `frozen` stand still."""
+        """Return the reported values of all trials as learning curves.
+
+        Args:
+            frozen: Numbers of the trials that are frozen.
+        """
         with self._lock:
             return curves_of(self._study, frozen=frozen)
 
     def why_pruned(self, number: int, pruner: BasePruner) -> str:
-        """Why a trial is pruned at its last step."""
+        """Return why a trial is pruned at its last step, in words."""
         with self._lock:
             return why_pruned(pruner, self._study, self._trial(number))
 
     def note_state(self, number: int, state: TrialState) -> TrialRecord:
-        """Store that a trial is frozen, or runs again; one that has ended meanwhile stays so."""
+        """Store that a trial is frozen or running again. Do nothing if it has ended meanwhile."""
         with self._lock:
             record = record_of(self._trial(number))
             assert record is not None
@@ -409,7 +433,10 @@ class Study:
             return record
 
     def tell(self, number: int, outcome: TrialOutcome) -> TrialRecord:
-        """Store how a trial ended; a trial that was stopped with its sweep stays open in Optuna."""
+        """Store how a trial has ended.
+
+        A trial that was stopped with its sweep stays open in Optuna.
+        """
         with self._lock:
             record = self.ended(number, outcome)
             self._write(record)
@@ -418,36 +445,36 @@ class Study:
             return record
 
     def ended(self, number: int, outcome: TrialOutcome) -> TrialRecord:
-        """The record that `tell` would store for a trial."""
+        """Return the record that `tell` would store for a trial."""
         before = record_of(self._trial(number))
         assert before is not None
         return before.ended(outcome)
 
     def proposal(self, number: int) -> Proposal:
-        """Return what Optuna has of a trial that begins."""
+        """Return Optuna's data of a trial that begins."""
         mirror = self._mirror
         noted = mirror.get_study_system_attrs(mirror.study_id)
         return proposal_of(self._trial(number), noted)
 
     def queue_again(self, record: TrialRecord) -> None:
-        """Run a trial once more in this sweep, with the same number, params and seed."""
+        """Let a trial run again in this sweep, with the same number, params and seed."""
         with self._proposing:
             self._queue.put_back(record)
 
     def _tell(self, record: TrialRecord) -> None:
-        # Some samplers try to stop Optuna's `optimize` when their last trial ends.
+        # At the end of their last trial, some samplers try to stop Optuna's `optimize`.
         self._study.sampler = _neutral()
         tell_optuna(self._study, record, self.facts.objectives)
 
     def _write(self, record: TrialRecord) -> None:
-        # Through the storage: creating an `optuna.Trial` would run the sampler again.
+        # Written directly to the storage: creating an `optuna.Trial` would run the sampler again.
         trial_id = self._trial(record.number)._trial_id
         self._study._storage.set_trial_user_attr(trial_id, RECORD, encode(record))
 
     # --- for everybody ------------------------------------------------------------------------
 
     def records(self) -> list[TrialRecord]:
-        """The records of all trials that have ever begun, by number."""
+        """Return the records of all trials that have ever begun, by number."""
         if self._storage is not None:
             return stored_records(self._storage, self._study._study_id)
         records = [record_of(trial) for trial in self._trials()]
@@ -455,7 +482,7 @@ class Study:
 
     @property
     def confirmation(self) -> Confirmation | None:
-        """What the runs say of a study that confirms another one, or repeats its proposals.
+        """Ranking by the runs of a study that confirms another one or repeats its proposals.
 
         None for any other study.
         """
@@ -467,10 +494,10 @@ class Study:
         return None
 
     def best(self) -> list[TrialRecord]:
-        """The best trial, or with several objectives all Pareto-optimal ones; may be empty.
+        """Return the best trial, or all Pareto-optimal trials if there are several objectives.
 
-        Of a study that confirms others, a run of the winner. Reads memory only, so it never waits
-        for a storage that is away.
+        If the study confirms trials, return a run of the winner. Empty if no trial has completed.
+        During a sweep, the call reads memory only, so it never waits for an unavailable storage.
         """
         confirmation = self.confirmation
         if confirmation is not None and confirmation.decides:
@@ -478,7 +505,7 @@ class Study:
         return self.best_by_score()
 
     def best_by_score(self) -> list[TrialRecord]:
-        """Return the trials that Optuna has as the best, by number, whoever has confirmed them."""
+        """Return the trials that Optuna has as the best, by number, regardless of confirmations."""
         try:
             is_single = len(self._study.directions) == 1
             best = [self._study.best_trial] if is_single else self._study.best_trials
@@ -489,18 +516,20 @@ class Study:
         return sorted(known, key=lambda record: record.number)
 
     def importances(self) -> Mapping[str, Mapping[str, Importance]]:
-        """How much each param matters for each objective; see `param_importances`."""
+        """Return the importance of each param, by objective; see `param_importances`."""
         return param_importances(self._study, self.facts.objectives)
 
     def figure(self, kind: str) -> Any:
-        """A figure of matplotlib for a paper; see `figure_of`."""
+        """Return a matplotlib figure for a paper; see `figure_of`."""
         return figure_of(self._study, self.facts.objectives, kind=kind)
 
     def mark_interrupted(self) -> list[TrialRecord]:
-        """Correct the records that a killed sweep left `running`; only while no sweep is alive.
+        """Correct the records that a killed sweep left as running.
+
+        Call it only while no sweep runs.
 
         Returns:
-            the corrected records.
+            The corrected records.
         """
         with self._lock:
             running = [record for record in self.records() if not record.state.has_ended]
@@ -517,7 +546,7 @@ class Study:
 
 
 def _loaded(storage: BaseStorage, name: str | None = None) -> optuna.Study:
-    """A study as Optuna loads it; where none is named, the only one in the storage."""
+    """Load a study from Optuna. If no name is given, load the only study in the storage."""
     return optuna.load_study(study_name=name, storage=storage, sampler=_neutral())
 
 

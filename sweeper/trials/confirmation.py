@@ -24,15 +24,16 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmedTrial:
-    """A trial of the search with the runs that have its params.
+    """Params with their runs on fresh seeds: a trial of a search, or a variant of an ablation.
 
     Attributes:
-        run_id: of the trial in the search.
-        search_score: its score there, which does not count; None for params of an ablation.
-        runs: of the confirming study, by seed; of several tries at a seed the one that completed,
-            else the last.
-        scores: of the runs that completed, by seed.
-        is_complete: whether it has a score on each seed.
+        run_id: Run id of the trial in the search. In an ablation, the change of params in words.
+        params: Params of all its runs.
+        search_score: Score in the search, which does not count here. None in an ablation.
+        runs: Its runs by seed. If a seed was tried several times: the run that completed, else the
+            last one.
+        scores: Scores of its completed runs, by seed.
+        is_complete: Whether it has a score for each seed.
     """
 
     run_id: str

@@ -122,7 +122,7 @@ class StudyPaths:
 
     @property
     def has_study_in_names(self) -> bool:
-        """Whether the template has `{study}`, so that two studies never share a notebook's path."""
+        """Whether the template contains `{study}`, so that studies share no notebook's path."""
         return any(name == "study" for _, name, _, _ in string.Formatter().parse(self.template))
 
     @property

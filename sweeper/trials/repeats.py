@@ -121,7 +121,7 @@ class Repeats:
         return -self.sign * (proposal.mean or 0.0)
 
     def _gaps(self, proposal: ConfirmedTrial, best: ConfirmedTrial) -> Sequence[float]:
-        """By how much the best one is better, on each seed or fold that both have."""
+        """Return by how much the best proposal is better, for each seed or fold of both."""
         if proposal is best:
             return ()
         both = best.scores.keys() & proposal.scores.keys()
