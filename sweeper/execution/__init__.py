@@ -1,4 +1,6 @@
-"""Where a trial runs: executor, worker (spec to outcome). The only owner of joblib.
+"""Run a trial, from its spec to its outcome: executor, worker, attempt.
 
-How a machine is shared belongs to `machine`. Which trial runs next does not belong here.
+Only this folder uses joblib.
+
+The folder `machine` shares a machine among trials. The folder `sweep` chooses which trial is next.
 """

@@ -1,4 +1,4 @@
-"""One attempt at a trial: wait for a place, run the notebook, judge it, complete its file."""
+"""Make one attempt at a trial: wait for memory and a GPU, run the notebook, judge it, write it."""
 
 from __future__ import annotations
 
@@ -38,18 +38,20 @@ from .verdict import internal_failure, judge, lost_while_frozen
 
 
 class Attempt:
-    """One execution of a trial's notebook, and the only writer of its executed notebook.
+    """One execution of a trial's notebook. Nothing else writes its executed notebook.
 
     Args:
-        site: Where it runs.
-        kernel: How its kernel has to come to be; None for as the policy decides.
-        repetition_limit_s: How long the cells may take, where the trial only runs again for a
-            proof; None for a trial of the sweep, which takes as long as `limits.trial` says.
+        spec: Spec of the trial.
+        running: The trial as it runs.
+        site: Kernels, memory, GPUs and disk that the trial uses.
+        kernel: How its kernel must be made. None if the fork policy decides.
+        repetition_limit_s: Time limit of the cells in seconds, if the trial is repeated for a proof
+            of forked kernels. None for a trial of the sweep, whose limit is `limits.trial`.
 
     Attributes:
         file: The executed notebook.
-        result: What the kernel came to; that of a stop as long as there was none.
-        outcome: What the trial came to; internal as long as it was not judged.
+        result: Result of the kernel. Before there is one, the result of a stop.
+        outcome: Outcome of the trial. Before it is judged, an internal failure.
     """
 
     def __init__(
@@ -68,12 +70,12 @@ class Attempt:
         self._site, self._kernel = site, kernel
         self._repetition_limit_s = repetition_limit_s
         self._place: Place | None = None
-        #: Given back when the kernel has ended: the slot continues before.
+        #: Memory and GPU of the trial. Freed when the kernel is gone, after the slot has continued.
         self._held = ExitStack()
         self._waited_s = 0.0
 
     def execute(self) -> TrialOutcome:
-        """Run the notebook to its end and return the outcome; a failure is an outcome, too.
+        """Run the notebook until it ends, and return the outcome. A failure is an outcome, too.
 
         Raises:
             OSError: The file cannot be written.
@@ -89,19 +91,19 @@ class Attempt:
         except NoGpuLeftError as error:
             state, reason = TrialState.STOPPED, Reason.NO_GPU
             self.outcome = TrialOutcome(state=state, reason=reason, message=str(error))
-        except Exception as error:  # noqa: BLE001  it must cost one trial, whose file says so
+        except Exception as error:  # noqa: BLE001  a bug must end this trial only, with a message
             self.outcome = internal_failure(self.spec, error)
         return self.outcome
 
     def prepare(self) -> None:
-        """Wait for a place on the machine, and begin the executed notebook there.
+        """Wait for memory and a GPU, then begin the executed notebook.
 
         Raises:
-            StoppedWaiting: The trial was stopped before it had a place.
-            NoGpuLeftError: No GPU is left for it.
+            StoppedWaiting: The trial was stopped while it waited.
+            NoGpuLeftError: No GPU that works is left for it.
         """
         site, file, running = self._site, self.file, self.running
-        if not checkpoint_files(self.spec.checkpoint_dir):  # else it resumes from those
+        if not checkpoint_files(self.spec.checkpoint_dir):  # else the trial resumes from those
             shutil.rmtree(self.spec.artifact_dir, ignore_errors=True)
         try:
             lease = site.places.lease(self.spec, running, self._tell)
@@ -117,13 +119,13 @@ class Attempt:
         running.points.keep(file.points.record, ranks=ranks, steps_before=steps_before)
 
     def run(self) -> KernelResult:
-        """Run all cells, and state in the executed notebook how they ran."""
+        """Run all cells, and write into the executed notebook how they ran."""
         limit_s = self._repetition_limit_s or self._settings.limits.trial
         try:
             request = self._request()
             with self.running.control.limited(limit_s):
                 result = kernels.execute(request, pool=self._site.pool)
-        except BaseException:  # there is no kernel whose end would give the place back
+        except BaseException:  # there is no kernel whose end would free memory and GPU
             self._held.close()
             raise
         self._describe(result)
@@ -131,7 +133,7 @@ class Attempt:
         return result
 
     def judge(self) -> TrialOutcome:
-        """Judge what came of the cells, by their scores and by what they had of the machine."""
+        """Judge the run by its scores, by the kernel's ending and by the memory that it used."""
         assert self._place is not None
         places, result = self._site.places, self.result
         was_short = places.ran_short(self._place)
@@ -153,7 +155,10 @@ class Attempt:
         return lost_while_frozen(outcome) if self.running.control.phase is Phase.LOST else outcome
 
     def settle(self, duration_s: float) -> TrialOutcome:
-        """Complete the executed notebook with the outcome, and return that.
+        """Write the outcome into the executed notebook, and return it.
+
+        Args:
+            duration_s: Running time of the trial in seconds, without waits.
 
         Raises:
             OSError: The file cannot be written.
@@ -166,7 +171,7 @@ class Attempt:
 
     @property
     def comparable(self) -> Run:
-        """What two runs of a trial are compared by."""
+        """Cells, scores and series, by which two runs of a trial are compared."""
         outcome = self.outcome
         execution = Execution(
             cells=self.file.node.cells, scores=outcome.scores, series=outcome.series
@@ -180,28 +185,36 @@ class Attempt:
         return self._site.workload.settings
 
     def _tell(self, waits_for: str) -> None:
-        """State what the trial waits for; `status` reads it in the file."""
+        """Write what the trial waits for into the executed notebook, where `status` reads it."""
         self.file.note(waits_for=waits_for)
         self._site.patience.attempt(self.file.write)
 
     def _write(self) -> None:
-        """Write the file while the trial runs."""
+        """Write the executed notebook while the trial runs.
+
+        An error is ignored: it is written again.
+        """
         control = self.running.control
-        # `status` reads it, also in another process.
+        # `status` reads it from another process.
         self.file.note(pid=self.running.points.pid)
         self.file.note_freezing(control.waited_s - self._waited_s, is_frozen=control.is_frozen)
-        self._site.patience.attempt(self.file.write)  # it is written again when the trial has ended
+        self._site.patience.attempt(self.file.write)  # the end of the trial writes it again
 
     def _give_back(self, is_gone: bool) -> None:
-        """Give the place back; its GPU takes no more trials where SIGKILL ended no kernel."""
+        """Free the memory and the GPU of the trial.
+
+        Args:
+            is_gone: Whether the kernel has ended. If SIGKILL did not end it, its GPU is used no
+                more.
+        """
         if not is_gone and self._place is not None:
             self._site.places.leave_behind(self._place)
         self._held.close()
 
     def _kernel_to_use(self) -> KernelOrigin | None:
-        """Return how the kernel has to come to be; None for as the policy decides."""
+        """Return how the kernel must be made. None if the fork policy decides."""
         fixed = fixed_since(self._site.workload, self.spec)
-        if self._kernel is None and fixed:  # shared cells have the fixed value
+        if self._kernel is None and fixed:  # shared cells have run with the fixed value
             return KernelOrigin(reason=f"it began before {', '.join(fixed)} was fixed")
         return self._kernel
 
@@ -235,7 +248,7 @@ class Attempt:
         )
 
     def _describe(self, result: KernelResult) -> None:
-        """State in the executed notebook how it was executed."""
+        """Write into the executed notebook how it was executed."""
         self.file.points.keep_earlier_series()
         coverage = self._site.pool.policy.coverage(result.origin)
         self.file.note(

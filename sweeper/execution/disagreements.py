@@ -1,4 +1,4 @@
-"""Find the sources that give different values of one score, and say so."""
+"""Find sources in a notebook that give different values of one score, and describe them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from decimal import Decimal
 from ..notebooks.scores import Given
 from ..trials import Disagreement, ScoreRank
 
-#: Values that differ by less, relative to the larger one, are the same score: float32 and a sum in
-#: another order differ by 1e-6, a printed `.4g` by 5e-4. Chosen.
+#: Relative difference up to which two values are the same score (chosen). Sums in float32 and in
+#: another order differ by 1e-6, a number printed with `.4g` by 5e-4.
 _ROUNDING = 1e-3
-#: A value is any one of a series where it differs by no more than a float32 does. Chosen.
+#: Relative difference up to which a value counts as a value of a series (chosen): that of a
+#: float32.
 _SAME_POINT = 1e-5
 
 
 def disagreements(name: str, given: Sequence[Given]) -> list[Disagreement]:
-    """List the sources that give another score than the first one, by more than rounding.
+    """List the sources that give another value of a score than the first one.
 
-    A final value agrees with a series that it may have been taken from: it is the last, the best
-    or any other value of it, or its mean.
+    Differences by rounding do not count. A final value agrees with a series if it can come from the
+    series: as its last, its best or any other value, or as its mean.
 
     Args:
-        given: what each source gives, the one that counts first.
+        name: Name of the score.
+        given: Values from each source. The source that counts comes first.
     """
     first, *others = given
     return [
@@ -40,10 +42,10 @@ def disagreements(name: str, given: Sequence[Given]) -> list[Disagreement]:
 
 
 def disagreements_in_words(found: Mapping[str, Sequence[Disagreement]]) -> list[str]:
-    """Say for each score in how many trials sources disagree, with the first of them.
+    """Return one sentence for each pair of sources that disagree, with the number of trials.
 
     Args:
-        found: by run id, the disagreements of trials.
+        found: Disagreements of each trial, by run id.
     """
     by_pair: dict[tuple[str, str, str], list[tuple[str, Disagreement]]] = {}
     for run_id, of_trial in sorted(found.items()):
@@ -66,7 +68,7 @@ def _agree(first: Given, other: Given) -> bool:
 
 
 def _summaries(given: Given) -> set[float]:
-    """List the values that a person may call the score of a source."""
+    """Return the values of a source that a user may call the score."""
     values = [value for _, value in given.points if not math.isnan(value)]
     if not values:
         return {given.value}
@@ -79,10 +81,12 @@ def _is_point_of(value: float, given: Given) -> bool:
 
 
 def _is_same(first: float, second: float, *, is_printed: bool) -> bool:
-    """Whether two values are one score, up to rounding.
+    """Return whether two values are the same score, up to rounding.
 
     Args:
-        is_printed: whether one of them was printed, perhaps with few digits or in percent.
+        first: One value.
+        second: The other value.
+        is_printed: Whether one of them was printed, perhaps with few digits or in percent.
     """
     if math.isclose(first, second, rel_tol=_ROUNDING) or (math.isnan(first) and math.isnan(second)):
         return True
@@ -93,6 +97,6 @@ def _is_same(first: float, second: float, *, is_printed: bool) -> bool:
 
 
 def _last_digit(value: float) -> float:
-    """What one more in the last digit of a number adds, as it is shortest written."""
+    """Return the value of one unit in the last digit of a number, in its shortest form."""
     exponent = Decimal(repr(value)).as_tuple().exponent
     return 10.0**exponent if isinstance(exponent, int) else 0.0

@@ -1,4 +1,4 @@
-"""Make room for the executed notebook of an attempt where an earlier attempt has left its own."""
+"""Keep the executed notebook of an earlier attempt under another name."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ def keep_earlier_attempt(spec: TrialSpec, patience: Patience) -> TrialOutcome | 
     """Rename the executed notebook of the attempt before, so that this one can be written.
 
     Args:
-        patience: Waits for the disk.
+        spec: Spec of the trial.
+        patience: Repeats a call while the disk is unavailable.
 
     Returns:
-        The trial's failure, where a file of somebody else is in the way; None where none is.
+        The failure of the trial, if a file that the study did not write has the notebook's path.
+        Else None.
 
     Raises:
         OSError: The file cannot be read or renamed.
@@ -35,7 +37,10 @@ def keep_earlier_attempt(spec: TrialSpec, patience: Patience) -> TrialOutcome | 
 
 
 def _study_of(path: Path) -> str | None:
-    """Return the id of the study that wrote a file; empty if none did, None if there is no file."""
+    """Return the id of the study that wrote a notebook. None if there is no file.
+
+    Empty if no study wrote the file.
+    """
     if not path.exists():
         return None
     return (read_metadata(path) or BLANK).study_id

@@ -1,6 +1,6 @@
-"""Where the trials of a sweep run: interpreter, packages, machine, GPUs and git commit.
+"""Describe the environment of trials: interpreter, packages, machine, GPUs and git commit.
 
-It takes 0.03 s before the first of them, and is kept for each.
+This takes 0.03 s before the first trial. The record is kept and named in each executed notebook.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ..machine.nvml import Gpu, driver_version
 _log = logging.getLogger(__name__)
 
 _PROBE = Path(__file__).parent / "python_probe.py"
-#: How long each process may take; hundreds of packages on a network disk take more than 10 s.
+#: Seconds that each process may take. Hundreds of packages on a network disk take more than 10 s.
 _LIMIT_S = 30.0
-#: What of an environment can change results, beside its Python, in words.
+#: Parts of an environment besides its Python that can change results, in words.
 _FACTS = {
     "cpu": "the processor",
     "gpus": "the GPU",
@@ -39,18 +39,18 @@ def environment_of(
     threads: int,
     gpus: Sequence[Gpu],
 ) -> dict[str, Any]:
-    """Describe this machine and the Python of its kernels; what is not known is left out.
+    """Describe this machine and the Python of its kernels. Unknown parts are left out.
 
     Args:
-        interpreter: the Python that runs the kernels, and its options; empty where it is not known.
-        env: of the kernels.
-        folder: of the research notebook, whose git commit it is.
-        threads: with which each kernel computes.
-        gpus: that trials may use.
+        interpreter: Command of the Python that runs the kernels, with options. Empty if unknown.
+        env: Environment variables of the kernels.
+        folder: Folder of the research notebook, whose git commit is recorded.
+        threads: Number of threads that each kernel uses.
+        gpus: GPUs that trials may use.
 
     Returns:
-        `python` (`implementation`, `version`, `executable`, `packages` with their versions by
-        name), `platform`, `cpu`, `cores`, `threads`, `gpus` (their models), `gpu_driver` and `git`
+        `python` (`implementation`, `version`, `executable`, and `packages`: versions by name),
+        `platform`, `cpu`, `cores`, `threads`, `gpus` (their models), `gpu_driver` and `git`
         (`commit`, `is_dirty`).
     """
     models = [gpu.model for gpu in gpus if gpu.model]
@@ -68,10 +68,10 @@ def environment_of(
 
 
 def environment_facts(environment: Mapping[str, Any]) -> dict[str, str]:
-    """What of an environment can change results, as text by its name for people.
+    """Return the parts of an environment that can change results, as text, by name.
 
     Args:
-        environment: as `environment_of` returns it.
+        environment: Environment in the form of `environment_of`.
     """
     known = {words: environment[name] for name, words in _FACTS.items() if name in environment}
     facts = {words: ", ".join(it) if isinstance(it, list) else it for words, it in known.items()}
@@ -84,11 +84,11 @@ def python_of(interpreter: Sequence[str], env: Mapping[str, str]) -> dict[str, A
     """Describe a Python: `implementation`, `version`, `executable` and `packages`.
 
     Args:
-        interpreter: that Python, and its options.
-        env: for its process.
+        interpreter: Command of the Python, with options.
+        env: Environment variables of its process.
 
     Returns:
-        None where it does not answer.
+        The description, or None if the Python does not answer.
     """
     said = _output([*interpreter, str(_PROBE)], env) if interpreter else None
     try:
@@ -99,12 +99,13 @@ def python_of(interpreter: Sequence[str], env: Mapping[str, str]) -> dict[str, A
 
 
 def git_state(folder: Path, env: Mapping[str, str]) -> dict[str, Any] | None:
-    """The commit, and whether tracked files differ from it; None outside of a git repository.
+    """Return the commit and whether tracked files differ from it. None outside of a git repository.
 
     Args:
-        env: for the process of git.
+        folder: Folder in the repository.
+        env: Environment variables of git's process.
     """
-    env = {**env, "GIT_OPTIONAL_LOCKS": "0"}  # the user's git may run now
+    env = {**env, "GIT_OPTIONAL_LOCKS": "0"}  # a git of the user must not find the index locked
     command = ("git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
     commit, _, dirty = (_output(command, env, folder) or "").strip().partition("-")
     return {"commit": commit, "is_dirty": bool(dirty)} if commit else None
@@ -113,7 +114,7 @@ def git_state(folder: Path, env: Mapping[str, str]) -> dict[str, Any] | None:
 def _output(
     command: Sequence[str], env: Mapping[str, str], folder: Path | None = None
 ) -> str | None:
-    """What a command prints; None where it is not there, fails or takes too long."""
+    """Return what a command prints. None if it does not exist, fails, or takes longer than 30 s."""
     try:
         done = subprocess.run(
             command,
@@ -131,7 +132,7 @@ def _output(
 
 
 def _cpu_model() -> str | None:
-    """The name of the processor; None where the system does not give it."""
+    """Return the model of the processor. None if the system does not say it."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
     except OSError:

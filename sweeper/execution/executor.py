@@ -1,4 +1,4 @@
-"""What an executor is: a place with slots, which runs the trials of a source."""
+"""Define what an executor is: it has slots, and runs the trials of a source in them."""
 
 from __future__ import annotations
 
@@ -9,56 +9,60 @@ from ..trials import RunningTrial, TrialOutcome, TrialSpec
 
 
 class TimeLeft(Protocol):
-    """How long the place where trials run may still wait and go on.
+    """The time that a sweep has left, and how long it may wait for a disk.
 
-    Both times change during a sweep, as when the machine's owner announces to take it away, so the
-    place asks each time. Safe to call from any thread.
+    Both times change during a sweep, for example when the machine is about to be taken away. So an
+    executor asks each time. Safe to call from any thread.
     """
 
     def patience_s(self) -> float:
-        """How long to wait for a disk that is full or away, in seconds."""
+        """Return how many seconds to wait for a disk that is full or unavailable."""
         return 0.0
 
     def left_s(self) -> float | None:
-        """How long the sweep still has, in seconds; None for as long as it takes."""
+        """Return how many seconds the sweep has left. None for no limit."""
         return None
 
 
 class TrialSource(TimeLeft, Protocol):
-    """Gives out trials and takes their outcomes: a sweep, as its executor sees it.
+    """Hands out trials and records their outcomes: a sweep, from the executor's point of view.
 
-    Safe to call from any thread; the executor calls `next_trial` whenever one of its slots is free.
+    Safe to call from any thread. The executor calls `next_trial` whenever a slot is free.
     """
 
     def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
-        """The trial that a free slot runs now; None when there are no more.
+        """Return the trial that a free slot runs now. Return None if there are no more trials.
 
-        With `study.order: fixed` the call may last until another trial has ended, so that trial's
-        end comes from another thread.
+        With `study.order: fixed`, the call may last until another trial ends. So another thread
+        must be able to finish that trial.
 
         Returns:
-            its spec, which is all that the place where it runs needs to know and can be pickled;
-            and the running trial, which stays with the caller: the trial's points are published to
-            it, and a stop comes from it.
+            The trial's spec and the running trial. The spec can be pickled, and is all that a
+            worker needs to know. The running trial stays with the caller: it receives the trial's
+            points, and passes on a stop.
         """
 
     def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
-        """Record how a trial ended; called once for each trial that was given out."""
+        """Record how a trial ended. Called once for each trial that was handed out."""
 
     def is_closed(self) -> bool:
-        """Whether it gives out no more trials, because it was stopped."""
+        """Return whether no more trials are handed out, because the sweep was stopped."""
 
     def stop(self, reason: str) -> None:
-        """Give out no more trials, and stop those that run: the executor cannot go on."""
+        """Stop the running trials and hand out no more, because the executor cannot continue.
+
+        Args:
+            reason: Why, in words for people.
+        """
 
 
 class Executor(Protocol):
-    """A place where trials run.
+    """Runs trials in slots, on this machine or elsewhere.
 
     Attributes:
-        jobs: how many trials run at once.
-        description: what the place has beside its slots, such as `2 GPU`; may be empty.
-        can_freeze: whether a trial that is frozen gives its slot to others.
+        jobs: Number of slots: trials that run at once.
+        description: What the executor has besides its slots, such as `2 GPU`. May be empty.
+        can_freeze: Whether a frozen trial frees its slot for other trials.
     """
 
     @property
@@ -73,9 +77,12 @@ class Executor(Protocol):
     def run(self, source: TrialSource) -> Sequence[str]:
         """Keep all slots busy until there are no more trials and the last one has ended.
 
-        A trial that cannot be run to its end, because the place itself fails, ends as stopped, with
-        the reason `Reason.WORKER_LOST`; no call ends with an exception for a trial's sake.
+        If the executor cannot complete a trial, because a worker was lost, the trial ends as
+        stopped with the reason `Reason.WORKER_LOST`. A failure of a trial raises no exception.
+
+        Args:
+            source: Hands out the trials.
 
         Returns:
-            what users should know of how the trials ran, one sentence each.
+            Remarks for users about how the trials ran, one sentence each.
         """

@@ -1,4 +1,4 @@
-"""What one trial's kernel gets: injected params, and what the notebook's calls read there."""
+"""Prepare what a trial's kernel gets: injected params and environment variables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .workload import Workload
 
 
 def new_file(site: Site, spec: TrialSpec) -> ExecutedNotebook:
-    """Return the notebook with a trial's params, as it is before it runs; nothing is written."""
+    """Return the executed notebook of a trial before it runs, with its params. Write nothing."""
     workload = site.workload
     node = kernels.inject(
         workload.notebook.fresh_copy(workload.kernel_name),
@@ -53,12 +53,12 @@ def variables_of(workload: Workload, spec: TrialSpec) -> Sequence[str]:
 
 
 def fixed_since(workload: Workload, spec: TrialSpec) -> Sequence[str]:
-    """Return the params of a trial of an earlier call that this call fixes, to whatever value."""
+    """Return those swept params of a trial that the parameters file has fixed since it began."""
     return sorted(spec.params.keys() & workload.settings.fixed.keys())
 
 
 def trial_env(spec: TrialSpec) -> Mapping[str, str]:
-    """Return what `sweeper.trial()` reads in the kernel's environment."""
+    """Return the environment variable that `sweeper.trial()` reads in the kernel."""
     trial = {
         "number": spec.number,
         "run_id": spec.run_id,
@@ -74,14 +74,17 @@ def trial_env(spec: TrialSpec) -> Mapping[str, str]:
 def observed_env(
     site: Site, spec: TrialSpec, *, begun: Mapping[str, int], is_repetition: bool
 ) -> Mapping[str, str]:
-    """Return what decides in the kernel's environment which calls of libraries are reports.
+    """Return the environment variable that says which calls of libraries count as reports.
 
-    Calls of MLflow go into a temporary folder where MLflow has no run of the trial, or where no way
-    leads to MLflow's store.
+    It also directs a notebook's own MLflow calls into the trial's run. They go to a temporary
+    folder if MLflow has no run of the trial, or if the kernel cannot reach MLflow's store.
 
     Args:
-        begun: By metric, how many steps of a library's series earlier attempts have.
-        is_repetition: Whether the trial only runs again for a proof; then MLflow has no run of it.
+        site: Site of the trial.
+        spec: Spec of the trial.
+        begun: By metric, the number of steps that a library reported in earlier attempts.
+        is_repetition: Whether the trial is repeated for a proof of forked kernels. Then MLflow has
+            no run of it.
     """
     workload = site.workload
     has_run = workload.tracking is not None and not is_repetition

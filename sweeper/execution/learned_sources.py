@@ -1,4 +1,4 @@
-"""What the completed trials of a worker have shown of where their scores come from."""
+"""Learn from completed trials which source gives each score."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from ..trials import ScoreRank
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedSources:
-    """Learns which source gives each score, so that no later trial is judged by a lesser one.
+    """Learns which source gives each score, so that later trials are judged by that source.
 
     Attributes:
-        libraries: Those that have reported by themselves.
-        ranks: By score, the first source in order that a completed trial had.
-        unjudged: The objective whose series by a library prunes no trial, and the library.
+        settings: Settings of the sweep.
+        libraries: Names of libraries whose own logs were used as reports.
+        ranks: The highest source that a completed trial had, by score.
+        unjudged: Name of the library by objective, if its series cannot be used to prune because
+            another source gives the final score.
     """
 
     settings: Settings
@@ -26,15 +28,15 @@ class LearnedSources:
     unjudged: dict[str, str] = field(default_factory=dict)
 
     def known(self) -> Mapping[str, ScoreRank]:
-        """Return by score which source gives it, as far as that is known before a trial."""
+        """Return the source of each score, as far as it is known before a trial."""
         return {**dict.fromkeys(self.settings.scores, ScoreRank.NAMED), **self.ranks}
 
     def note_libraries(self, libraries: Iterable[str]) -> None:
-        """Note libraries that have reported by themselves."""
+        """Add libraries whose own logs were used as reports."""
         self.libraries.update(libraries)
 
     def learn(self, metadata: TrialMetadata) -> None:
-        """Learn from the metadata of a completed trial."""
+        """Learn from the metadata of a completed trial's executed notebook."""
         for name, rank in metadata.given_by.items():
             if rank < self.ranks.get(name, ScoreRank.LOGGED):
                 self.ranks[name] = rank
@@ -46,7 +48,7 @@ class LearnedSources:
 
     @property
     def findings(self) -> list[str]:
-        """What users should know of where scores came from, one sentence each."""
+        """Remarks for users about the sources of scores, one sentence each."""
         found = [
             f"no trial was judged while it ran by what {library} logs as {name}: another source "
             f"gives {name} at the end; sweeper.report(step, {name}=…) gives it while a trial runs"

@@ -1,4 +1,4 @@
-"""Trials on this machine: slots, and a thread for each trial. The owner of joblib."""
+"""Run trials on this machine, in slots. Each trial has a thread. Only this module uses joblib."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .executor import TrialSource
 from .worker import Worker, opened_worker
 from .workload import Workload
 
-#: A bound for the threads of trials, of which there are as many as trials that run or are frozen.
+#: Bound of the number of threads. There is one thread for each trial that runs or is frozen.
 _MOST_TRIALS = 10_000
 
 
@@ -25,10 +25,10 @@ class LocalExecutor:
     """Runs up to `jobs` trials at once on this machine.
 
     Attributes:
-        workload: what its trials have in common.
-        places: gives each trial its place on the machine.
-        jobs: how many trials run at once.
-        why: why there are so many slots, for people; empty where users have said how many.
+        workload: What its trials have in common.
+        places: Assigns memory and GPUs to trials.
+        jobs: Number of slots: trials that run at once.
+        why: Reason for the number of slots, for people. Empty if the user has set it.
     """
 
     workload: Workload
@@ -36,17 +36,20 @@ class LocalExecutor:
     places: Places
     jobs: int
     why: str = ""
-    can_freeze: ClassVar = True  # its slot is free meanwhile
+    can_freeze: ClassVar = True  # a frozen trial frees its slot
 
     @classmethod
     def on_this_machine(cls, workload: Workload, jobs: int | str) -> LocalExecutor:
-        """With the GPUs that the settings ask for and as many slots as this machine carries.
+        """Return an executor with the GPUs that the settings ask for.
 
         Args:
-            jobs: trials at once, or `"auto"` for as many as cores and memory carry.
+            workload: What its trials have in common.
+            jobs: Number of trials that run at once, or `"auto"` for as many as processors and
+                memory allow.
 
         Raises:
-            SettingsError: the machine has not what is asked for, or `jobs` is no number of trials.
+            SettingsError: The machine lacks what the settings ask for, or `jobs` is not a number of
+                trials.
         """
         resources = workload.settings.resources
         count, why = read_jobs(jobs, resources.threads)
@@ -55,7 +58,7 @@ class LocalExecutor:
 
     @property
     def description(self) -> str:
-        """Why there are so many slots, and the number of GPUs; without what there is not."""
+        """Reason for the number of slots, and number of GPUs. Unknown parts are left out."""
         gpus = f"{len(self.places.gpus)} GPU" if self.places.gpus else ""
         gpus += " with MPS" if self.places.mps is not None else ""
         return ", ".join(part for part in (self.why, gpus) if part)
@@ -70,8 +73,8 @@ class LocalExecutor:
             ThreadPoolExecutor(_MOST_TRIALS, thread_name_prefix="trial") as threads,
         ):
             trials = _Trials(worker, source, threads)
-            # One thread more than slots: with a single one joblib would use the main thread, which
-            # has to stay free for signals.
+            # One more thread than slots: with a single thread, joblib would use the main thread,
+            # which must be free for signals.
             pool = Parallel(n_jobs=self.jobs + 1, backend="threading", batch_size=1)
             try:
                 is_over = False
@@ -85,31 +88,31 @@ class LocalExecutor:
 
 
 class _Trials:
-    """The trials of one call: those that run, and those that are frozen."""
+    """The trials of one call of `run`, running or frozen."""
 
     def __init__(self, worker: Worker, source: TrialSource, threads: ThreadPoolExecutor) -> None:
         self._worker, self._source, self._threads = worker, source, threads
         self._begun: dict[RunningTrial, Future[None]] = {}
 
     def serve(self) -> None:
-        """Run trials in one slot, each until it has ended or is frozen; then ask for the next."""
+        """Run trials in one slot: each until it ends or is frozen, then the next one."""
         while (trial := self._source.next_trial()) is not None:
             running = trial[1]
             begun = self._begun.get(running)
             if begun is None:
-                if running.control.phase is Phase.ENDED:  # since this slot was to go on with it
+                if running.control.phase is Phase.ENDED:  # it ended before this slot could use it
                     continue
                 begun = self._begun[running] = self._threads.submit(self._run, *trial)
             running.control.wait_for_rest()
-            # Perhaps two slots see it: that before it, too.
+            # Two slots may see the end: this one, and the slot that the trial had before.
             if running.control.phase is Phase.ENDED:
                 self._begun.pop(running, None)
                 begun.result()
 
     def all_ended_in_slots(self) -> bool:
-        """Wait for the trials that end without a slot; False if there were any.
+        """Wait for trials that end without a slot. Return False if there were any.
 
-        One whose kernel died while it was frozen is to be run again.
+        Such a trial may have to run again, if its kernel died while it was frozen.
         """
         ending = list(self._begun.values())
         self._begun.clear()

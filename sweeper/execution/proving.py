@@ -1,4 +1,4 @@
-"""Prove that kernels may be forked: run a reference trial again; learn from those that complete."""
+"""Prove that kernels may be forked: repeat a reference trial, and compare the results."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ from .attempt import Attempt
 from .kernel_inputs import fixed_since
 from .site import Site
 
-#: A slot that waits for a forked kernel looks this often.
+#: Seconds between two checks of a slot that waits for a proof.
 _POLL_S = 0.02
-#: A repetition may take three times as long as the reference trial, and a minute.
+#: Time limit of a repetition: three times the duration of the reference trial, plus a minute.
 _LIMIT_FACTOR, _LIMIT_SLACK_S = 3.0, 60.0
-#: A proof runs the reference trial so often, where nothing differs.
+#: How often a proof repeats the reference trial, if no result differs.
 _RUNS_OF_A_PROOF = 2
 
 
 def prove_forking(site: Site, running: RunningTrial) -> None:
-    """Prove that kernels may be forked, where that is due, or wait for the slot that proves it.
+    """Prove that kernels may be forked, if a proof is due.
+
+    If another slot proves it, wait for that.
 
     Args:
-        running: The trial whose slot does it; a stop of the trial ends it.
+        site: Site of the trial.
+        running: Trial whose slot makes the proof. A stop of this trial ends the proof.
     """
     control = running.control
     with control.waiting():
@@ -46,13 +49,16 @@ def prove_forking(site: Site, running: RunningTrial) -> None:
 
 
 def learn_of_kernels(site: Site, attempt: Attempt, duration_s: float) -> None:
-    """Take a completed trial as the reference of a proof, or its times for advice on shared cells.
+    """Use a completed trial as the reference of a proof, or its times for advice on shared cells.
 
-    A trial that resumed from a checkpoint has other outputs than one that begins, and one that
-    began before a param was fixed has another value than the shared cells.
+    Two kinds of trials are left out: those that resumed from a checkpoint, because their outputs
+    differ, and those that began before a param was fixed, because shared cells have the fixed
+    value.
 
     Args:
-        duration_s: How long the trial took, with what it waited for its kernel.
+        site: Site of the trial.
+        attempt: The attempt that has completed.
+        duration_s: Duration of the trial in seconds, including the wait for its kernel.
     """
     spec, origin = attempt.spec, attempt.result.origin
     is_usual = spec.continues is None and not fixed_since(site.workload, spec)
@@ -68,18 +74,25 @@ def learn_of_kernels(site: Site, attempt: Attempt, duration_s: float) -> None:
 def _repeat(
     site: Site, running: RunningTrial, reference: Reference, origin: KernelOrigin
 ) -> Repetition:
-    """Run the reference trial once more."""
+    """Run the reference trial once more, in a temporary folder.
+
+    Args:
+        site: Site of the trial.
+        running: Trial whose slot makes the proof.
+        reference: The reference trial.
+        origin: How the kernel must be made.
+    """
     if running.control.chore is None:
         expected_s = _RUNS_OF_A_PROOF * reference.duration_s
         chore = Chore(kind=ChoreKind.PROVING, since_s=time.monotonic(), expected_s=expected_s)
         running.control.note_chore(chore)
     repeated = RunningTrial()
-    temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # it may be written yet
+    temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # a kernel may still write
     with temporary as folder, running.control.passed_on(repeated.control):
         spec = replace(
             reference.spec,
             notebook=Path(folder) / "repeated.ipynb",
-            checkpoint_dir=Path(folder) / "checkpoints",  # it must not resume from the others
+            checkpoint_dir=Path(folder) / "checkpoints",  # empty, so that it does not resume
             artifact_dir=Path(folder) / "artifacts",
         )
         limit_s = _LIMIT_FACTOR * reference.duration_s + _LIMIT_SLACK_S
@@ -88,7 +101,7 @@ def _repeat(
     if outcome.state is TrialState.COMPLETED:
         return attempt.comparable
     is_short = outcome.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
-    is_short |= os.strerror(errno.ENOSPC) in outcome.message  # in the folder of its own
+    is_short |= os.strerror(errno.ENOSPC) in outcome.message  # the temporary folder's disk is full
     is_stopped = outcome.state is TrialState.STOPPED
     shows_nothing = attempt.result.lost_its_kernel or is_short or is_stopped
     return Inconclusive() if shows_nothing else Failed(outcome.message)

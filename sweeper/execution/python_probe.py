@@ -1,7 +1,7 @@
-"""Print what the Python that runs this script is, and which packages it has.
+"""Print the version of the Python that runs this script, and its packages, as JSON.
 
-The kernels' own interpreter runs it, so it imports the standard library only. The names of the
-folders that pip makes have the versions already: `importlib.metadata` would read each file.
+The interpreter of the kernels runs it, so it imports only the standard library. It reads versions
+from the names of the folders that pip makes, because `importlib.metadata` would read each file.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _METADATA = re.compile(r"([^-]+)-([^-]+)(-[^-]+)*\.(dist|egg)-info")
 
 
 def packages_in(folders: Sequence[str]) -> dict[str, str]:
-    """The versions of the packages in folders, by their names as pip writes them.
+    """Return the versions of the packages in folders, by normalized name.
 
     Args:
-        folders: in the order in which modules are looked for.
+        folders: Folders in the order of `sys.path`. The first version of a package counts.
     """
     found: dict[str, str] = {}
     for folder in folders:
@@ -30,7 +30,7 @@ def packages_in(folders: Sequence[str]) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    del sys.path[0]  # of this script
+    del sys.path[0]  # the folder of this script
     python = {
         "implementation": sys.implementation.name,
         "version": ".".join(map(str, sys.version_info[:3])),

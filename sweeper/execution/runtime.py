@@ -1,4 +1,4 @@
-"""What a sweep has on this machine while it runs: marked processes, a private folder, a guard."""
+"""Guard a sweep on this machine: its processes are marked, and end when the sweep ends."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from pathlib import Path
 from ..files import make_private_folder
 from ..guard import Guard, kill_marked, mark_of, remove
 
-#: The folder's path leaves room for the sockets in it, whose paths have at most 107 characters.
+#: Characters of the temporary folder's path at most. Sockets in it may have paths of 107
+#: characters.
 _SHORT_CHARACTERS = 24
 
 
 @contextmanager
 def guarded(study_folder: Path) -> Iterator[tuple[str, Path]]:
-    """Whatever happens to this process, nothing of its sweep outlives it.
+    """Let no process and no private folder of the sweep outlive this process, however it ends.
 
     Yields:
-        the beginning of the marks of the sweep's processes; and its private folder, whose path is
+        Beginning of the marks of the sweep's processes, and its private folder, whose path is
         short.
     """
     clear_up(study_folder)
     token = mark_of(study_folder) + secrets.token_hex(4)
     folder = _place() / f"sweep-{token}"
-    # The guard is there before the folder is, so that no kill comes between the two.
+    # The guard starts before the folder is made, so that a kill in between leaves no folder.
     guard = Guard(token=token, folder=folder)
     try:
         make_private_folder(folder)
@@ -36,9 +37,9 @@ def guarded(study_folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def clear_up(study_folder: Path) -> None:
-    """End and remove what a sweep that died together with its guard has left.
+    """End the processes and remove the folders of a sweep that died together with its guard.
 
-    To be called by whoever holds the study's folder: no other sweep of it is alive.
+    The caller must hold the lock of the study's folder, so that no other sweep of it is alive.
     """
     mark = mark_of(study_folder)
     kill_marked(mark)

@@ -1,4 +1,4 @@
-"""Decide whether a trial is run once more because its kernel may be to blame."""
+"""Decide whether a failed trial runs again because its kernel may be the cause."""
 
 from __future__ import annotations
 
@@ -8,32 +8,35 @@ from enum import Enum, auto
 from ..kernels import CellFailed, KernelOrigin, KernelResult, Raised
 from ..trials import Reason, TrialOutcome, TrialState
 
-#: A trial that fails sooner in a forked kernel is run in a started one as well: what a fork cannot
-#: do, such as to use CUDA that was initialised before, fails early.
+#: Seconds up to which a trial that fails in a forked kernel also runs in a started one (chosen).
+#: Code that does not work after a fork fails early, such as CUDA that was initialized before the
+#: fork.
 _EARLY_S = 120.0
-#: A started kernel would have no more memory, and a defect of ours would still be there.
+#: Reasons that a started kernel would not change: memory that ran out, and bugs of the sweeper.
 _NOT_BY_THE_KERNEL = frozenset({Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY, Reason.INTERNAL})
 
-#: The kernel of a second run.
+#: How the kernel of a second run is made.
 STARTED_ANEW = KernelOrigin(reason="the trial was run before, and failed or lost its kernel")
-#: The kernel of a trial for which none has started before.
+#: How the kernel is made after one that did not start.
 AFTER_NO_KERNEL = KernelOrigin(reason="the kernel before it did not start")
 
 
 class SecondRun(Enum):
-    """Why a trial that failed in a forked kernel is run in a started one."""
+    """Why a trial that failed in a forked kernel runs again in a started one."""
 
-    KERNEL_LOST = auto()  # the process that it was forked from has ended
-    COMPARISON = auto()  # if it does not fail there, forked kernels are to blame
+    KERNEL_LOST = auto()  # the process that its kernel was forked from has ended
+    COMPARISON = auto()  # if it does not fail again, forking is the cause of the failure
 
 
 def decide_second_run(
     result: KernelResult, outcome: TrialOutcome, *, took_s: float, is_stopped: bool
 ) -> SecondRun | None:
-    """Decide whether a trial is run once more, in a started kernel; None where it is not.
+    """Decide whether a trial runs again in a started kernel. None if it does not.
 
     Args:
-        took_s: How long the trial ran.
+        result: Result of the kernel.
+        outcome: Outcome of the trial.
+        took_s: Running time of the trial in seconds.
         is_stopped: Whether the trial was asked to stop.
     """
     if outcome.state is not TrialState.FAILED or outcome.reason in _NOT_BY_THE_KERNEL:
@@ -47,14 +50,19 @@ def decide_second_run(
 
 @dataclass(frozen=True, slots=True)
 class FailureKind:
-    """What two failures have in common that need not both be compared."""
+    """Kind of a failure. Two failures of one kind are compared with a started kernel only once.
+
+    Attributes:
+        reason: Why the trial failed.
+        raised: Exception that a cell has raised, and the cell. None if no cell has failed.
+    """
 
     reason: Reason | None
     raised: Raised | None
 
     @classmethod
     def of(cls, result: KernelResult, outcome: TrialOutcome) -> FailureKind:
-        """Return the kind of a failure: its reason, and which exception which cell has raised."""
+        """Return the kind of a failure."""
         match result.ending:
             case CellFailed(raised=raised):
                 return cls(outcome.reason, raised)
@@ -62,9 +70,9 @@ class FailureKind:
 
 
 class NoKernelError(Exception):
-    """No kernel has started, so that the notebook has not begun."""
+    """No kernel has started, so the notebook has not begun."""
 
 
 def is_no_kernel(error: Exception) -> bool:
-    """Whether a worker has found that no kernel starts, which may pass."""
+    """Return whether an error says that no kernel has started, which may be temporary."""
     return isinstance(error, NoKernelError)

@@ -1,4 +1,4 @@
-"""Where a worker's trials run: the machine's places, the kernels, the disk."""
+"""Open what all trials of a worker use: kernels, memory, GPUs and disk."""
 
 from __future__ import annotations
 
@@ -26,21 +26,24 @@ from .workload import Workload
 
 _log = logging.getLogger(__name__)
 
-#: How long to try again where no kernel of the sweep has answered yet: most likely the kernel's
-#: environment is broken, which does not pass.
+#: Seconds to try again if no kernel of the sweep has answered before (chosen). Most likely, the
+#: kernel's Python environment is broken, which is permanent.
 _FIRST_KERNEL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What all trials of a worker use, each for its time.
+    """What all trials of a worker use.
 
     Attributes:
-        patience: Waits for the disk with the executed notebooks, when it cannot be written.
-        kernel_patience: Waits for the machine, when it starts no kernels.
-        folder: A private one, which is removed at the end.
-        sources: Where scores come from, as completed trials have shown.
-        environment: The name of the record of where its trials run; empty where there is none.
+        workload: What the trials of the sweep have in common.
+        places: Assigns memory and GPUs to trials.
+        pool: Kernels of the sweep.
+        patience: Repeats a call while the disk with the executed notebooks is unavailable.
+        kernel_patience: Repeats the start of a kernel while no kernel starts.
+        folder: Private folder of the sweep, which is removed at its end.
+        sources: Sources of scores, as completed trials have shown them.
+        environment: Name of the record of the trials' environment. Empty if there is none.
     """
 
     workload: Workload
@@ -55,14 +58,15 @@ class Site:
 
 @contextmanager
 def opened_site(workload: Workload, *, places: Places, time_left: TimeLeft) -> Iterator[Site]:
-    """Open the kernels of a sweep on this machine; none of its processes outlives the block.
+    """Open the kernels of a sweep on this machine. None of its processes outlives the block.
 
-    Open one per machine and study: it first ends all processes that bear the mark of the study's
-    folder, those of another one included.
+    Open only one per machine and study: it first ends all processes with the mark of the study's
+    folder, including those of another site.
 
     Args:
-        places: Of the machine that it is on.
-        time_left: Of the sweep whose trials run there.
+        workload: What the trials of the sweep have in common.
+        places: Assigns memory and GPUs of this machine to trials.
+        time_left: Time that the sweep has left.
     """
     raise_descriptor_limit()
     with (
@@ -100,8 +104,8 @@ def _pool(workload: Workload, places: Places, *, token: str, folder: Path) -> Ke
         token=token,
         frozen=workload.frozen,
     )
-    # What an import decides by the GPUs that it sees has to fit the trials, each of which has one
-    # later.
+    # Imports may decide by the GPUs that they see. So they see all GPUs of the sweep, of which each
+    # trial gets some later.
     visible = ",".join(gpu.uuid for gpu in places.gpus)
     return KernelPool(
         setup,
@@ -112,8 +116,8 @@ def _pool(workload: Workload, places: Places, *, token: str, folder: Path) -> Ke
 
 
 def _kept_environment(workload: Workload, places: Places, *, token: str) -> str:
-    """Record where the trials run; return the record's name, empty where there can be none."""
-    # The processes that find it out bear the mark of the sweep.
+    """Record the environment of the trials. Return the record's name, or "" if it is not known."""
+    # The processes that describe it have the mark of the sweep, too.
     env = {**os.environ, **places.env, MARK_VARIABLE: f"{token}.environment;"}
     try:
         found = environment_of(
@@ -126,6 +130,6 @@ def _kept_environment(workload: Workload, places: Places, *, token: str) -> str:
         if workload.host:
             found["host"] = workload.host
         return keep_environment(workload.paths, found)
-    except Exception as error:  # noqa: BLE001  trials do not depend on it
+    except Exception as error:  # noqa: BLE001  trials do not depend on the record
         _log.info("the environment of the trials is not known: %s", error)
         return ""

@@ -1,4 +1,4 @@
-"""What the end of an execution and the scores in the notebook mean for the trial."""
+"""Judge a trial by the end of its execution and by the scores in its notebook."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .disagreements import disagreements
 
 _log = logging.getLogger(__name__)
 
-#: What a trial has run out of, and is run once more for, alone.
+#: Reasons for which a trial runs once more, alone, by the fault that ended it.
 _OUT_OF: Mapping[Fault | None, Reason] = {
     Fault.GPU_MEMORY: Reason.OUT_OF_MEMORY,
     Fault.MAYBE_GPU_MEMORY: Reason.OUT_OF_MEMORY,
@@ -40,10 +40,14 @@ def judge(
     *,
     was_short: bool = False,
 ) -> TrialOutcome:
-    """How a trial ended: completed only with a finite score for each objective.
+    """Return how a trial ended. It has completed only with a finite score for each objective.
 
     Args:
-        was_short: whether the system has killed a process for want of memory meanwhile.
+        file: The executed notebook.
+        result: Result of the kernel.
+        running: The trial as it ran.
+        settings: Settings of the sweep.
+        was_short: Whether the system has killed a process for lack of memory while the trial ran.
     """
     scraped = scrape(
         file.node.cells, file.metadata, sources=settings.scores, objectives=settings.objective
@@ -71,7 +75,7 @@ def judge(
 
 
 def _had_scores(file: ExecutedNotebook, scraped: Scraped, settings: Settings) -> bool:
-    """Whether each objective was there before the cell that failed began."""
+    """Return whether each objective had a value before the failing cell began."""
     failing = [
         cell
         for cell in code_cells(file.node)
@@ -99,23 +103,23 @@ def _is_found(pattern: str, text: str) -> bool:
 
 
 def failed(reason: Reason, message: str) -> TrialOutcome:
-    """A failure, with its reason in words."""
+    """Return the outcome of a failed trial, with its reason in words."""
     return TrialOutcome(state=TrialState.FAILED, reason=reason, message=message)
 
 
 def internal_failure(spec: TrialSpec, error: Exception) -> TrialOutcome:
-    """Return the outcome of a trial that ended by a defect of ours, which is logged."""
+    """Return the outcome of a trial that ended because of a bug of the sweeper. Log the bug."""
     _log.exception("trial %s", spec.run_id)
     message = f"{type(error).__name__}: {error}"
-    if is_of_the_machine(error):  # such as our own want of memory: the trial is not over
+    if is_of_the_machine(error):  # such as lack of memory in the sweep: the trial runs again
         return TrialOutcome(state=TrialState.STOPPED, reason=Reason.INTERNAL, message=message)
     return failed(Reason.INTERNAL, message)
 
 
 def lost_while_frozen(outcome: TrialOutcome) -> TrialOutcome:
-    """Return the outcome of a trial that lost its kernel while it was frozen: others have its slot.
+    """Return the outcome of a trial that lost its kernel while it was frozen and had no slot.
 
-    It is not over, unless it ran out of memory.
+    The trial runs again, unless it ran out of memory.
     """
     if outcome.state is not TrialState.FAILED or outcome.reason in _OUT_OF.values():
         return outcome
@@ -168,7 +172,10 @@ def _judge_scores(scraped: Scraped, settings: Settings, *, is_python: bool) -> T
 
 
 def _lacked_shared_memory(file: ExecutedNotebook) -> bool:
-    """Whether torch says so of a lost loader, in the exception before the one of the cell."""
+    """Return whether torch has said that a loader ran out of shared memory.
+
+    torch says it in the exception before the exception that ends the cell.
+    """
     outputs = (it for cell in file.node.cells for it in cell.get("outputs", ()))
     return any("out of shared memory" in "".join(it.get("traceback", ())) for it in outputs)
 
@@ -179,7 +186,7 @@ def _ended_early(
     said = f"; it said: {result.stderr_tail}" if result.stderr_tail else ""
     match result.ending:
         case NotStarted(why):
-            # The notebook has not begun, so this says nothing of its params.
+            # The notebook has not begun, so its params cannot be the cause.
             message = f"the kernel did not start: {why}{said}"
             state, reason = TrialState.STOPPED, Reason.KERNEL_START
             return TrialOutcome(state=state, reason=reason, message=message)
@@ -212,7 +219,7 @@ def _died(result: KernelResult, said: str, *, was_short: bool) -> TrialOutcome:
             "the machine or its container ran out of memory, and the system killed the "
             f"kernel{said}",
         )
-    # A library that aborts the process has said why.
+    # A library that aborts the process prints the reason before.
     fault = fault_in(result.stderr_tail) if result.exit_code == -signal.SIGABRT else None
     message = f"the kernel died: {_death(result.exit_code)}{said}"
     return failed(_OUT_OF.get(fault, Reason.KERNEL_DIED), message)

@@ -1,4 +1,4 @@
-"""Run one attempt at a trial, from its spec to its outcome; a failure is an outcome too."""
+"""Run a trial on this machine, from its spec to its outcome. A failure is an outcome, too."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ class Worker:
     """Runs the trials of a sweep on this machine. Safe to use from several threads.
 
     Attributes:
-        site: Where they run.
+        site: Kernels, memory, GPUs and disk that the trials use.
     """
 
     site: Site
 
     @property
     def environment(self) -> str:
-        """The name of the record of where its trials run; empty where there is none."""
+        """Name of the record of its trials' environment. Empty if there is none."""
         return self.site.environment
 
     @property
     def findings(self) -> Sequence[str]:
-        """What users should know of how the trials ran, one sentence each."""
+        """Remarks for users about how the trials ran, one sentence each."""
         return [*self.site.pool.findings, *self.site.sources.findings]
 
     def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
-        """Run one trial to its end, whatever that is. Raises nothing."""
+        """Run one trial until it ends, and return its outcome. Raise nothing."""
         clock = running.control
         started_s = clock.own_s
         try:
@@ -64,15 +64,15 @@ class Worker:
             outcome = self._run(spec, running)
         except OSError as error:
             message = f"{spec.notebook}: {error.strerror or error}"
-            # Where the machine is at fault, the next trial would fare no better.
+            # If the machine is the cause, every other trial would fail, too: the sweep stops.
             state = TrialState.STOPPED if is_of_the_machine(error) else TrialState.FAILED
             outcome = TrialOutcome(state=state, reason=Reason.FILE, message=message)
-        except Exception as error:  # noqa: BLE001  a defect of ours must cost one trial, not the sweep
+        except Exception as error:  # noqa: BLE001  a bug must end this trial only, not the sweep
             outcome = internal_failure(spec, error)
         return replace(outcome, duration_s=clock.own_s - started_s)
 
     def _run(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
-        """Run the trial once, or a second time where its kernel may be to blame for a failure."""
+        """Run the trial once. Run it a second time if its kernel may be the cause of a failure."""
         in_the_way = keep_earlier_attempt(spec, self.site.patience)
         if in_the_way is not None:
             return in_the_way
@@ -92,7 +92,7 @@ class Worker:
         return attempt.settle(took_s)
 
     def _first_run(self, spec: TrialSpec, running: RunningTrial) -> Attempt:
-        """Execute the notebook; where no kernel starts, wait for the machine and try again."""
+        """Execute the notebook. If no kernel starts, wait and try again."""
         attempt = Attempt(spec, running, self.site)
 
         def execute() -> None:
@@ -110,9 +110,14 @@ class Worker:
         return attempt
 
     def _second_run(self, why: SecondRun, first: Attempt) -> Attempt:
-        """Run a trial again in a started kernel, and fork no more where that makes the difference.
+        """Run a failed trial again in a started kernel.
 
-        A failure is compared once for each cell and exception.
+        If it does not fail there, forking was the cause, and no more kernels are forked. Failures
+        with the same cell and exception are compared only once.
+
+        Args:
+            why: Why the trial runs again.
+            first: The attempt that failed.
         """
         policy = self.site.pool.policy
         is_comparison = why is SecondRun.COMPARISON
@@ -120,15 +125,15 @@ class Worker:
         if is_comparison and not policy.doubts_failure(kind):
             return first
         running, published = first.running, first.running.points.step
-        running.points.keep(lambda _: None)  # the second run keeps its points, and has its steps
+        running.points.keep(lambda _: None)  # the second run keeps the points instead
 
         def resume(point: Point) -> None:
-            # Up to there the points were published the first time.
+            # The first run has published the points up to its last step.
             if published is None or point.step is None or point.step > published:
                 running.points.publish(point)
 
         repeated = RunningTrial(Points(resume))
-        # A stop that has come meanwhile ends the second run, too.
+        # If the trial was stopped meanwhile, the second run ends, too.
         with running.control.passed_on(repeated.control):
             second = Attempt(first.spec, repeated, self.site, kernel=STARTED_ANEW)
             outcome = second.execute()

@@ -1,4 +1,4 @@
-"""What all trials of a sweep have in common, wherever they run."""
+"""Define what all trials of a sweep have in common, wherever they run."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ from ..settings import Settings
 from ..study_folder.snapshots import CodeSnapshot
 from ..trials import StudyPaths
 
-# A study without `data` needs no object storage, nor its package's import.
+# Imported for types only: a study without `data` needs no package for an object storage.
 if TYPE_CHECKING:
     from ..sync.archive import Dataset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What all trials of a sweep have in common; it can be pickled, as their specs can.
+    """What all trials of a sweep have in common. It can be pickled, as the trials' specs can.
 
     Attributes:
-        kernel_name: of the kernelspec that runs the notebook.
-        cwd: the working folder of the kernels: that of the research notebook, so that its relative
-            paths and imports lead where they do when it is run by hand.
-        paths: of the study; its folder marks the processes of its trials.
-        snapshot: the modules that kernels import in place of what lies on disk meanwhile; None
-            where they import what lies there.
-        code_folder: the folder of the snapshot on this machine, without links; None for that of
-            the machine where the snapshot was made.
-        host: the machine where the trials run, for people; empty on that of the sweep.
-        data: that the trials read; None where the parameters file states none.
-        tracking: the address of MLflow with its password, for what a notebook logs there itself;
-            None where such calls go where the notebook says.
-        is_watched: whether kernels note the numbers that the notebook computes.
-        replaces_seeds: whether a trial's seed replaces those that the notebook gives libraries,
-            as in runs of the same params on several seeds.
+        notebook: The research notebook.
+        settings: Settings of the sweep.
+        kernel_name: Name of the Jupyter kernel that runs the notebook.
+        cwd: Working folder of the kernels. It is the folder of the research notebook, so that
+            relative paths and imports work as when it is run by hand.
+        paths: Paths of the study. Processes of its trials are marked by its folder.
+        snapshot: Modules that kernels import instead of the files on disk. None if they import the
+            files on disk.
+        code_folder: Folder of the snapshot on this machine, without symbolic links. None if the
+            snapshot was made on this machine.
+        host: Name of the machine where the trials run. Empty if it is the sweep's machine.
+        data: Data that the trials read. None if the parameters file names none.
+        tracking: MLflow tracking URI with its password, for MLflow calls in the notebook itself.
+            None if these calls go where the notebook says.
+        is_watched: Whether kernels record the numbers that the notebook computes.
+        replaces_seeds: Whether a trial's seed replaces the seeds that the notebook sets in
+            libraries, as in repeats on several seeds.
     """
 
     notebook: ResearchNotebook
@@ -54,21 +56,21 @@ class Workload:
 
     @property
     def frozen(self) -> dict[str, str]:
-        """The sources that kernels import in place of what lies on disk, by their paths here."""
+        """Sources of the modules that kernels import instead of the files on disk, by path here."""
         if self.snapshot is None:
             return {}
         return self.snapshot.frozen_in(str(self.code_folder or self.snapshot.folder))
 
     @property
     def own_names(self) -> frozenset[str]:
-        """The names that each trial gets its own value of."""
+        """Names whose value differs between trials."""
         known = {name for name in ("seed", "run_id") if self.notebook.takes(name)}
         names = {*self.settings.search_space, *self.settings.inputs, *known}
         return frozenset(names - self.settings.fixed.keys())
 
     @property
     def shared_cells(self) -> SharedCells | None:
-        """The cells that run once, before kernels are forked; None where none is tagged."""
+        """Tagged cells that run once, before kernels are forked. None if no cell is tagged."""
         if self.notebook.language != "python":
             return None
         node = self.notebook.fresh_copy(self.kernel_name)
