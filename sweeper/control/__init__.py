@@ -1,4 +1,4 @@
-"""What is done to a study from outside a running sweep: look it up, show, stop, enqueue, retry.
+"""Read and change a study from outside its sweep: look it up, show, stop, enqueue, retry, export.
 
-What the sweep does with a request does not belong here.
+How a sweep carries out a request does not belong here.
 """

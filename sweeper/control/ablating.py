@@ -1,4 +1,4 @@
-"""What each param of a study's best trial is worth: it runs again with the notebook's own value."""
+"""Ablate a study's best trial: run it again with one param at a time at the notebook's value."""
 
 from __future__ import annotations
 
@@ -23,15 +23,19 @@ _log = logging.getLogger(__name__)
 
 
 def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: Any) -> Sweep:
-    """The sweep of the study NAME-ablate: the best trial of a study, and its params with one at a
-    time at the notebook's own value, on the same fresh seeds.
+    """Return the sweep of the study NAME-ablate, which measures the effect of each param.
+
+    It runs the best trial of a study on fresh seeds, and the same trial with one param at a time
+    set to the value that the notebook assigns.
 
     Args:
-        seeds: on how many; None for those on which trials were confirmed.
-        **options: more arguments of `Sweep.from_settings`.
+        existing: Study whose best trial is ablated.
+        seeds: Number of fresh seeds. None for the seeds that `confirm` has used, or its default
+            number.
+        **options: Further arguments of `Sweep.from_settings`.
 
     Raises:
-        SweepError: the study cannot be ablated or swept; nothing was started.
+        SweepError: The study cannot be ablated or swept. Nothing was started.
     """
     settings, facts, found = existing.settings, existing.study.facts, look(existing)[0]
     confirmation = existing.study.confirmation
@@ -52,7 +56,7 @@ def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: An
         kernel=facts.kernel,
         **options,
     )
-    sweep.plan.close()  # an executor for the search, which does not go on
+    sweep.plan.close()  # it has an executor for the search, which is not resumed
     search = with_inputs(sweep.plan)
     best = found.best[0]
     dimensions, changed = _ablated(best.params, settings.search_space, search.notebook)
@@ -76,10 +80,12 @@ def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: An
 def _ablated(
     best: Params, space: SearchSpace, notebook: ResearchNotebook
 ) -> tuple[dict[str, AnyDimension], dict[str, dict[str, Any]]]:
-    """The dimensions, with the notebook's own values among theirs, and the changed params.
+    """Return the dimensions of the ablation, and the params of each of its trials.
 
-    The params are named by what differs in them from the best ones: one value, and all values of a
-    branch that it opens, which are the notebook's own.
+    Returns:
+        The dimensions by name, widened if they do not contain the notebook's value. Then the params
+        of each trial, by a text that says which param was changed, such as `dropout=0.1`. If a
+        changed param opens a branch, all params of this branch have the notebook's values.
     """
     own: dict[str, Any] = {}
     dimensions, assignments = dict(space.items()), notebook.assignments
@@ -97,14 +103,18 @@ def _ablated(
     for name in own:
         if name in best and own[name] != best[name]:
             values = {**own, **best, name: own[name]}
-            with suppress(KeyError):  # it opens a branch whose own values are not known
+            with suppress(KeyError):  # it opens a branch that has params without a known value
                 params = SearchSpace(dimensions).sample(lambda name, _: values[name])  # noqa: B023
                 changed[f"{name}={value_text(own[name])}"] = params
     return dimensions, changed
 
 
 def _holding(dimension: AnyDimension, value: Any) -> AnyDimension | None:
-    """The dimension with a value in it; None where it cannot hold such a value."""
+    """Return a dimension that contains a value, widened if necessary.
+
+    Returns:
+        None if the dimension cannot contain a value of this type.
+    """
     if dimension.allows(value):
         return dimension
     if isinstance(dimension, ChoiceDimension):

@@ -1,10 +1,13 @@
-"""What can be known of a sweep before it is paid for: the command `check`.
+"""Check a sweep before it starts: the command `check`.
 
-First what needs no kernel, then three runs as trials that no study has, in started kernels: at the
-largest sizes, the same again, and at typical params, which differ in every param at once from the
-largest. Where `smoke` changes more than params, a fourth run has both its values and the typical
-params. Nothing is written to a study, to MLflow or beside the notebook.
-What refuses a wrong call belongs to `sweep/planning/plan.py`, which is asked first.
+The first checks need no kernel. Then the notebook runs three times in kernels that are started for
+it: with the largest values of the params, with the same values again, and with typical values. The
+typical params differ from the largest ones in every param. If `smoke` fixes names that are not
+swept, a fourth run has the typical params together with the values of `smoke`.
+
+These runs belong to no study. Nothing is written to a study, to MLflow, or next to the notebook.
+Errors that stop the sweep itself are found in `sweep/planning/plan.py`, before this module is
+called.
 """
 
 from __future__ import annotations
@@ -48,36 +51,39 @@ _SEED_REMEDY = (
     "assign `seed` a number, or read sweeper.trial().seed, so that luck can be told from merit"
 )
 _TRIAL_SEED = re.compile(r"\btrial\(\)\.seed|\b(t|trial)\.seed\b")
-#: With one of these, a name need not stand in the code that assigns or reports it.
+#: Code that can assign or report names which do not appear in its text.
 _HIDES_NAMES = re.compile(r"[(,]\s*\*\*|import \*|%run|exec\(|globals\(\)|setattr\(")
-#: Less free disk than this is too little for any sweep: databases, notebooks and their copies.
+#: Free disk space in bytes that every sweep needs, for its databases and notebooks (chosen).
 _LEAST_FREE_BYTES = 500 * 10**6
-#: A trial's notebook is kept four times: as it is, in MLflow with its page, for the comparison.
+#: Number of copies of an executed notebook: the file, the file and its HTML page in MLflow, and the
+#: HTML of the comparison page.
 _COPIES_OF_NOTEBOOK = 4
-#: A trial takes 100 kB beside its notebooks: databases, a run in MLflow, a record in the study.
+#: Disk space in bytes that a trial needs in addition to its notebooks: its rows in the databases
+#: and its run in MLflow.
 _BYTES_PER_TRIAL = 100_000
-#: A tenth of the memory that is free is left to others.
+#: Share of the free memory that trials may use. The rest is left to other programs.
 _MEMORY_SHARE = 0.9
-#: Params change a score if they do so by this many times what the same params do (chosen).
+#: Other params have an effect on a score only if they change it by more than this multiple of the
+#: difference between two runs with equal params (chosen).
 _MORE_THAN_LUCK = 10
-#: The memory of a run is read ten times a second.
+#: Seconds between two measurements of the memory of a run.
 _POLL_INTERVAL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that holds or does not.
+    """The result of one check.
 
     Attributes:
-        name: of the check, for scripts.
-        holds: None where it could not be tried, or does not apply.
-        text: what was found, with figures.
-        remedy: what to do about it; empty where nothing is to be done.
-        forecast: of a whole sweep, if all its trials were like the typical one and none was pruned:
-            `trials` (those that confirm the best ones included), `at_once`, `memory_at_once` (how
-            many fit into memory; None where that is not known), `trial_s`, `duration_s`, `cost`
-            (None without a price) and `disk_bytes` (at most). Only the last finding has one, after
-            three runs that completed.
+        name: Name of the check, for scripts.
+        holds: Whether the check passed. None if it could not be made, or does not apply.
+        text: What was found, with figures.
+        remedy: What the user can do about it. Empty if nothing has to be done.
+        forecast: Figures for the whole sweep, or None. Only the last finding has them, and only if
+            all runs completed. They assume that each trial takes as long as the typical run, and
+            that no trial is pruned. The keys are `trials` (including the runs of `confirm`),
+            `at_once`, `memory_at_once` (number of trials that fit into memory, None if unknown),
+            `trial_s`, `duration_s`, `cost` (None without a price) and `disk_bytes` (at most).
     """
 
     name: str
@@ -87,20 +93,21 @@ class Finding:
     forecast: Mapping[str, float | None] | None = None
 
     def line(self) -> str:
-        """The finding for people."""
+        """Return the finding as one line of text for people."""
         return f"{_MARKS[self.holds]} {self.text}" + (f": {self.remedy}" if self.remedy else "")
 
 
 def check(plan: SweepPlan, *, dry_run: bool, on_run: Callable[[str], None]) -> Iterator[Finding]:
-    """Check everything that can be known of a sweep, and forecast what it will take.
+    """Check a planned sweep: yield the findings, and last a forecast of its time and disk space.
 
     Args:
-        dry_run: whether to stop before any kernel is started.
-        on_run: called with the words for what is run next, which may take long.
+        plan: The sweep that is checked.
+        dry_run: Whether to stop before a kernel is started.
+        on_run: Called before each run with the role of the run, for people. A run may take long.
 
     Raises:
-        NotebookError: a cell is not valid Python.
-        SweepError: an input cannot be found in its study, or the data cannot be fetched.
+        NotebookError: A cell is not valid Python.
+        SweepError: An input cannot be found in its study, or the data cannot be fetched.
     """
     plan = with_inputs(plan)
     _refuse_broken_cells(plan)
@@ -123,7 +130,14 @@ def check(plan: SweepPlan, *, dry_run: bool, on_run: Callable[[str], None]) -> I
 
 
 def _refuse_broken_cells(plan: SweepPlan) -> None:
-    """Refuse a cell that is not Python; a kernel of another Python may know another syntax."""
+    """Check that all cells are valid Python.
+
+    Nothing is checked if the kernel has another Python than this process, which may accept other
+    syntax.
+
+    Raises:
+        NotebookError: A cell is not valid Python.
+    """
     interpreters = [*interpreter_of(plan.workload.kernel_name)[:1], sys.executable]
     if plan.notebook.language != "python" or len({*map(os.path.realpath, interpreters)}) > 1:
         return
@@ -188,14 +202,17 @@ def _seed(notebook: ResearchNotebook, settings: Settings) -> Finding:
 
 
 def _takes_seed(notebook: ResearchNotebook, settings: Settings) -> bool:
-    """Whether two runs have a seed in common; of other languages nothing is known."""
+    """Return whether the notebook uses a seed, so that runs with equal params have equal seeds.
+
+    True for other languages than Python, where this is not known.
+    """
     is_stated = "seed" in settings.fixed or "seed" in settings.search_space
     reads = _TRIAL_SEED.search("\n".join(notebook.code)) is not None
     return notebook.language != "python" or is_stated or reads or notebook.takes("seed")
 
 
 def _free_bytes(folder: Path) -> int:
-    """How much can be written into a folder, which need not exist yet."""
+    """Return the free disk space in bytes for a folder, which may not exist yet."""
     existing = next(place for place in (folder, *folder.parents) if place.exists())
     return shutil.disk_usage(existing).free
 
@@ -204,7 +221,7 @@ def _free_bytes(folder: Path) -> int:
 
 
 class Role(StrEnum):
-    """What a run is for, in words."""
+    """The purpose of a run, in words for people."""
 
     LARGEST = "the largest sizes"
     AGAIN = "the same again"
@@ -214,13 +231,15 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a run came to.
+    """The outcome and the memory and disk use of one run.
 
     Attributes:
-        role: what it was for.
-        memory_bytes: the most that its processes had at once; 0 where that is not known.
-        disk_bytes: what a trial like it leaves, its checkpoints included.
-        cells: of its executed notebook.
+        role: Purpose of the run.
+        params: Params that the notebook ran with.
+        outcome: How the run ended, with its scores.
+        memory_bytes: Peak memory of all its processes together. 0 if it is not known.
+        disk_bytes: Disk space that a trial like this run uses, including its checkpoints.
+        cells: Cells of the executed notebook.
     """
 
     role: Role
@@ -232,20 +251,22 @@ class Measured:
 
     @property
     def is_completed(self) -> bool:
-        """Whether it ran to its end and gave every objective a finite score."""
+        """Whether the run completed and gave every objective a finite score."""
         return self.outcome.state == "completed"
 
     @property
     def execution(self) -> Execution:
-        """The run, to be compared with another."""
+        """The run in the form in which it is compared with another run."""
         return Execution(cells=self.cells, scores=self.outcome.scores, series=self.outcome.series)
 
 
 def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> list[Measured]:
-    """Run the largest params twice with the values of `smoke`, then the typical ones without.
+    """Run the notebook with the largest params twice, then with the typical ones.
+
+    The first runs use the values of `smoke`; the last one does not.
 
     Returns:
-        what each run came to; one that has failed is the last.
+        The runs in their order. After a run that failed there are no more.
     """
     settings = plan.settings
     contrast = contrast_of(settings, plan.notebook)
@@ -303,7 +324,7 @@ def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> li
 
 
 def _disk_bytes_of(spec: TrialSpec) -> int:
-    """What a sweep would keep of a trial."""
+    """Return the disk space in bytes that a sweep would keep of a trial like this run."""
     notebook_bytes = spec.notebook.stat().st_size if spec.notebook.exists() else 0
     checkpoints = (file for file in spec.checkpoint_dir.rglob("*") if file.is_file())
     kept_bytes = sum(file.stat().st_size for file in checkpoints)
@@ -311,7 +332,7 @@ def _disk_bytes_of(spec: TrialSpec) -> int:
 
 
 class _MemoryWatch:
-    """Reads a kernel's memory while its trial runs, on a thread of its own."""
+    """Measures the peak memory of a kernel while its trial runs, on its own thread."""
 
     def __init__(self, running: RunningTrial) -> None:
         self._running = running
@@ -321,7 +342,7 @@ class _MemoryWatch:
         self._thread.start()
 
     def close(self) -> int:
-        """End the thread; the most bytes that it has seen."""
+        """End the thread. Return the peak memory in bytes."""
         self._closing.set()
         self._thread.join()
         return self._most_bytes
@@ -338,7 +359,7 @@ class _MemoryWatch:
 def _of_runs(
     measured: Sequence[Measured], settings: Settings, *, takes_seed: bool
 ) -> Iterator[Finding]:
-    """What a run has failed with; or what all three show."""
+    """Yield the failure of the last run, or if all runs completed, the findings about them."""
     if not measured[-1].is_completed:
         yield _failure(measured[-1])
         return
@@ -360,7 +381,11 @@ def _of_runs(
 
 
 def _overwritten(measured: Sequence[Measured], notebook: ResearchNotebook) -> Iterator[Finding]:
-    """A swept name that ended alike in runs which were given different values."""
+    """Yield a finding if the notebook overwrites a swept name.
+
+    This is seen if a name has the same value at the end of two runs that were given different
+    values.
+    """
     ended = [
         EndedTrial(run_id=run_id_of(number), given=run.params, ended=run.outcome.values_at_end)
         for number, run in enumerate(measured)
@@ -389,7 +414,10 @@ def _score(run: Measured, settings: Settings) -> Finding:
 
 
 def _repeats(first: Measured, second: Measured, *, takes_seed: bool) -> Finding:
-    """Whether both runs gave the same bits, which a notebook without a seed need not do."""
+    """Compare the scores of two runs with the same params, which should be equal bit for bit.
+
+    A notebook without a seed may give different scores. This is not counted as a fault.
+    """
     condition = "the same seed gives" if takes_seed else "the same params give"
     for name, value in first.outcome.scores.items():
         other = second.outcome.scores.get(name)
@@ -408,12 +436,16 @@ def _repeats(first: Measured, second: Measured, *, takes_seed: bool) -> Finding:
 def what_params_change(
     largest: Measured, again: Measured, other: Measured, *, objective: Iterable[str]
 ) -> Finding:
-    """Whether other values of all params at once change what a run comes to.
+    """Compare runs with different params, to see whether the swept names have an effect.
 
-    It fails only where nothing differs, to the last bit, and the scores are none that often tie.
+    The check fails only if all scores, steps and outputs are equal bit for bit, and no score is a
+    coarse one that often ties (such as an accuracy on few examples).
 
     Args:
-        objective: the names of the scores that are optimised.
+        largest: Run with the largest params.
+        again: Second run with the largest params. It shows the differences that are due to chance.
+        other: Run with other params.
+        objective: Names of the scores that are optimised.
     """
     both = {**largest.params, **other.params}
     names = [name for name in both if largest.params.get(name) != other.params.get(name)]
@@ -448,13 +480,16 @@ def what_params_change(
 def forecast(
     settings: Settings, measured: Sequence[Measured], *, jobs: int, free_disk_bytes: int
 ) -> Finding:
-    """Whether the sweep as a whole fits this machine's memory and disk.
+    """Estimate the time and disk space of the whole sweep, and whether they fit this machine.
 
-    All trials take as long as the typical one; where more run at once than there are cores, they
-    share these.
+    Each trial is assumed to take as long as the typical run. If more trials run at once than the
+    machine has cores, each takes longer in proportion.
 
     Args:
-        measured: runs that have all completed, the typical one last.
+        settings: Settings of the sweep.
+        measured: Runs that have all completed, the typical one last.
+        jobs: Number of trials that run at once.
+        free_disk_bytes: Free disk space for the outputs.
     """
     confirm, trials = settings.confirm, settings.study.trials
     trials += 0 if confirm is None else min(confirm.best, trials) * confirm.seeds

@@ -12,22 +12,23 @@ from ..settings import Settings
 from ..settings.space import AnyDimension, ChoiceDimension, IntDimension, RangeDimension, as_scalar
 from ..trials import Params
 
-#: Where another value lies between the lower bound and a value: the golden section (chosen), as
-#: functions are rarely symmetric about it.
+#: Position of the other value between a value and a bound, as a share of their distance. It is the
+#: golden section (chosen), because few functions are symmetric about it.
 _SECTION = 0.382
-#: Below this share of a range, another value is greater; else it is smaller, because large learning
-#: rates diverge (chosen).
+#: If a value is below this share of its range, the other value is greater. Otherwise the other
+#: value is smaller, because large learning rates diverge (chosen).
 _NEAR_LOW = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contrast:
-    """Two sets of params, of which each param has another value in the other wherever it can.
+    """Two sets of params that differ in every param that has more than one value.
 
     Attributes:
-        largest: with the greatest whole numbers and numeric choices, which take most memory.
-        typical: those of the first `start` trial, else the notebook's own, else the smallest.
-        quick: `typical` without the names that `smoke` fixes.
+        largest: Params with the greatest whole numbers and numeric choices, which use most memory.
+        typical: Params of the first `start` trial; if it lacks one, the notebook's value; else the
+            smallest value.
+        quick: Like `typical`, without the names that `smoke` fixes.
     """
 
     largest: Params
@@ -38,8 +39,8 @@ class Contrast:
 def contrast_of(settings: Settings, notebook: ResearchNotebook) -> Contrast:
     """Choose the params with which `check` runs a notebook.
 
-    Where the typical value of a size is the greatest already, the typical one is changed. The fold
-    of a `repeat` is no param that a sampler chooses, and is the same in both.
+    If the typical value of a size is already its greatest value, another value is taken as typical.
+    The fold of a `repeat` is the same in both sets, because no sampler chooses it.
     """
     space, smoke = settings.search_space, settings.smoke
     stated = settings.start_params[0] if settings.start_params else {}
@@ -64,9 +65,14 @@ def contrast_of(settings: Settings, notebook: ResearchNotebook) -> Contrast:
 
 
 def _greatest(name: str, usual: Any, space: Mapping[str, AnyDimension]) -> Any:
-    """The greatest value of a size; of other params another one than usual.
+    """Return the greatest value of a size; for other params, a value other than the usual one.
 
-    Of choices that open branches, the one with most sizes in its branch.
+    For a choice that opens branches, return the choice whose branch has most sizes.
+
+    Args:
+        name: Name of the param.
+        usual: Typical value of the param.
+        space: All dimensions, by name.
     """
     dimension = space[name]
     if _is_size(dimension):
@@ -82,11 +88,11 @@ def _greatest(name: str, usual: Any, space: Mapping[str, AnyDimension]) -> Any:
         return sum(any(_is_same(choice, value) for value in values) for values in branches)
 
     others = [choice for choice in dimension.choices if not _is_same(choice, usual)]
-    return max([*others, usual], key=n_sizes)  # of equals the first
+    return max([*others, usual], key=n_sizes)  # the first choice wins a tie
 
 
 def _another(dimension: AnyDimension, value: Any) -> Any:
-    """Another value of a dimension; the same if there is no other."""
+    """Return another value of a dimension, or the same value if there is no other."""
     if isinstance(dimension, ChoiceDimension):
         others = (choice for choice in dimension.choices if not _is_same(choice, value))
         return next(others, value)
@@ -102,7 +108,13 @@ def _on_scale(dimension: RangeDimension, value: float) -> float:
 
 
 def _on_grid(dimension: RangeDimension, wanted: float, value: Any) -> Any:
-    """The allowed value next to a wanted number that is not `value`, if there is such a value."""
+    """Return the allowed value that is nearest to a wanted number.
+
+    Args:
+        dimension: Range with or without a step.
+        wanted: Number that need not be allowed.
+        value: Value that is not returned, unless it is the only one.
+    """
     low, high = dimension.low, dimension.high
     is_whole = isinstance(dimension, IntDimension)
     step = dimension.step or (1 if is_whole else None)
@@ -120,7 +132,10 @@ def _least(dimension: AnyDimension) -> Any:
 
 
 def _is_size(dimension: AnyDimension) -> bool:
-    """Whether the values may be sizes; numbers with fractions are learning rates and the like."""
+    """Return whether the values may be sizes.
+
+    Numbers with fractions are no sizes: they are learning rates, dropouts and the like.
+    """
     if isinstance(dimension, ChoiceDimension):
         return all(map(_is_number, dimension.choices))
     return isinstance(dimension, IntDimension)

@@ -25,21 +25,28 @@ from .lookup import ExistingStudy
 def diff_trials(existing: ExistingStudy, first: str, second: str) -> Differences:
     """Compare two trials of a study.
 
+    Args:
+        existing: The study.
+        first: Run id of a trial.
+        second: Run id of the other trial.
+
     Raises:
-        StudyError: the study has no such trial.
-        NotebookError: an executed notebook is missing.
+        StudyError: The study has no such trial.
+        NotebookError: An executed notebook is missing.
     """
     return compare(_execution_of(existing, first), _execution_of(existing, second))
 
 
 def read_execution(notebook: Path, paths: StudyPaths, settings: Settings) -> Execution:
-    """What an executed notebook is compared by, without its params.
+    """Read from an executed notebook everything that is compared, except its params.
 
     Args:
-        paths: of the study that keeps its environment.
+        notebook: Executed notebook.
+        paths: Paths of the study that keeps the description of the trial's environment.
+        settings: Settings of the study, with its scores and objectives.
 
     Raises:
-        NotebookError: it is missing.
+        NotebookError: The notebook is missing.
     """
     node = read_notebook(notebook)
     environment: Mapping[str, str] = {}
@@ -72,7 +79,7 @@ def _execution_of(existing: ExistingStudy, run_id: str) -> Execution:
 
 
 def diff_in_words(first: str, second: str, found: Differences) -> list[str]:
-    """Say what differs between two trials, for people."""
+    """Return lines of text that say what differs between two trials."""
     return [
         f"{first} and {second}:",
         *(f"  {line}" for line in found.environment_in_words()),

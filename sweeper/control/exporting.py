@@ -1,4 +1,4 @@
-"""What `export` writes of a study: its page, its trials as a table, figures, the code of one."""
+"""Export a study: its page, a table of its trials, figures, and the code of a trial."""
 
 from __future__ import annotations
 
@@ -20,24 +20,26 @@ from .lookup import ExistingStudy
 
 _log = logging.getLogger(__name__)
 
-#: The kinds of tables, by the endings of their files.
+#: File extensions of the tables that can be written.
 KINDS = ("csv", "parquet")
-#: Where a trial ran, beside its code.
+#: Name of the file next to a trial's code that describes the environment of the trial.
 _ENVIRONMENT = "environment.json"
 
 
 def write_table(study: LoadedStudy, file: Path, *, kind: str) -> int:
-    """Write one row for each trial; see `LoadedStudy.dataframe`.
+    """Write a table with one row for each trial, as `LoadedStudy.dataframe` returns it.
 
     Args:
+        study: The study.
+        file: File to write.
         kind: `csv` or `parquet`.
 
     Returns:
-        how many trials there are.
+        The number of trials.
 
     Raises:
-        OutputError: the file cannot be written; an earlier one is as it was.
-        StudyError: no study was found, or more than one.
+        OutputError: The file cannot be written. An earlier file is unchanged.
+        StudyError: No study was found, or more than one.
     """
     table = study.dataframe()
     if kind == "parquet":
@@ -49,11 +51,15 @@ def write_table(study: LoadedStudy, file: Path, *, kind: str) -> int:
 
 
 def write_figure(existing: ExistingStudy, file: Path) -> None:
-    """Draw the figure that the stem of a file names, as in `parallel.svg`; see `figure_of`.
+    """Draw a figure of a study into a file.
+
+    Args:
+        existing: The study.
+        file: File to write. Its stem names the figure, as in `parallel.svg`; see `figure_of`.
 
     Raises:
-        StudyError: no trial has completed, or the study has not what the figure needs.
-        OutputError: the file cannot be written, or its format not; an earlier one is as it was.
+        StudyError: No trial has completed, or the study lacks what the figure needs.
+        OutputError: The file or its format cannot be written. An earlier file is unchanged.
     """
     if not existing.study.best():
         raise StudyError(f"--figure: no trial of the study {existing.study.name!r} has completed")
@@ -63,27 +69,37 @@ def write_figure(existing: ExistingStudy, file: Path) -> None:
 
 
 def _write(file: Path, write: Callable[[Path], object], *, flag: str) -> None:
-    """Write a file beside its place, and rename it."""
+    """Write a temporary file in the same folder, and rename it to its final name.
+
+    Args:
+        file: File to write.
+        write: Function that writes the content to a path.
+        flag: Option of the command line, for the error message.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with replaced(file) as beside:
             write(beside)
-    except (OSError, ValueError) as error:  # the second one for a figure's format
+    except (OSError, ValueError) as error:  # ValueError: matplotlib does not know the format
         raise OutputError(f"{flag} {file}: cannot be written: {first_line(error)}") from error
 
 
 def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -> Path:
-    """Bring the page of a study up to date, with the notebooks that are not rendered yet.
+    """Update the comparison page of a study, and render the notebooks that are not rendered yet.
 
     Args:
-        on_render: called before notebooks are rendered, with their number.
+        existing: The study.
+        on_render: Called before notebooks are rendered, with their number.
 
     Returns:
-        the page.
+        The file of the page.
 
     Raises:
-        OutputError: the study's folder cannot be written.
-        StudyError: the storage cannot be opened, or has no settings.
+        OutputError: The study's folder cannot be written.
+        StudyError: The storage cannot be opened, or has no settings of the study.
     """
     paths = existing.paths
     study = existing.study
@@ -109,10 +125,10 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
 
 
 def _render(record: TrialRecord, folder: Path) -> None:
-    """Render a trial's notebook; one that cannot be rendered is a line in the log.
+    """Render a trial's notebook. Log a warning if it cannot be rendered.
 
     Raises:
-        OSError: the folder cannot be written.
+        OSError: The folder cannot be written.
     """
     try:
         rendered = render(record.notebook)
@@ -126,17 +142,17 @@ def _render(record: TrialRecord, folder: Path) -> None:
 
 
 def write_code(existing: ExistingStudy, run_id: str) -> Path:
-    """Write what a trial ran into `code/RUN_ID` of the study's folder, as the files lay.
+    """Write the code of a trial to `code/RUN_ID` in the study's folder.
 
-    Beside the notebook and its modules: the parameters file, and `environment.json` with where the
-    trial ran.
+    The notebook and its modules keep their positions relative to each other. The parameters file,
+    and `environment.json` with the trial's environment, are written next to the notebook.
 
     Returns:
-        the path of the notebook.
+        The file of the notebook.
 
     Raises:
-        StudyError: there is no such trial, or its code was not kept.
-        OutputError: a file cannot be written, or would replace another one.
+        StudyError: There is no such trial, or its code was not kept.
+        OutputError: A file cannot be written, or would replace another one.
     """
     executed = existing.record(run_id).notebook
     metadata = read_metadata(executed) or BLANK
@@ -150,7 +166,7 @@ def write_code(existing: ExistingStudy, run_id: str) -> Path:
     contents = {snapshot.notebook_path: snapshot.notebook.encode() + b"\n"}
     for path, source in snapshot.frozen_in(snapshot.folder).items():
         contents[path] = source.encode("utf-8", "surrogateescape")
-    # Modules outside of the notebook's folder keep their places to it.
+    # Modules outside of the notebook's folder keep their position relative to it.
     above = os.path.commonpath([os.path.dirname(path) for path in contents])
     try:
         files = {

@@ -1,4 +1,4 @@
-"""A study as an object, for notebooks and scripts that look at its results."""
+"""Results of a study as an object, for notebooks and scripts."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _NOTEBOOK_HEIGHT = 600
 
 
 def load(study: str | Path | None = None, *, storage: str | None = None) -> LoadedStudy:
-    """Open a study for reading, also while it is being swept.
+    """Open a study for reading. It may be being swept.
 
     Args:
-        study: its folder, such as `out/digits`, or its name; None for the only one in or below the
-            working folder, or the one that is being swept.
-        storage: the URL of an Optuna storage in which to look for the name instead.
+        study: Folder of the study, such as `out/digits`, or its name. None for the only study in or
+            below the working folder, or the one that is being swept.
+        storage: URL of an Optuna storage. If it is given, the name is looked up only there.
 
     Raises:
-        StudyError: no study was found, or more than one.
+        StudyError: No study was found, or more than one.
     """
     wanted = None if study is None else str(study)
-    find_study(wanted, storage=storage)  # refuses now what every look would refuse
+    find_study(wanted, storage=storage)  # a wrong name is an error now, and not at the first use
     return LoadedStudy(wanted, storage=storage)
 
 
 @dataclass(frozen=True, slots=True)
 class TrialNotebook:
-    """The executed notebook of a trial; Jupyter displays it rendered, without its scripts.
+    """The executed notebook of a trial. Jupyter displays it rendered, without its scripts.
 
     Attributes:
-        path: the file.
+        path: File of the notebook.
     """
 
     path: Path
@@ -52,11 +52,12 @@ class TrialNotebook:
 
 
 class LoadedStudy:
-    """The results of a study. Each look reads its files again, so a running sweep is up to date.
+    """The results of a study. Each access reads its files again, so it sees a sweep's new results.
 
     Args:
-        wanted: the study's folder or name; None for the only one.
-        storage: the URL of the Optuna storage that has it; None for one beside the outputs.
+        wanted: Folder or name of the study. None for the only study.
+        storage: URL of the Optuna storage that has the study. None if its database is in its
+            folder.
     """
 
     def __init__(self, wanted: str | None, *, storage: str | None = None) -> None:
@@ -69,16 +70,18 @@ class LoadedStudy:
 
     @property
     def trials(self) -> Sequence[TrialRecord]:
-        """All trials, in the order of their numbers."""
+        """All trials, sorted by their numbers."""
         return self._found().study.records()
 
     @property
     def best(self) -> TrialRecord | Sequence[TrialRecord] | None:
-        """The best trial, None while none has completed; with several objectives, a list of all
-        Pareto-optimal trials. `globals().update(study.best.params)` sets a notebook to it.
+        """The best trial, or None if no trial has completed.
 
-        Where the best trials were run again on fresh seeds, it is the one with the best mean;
-        `confirmation` says by how much.
+        With several objectives, this is a list of all Pareto-optimal trials. If the best trials
+        were run again on fresh seeds, it is the trial with the best mean; `confirmation` has the
+        means.
+
+        `globals().update(study.best.params)` assigns the params of the best trial in a notebook.
         """
         result = self._result()
         several = len(result.objectives) > 1
@@ -86,19 +89,19 @@ class LoadedStudy:
 
     @property
     def confirmation(self) -> Confirmation | None:
-        """Means and spreads of the best trials on fresh seeds; None where there are none.
+        """The results of the best trials on fresh seeds, or None if there are no such runs.
 
         `ranking` has the confirmed trials, the best first, each with `run_id`, `mean`, `std`,
-        `interval` (95 %) and `scores` by seed; `winner` is the first one, None until all runs have
-        ended; `alike` are those that cannot be told from it.
+        `interval` (95 %) and `scores` by seed. `winner` is the first of them, or None until all
+        runs have ended. `alike` are the trials that cannot be told from the winner.
         """
         return self._found().confirmation()
 
     def dataframe(self) -> pd.DataFrame:
-        """One row for each trial, by its run id: state, scores, params, times, memory, notebook.
+        """Return a table of the trials: state, scores, params, duration, seed and more in each row.
 
-        A score that has the name of another column is called `score_NAME`, a param that has the
-        name of any `param_NAME`.
+        The index is the run id. If a score has the name of another column, its column is
+        `score_NAME`. If a param has the name of any other column, its column is `param_NAME`.
         """
         import pandas as pd
 
@@ -110,11 +113,11 @@ class LoadedStudy:
         return pd.DataFrame([_row(record, scores) for record in records], index=index)
 
     def series(self, run_id: str) -> pd.DataFrame:
-        """What a trial has reported or printed: one row for each step, one column for each score.
+        """Return what a trial has reported or printed: rows are steps, and columns are scores.
 
         Raises:
-            StudyError: the study has no such trial.
-            NotebookError: its executed notebook is missing.
+            StudyError: The study has no such trial.
+            NotebookError: The executed notebook of the trial is missing.
         """
         import pandas as pd
 
@@ -123,15 +126,15 @@ class LoadedStudy:
         existing = self._found()
         notebook = existing.record(run_id).notebook
         found = read_execution(notebook, existing.paths, existing.settings)
-        # Of several points of a step the last one counts.
+        # If a score has several points at a step, the last one counts.
         columns = {name: dict(points) for name, points in found.series.items()}
         return pd.DataFrame(columns).rename_axis("step").sort_index()
 
     def notebook(self, run_id: str) -> TrialNotebook:
-        """The executed notebook of a trial.
+        """Return the executed notebook of a trial.
 
         Raises:
-            StudyError: the study has no such trial.
+            StudyError: The study has no such trial.
         """
         return TrialNotebook(self._found().record(run_id).notebook)
 
@@ -149,10 +152,11 @@ class LoadedStudy:
 
 
 def _row(record: TrialRecord, scores: Collection[str]) -> dict[str, Any]:
-    """A row of the table.
+    """Return a trial's row of the table.
 
     Args:
-        scores: the names of all scores of the study.
+        record: The trial.
+        scores: Names of all scores of the study.
     """
     others = {
         "state": str(record.state),

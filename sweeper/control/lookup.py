@@ -1,4 +1,4 @@
-"""Finds existing studies by name or folder, and corrects what killed sweeps have left."""
+"""Find existing studies by name or folder, and correct what killed sweeps have left."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..study.study import Study
 from ..study_folder.ownership import is_held, owner_of, while_unswept
 from ..trials import StudyPaths, TrialState, display_path, facts_beside
 
-# The tracker is imported where it is used: a look at a study needs no MLflow, which takes 2 s.
+# MLflow takes 2 s to import, and reading a study does not need it. So functions import the tracker.
 if TYPE_CHECKING:
     from ..tracking import RunWriter
 
@@ -32,19 +32,22 @@ STORAGE_NAME = "study.db"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingStudy(LocatedStudy):
-    """A study that can be read; `opened` returns it for changes.
+    """A study that was found, opened for reading. `opened` opens it for changes.
 
     Attributes:
-        tracking: the study's MLflow store; without a password where none is known.
+        tracking: Address of the study's MLflow store, without the password if that is not known.
     """
 
     tracking: Address
 
     def swept_by(self) -> str | None:
-        """The process that sweeps the study now, for people, wherever it runs; None for none.
+        """Return the process that sweeps the study now, on any machine, or None if none does.
+
+        Returns:
+            The process in words for people.
 
         Raises:
-            StorageAwayError: the storage is a server that does not answer.
+            StorageAwayError: The storage is a server that does not answer.
         """
         if is_held(self.paths):
             return owner_of(self.paths)
@@ -52,7 +55,10 @@ class ExistingStudy(LocatedStudy):
         return None if holder is None else holder.process
 
     def at_work(self) -> ExistingStudy:
-        """The study itself; while its sweep runs its best trials again, what confirms it."""
+        """Return the confirming study while its trials run, else this study.
+
+        After the search, the sweep of NAME runs the best trials again in the study NAME-confirm.
+        """
         if self.swept_by() is None:
             with suppress(OutputError):  # no name has room for it, so nothing confirms it
                 after = replace(self, paths=self.paths.following("confirm"))
@@ -60,10 +66,10 @@ class ExistingStudy(LocatedStudy):
         return self
 
     def opened(self) -> Study:
-        """Open the study for changes, after a check that this version of Optuna can write there.
+        """Open the study for changes. Check that this version of Optuna can write to its storage.
 
         Raises:
-            StudyError: The storage cannot be opened, or the study is gone.
+            StudyError: The storage cannot be opened, or no longer has the study.
         """
         return Study.load(self.storage_url, self.study.name)
 
@@ -72,7 +78,7 @@ class ExistingStudy(LocatedStudy):
         """The settings of the study's last sweep.
 
         Raises:
-            StudyError: the study has stored none.
+            StudyError: The study has stored no settings.
         """
         stored = self.study.facts.settings
         if not stored:
@@ -82,10 +88,10 @@ class ExistingStudy(LocatedStudy):
         return Settings.from_mapping(stored)
 
     def runs(self) -> RunWriter:
-        """The study's runs in MLflow, for changes.
+        """Open the study's runs in MLflow for changes.
 
         Raises:
-            TrackingError: MLflow is away.
+            TrackingError: MLflow is unavailable.
         """
         from ..tracking import RunWriter, Store, reachable
 
@@ -94,10 +100,13 @@ class ExistingStudy(LocatedStudy):
         return RunWriter.open(reachable(store))
 
     def holder(self) -> Holder | None:
-        """The session that holds the study; None for nobody, and where no server has the study.
+        """Return the database session that holds the study's lock.
+
+        Returns:
+            None if no session holds it, or if the study's storage is not a PostgreSQL server.
 
         Raises:
-            StorageAwayError: the server does not answer.
+            StorageAwayError: The server does not answer.
         """
         if not self.storage_url.is_postgres:
             return None
@@ -107,16 +116,17 @@ class ExistingStudy(LocatedStudy):
 def find_studies(
     wanted: str | None, *, storage: str | None, tracking_uri: str | None = None
 ) -> list[ExistingStudy]:
-    """The studies that are meant by a name or a folder.
+    """Return all studies that have a name or that are in a folder.
 
     Args:
-        wanted: a study's name, its folder, or a folder of outputs with several studies; None for
+        wanted: Name of a study, its folder, or a folder of outputs with several studies. None for
             all studies in or below the working folder.
-        storage: an Optuna storage in which to look for the name instead.
-        tracking_uri: the MLflow store with its password, which studies do not store.
+        storage: URL of an Optuna storage. If it is given, `wanted` is looked up only there.
+        tracking_uri: Address of the MLflow store with its password. Default: the address that the
+            study has stored, which has no password.
 
     Raises:
-        StudyError: no study was found.
+        StudyError: No study was found.
     """
     if storage is None:
         _refuse_lost(wanted)
@@ -132,7 +142,7 @@ def find_studies(
         found = [(url, study) for url, study in found if wanted in (None, study.name)]
     studies = []
     for url, study in found:
-        # One that a killed sweep left before its first trial has nothing to look at.
+        # A study without a template was left by a sweep that was killed before its first trial.
         if template := study.facts.template:
             paths = StudyPaths.parse(template, study=study.name)
             tracking = Address.of(tracking_uri or study.facts.tracking_uri)
@@ -151,10 +161,12 @@ def find_studies(
 def find_study(
     wanted: str | None, *, storage: str | None, tracking_uri: str | None = None
 ) -> ExistingStudy:
-    """The one study that is meant; where none is named, the one that is being swept.
+    """Return the one study that `find_studies` finds.
+
+    If `wanted` is None and several studies are found, the one that is being swept is returned.
 
     Raises:
-        StudyError: no study was found, or more than one.
+        StudyError: No study was found, or more than one.
     """
     studies = find_studies(wanted, storage=storage, tracking_uri=tracking_uri)
     if wanted is None and len(studies) > 1:
@@ -176,7 +188,11 @@ def _storages(wanted: str | None) -> list[Path]:
 
 
 def _refuse_lost(wanted: str | None) -> None:
-    """Refuse a folder of a study whose storage was removed or replaced."""
+    """Check that the storages of the studies in a folder were not removed or replaced.
+
+    Raises:
+        LostFileError: The storage of a study was removed or replaced.
+    """
     storage = Path(wanted or "") / STORAGE_NAME
     for facts in (
         facts_beside(storage),
@@ -189,10 +205,10 @@ def _refuse_lost(wanted: str | None) -> None:
 
 
 def _studies_in(url: Address, file: Path | None) -> list[tuple[Address, Study]]:
-    """Return all studies in a storage, each with its URL.
+    """Return all studies in a storage, each with the storage's URL.
 
     Raises:
-        StudyError: the storage cannot be opened, or the file is none.
+        StudyError: The storage cannot be opened, or the file is not a storage.
     """
     if file is not None and not is_storage(file):
         raise StudyError(f"{url}: there is no study in {display_path(file)}")
@@ -200,10 +216,10 @@ def _studies_in(url: Address, file: Path | None) -> list[tuple[Address, Study]]:
 
 
 def clean_up_after_crash(existing: ExistingStudy) -> None:
-    """End the processes of a killed sweep, and correct its trials and runs that are `running`.
+    """End the processes of a killed sweep, and correct trials and runs that are still `running`.
 
-    Nothing happens while a sweep is alive. Where MLflow is away, a warning is logged and the next
-    call corrects the runs.
+    This does nothing while a sweep of the study is alive. If MLflow is unavailable, a warning is
+    logged, and the next call corrects the runs.
     """
     study = existing.study
     with while_unswept(existing.paths) as is_unswept:
@@ -212,7 +228,7 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
         clear_up(existing.paths.folder)
         if any(not record.state.has_ended for record in study.records()):
             opened = existing.opened()
-            # Noted first, because this call may be killed, too.
+            # This is stored first, because this process may be killed before it corrects the runs.
             opened.note_facts(tracking_is_behind=True)
             _correct_trials(opened)
         if study.facts.tracking_is_behind:
@@ -230,7 +246,7 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
 
 
 def _correct_trials(study: Study) -> None:
-    """Correct the states in the study and in the notebooks."""
+    """Correct the states of interrupted trials in the study and in their executed notebooks."""
     from ..notebooks.executed import mark_ended
     from ..notebooks.metadata import read_metadata
 
@@ -242,10 +258,10 @@ def _correct_trials(study: Study) -> None:
 
 
 def _correct_runs(existing: ExistingStudy) -> None:
-    """Correct the states in MLflow.
+    """Correct the states of interrupted runs in MLflow.
 
     Raises:
-        TrackingError: MLflow is away.
+        TrackingError: MLflow is unavailable.
     """
     from ..tracking import usable
 

@@ -1,4 +1,4 @@
-"""Makes databases of studies again that are damaged or lost."""
+"""Rebuild damaged or lost databases of studies from the executed notebooks."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ from ..study_folder.ownership import owner_of, while_unswept
 from ..trials import StudyPaths, TrialState, display_path, facts_beside
 from .lookup import STORAGE_NAME
 
-#: What SQLite keeps beside a database.
+#: Suffixes of the files that SQLite keeps next to a database.
 _LOGS = ("-wal", "-shm", "-journal")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """A study whose database was made again.
+    """A study whose database was rebuilt.
 
     Attributes:
-        counts: how many trials are in which state; those that are run again are `running`.
-        unreadable: the executed notebooks that could not be read.
-        damaged: where the damaged database is now; None where there was none.
+        study: Name of the study.
+        storage: The new database.
+        counts: Number of trials by state. Trials that will be run again are `running`.
+        unreadable: Executed notebooks that could not be read.
+        damaged: Where the damaged database is now. None if there was no database.
     """
 
     study: str
@@ -44,13 +46,16 @@ class Rebuilt:
 
 
 def rebuild(folder: Path) -> list[Rebuilt]:
-    """Make the damaged databases of the studies in a folder again.
+    """Rebuild the damaged or lost databases of the studies in a folder.
 
     Args:
-        folder: a study's folder, or one of outputs with several.
+        folder: Folder of a study, or a folder of outputs with several studies.
+
+    Returns:
+        The studies whose databases were rebuilt.
 
     Raises:
-        StudyError: a study is being swept, none is damaged, or one cannot be made again.
+        StudyError: A study is being swept, no database is damaged, or one cannot be rebuilt.
     """
     own = facts_beside(folder / STORAGE_NAME)
     files = [own] if own.is_file() else sorted(folder.glob(f"*/{own.name}"))
@@ -68,7 +73,17 @@ def rebuild(folder: Path) -> list[Rebuilt]:
 
 
 def _rebuilt(file: Path) -> Rebuilt | None:
-    """Make a study again; None where it is sound."""
+    """Rebuild the database of a study unless it is sound.
+
+    Args:
+        file: File with the facts of the study, next to its database.
+
+    Returns:
+        None if the database is sound.
+
+    Raises:
+        StudyError: The study was moved, is being swept, or cannot be rebuilt.
+    """
     name, facts = StudyFacts.read(file)
     paths = StudyPaths.parse(facts.template, study=name)
     if paths.facts.resolve() != file.resolve():
@@ -89,7 +104,7 @@ def _rebuilt(file: Path) -> Rebuilt | None:
 
 
 def _has_all_ends(name: str, facts: StudyFacts, paths: StudyPaths) -> bool:
-    """Return whether a sound database has each end that an executed notebook states."""
+    """Return whether a database knows the end of each trial that its executed notebook states."""
     study = Study.load(Address.of_file(paths.storage), name, is_known=True)
     try:
         return unknown_end(study.records(), facts.id, paths) is None
@@ -112,7 +127,7 @@ def _made(name: str, facts: StudyFacts, paths: StudyPaths) -> Rebuilt:
         )
     storage = paths.storage
     new = storage.with_name(f"{storage.name}.rebuilt")
-    _remove(new)  # of a call that was killed
+    _remove(new)  # an earlier call that was killed may have left it
     try:
         records = write_study(new, name, facts, notebooks)
         damaged = _set_aside(storage)
@@ -129,13 +144,17 @@ def _made(name: str, facts: StudyFacts, paths: StudyPaths) -> Rebuilt:
 
 
 def _set_aside(storage: Path) -> Path | None:
-    """Rename a damaged database with its logs, which would damage the new one."""
+    """Rename a damaged database together with its logs, which would damage the new database.
+
+    Returns:
+        The new name of the database. None if there was no database.
+    """
     kept = storage.with_name(f"{storage.name}.damaged")
     n_earlier = 1
     while kept.exists():
         n_earlier += 1
         kept = storage.with_name(f"{storage.name}.damaged{n_earlier}")
-    for log in _LOGS:  # before the database: alone they are harmless
+    for log in _LOGS:  # logs first, because logs without a database do no harm
         with suppress(FileNotFoundError):
             os.replace(f"{storage}{log}", f"{kept}{log}")
     if not storage.exists():

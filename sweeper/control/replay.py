@@ -1,7 +1,6 @@
-"""Run trials again as they were, and compare every score and every step: the command `replay`.
+"""Run trials again and compare every score and every step with the original: the command `replay`.
 
-Each replay gets a kernel that is started for it, never a forked one. Nothing here proposes trials
-or changes the study.
+Each replay gets a kernel that is started for it, never a forked one. The study is not changed.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from .side_trials import SideTrials
 
 _log = logging.getLogger(__name__)
 
-#: The kernel for trials whose own is not installed.
+#: Kernel for trials whose original kernel is not installed, if the user allows it with `--here`.
 _KERNEL_HERE = "python3"
 _HERE = "--here replays it on this machine as it is, and gives the difference as a number"
 
@@ -53,7 +52,8 @@ class ReplayTarget:
     """A trial that is to be run again.
 
     Attributes:
-        metadata: of its executed notebook.
+        record: Record of the trial in the study.
+        metadata: Metadata of the trial's executed notebook.
     """
 
     record: TrialRecord
@@ -61,12 +61,15 @@ class ReplayTarget:
 
     @property
     def replay(self) -> Path:
-        """Where the notebook of the replay goes: beside that of the trial."""
+        """Path of the replay's executed notebook, next to that of the trial."""
         notebook = self.record.notebook
         return notebook.with_name(notebook.stem + ".replay.ipynb")
 
     def inputs(self, paths: StudyPaths) -> dict[str, InputFile]:
-        """What the trial has used of other studies, where its own study keeps it."""
+        """Return the files of other studies that the trial has used, by the names of their params.
+
+        The paths are those of the copies that the trial's study keeps.
+        """
         return {
             name: replace(file, path=paths.input(file.sha256, file.artifact))
             for name, file in self.metadata.inputs.items()
@@ -74,7 +77,7 @@ class ReplayTarget:
 
 
 class ReplayState(StrEnum):
-    """What a replay came to."""
+    """Result of a replay."""
 
     EQUAL = "equal"
     DIFFERENT = "different"
@@ -83,14 +86,16 @@ class ReplayState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the replay of one trial came to; the numbers decide, and outputs do not.
+    """The comparison of one trial with its replay. Only numbers decide its state, not outputs.
 
     Attributes:
-        found: what differs, the trial first.
-        n_scores: how many final scores were compared.
-        n_points: how many reported points were compared.
-        causes: what has changed since the trial ran.
-        message: why there is nothing to compare; empty for a replay that ended as its trial.
+        target: The trial.
+        found: Differences between the trial (first) and its replay (second).
+        n_scores: Number of final scores that were compared.
+        n_points: Number of reported points that were compared.
+        causes: Changes since the trial ran that may explain differences.
+        message: Why nothing could be compared. Empty if the replay completed.
+        duration_s: Duration of the replay in seconds.
     """
 
     target: ReplayTarget
@@ -103,18 +108,18 @@ class Verdict:
 
     @property
     def run_id(self) -> str:
-        """Of the trial."""
+        """Run id of the trial."""
         return self.target.record.run_id
 
     @property
     def state(self) -> ReplayState:
-        """Whether all numbers are the same bits."""
+        """Whether all numbers are equal bit for bit, or the replay failed."""
         if self.message:
             return ReplayState.FAILED
         return ReplayState.EQUAL if self.found.has_equal_numbers else ReplayState.DIFFERENT
 
     def lines(self) -> list[str]:
-        """The verdict for people, the first line by itself enough to go on."""
+        """Return the verdict as lines for people. The first line is complete by itself."""
         if self.state is ReplayState.EQUAL:
             compared = f"final scores: {self.n_scores}, reported points: {self.n_points}"
             lines = [f"{self.run_id}: equal, bit for bit ({compared}; {self.duration_s:.1f} s)"]
@@ -132,7 +137,7 @@ class Verdict:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """The object that `--json` prints; numbers that JSON does not have are text."""
+        """Return the object that `--json` prints. Infinity and NaN, which JSON lacks, are texts."""
         return {
             "run_id": self.run_id,
             "verdict": str(self.state),
@@ -158,13 +163,18 @@ def replay(
     """Run trials again with the same cells, params, seed and threads, and compare the results.
 
     Args:
-        jobs: how many at once, or `"auto"`.
-        here: whether a machine without the trials' kernel or GPU will do.
-        on_verdict: called with each verdict, one at a time.
+        existing: Study of the trials.
+        targets: The trials.
+        jobs: Number of trials that run at once, or `"auto"`.
+        here: Whether this machine may lack the original kernel, or the GPU that the trials used.
+        on_verdict: Called with each verdict. Calls never overlap.
+
+    Returns:
+        The verdicts, sorted by run id.
 
     Raises:
-        SweepError: this machine has not what the trials need, or their code or data is gone;
-            nothing was run.
+        SweepError: This machine lacks what the trials need, or their code or data is lost. No trial
+            was run.
     """
     verdicts: list[Verdict] = []
     lock = threading.Lock()
@@ -197,17 +207,21 @@ def replay(
 def targets_of(
     existing: ExistingStudy, run_ids: Sequence[str], *, takes_all: bool, sample: int | None
 ) -> list[ReplayTarget]:
-    """The trials of a study that are to be run again.
+    """Return the trials of a study that are to be run again.
+
+    Exactly one of the last three arguments has to be given.
 
     Args:
-        takes_all: all trials of the study that have completed.
-        sample: only so many of these, evenly spread over the study.
+        existing: The study.
+        run_ids: Run ids of the trials.
+        takes_all: Whether to choose all completed trials.
+        sample: Number of completed trials to choose, evenly spread over the study.
 
     Raises:
-        SettingsError: not exactly one of the three says which.
-        StudyError: there is no such trial, or it cannot be replayed.
-        NotebookError: the notebook of one is gone.
-        OutputError: another file is where the notebook of a replay goes.
+        SettingsError: None or several of the three arguments were given.
+        StudyError: There is no such trial, or it cannot be replayed.
+        NotebookError: The executed notebook of a trial is missing.
+        OutputError: Another file has the path of a replay's notebook.
     """
     if bool(run_ids) + takes_all + (sample is not None) != 1:
         raise SettingsError(
@@ -231,15 +245,17 @@ def targets_of(
 def trial_of(
     notebook: Path, *, storage: str | None, tracking_uri: str | None
 ) -> tuple[ExistingStudy, list[str]]:
-    """The study of an executed notebook, and the run id of its trial.
+    """Return the study of an executed notebook, and a list with the run id of its trial.
 
     Args:
-        storage: the Optuna storage, where the study is in none of the folders above.
-        tracking_uri: MLflow with its password, which no study stores.
+        notebook: Executed notebook of a trial.
+        storage: URL of the Optuna storage. Needed only if no folder above the notebook has the
+            study.
+        tracking_uri: Address of MLflow with its password, which studies do not store.
 
     Raises:
-        NotebookError: it is none that a sweep has executed.
-        StudyError: its study cannot be found.
+        NotebookError: The file is not a notebook that a sweep has executed.
+        StudyError: The notebook's study cannot be found.
     """
     metadata = read_metadata(notebook) or BLANK
     if not metadata.study_id:
@@ -267,7 +283,13 @@ def trial_of(
 
 
 def _target(existing: ExistingStudy, record: TrialRecord) -> ReplayTarget:
-    """A trial with what its notebook says, after a look whether it can be run again."""
+    """Return a trial with its notebook's metadata, after a check that it can be run again.
+
+    Raises:
+        StudyError: The trial has not completed.
+        NotebookError: The executed notebook of the trial is missing.
+        OutputError: Another file has the path of the replay's notebook.
+    """
     if record.state is not TrialState.COMPLETED:
         raise StudyError(
             f"trial {record.run_id} is {record.state}, and only completed trials have results to "
@@ -295,7 +317,7 @@ def _target(existing: ExistingStudy, record: TrialRecord) -> ReplayTarget:
 def _workloads(
     existing: ExistingStudy, targets: Sequence[ReplayTarget], folder: Path, *, here: bool
 ) -> Iterator[tuple[Workload, list[ReplayTarget]]]:
-    """Workloads with their trials, which ran the same code with the same data."""
+    """Yield a workload for each group of trials that ran the same code with the same data."""
     cwd = Path(existing.study.facts.notebook).parent
     if not cwd.is_dir():
         raise StudyError(
@@ -328,7 +350,11 @@ def _workloads(
 
 
 def _data(settings: Settings, cwd: Path, metadata: TrialMetadata) -> Dataset | None:
-    """The data of a trial, fetched where it is missing; None where it has stated none."""
+    """Fetch the data of a trial if this machine lacks them, and return them.
+
+    Returns:
+        None if the trial used no data of the parameters file.
+    """
     if settings.data is None or metadata.data is None:
         return None
     stated = settings.data.model_copy(update={"version": metadata.data.version})
@@ -341,7 +367,7 @@ def _data(settings: Settings, cwd: Path, metadata: TrialMetadata) -> Dataset | N
 def _settings_for(existing: ExistingStudy, *, here: bool) -> Settings:
     settings = existing.settings
     resources = settings.resources
-    if here:  # the numbers of the other machine's GPUs mean nothing here
+    if here:  # this machine may have other GPUs than those that the settings name
         resources = resources.model_copy(update={"gpus": "auto", "gpus_per_trial": 1})
     return settings.model_copy(update={"kernels": "cold", "resources": resources})
 
@@ -360,13 +386,13 @@ def _kernel_for(existing: ExistingStudy, *, here: bool) -> str:
 
 
 def _spec_of(existing: ExistingStudy, workload: Workload, target: ReplayTarget) -> TrialSpec:
-    """The spec of a replay: as if for the first time, written beside the trial's own."""
+    """Return the spec of a replay: a first attempt. Its notebook is written next to the trial's."""
     settings, paths = workload.settings, workload.paths
     record = target.record
     fixed = dict(target.metadata.fixed)
     for name in fixed.keys() & settings.fixed.keys():
         now = settings.fixed[name]
-        if as_json(now) == fixed[name]:  # the metadata have .inf and .nan as texts
+        if as_json(now) == fixed[name]:  # in the metadata, infinity and NaN are texts
             fixed[name] = now
     return TrialSpec(
         study=existing.study.name,

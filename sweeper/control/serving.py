@@ -1,7 +1,7 @@
-"""Serve the comparison page and MLflow's UI of a study on this machine, until it is ended.
+"""Serve the comparison page of a study and MLflow's UI on this machine, until Ctrl-C.
 
-One server on loopback has both, behind a random path: a user of the machine who was not told the
-address reads nothing and stops nothing.
+One server on the loopback interface serves both below a random path. Other users of the machine,
+who do not know this path, can neither read nor change anything.
 """
 
 from __future__ import annotations
@@ -30,28 +30,30 @@ _HOST = "127.0.0.1"
 #: The first port that is tried.
 _PORT = 8800
 _MLFLOW = "mlflow"
-#: So many connections may wait for their request; of more, those that have waited longest are
-#: closed. A browser asks within milliseconds, and a process may have 1,024 descriptors (chosen).
+#: Number of connections that may be open without a request. If there are more, the oldest one is
+#: closed. A browser sends its request within milliseconds, and a process may have 1,024 descriptors
+#: (chosen).
 _MOST_WAITING = 100
-#: What has neither asked nor read for so long is closed (chosen).
+#: Seconds without any traffic after which a connection is closed (chosen).
 _IDLE_S = 30.0
 
 
 class StudyServer(ThreadingMixIn, WSGIServer):
-    """A study's page and MLflow's UI of it, at an address that cannot be guessed.
+    """A server for a study's page and for MLflow's UI, at an address that cannot be guessed.
 
-    `serve_forever` answers until Ctrl-C.
+    `serve_forever` answers requests until Ctrl-C.
 
     Args:
-        page: the file of the comparison page.
-        port: None for the first one from 8800 on that is free.
+        existing: The study.
+        page: File of the comparison page.
+        port: Port to listen on. None for the first free port from 8800 on.
 
     Attributes:
-        page: the address of the comparison page.
-        mlflow: that of the study's runs in MLflow's UI.
+        page: URL of the comparison page.
+        mlflow: URL of the study's runs in MLflow's UI.
 
     Raises:
-        SettingsError: the port cannot be used.
+        SettingsError: The port cannot be used.
         TrackingError: MLflow cannot use its store.
     """
 
@@ -59,7 +61,7 @@ class StudyServer(ThreadingMixIn, WSGIServer):
     request_queue_size = 128
 
     def __init__(self, existing: ExistingStudy, page: Path, *, port: int | None) -> None:
-        # A server of MLflow's has a UI already.
+        # An MLflow server already has a UI.
         ui = None if existing.tracking.is_http else ui_over(existing.tracking)
         port = port or free_port(_PORT)
         try:
@@ -77,17 +79,17 @@ class StudyServer(ThreadingMixIn, WSGIServer):
         self.mlflow = view_url(existing.tracking, experiment_id, ui=self.page + _MLFLOW)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a connection in a thread of its own, whoever else holds connections."""
+        """Answer a connection in its own thread. Close the oldest one if too many are waiting."""
         with self._lock:
             self._waiting[request] = None
             if len(self._waiting) > _MOST_WAITING:
-                with suppress(OSError):  # it was closed in this moment
+                with suppress(OSError):  # the client has just closed it
                     next(iter(self._waiting)).shutdown(socket.SHUT_RDWR)
                 self._waiting.pop(next(iter(self._waiting)))
         super().process_request(request, client_address)
 
     def note_asked(self, request: socket.socket) -> None:
-        """Note that a connection has sent its request, or has ended."""
+        """Note that a connection no longer waits: it has sent its request, or has ended."""
         with self._lock:
             self._waiting.pop(request, None)
 
@@ -97,21 +99,21 @@ class StudyServer(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Do nothing: who asks may go away or say nothing at any moment."""
+        """Ignore the error: a client may disconnect at any moment."""
 
 
 class _Quiet(WSGIRequestHandler):
     timeout = _IDLE_S
 
     def parse_request(self) -> bool:
-        """Read the request's headers."""
+        """Read the request's headers, and note that the connection has sent its request."""
         is_right = super().parse_request()
         if isinstance(self.server, StudyServer):
             self.server.note_asked(self.connection)
         return is_right
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: each look at the page is a dozen requests."""
+        """Log nothing: the page sends a dozen requests each time it is opened."""
 
 
 def _answer(
@@ -121,10 +123,16 @@ def _answer(
     environ: dict[str, Any],
     start_response: StartResponse,
 ) -> Iterable[bytes]:
-    """Answer what comes with the key: files of the page, and whatever MLflow's UI answers.
+    """Answer a request whose path begins with the key: a file of the page, or MLflow's UI.
+
+    All other requests are answered with 404.
 
     Args:
-        folder: of the study, which has its storage and checkpoints as well.
+        key: Random text that the path has to begin with.
+        folder: Folder of the study. Its storage and checkpoints are not served.
+        ui: MLflow's UI. None if an MLflow server has its own.
+        environ: The request, as WSGI defines it.
+        start_response: Function that sends the status and the headers, as WSGI defines it.
     """
     given = shift_path_info(environ) or ""
     path = environ["PATH_INFO"]

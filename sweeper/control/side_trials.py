@@ -1,4 +1,4 @@
-"""Trials that are run beside all studies: a list of them, given to an executor one by one."""
+"""Run a list of trials that belong to no study."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..trials import RunningTrial, TrialOutcome, TrialSpec
 
 
 class SideTrials(TimeLeft):
-    """The `TrialSource` of an executor that runs what a list has. Safe to call from any thread.
+    """A `TrialSource` that gives an executor the trials of a list. It can be used from any thread.
 
     Args:
-        specs: the trials, in the order in which they are run.
-        begin: called with each that begins.
-        end: notes how a trial has ended; where it returns False, no more begin.
+        specs: The trials, in the order in which they are run.
+        begin: Called with each trial that begins.
+        end: Called with each trial that has ended. If it returns False, no further trial begins.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class SideTrials(TimeLeft):
         self._running: dict[int, RunningTrial] = {}
 
     def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
-        """The next trial; None when all have begun."""
+        """Return the next trial, or None if all have begun."""
         with self._lock:
             if not self._waiting:
                 return None
@@ -42,7 +42,7 @@ class SideTrials(TimeLeft):
         return spec, running
 
     def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
-        """Note how a trial has ended."""
+        """Pass on how a trial has ended."""
         with self._lock:
             del self._running[spec.number]
         if not self._end(spec, outcome):
@@ -50,12 +50,12 @@ class SideTrials(TimeLeft):
                 self._waiting.clear()
 
     def is_closed(self) -> bool:
-        """Whether no more begin."""
+        """Return whether no further trial begins."""
         with self._lock:
             return not self._waiting
 
     def stop(self, reason: str) -> None:
-        """Begin no more, and stop those that run."""
+        """Stop the running trials, and begin no further ones."""
         with self._lock:
             self._waiting.clear()
             running = list(self._running.values())

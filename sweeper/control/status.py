@@ -1,4 +1,4 @@
-"""The state of a study, read from its files alone, also while another process sweeps it."""
+"""Read the state of a study from its files. Another process may sweep it meanwhile."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .lookup import ExistingStudy
 
 
 def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
-    """The results of a study so far, and the progress of its running trials."""
+    """Return the results of a study so far, and the progress of its running trials."""
     study, facts = existing.study, existing.study.facts
     records, confirmation = study.records(), existing.confirmation()
     best = existing.best(confirmation)
@@ -65,15 +65,17 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
 def sort(
     existing: ExistingStudy, records: Sequence[TrialRecord], *, by: str | None
 ) -> list[TrialRecord]:
-    """The ended trials that have a score or a param, in its order.
+    """Return the ended trials that have a certain score or param, sorted by it.
 
     Args:
-        by: an objective, the best first, or another score or a param, the smallest first; None for
-            the first objective.
+        existing: The study.
+        records: Trials to choose from.
+        by: Name of an objective, of another score, or of a param. An objective is sorted with the
+            best first, all others with the smallest first. None for the first objective.
 
     Raises:
-        SettingsError: no trial has it.
-        StudyError: the study has stored no settings, which say what is best.
+        SettingsError: No trial has such a score or param.
+        StudyError: The study has not stored its settings, which say which scores are best.
     """
     objectives = existing.settings.objective
     name = by if by is not None else next(iter(objectives))
@@ -85,7 +87,7 @@ def sort(
     if not known and by is not None:
         names = sorted({name for _, values in ended for name in values})
         raise SettingsError(f"--sort {by}: no trial has it; {nearest(by, names)}")
-    if name in objectives:  # others have a score that is not their last
+    if name in objectives:  # the score of a trial that has not completed is not its final score
         known = [(value, record) for value, record in known if record.state is TrialState.COMPLETED]
     is_number = all(isinstance(value, int | float) for value, _ in known)
     known.sort(
@@ -96,18 +98,19 @@ def sort(
 
 
 def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
-    """The progress of a running trial, read from its notebook.
+    """Return the progress of a running trial, read from its executed notebook.
 
     Args:
-        is_here: whether the trial runs on this machine, so that its memory can be measured.
+        record: The trial.
+        is_here: Whether the trial runs on this machine, so that its memory can be measured.
     """
-    noted, statuses = read_progress(record.notebook)  # nothing while the kernel is started
+    noted, statuses = read_progress(record.notebook)  # empty until the kernel has started
     metadata = noted or BLANK
     newest = {name: points[-1] for name, points in series_of(metadata).items()}
     steps = [step for step, _ in newest.values()]
     last = {name: value for name, (_, value) in newest.items()}
     now = datetime.datetime.now(datetime.UTC)
-    # The wait for a place is not the trial's own time.
+    # The wait for memory or a GPU does not count as the trial's time.
     began = now if metadata.waits_for else metadata.started_at or now
     until = metadata.frozen_at or now
     pid, is_on_this_machine = metadata.pid, is_here and not metadata.host

@@ -1,4 +1,4 @@
-"""Commands for a study from another terminal: stop it, queue a trial, retry trials."""
+"""Change a study from another terminal: stop its sweep, queue a trial, retry trials."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ if TYPE_CHECKING:
     from ..settings import Settings
 
 _POLL_INTERVAL_S = 0.2
-#: How long a trial may take to stop: two interrupts with their grace time, and the kill.
+#: Seconds that a trial may need to stop: for two interrupts with their grace times, and the kill.
 _PATIENCE_S = 60.0
 
 
 def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: bool) -> None:
-    """Ask the sweep of a study to stop trials or to end, and wait until it has done so.
+    """Ask a study's sweep to stop trials, or to end, and wait until it has done so.
 
-    A sweep that runs the study's best trials again is still the study's, and ends, too.
+    This also works while the sweep confirms the study's best trials.
 
     Args:
-        run_ids: trials to stop for good; none stops the whole sweep, and the next sweep runs its
-            interrupted trials again.
-        running_finish: start no more trials, but let the running ones finish; does not wait.
+        existing: The study.
+        run_ids: Trials to stop for good. If empty, the whole sweep stops, and the next sweep of the
+            study runs the interrupted trials again.
+        running_finish: Whether to let the running trials finish and only begin no new ones. Then
+            the call returns at once.
 
     Raises:
-        StudyError: no sweep of the study is alive, a trial does not run, the request cannot be
-            left, or the sweep has not stopped within a minute.
+        StudyError: No sweep of the study is alive, a trial does not run, the request cannot be
+            written, or the sweep has not stopped within a minute.
     """
     existing = existing.at_work()
     process = existing.swept_by()
@@ -75,18 +77,19 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
 
 
 def enqueue(existing: ExistingStudy, stated: Params, *, like: str | None) -> tuple[str, Params]:
-    """Queue a trial by hand, in addition to those that the study plans.
+    """Queue a trial with given params, in addition to the trials that the study plans.
 
     Args:
-        stated: some or all of the trial's params; the sampler chooses the others.
-        like: the run id of a trial that has the params which `stated` leaves open.
+        existing: The study.
+        stated: Some or all params of the trial. The sampler chooses the others.
+        like: Run id of a trial whose params are used if `stated` does not give them.
 
     Returns:
-        the run id of the queued trial, and those of its params that are settled.
+        The run id of the queued trial, and the params that are given.
 
     Raises:
-        StudyError: there is no trial `like`.
-        SettingsError: the params are not of the study's space.
+        StudyError: There is no trial `like`.
+        SettingsError: The params are outside of the study's search space.
     """
     settings = existing.settings
     if like is None and not stated:
@@ -97,17 +100,18 @@ def enqueue(existing: ExistingStudy, stated: Params, *, like: str | None) -> tup
 
 
 def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, str]]:
-    """Queue trials again, with the same params, seed and checkpoints, as trials of their own.
+    """Queue trials again as new trials, with the same params, seed and checkpoints.
 
     Args:
-        run_ids: trials that failed or were stopped by hand; none for all failed trials that were
+        existing: The study.
+        run_ids: Trials that failed or were stopped by hand. If empty, all failed trials that were
             not retried since.
 
     Returns:
-        pairs of the old and the new run id.
+        Pairs of the old and the new run id.
 
     Raises:
-        StudyError: there is no such trial, or it neither failed nor was stopped.
+        StudyError: There is no such trial, or it neither failed nor was stopped.
     """
     study = existing.opened()
     chosen = [existing.record(run_id) for run_id in dict.fromkeys(run_ids)]
@@ -119,7 +123,7 @@ def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, st
             )
     if not run_ids:
         failed = (record for record in study.records() if record.state is TrialState.FAILED)
-        # Of a trial that failed several times, only the last try is tried again.
+        # If a trial failed several times, only its last try is retried.
         last = {r.first_number: r for r in failed}
         done = study.tried_again()
         chosen = [record for first, record in sorted(last.items()) if first not in done]
@@ -127,7 +131,13 @@ def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, st
 
 
 def _joined(settings: Settings, before: Params, stated: Params) -> dict[str, Any]:
-    """`stated` over `before`, without those of `before` that are outside their branch now."""
+    """Return the params of `before`, overridden by those of `stated`.
+
+    Params of `before` are left out if their branch is closed now.
+
+    Raises:
+        SettingsError: A param is fixed in the study, or outside of its search space.
+    """
     space = settings.search_space
     for name in stated:
         if name in settings.fixed:
@@ -145,6 +155,6 @@ def _joined(settings: Settings, before: Params, stated: Params) -> dict[str, Any
 
 
 def _running(existing: ExistingStudy) -> set[str]:
-    """The run ids of the trials that run."""
+    """Return the run ids of the running trials."""
     records = existing.study.records()
     return {record.run_id for record in records if not record.state.has_ended}

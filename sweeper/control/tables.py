@@ -1,4 +1,4 @@
-"""Tables for a paper: mean scores with 95 % intervals, by the values of params."""
+"""Tables for a paper: mean scores with 95 % intervals, grouped by the values of params."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from ..settings.space import SearchSpace
 from ..trials import TrialRecord, has_score, interval_of, value_text
 from .lookup import ExistingStudy
 
-#: A param with more values than these, all numbers, has rows for parts of its trials (chosen).
+#: Number of values of a param that have a row each at most. A numeric param with more values is cut
+#: into ranges, which have a row each (chosen).
 _MOST_VALUES = 12
-#: These are fourths, or fewer parts where a part would have fewer trials than so many (chosen).
+#: Number of ranges at most, and number of trials in a range at least (chosen).
 _MOST_PARTS, _LEAST_TRIALS = 4, 3
-#: A mean of a single trial, and one whose interval is 0, has so many significant digits (chosen).
+#: Number of significant digits of a mean without an interval, or with an interval of 0 (chosen).
 _DIGITS = 4
-#: More decimals than these are not printed: a half interval that small is rounding (chosen).
+#: Number of decimals at most. An interval that needs more is due to rounding (chosen).
 _MOST_DECIMALS = 8
-#: Lines take the place of the rules of booktabs where it is not loaded.
+#: LaTeX that draws plain lines for the rules of booktabs if that package is not loaded.
 _RULES = "".join(rf"\providecommand{{\{part}rule}}{{\hline}}" for part in ("top", "mid", "bottom"))
 _MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\|*_`<"})
 _LATEX = str.maketrans(
@@ -46,8 +47,9 @@ class _Mean:
     """The mean of a score over trials.
 
     Attributes:
-        half_interval: Half of its 95 % interval; None for a single trial.
-        is_best: Whether it is the best of its param, or cannot be told apart from that.
+        value: The mean.
+        half_interval: Half of its 95 % interval. None for a single trial.
+        is_best: Whether it is the best mean, or does not differ from it significantly.
     """
 
     value: float
@@ -55,7 +57,7 @@ class _Mean:
     is_best: bool
 
     def __str__(self) -> str:
-        """With as many decimals as half of the interval, which has two digits."""
+        """Format the mean with as many decimals as half of its interval, which has two digits."""
         half = self.half_interval
         decimals = 1 - math.floor(math.log10(half)) if half else math.inf
         form = f".{max(decimals, 0)}f" if decimals <= _MOST_DECIMALS else f".{_DIGITS}g"
@@ -64,7 +66,7 @@ class _Mean:
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """The trials that have the same values of some params, and their means by score."""
+    """The trials that have the same values of some params, with the means of their scores."""
 
     labels: Sequence[str]
     n_trials: int
@@ -76,8 +78,10 @@ class _Table:
     """A table of means, before it is written in a format.
 
     Attributes:
-        heads: What the labels of each row are.
-        scores: What the means of each row are of.
+        heads: Headings of the label columns.
+        scores: Names of the scores that have a mean in each row.
+        rows: Rows of the table.
+        caption: Text that explains the table.
     """
 
     heads: Sequence[str]
@@ -86,22 +90,25 @@ class _Table:
     caption: str
 
 
-#: Where a trial stands in the table by the value of one param: rows are sorted by the number, and
-#: the text is the value, or the values of a part, for people.
+#: Row of a trial by the value of one param. Rows are sorted by the number. The text is the label of
+#: the row: the value, or the range of values.
 _Place = tuple[float, str]
 
 
 def paper_table(existing: ExistingStudy, *, by: Sequence[str], kind: str) -> str:
-    """Write the means over the completed trials of a study, or over the runs that confirm its best.
+    """Return a table of mean scores of a study's completed trials, as text.
+
+    If the study was confirmed, the means are over the runs on fresh seeds.
 
     Args:
-        by: The params whose values, taken together, have a row each; none for the values of each
-            param by itself, and of confirmed trials for all params together.
+        existing: The study.
+        by: Params whose combinations of values have a row each. If empty, the values of each param
+            have a row each; for confirmed trials, the combinations of all params.
         kind: `latex`, `markdown` or `csv`.
 
     Raises:
-        SettingsError: no trial has such a param.
-        StudyError: no trial has completed.
+        SettingsError: No trial has such a param.
+        StudyError: No trial has completed.
     """
     return _WRITERS[kind](_table_of(existing, by))
 
@@ -149,7 +156,13 @@ def _rows(
     places: Sequence[Sequence[_Place]],
     goals: Mapping[str, Objective],
 ) -> list[_Row]:
-    """Group trials by their places, of which each has one for each param of the table."""
+    """Group trials by their values of some params, and return a row for each group.
+
+    Args:
+        records: The trials.
+        places: For each param, the row of each trial.
+        goals: Objectives by the names of their scores.
+    """
     groups: defaultdict[tuple[_Place, ...], list[TrialRecord]] = defaultdict(list)
     for record, *its_places in zip(records, *places, strict=True):
         groups[tuple(its_places)].append(record)
@@ -165,7 +178,7 @@ def _rows(
 
 
 def _places(name: str, records: Sequence[TrialRecord], space: SearchSpace) -> list[_Place]:
-    """Return the place of each trial by its value of a param; last are those without one."""
+    """Return the row of each trial by its value of a param. Trials without this param are last."""
     values = [record.params[name] for record in records if name in record.params]
     numbers = [
         value for value in values if isinstance(value, int | float) and not isinstance(value, bool)
@@ -188,7 +201,11 @@ def _places(name: str, records: Sequence[TrialRecord], space: SearchSpace) -> li
 
 
 def _edges_of(numbers: Sequence[float]) -> list[float]:
-    """Return where the values of a param are cut into parts; empty where each has its own row."""
+    """Return the numbers at which the values of a param are cut into ranges.
+
+    Returns:
+        An empty list if each value has its own row.
+    """
     n_parts = min(_MOST_PARTS, len(numbers) // _LEAST_TRIALS)
     n_values = len({*map(value_text, numbers)})
     has_few = n_values <= _MOST_VALUES and n_values < len(numbers)
@@ -196,7 +213,12 @@ def _edges_of(numbers: Sequence[float]) -> list[float]:
 
 
 def _means(samples: Sequence[Sequence[tuple[int, float]]], *, sign: int) -> list[_Mean]:
-    """Return the mean of each group, from the seeds and scores of its trials."""
+    """Return the mean of each group of trials.
+
+    Args:
+        samples: For each group, the seed and the score of each trial.
+        sign: 1 if the score is maximised, -1 if it is minimised.
+    """
     means = [fmean(score for _, score in sample) for sample in samples]
     several = [index for index, sample in enumerate(samples) if len(sample) > 1]
     best = max(several, key=lambda index: sign * means[index], default=None)
@@ -212,12 +234,15 @@ def _means(samples: Sequence[Sequence[tuple[int, float]]], *, sign: int) -> list
 
 
 def _differ(first: Sequence[tuple[int, float]], second: Sequence[tuple[int, float]]) -> bool:
-    """Test whether means differ at the 5 % level: paired for equal seeds, else Welch's t test."""
+    """Return whether two means differ at the 5 % level.
+
+    If both groups have the same seeds, this is a paired t test, else Welch's t test.
+    """
     from scipy.stats import ttest_ind, ttest_rel
 
     (seeds, a), (others, b) = (zip(*sorted(sample), strict=True) for sample in (first, second))
     is_paired = seeds == others and len({*seeds}) == len(seeds)
-    with warnings.catch_warnings(action="ignore"):  # of scores that are all the same
+    with warnings.catch_warnings(action="ignore"):  # scipy warns if all scores are the same
         found = ttest_rel(a, b) if is_paired else ttest_ind(a, b, equal_var=False)
     is_known = not math.isnan(found.pvalue)
     return bool(found.pvalue < 0.05) if is_known else fmean(a) != fmean(b)
@@ -258,7 +283,7 @@ def _latex(table: _Table) -> str:
     heads, *rows = _cells(table, _LATEX, cell)
     text = pd.DataFrame(rows, columns=heads).to_latex(
         index=False,
-        escape=False,  # it would escape the signs of mathematics, too
+        escape=False,  # pandas would escape the signs of mathematics, too
         caption=table.caption.translate(_LATEX),
         column_format="l" * len(table.heads) + "r" * (1 + len(table.scores)),
     )
@@ -266,7 +291,7 @@ def _latex(table: _Table) -> str:
 
 
 def _cells(table: _Table, escapes: dict[int, str], cell: Callable[[_Mean], str]) -> list[list[str]]:
-    """Return the escaped heads, then the cells of each row."""
+    """Return the headings of a table, then the cells of each row, all with escaped signs."""
     heads = [name.translate(escapes) for name in (*table.heads, "trials", *table.scores)]
     rows = []
     for row in table.rows:
