@@ -19,7 +19,7 @@ _NOTEBOOK_HEIGHT = 600
 
 
 def load(study: str | Path | None = None, *, storage: str | None = None) -> LoadedStudy:
-    """Open a study for reading. It may be being swept.
+    """Open a study for reading, even while it is being swept.
 
     Args:
         study: Folder of the study, such as `out/digits`, or its name. None for the only study in or

@@ -1,5 +1,5 @@
-"""A notebook as data: the research notebook, the executed one, scores, shared cells, fingerprint.
+"""Notebooks as data: the research notebook, executed notebooks, scores, shared cells, fingerprint.
 
-The owner of nbformat and nbconvert, without which `metadata` does. What executes cells does not
-belong here.
+Only this folder uses nbformat and nbconvert; `metadata` needs neither. Cells are executed
+elsewhere.
 """

@@ -1,4 +1,4 @@
-"""Plain values that no variable has: arguments of calls, keys of dicts and defaults."""
+"""Find plain values that are not assigned to a variable: arguments, dict items and defaults."""
 
 from __future__ import annotations
 
@@ -17,16 +17,23 @@ PARSING = ("parse_args", "parse_known_args")
 def arguments_of(
     cell: Cell, signatures: Signatures, parsed: Sequence[str] = ()
 ) -> Iterator[tuple[str, Assignment]]:
-    """Find the arguments of calls, the text keys of dicts and the defaults with plain values.
+    """Yield call arguments, dict items and parameter defaults that have plain values.
 
-    Arguments are keywords, and positional ones whose parameters are known. An option of a command
-    line has the name that its value gets. Each has longer forms, too, with a dot after what it
-    belongs to: the function that is called or has the default, the variable or keyword that gets
-    the call's result or the dict, and the cell, as `cell12`. A function's name alone is the first
-    argument of its calls.
+    Arguments are keywords, and positional arguments if the names of their parameters are known. An
+    option of a command line has the name of the attribute that gets its value, as `lr` for `--lr`.
+
+    Each value has several names. The short one is the name alone. Longer names have an owner and a
+    dot before it. An owner is the function that is called or that has the default, the variable or
+    keyword that gets the result of the call or the dict, or the cell, as `cell12`. The name of a
+    function alone means the first argument of its calls.
 
     Args:
-        parsed: Variables that get the options of a command line.
+        cell: Code cell.
+        signatures: Parameter names of the functions that the notebook calls.
+        parsed: Variables that get the parsed options of a command line.
+
+    Yields:
+        Each name with the place of its value.
     """
     owners: dict[ast.AST, str] = {}
     variables: dict[ast.AST, str] = {}
@@ -78,7 +85,11 @@ def arguments_of(
 
 
 def option_default(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the name that an option of a command line gets, with its default."""
+    """Yield the name of a command line option's attribute with its default, if it has a default.
+
+    Args:
+        call: Call of `add_argument`.
+    """
     stated = {it.arg: it.value for it in call.keywords}
     flags = [str(it.value) for it in call.args if isinstance(it, ast.Constant)]
     flags.sort(key=lambda flag: not flag.startswith("--"))
@@ -90,7 +101,7 @@ def option_default(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
 
 
 def parsed_into(cells: Iterable[Cell]) -> Iterator[str]:
-    """Yield the variables that get the options of a command line, as `args`."""
+    """Yield the variables that get the parsed options of a command line, such as `args`."""
     for cell in cells:
         for node in ast.walk(cell.tree):
             match node:
@@ -102,7 +113,7 @@ def parsed_into(cells: Iterable[Cell]) -> Iterator[str]:
 
 
 def given_options(cells: Iterable[Cell]) -> Mapping[str, str]:
-    """Return the options that a command line in the notebook itself gives, with the place."""
+    """Return the options that the notebook itself passes to `parse_args`, with the places."""
     found: dict[str, str] = {}
     for cell in cells:
         for node in ast.walk(cell.tree):

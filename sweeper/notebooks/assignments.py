@@ -1,10 +1,12 @@
-"""Where a notebook assigns its names, and how a trial's values replace the notebook's.
+"""Find where a notebook assigns its names, and replace the notebook's values by a trial's.
 
-A name can get a trial's value where one statement at the top level assigns it a plain value, and
-nothing gives it another one. That value is replaced where it stands, so all that follows sees the
-trial's, in the same cell too. A name that nothing assigns at the top level is the keyword of a
-call, the key of a dict or the default of a function, before a plain value. A name with a dot is
-also the attribute of a class or an object.
+A name can get a trial's value if one statement at the top level assigns it a plain value, and no
+other statement gives it another value. The value is replaced in this statement, so that all code
+that follows uses the trial's value, even in the same cell.
+
+If no statement at the top level assigns a name, the name means the keyword of a call, the key of a
+dict, or the parameter of a function with a default. A name with a dot can also mean the attribute
+of a class or an object.
 """
 
 from __future__ import annotations
@@ -34,12 +36,12 @@ _BLOCKS: Mapping[type[ast.stmt], str] = {
     ast.For: "a loop",
     ast.While: "a loop",
 }
-#: Code of a value that no notebook has, to try a replacement with.
+#: Code of a value that no notebook has. It is used to try whether a value can be replaced.
 _PROBE = "'sweeper'"
 
 
 class Assignments:
-    """All assignments of a notebook in Python; cells that are no valid Python have none.
+    """All assignments of a Python notebook. Cells that are not valid Python have none.
 
     Args:
         sources: Sources of the code cells.
@@ -76,11 +78,11 @@ class Assignments:
         return overwritten_items(self.cells)
 
     def names(self) -> list[str]:
-        """List the variables that the notebook assigns anywhere, in their order."""
+        """Return the variables that the notebook assigns anywhere, in order."""
         return list(self._found)
 
     def is_ever_number(self, name: str) -> bool:
-        """Whether anything assigns a variable a number, or a loop one of several values."""
+        """Return whether a variable is ever assigned a number, or is the variable of a loop."""
         values = [assignment.value for assignment in self._found.get(name, ())]
         return any(
             value is None or (is_plain(value) and isinstance(plain_value(value), int | float))
@@ -88,15 +90,18 @@ class Assignments:
         )
 
     def at_top(self, name: str) -> list[Assignment]:
-        """List what the notebook assigns to a name outside of functions, loops and branches."""
+        """Return the assignments of a name outside of functions, classes, loops and branches."""
         return [a for a in self._found.get(name, ()) if not a.block]
 
     def places(self, name: str) -> list[Assignment]:
-        """List where the plain values stand that a trial's value of a name replaces."""
+        """Return the places of a name's plain values, which a trial's value replaces."""
         return [a for a in self.at_top(name) or self._arguments.get(name, []) if a.is_plain]
 
     def overlaps(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Yield the names whose values are a part of those of others, and the others."""
+        """Yield pairs of names.
+
+        The value of the first name is a part of the value of the second one.
+        """
         stand = sorted(
             (place.cell, it.lineno, it.col_offset, it.end_lineno or 0, it.end_col_offset or 0, name)
             for name in names
@@ -108,39 +113,43 @@ class Assignments:
                 yield inner, outer
 
     def plain_value(self, name: str) -> Any:
-        """Return the notebook's own value of a name; None also where it has no plain one."""
+        """Return the value that the notebook gives to a name.
+
+        None also if this is not a plain value.
+        """
         plain = [a for a in self.places(name) if not self._is_overridden(a)] or self.places(name)
         return plain_value(plain[-1].value) if plain and plain[-1].value else None
 
     def arguments(self) -> list[str]:
-        """List the arguments, keys and attributes that can get a trial's value, in their order."""
+        """Return the arguments, keys and attributes that can get a trial's value, in order."""
         return [it for it in self._arguments if not self.at_top(it) and not self.why_not(it)]
 
     def replaceable(self) -> Iterator[str]:
-        """Yield the variables that can get a trial's value where they stand, in their order.
+        """Yield the variables that can get a trial's value, in their order.
 
-        A name takes a look at the whole notebook.
+        Each one costs a search of the whole notebook, so the list is made lazily.
         """
         plain = (name for name in self._found if self.places(name))
         return (name for name in plain if not self.why_not(name))
 
     def constants(self) -> set[str]:
-        """Return the names that the notebook assigns once, a plain value."""
+        """Return the variables that the notebook assigns exactly once, and a plain value."""
         return {
             name for name, found in self._found.items() if len(found) == 1 and found[0].is_plain
         }
 
     def knows(self, name: str) -> bool:
-        """Whether the notebook assigns a name anywhere, or has such an argument."""
+        """Return whether the notebook assigns a name anywhere, or has an argument of this name."""
         return bool(self._found.get(name) or self._arguments.get(name))
 
     def why_not(self, name: str, asked: Set[str] = frozenset()) -> str:
-        """Say what keeps a name from getting a trial's value, and the remedy; empty for nothing.
+        """Return why a name cannot get a trial's value, with a remedy. Empty if it can.
 
         The text completes the sentence "NAME is …".
 
         Args:
-            asked: Names that are not to be proposed instead.
+            name: Name of a variable, argument, key or attribute.
+            asked: Names that are not proposed as alternatives.
         """
         asked = asked | {name}
         at_top = self.at_top(name)
@@ -164,19 +173,29 @@ class Assignments:
         return "not assigned"
 
     def other_value(self, name: str, *, after_cell: int) -> str:
-        """Say where a name gets another value after a cell, and the remedy; empty where nowhere.
+        """Return where a name gets another value after a cell, with a remedy.
+
+        Empty if it gets none.
 
         The text completes the sentence "NAME is …".
+
+        Args:
+            name: Name of a variable.
+            after_cell: Number of the code cell, from 1. Only later cells are searched.
         """
         later = self.cells[after_cell:]
         rival = rebinding(later, name, at=(after_cell, 0))
         return f"assigned another value in {rival}: keep one of the two" if rival else ""
 
     def remedy_for_unknown(self, name: str, *, is_local: bool = False) -> str:
-        """Say where a name that is not assigned stands, and what to do; empty where nowhere.
+        """Return where a name that is not assigned occurs, and what to do about it.
+
+        Empty if it does not.
 
         Args:
-            is_local: Whether a function or a class has such a variable, which reads of it mean.
+            name: Name that is not assigned at the top level.
+            is_local: Whether a function or a class has a variable of this name, so that code that
+                reads the name means that variable.
         """
         name = name.rpartition(".")[2]
         for cell in self.cells:
@@ -229,12 +248,18 @@ class Assignments:
         return self._why_not_replaced(name, arguments)
 
     def _longer(self, name: str) -> str:
-        """Propose a name with a dot that ends in a name; empty where none can get a value."""
+        """Return the advice to write a longer name, such as `Adam.lr` for `lr`.
+
+        Empty if there is none.
+        """
         longer = (it for it in self._arguments if it.endswith(f".{name}"))
         return next((f"write {it!r}" for it in longer if not self.why_not(it)), "")
 
     def _last(self, name: str) -> str:
-        """Propose the last assignment of a variable, with a comma; empty where there is none."""
+        """Return the advice to sweep only the last assignment of a variable.
+
+        Empty if this is impossible.
+        """
         last = next((f"cell{a.cell}.{name}" for a in reversed(self.at_top(name))), "")
         can_be_swept = last in self._arguments and not self.why_not(last)
         return f"write {last!r} to sweep the last, or " if can_be_swept else ""
@@ -245,7 +270,11 @@ class Assignments:
         return place.parameter is not None and self._calls.overriding(place.parameter) is not None
 
     def _other_item(self, place: Assignment) -> str:
-        """Where an item gets another value than the one that it begins with; empty for nowhere."""
+        """Return where an item of a dict, or an option, gets another value than its first one.
+
+        Returns:
+            A code cell with a line. Empty if it gets no other value.
+        """
         if place.item is None:
             return ""
         given = self._given.get(place.item[1], "") if place.is_option else ""
@@ -273,7 +302,7 @@ class Assignments:
         return f"a default in {default}, which the call in {override} overrides: {remedy}"
 
     def _reaches(self, name: str, override: Override) -> bool:
-        """Whether a trial's value of a name is what a call passes."""
+        """Return whether a call passes the value that a trial gives to a name."""
         if isinstance(override.value, ast.Name):
             cell = self.cells[override.cell - 1]
             can_reach = bool(self.at_top(name)) and is_read(cell, override.line, name)
@@ -292,7 +321,10 @@ class Assignments:
         return ""
 
     def _instead(self, computed: Assignment, asked: Set[str]) -> str:
-        """Propose a name from which a value is worked out."""
+        """Return the advice to sweep a name from which a value is computed.
+
+        Empty if there is none.
+        """
         nodes = ast.walk(computed.value) if computed.value is not None else ()
         read = {node.id: None for node in nodes if isinstance(node, ast.Name)}
         usable = (it for it in read if it not in asked and self.at_top(it))
@@ -322,7 +354,7 @@ def _assignments_in(cell: Cell) -> Iterator[tuple[str, Assignment]]:
 
 
 def plain_values(source: str) -> dict[str, tuple[Any, str]]:
-    """Return the plain values that names have after a cell, with the comments behind them."""
+    """Return the plain values that names have after a cell, each with the comment on its line."""
     found: dict[str, tuple[Any, str]] = {}
     cell = Cell(1, source)
     said = comments(cell.code)
@@ -349,15 +381,18 @@ def assigned_only(source: str) -> list[str]:
 def with_values(
     sources: Sequence[str], values: Mapping[str, Any], as_code: Callable[[Any], str]
 ) -> list[str]:
-    """Replace the plain values that names have in cells; comments behind them say what they were.
+    """Replace the plain values of names in cells. A comment on each line states the original value.
 
     Args:
-        sources: Sources of all cells.
-        values: Values by name; those that the cells do not have are left out.
-        as_code: Makes Python of a value.
+        sources: Sources of all code cells.
+        values: New values by name. Names without a plain value in the cells are ignored.
+        as_code: Function that returns the Python code of a value.
+
+    Returns:
+        The new sources.
 
     Raises:
-        NotebookError: a value cannot be replaced without changing anything else.
+        NotebookError: A value cannot be replaced without a change of other code.
     """
     assignments = Assignments(sources)
     found: defaultdict[int, dict[ast.expr, str]] = defaultdict(dict)
@@ -375,7 +410,11 @@ def with_values(
 
 
 def _pairs(statement: ast.stmt) -> Iterator[tuple[ast.Name, ast.expr | None, bool]]:
-    """The names that a statement assigns, with the value, and whether it is of that name alone."""
+    """Yield the names that a statement assigns, with their values.
+
+    Yields:
+        The name, its value (None in a loop), and whether the value belongs to this name alone.
+    """
     if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For):
         return
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]

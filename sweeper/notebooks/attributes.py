@@ -1,4 +1,7 @@
-"""Plain values of attributes, as of `class CFG: lr = 0.1` or `cfg.lr = 0.1`, and their rivals."""
+"""Find attributes with plain values, such as `class CFG: lr = 0.1` or `cfg.lr = 0.1`.
+
+This module also finds the code that gives such an attribute another value.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def attributes_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
-    """Find the attributes that get plain values at the top level or in the body of a class.
+    """Yield the attributes that get a plain value at the top level or in the body of a class.
 
-    Each has the name of its class or object, as `CFG.lr`.
+    Items with text keys, such as `cfg["lr"] = 0.1`, count as attributes. Each name begins with its
+    class or object, as in `CFG.lr`.
     """
     for index, statement in enumerate(cell.statements):
         body = statement.body if isinstance(statement, ast.ClassDef) else [statement]
@@ -56,7 +60,10 @@ def attributes_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
 
 
 def locals_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
-    """Find the variables of functions that get one value, a plain one, as `train.lr`."""
+    """Yield the local variables of functions that get exactly one value, and a plain one.
+
+    Each name begins with its function, as in `train.lr`.
+    """
     for statement in cell.statements:
         inside = statement.body if isinstance(statement, ast.ClassDef) else [statement]
         for function in (it for it in inside if isinstance(it, _FUNCTION)):
@@ -68,7 +75,11 @@ def locals_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
 
 
 def _bindings(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
-    """The names that a function binds or declares, as often as it does; no schedules."""
+    """Yield each name that a function binds, once for each binding.
+
+    Statements such as `lr *= 2` do not count. A name that is declared `global` or `nonlocal` is
+    yielded twice, so that it never seems to have only one binding.
+    """
     changed = {node.target for node in ast.walk(function) if isinstance(node, ast.AugAssign)}
     for node in ast.walk(function):
         match node:
@@ -81,11 +92,15 @@ def _bindings(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]
 
 
 def attribute_rival(cells: Sequence[Cell], name: str, places: Sequence[Assignment]) -> str | None:
-    """Find the place where an attribute gets another value, or is read too early; None for nowhere.
+    """Return where an attribute gets another value, or is read before it gets its value.
 
     Args:
-        name: As `CFG.lr`.
-        places: Where its plain value stands.
+        cells: All code cells.
+        name: Name of the attribute with its owner, such as `CFG.lr`.
+        places: Places of its plain values.
+
+    Returns:
+        A code cell with a line. None if there is no such place.
     """
     owner, _, attribute = name.rpartition(".")
     first = min((place.cell, place.index) for place in places)
@@ -110,7 +125,7 @@ def attribute_rival(cells: Sequence[Cell], name: str, places: Sequence[Assignmen
 
 
 def _others(cells: Iterable[Cell], owner: str) -> Iterator[str]:
-    """The variables that get a class or an instance of it."""
+    """Yield the other variables that get a class or an instance of it."""
     for cell in cells:
         for node in ast.walk(cell.tree):
             match node:
@@ -124,11 +139,13 @@ def _others(cells: Iterable[Cell], owner: str) -> Iterator[str]:
 def _uses(
     statement: ast.stmt, owners: set[str] | None, attribute: str, *, reads: bool
 ) -> Iterator[ast.AST]:
-    """Where a statement changes an attribute, or reads it.
+    """Yield the nodes of a statement that change an attribute, and those that read it.
 
     Args:
-        owners: Variables whose attribute counts; None for all.
-        reads: Whether reads count.
+        statement: Top-level statement.
+        owners: Variables whose attribute counts. None for all variables.
+        attribute: Name of the attribute.
+        reads: Whether to yield the nodes that read it, too.
     """
     for node in ast.walk(statement):
         match node:
@@ -143,7 +160,10 @@ def _uses(
 
 
 def _in_texts(statement: ast.stmt, owners: set[str], attribute: str) -> Iterator[ast.AST]:
-    """Calls that run a text, as `%time` does, which changes an attribute or replaces its owner."""
+    """Yield calls that run a text as code, if this changes an attribute or its owner.
+
+    `%time` makes such a call, for example.
+    """
     for node in ast.walk(statement):
         match node:
             case ast.Call(
@@ -166,7 +186,7 @@ def _binds(node: ast.AST, names: set[str]) -> bool:
 
 
 def _in_body(statement: ast.ClassDef | ast.stmt, attribute: str) -> Iterator[ast.AST]:
-    """What in the body of a class gives an attribute a value."""
+    """Yield nodes in the body of a class, outside of its methods, that assign an attribute."""
     waiting: list[ast.AST] = [*statement.body] if isinstance(statement, ast.ClassDef) else []
     while waiting:
         node = waiting.pop(0)
@@ -186,7 +206,7 @@ def _in_body(statement: ast.ClassDef | ast.stmt, attribute: str) -> Iterator[ast
 
 
 def _scheduled(statement: ast.stmt, owners: set[str] | None, attribute: str) -> set[ast.expr]:
-    """The targets that are only declared, or whose new value is worked out from the old one."""
+    """Return targets that are only declared, or that get a value computed from their old value."""
     found: set[ast.expr] = set()
     for node in ast.walk(statement):
         match node:
@@ -212,9 +232,10 @@ def _is_attribute(node: ast.AST, owners: set[str] | None, attribute: str) -> boo
 
 
 def overwritten_items(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
-    """Return the items that get another value: variable and key, with the place.
+    """Return the dict items and attributes that get a value by an assignment, with its place.
 
-    One that is worked out from the old value is a schedule, and no other one.
+    A new value that is computed from the old one does not count: it is a schedule. The keys of the
+    result are pairs of variable and key.
     """
     found: dict[tuple[str, str], str] = {}
     for cell in cells:
@@ -241,13 +262,13 @@ def _init(statement: ast.stmt) -> ast.FunctionDef | None:
 
 
 def _own_name(statement: ast.stmt) -> str:
-    """What a class calls an object of its own where it makes one: `self`."""
+    """Return the name that a class uses for its instance in `__init__`, usually `self`."""
     made = _init(statement)
     return "" if made is None else made.args.args[0].arg
 
 
 def _made(statement: ast.stmt) -> list[ast.stmt]:
-    """The statements that make an object of a class."""
+    """Return the statements of the `__init__` of a class."""
     made = _init(statement)
     return [] if made is None else made.body
 
@@ -270,7 +291,10 @@ def _plain_targets(statements: Iterable[ast.stmt]) -> Iterator[tuple[ast.expr, a
 
 
 def _fields(statement: ast.stmt) -> dict[str, Parameter]:
-    """The fields of a dataclass and the like, whose calls may pass them."""
+    """Return the fields of a dataclass or a similar class.
+
+    Calls of the class may pass their values.
+    """
     if not isinstance(statement, ast.ClassDef):
         return {}
     has_init = any(

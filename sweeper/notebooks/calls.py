@@ -1,4 +1,4 @@
-"""Find the calls that pass a parameter, so that the default of the parameter counts for nothing."""
+"""Find the calls that pass a parameter, so that the default of the parameter is never used."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .replacing import Cell
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:
-    """A call that passes a parameter.
+    """A call that passes a value for a parameter.
 
     Attributes:
-        cell: Number of its code cell, from 1.
+        cell: Number of the code cell, from 1.
         line: Line in the cell, from 1.
         value: Expression that is passed.
-        is_keyword: Whether the call names the parameter.
+        is_keyword: Whether the call passes the value by keyword.
     """
 
     cell: int
@@ -47,10 +47,10 @@ class Calls:
             self._read(cell)
 
     def overriding(self, parameter: Parameter) -> Override | None:
-        """Find a call that passes a parameter, where all calls do.
+        """Return a call that passes a parameter, if all calls pass it.
 
-        None as well where not all calls may be known: of a name that is bound twice, or that is
-        used in another way than in calls.
+        None also if there may be unknown calls: the function's name is bound twice, or is used for
+        anything else than calls.
         """
         name = parameter.callee
         calls = self._calls.get(name, [])
@@ -60,7 +60,7 @@ class Calls:
         return found[0] if found and all(found) else None
 
     def _read(self, cell: Cell) -> None:
-        if not cell.tree.body:  # no Python, or as of %%timeit, run elsewhere
+        if not cell.tree.body:  # it is not Python, or runs elsewhere, as with %%timeit
             self._passed_on |= _words(cell.source)
         nodes = [*ast.walk(cell.tree)]
         called = {node.func for node in nodes if isinstance(node, ast.Call)}
@@ -85,9 +85,9 @@ class Calls:
 
 
 def parameters_of(cell: Cell) -> dict[ast.expr, Parameter]:
-    """Return the parameters of the functions and classes of a cell, by the nodes of defaults.
+    """Return the parameters of the functions and classes of a cell, by the nodes of their defaults.
 
-    A decorator may call its function in another way, so decorated ones have none.
+    Decorated functions and classes are left out, because a decorator may change their parameters.
     """
     found = {}
     for statement in cell.statements:
@@ -110,7 +110,7 @@ def parameters_of(cell: Cell) -> dict[ast.expr, Parameter]:
 
 
 def defaults(arguments: ast.arguments) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the parameters that have defaults, with these."""
+    """Yield the names of the parameters that have a default, each with its default."""
     positional = [*arguments.posonlyargs, *arguments.args]
     options = positional[len(positional) - len(arguments.defaults) :] + arguments.kwonlyargs
     values = [*arguments.defaults, *arguments.kw_defaults]

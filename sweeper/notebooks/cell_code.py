@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-#: Cell magics whose text is not Python, or runs in another process or namespace.
+#: Cell magics whose code is not Python, or runs in another process or namespace.
 _FOREIGN = frozenset(
     "bash cmd file HTML html javascript js latex markdown perl pypy python python2 python3 ruby "
     "script sh svg SVG system sx timeit writefile R cython sql".split()
@@ -26,20 +26,22 @@ _FOREIGN = frozenset(
 #: IPython's own limit on the magics of one cell.
 _MOST_MAGICS = 500
 
-#: Before CPython 3.11.8 and 3.12.2, two threads that make a syntax tree at once can fail with a
-#: SystemError (gh-106905). Filters of warnings belong to the process. So all of the package parses
-#: here, one thread after the other.
+#: Only one thread at a time may parse. Before CPython 3.11.8 and 3.12.2, two threads that parse at
+#: once can fail with a SystemError (gh-106905), and filters of warnings belong to the whole
+#: process. So the whole package parses in this module.
 _PARSING = threading.Lock()
-#: A library, such as a traceback's lines in the log, may still parse meanwhile: tries (chosen).
+#: Number of times to parse (chosen). A library may parse at the same time and cause that
+#: SystemError.
 _PARSE_TRIES = 10
 
 
 def plain_python(source: str) -> str:
-    """Convert a cell to plain Python without moving its lines.
+    """Convert a cell with IPython syntax to plain Python. Each line keeps its number.
 
-    Magics, shell commands and help become the calls that IPython would make, and blank lines fill
-    what IPython would join or drop. Of `%%time` and the like the code below remains; of `%%bash`
-    and the like nothing. A line may lack its first characters, where IPython strips a prompt.
+    Magics, shell commands and help become the calls that IPython would make. Blank lines replace
+    lines that IPython would join or drop. Under `%%time` and similar cell magics, the code remains;
+    under `%%bash` and similar ones, nothing remains. If IPython strips a prompt, a line lacks its
+    first characters.
     """
     if parse_or_none(source) is not None:
         return source
@@ -47,10 +49,10 @@ def plain_python(source: str) -> str:
 
 
 def executed_tree(source: str) -> ast.Module | None:
-    """Parse what IPython makes of a cell; None where that is no valid Python.
+    """Return the syntax tree of the Python that IPython makes of a cell. None if that is not valid.
 
-    The tree has the nodes of `parse(plain_python(source))`, unless IPython understands the cell
-    in another way.
+    The tree equals `parse(plain_python(source))`, unless IPython understands the cell in another
+    way.
     """
     if (tree := parse_or_none(source)) is not None:
         return tree
@@ -91,15 +93,15 @@ def _ends(lines: Sequence[str]) -> int:
 
 
 def python_lines(source: str) -> list[bytes]:
-    """Split code into the lines that Python counts, with their ends; columns count bytes.
+    """Split code into the lines that Python counts, with their line ends, as bytes.
 
-    Other separators, such as a form feed, end no line of Python.
+    Syntax trees count columns in bytes. Other separators, such as a form feed, do not end a line.
     """
     return re.findall(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z", source.encode())
 
 
 def parse_or_none(source: str) -> ast.Module | None:
-    """Parse Python; None where that fails."""
+    """Parse Python. Return None if it is not valid."""
     try:
         return parse(source)
     except SyntaxError:
@@ -110,7 +112,7 @@ def parse(source: str) -> ast.Module:
     """Parse Python into a syntax tree.
 
     Raises:
-        SyntaxError: also for null bytes and for code that is nested too deeply.
+        SyntaxError: The code is not valid Python, contains null bytes, or is nested too deeply.
     """
     try:
         with _PARSING, warnings.catch_warnings(action="ignore"):  # the kernel prints them
@@ -127,7 +129,10 @@ def _tree(source: str) -> ast.Module:
 
 
 def scope_of(source: str) -> symtable.SymbolTable | None:
-    """Read which names Python binds and reads in some code; None where it cannot be compiled."""
+    """Return the symbol table of code: the names that it binds and reads.
+
+    None if it does not compile.
+    """
     try:
         with _PARSING, warnings.catch_warnings(action="ignore"):
             return symtable.symtable(source, "cell", "exec")
@@ -138,13 +143,15 @@ def scope_of(source: str) -> symtable.SymbolTable | None:
 def is_same_but(
     before: ast.AST | None, after: ast.AST | None, replaced: Mapping[ast.AST, ast.AST]
 ) -> bool:
-    """Whether two syntax trees are the same, but for nodes that others have replaced.
+    """Return whether two syntax trees are equal except for nodes that were replaced.
 
     Args:
-        replaced: what has to stand in `after` in place of nodes of `before`.
+        before: Syntax tree before the replacement.
+        after: Syntax tree after the replacement.
+        replaced: Nodes that `after` must have, by the nodes of `before` that they replace.
     """
     pairs: list[tuple[object, object]] = [(before, after)]
-    while pairs:  # not a recursion: trees may be deep
+    while pairs:  # without recursion, because trees may be deep
         old, new = pairs.pop()
         if isinstance(old, ast.AST):
             old = replaced.get(old, old)
@@ -156,13 +163,13 @@ def is_same_but(
             if len(old) != len(new):
                 return False
             pairs += zip(old, new, strict=True)
-        elif repr(old) != repr(new):  # tells 0.0 from -0.0, and nan is nan
+        elif repr(old) != repr(new):  # distinguishes 0.0 from -0.0, and NaN equals NaN
             return False
     return True
 
 
 def comments(source: str) -> dict[int, str]:
-    """Read the comments of plain Python, by line."""
+    """Return the comments of plain Python by line number, from 1."""
     readline = io.StringIO(re.sub(r"\r\n?", "\n", source)).readline
     found: dict[int, str] = {}
     with suppress(tokenize.TokenError, SyntaxError):

@@ -1,8 +1,8 @@
 """Compare two executions of one notebook: scores, series, outputs, params and environment.
 
-The proof that forked kernels come to the same, `replay` and `diff` all ask this module. Numbers are
-compared to the last bit. Text is compared without what differs between any two processes: times,
-rates, addresses, identifiers and how far a progress bar was drawn.
+The proof of forked kernels, `replay` and `diff` use this module. Numbers are compared bit for bit.
+Texts are compared without the parts that differ between any two processes: times, rates, addresses,
+identifiers and the state of progress bars.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 Points = Sequence[tuple[int, float]]
 
-#: A line of output is quoted up to this length.
+#: Number of characters that are quoted of a line of output.
 _QUOTED_CHARACTERS = 60
-#: So many differences of the environment are listed for people; two machines may have hundreds.
+#: Number of differences of the environment that are listed for people. Two machines may have
+#: hundreds.
 _MOST_LISTED = 8
 _NONE = "none"
 _TEXTS = ("text/plain", "text", "error")
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 _PROGRESS_BAR = re.compile(r"^.*\d%\|.*$", re.MULTILINE)
-#: Where a warning was raised, and the line there: a forked kernel repeats those of its imports.
+#: File, line number and source line of a warning. A forked kernel repeats the warnings of its
+#: imports with other file names.
 _PLACE = re.compile(r"^\S.*:\d+: (\w*Warning: .*)\n  .*$", re.MULTILINE)
-#: What differs between any two processes. Digits before a rate are taken whole (`++`), as otherwise
-#: the time grows with the square of their number.
+#: Texts that differ between any two processes. The possessive quantifiers (`++`) keep the time of
+#: the search from growing with the square of the number of digits.
 _VOLATILE = re.compile(
     r"0x[0-9a-fA-F]{4,}"
     r"|\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"
@@ -48,14 +50,15 @@ _VOLATILE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """What one execution of a notebook has come to.
+    """Everything that is compared of one execution of a notebook.
 
     Attributes:
-        cells: of the executed notebook, with their outputs.
-        scores: the final value of each score.
-        series: the (step, value) pairs of each score that was reported.
-        environment: facts that may change results, by their names for people; empty where it is
-            not known, and then not compared.
+        cells: Cells of the executed notebook, with their outputs.
+        scores: Final value of each score.
+        series: The (step, value) pairs of each score that was reported.
+        params: Params of the trial.
+        environment: Facts that may change results, by their names for people. If it is empty for
+            one of two executions, the environments are not compared.
     """
 
     cells: Sequence[Mapping[str, Any]] = ()
@@ -67,15 +70,15 @@ class Execution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parting:
-    """Where two series of one score part, and by how much.
+    """The first difference between two series of one score.
 
     Attributes:
-        n_equal: how many points both have alike before.
-        step: the first step that differs; None where none does.
-        first: the value of the first execution there; None where it has none.
-        second: that of the second.
-        distance: the largest relative distance of two values at the same step; infinite where one
-            of them is missing or not finite.
+        n_equal: Number of equal points before it.
+        step: Step of the first difference. None if the series are equal.
+        first: Value of the first execution at this step. None if it has none.
+        second: Value of the second execution at this step. None if it has none.
+        distance: Largest relative distance of two values at the same step. Infinite if one of them
+            is missing or not finite.
     """
 
     n_equal: int
@@ -93,14 +96,15 @@ class Parting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputDifference:
-    """The first difference in what a cell put out.
+    """The first difference in the outputs of a cell.
 
     Attributes:
-        cell: its position in the notebook, from 1 on, as the live table counts.
-        is_same_kind: whether at least the kinds of its outputs are the same, in the same order.
-        line: of its text, from 1 on; None where a picture differs, or whatever else is no text.
-        first: that line of the first execution; empty where it has none.
-        second: that of the second.
+        cell: Position of the cell in the notebook, from 1, as the live table counts.
+        is_same_kind: Whether the outputs have the same types in the same order.
+        line: Line of the text output, from 1. None if an image or another output without text
+            differs.
+        first: This line in the first execution. Empty if it has no such line.
+        second: This line in the second execution. Empty if it has no such line.
     """
 
     cell: int
@@ -118,14 +122,16 @@ class OutputDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """What differs between two executions; of each pair, the value of the first comes first.
+    """The differences between two executions.
+
+    In each pair, the first execution's value comes first.
 
     Attributes:
-        scores: those that differ; None for an execution without one.
-        series: where each series parts, also of those that are equal.
-        outputs: the cells that put out something else.
-        params: those that differ; None for one that an execution did not have.
-        environment: the facts that differ.
+        scores: Scores that differ. None for an execution that lacks a score.
+        series: First difference of each series. Equal series are included.
+        outputs: First difference of each cell with other outputs.
+        params: Params that differ. None for an execution that lacks a param.
+        environment: Facts of the environment that differ.
     """
 
     scores: Mapping[str, tuple[float | None, float | None]]
@@ -136,23 +142,23 @@ class Differences:
 
     @property
     def has_equal_numbers(self) -> bool:
-        """Whether all scores and steps are equal to the last bit."""
+        """Whether all scores and steps are equal bit for bit."""
         return not self.scores and all(it.step is None for it in self.series.values())
 
     @property
     def agrees_in_kind(self) -> bool:
-        """Whether both have the same scores, and outputs of the same kinds in the same order."""
+        """Whether both have the same scores, and outputs of the same types in the same order."""
         has_both = all(None not in pair for pair in self.scores.values())
         return has_both and all(it.is_same_kind for it in self.outputs)
 
     @property
     def distance(self) -> float:
-        """How far two numbers are apart at most, relatively; infinite where one is missing."""
+        """Largest relative distance of two numbers. Infinite if one of them is missing."""
         of_scores = [_distance(*pair) for pair in self.scores.values()]
         return max([*of_scores, *(it.distance for it in self.series.values())], default=0.0)
 
     def numbers_in_words(self) -> list[str]:
-        """The series that parts at the smallest step, and all scores that differ."""
+        """Return texts for the series that differs first (by step) and the scores that differ."""
         found = [f"{name} {change(*pair)}" for name, pair in self.scores.items()]
         apart = [(it.step, name) for name, it in self.series.items() if it.step is not None]
         if apart:
@@ -161,23 +167,29 @@ class Differences:
         return found
 
     def environment_in_words(self) -> list[str]:
-        """Each fact that differs, and how many more do."""
+        """Return the differences of the environment as texts.
+
+        If there are too many, the last one counts them.
+        """
         found = [f"{name}: {change(*pair)}" for name, pair in self.environment.items()]
         more = len(found) - _MOST_LISTED
         return found[:_MOST_LISTED] + ([f"and {more} more"] if more > 0 else [])
 
     def __str__(self) -> str:
-        """The first difference of scores, steps or outputs in words; empty where there is none."""
+        """Return the first difference of scores, steps or outputs in words.
+
+        Empty if there is none.
+        """
         return next(iter([*self.numbers_in_words(), *map(str, self.outputs)]), "")
 
     def to_json(self) -> dict[str, Any]:
-        """The object that `--json` prints; numbers that JSON does not have are text."""
+        """Return the object that `--json` prints. Infinity and NaN, which JSON lacks, are texts."""
         data: dict[str, Any] = as_json(asdict(self))
         return data
 
 
 def compare(a: Execution, b: Execution) -> Differences:
-    """Find what differs between two executions of one notebook."""
+    """Return the differences between two executions of one notebook."""
     names = dict.fromkeys([*a.series, *b.series])
     return Differences(
         scores=_changed(a.scores, b.scores),
@@ -191,14 +203,17 @@ def compare(a: Execution, b: Execution) -> Differences:
 
 
 def change(first: object, second: object) -> str:
-    """Say how a value has changed, for people."""
+    """Return how a value has changed as text for people, such as `1 → 2`."""
     if isinstance(first, float) and isinstance(second, float):
         return f"{first!r} → {second!r} ({second - first:+.3g})"
     return " → ".join(_NONE if value is None else str(value) for value in (first, second))
 
 
 def _distance(first: float | None, second: float | None) -> float:
-    """How far two numbers are apart, relative to the larger; infinite unless both are finite."""
+    """Return the distance of two numbers relative to the larger one.
+
+    Infinite unless both are finite.
+    """
     if first is None or second is None or not (math.isfinite(first) and math.isfinite(second)):
         return math.inf
     largest = max(abs(first), abs(second))
@@ -209,7 +224,7 @@ def _changed(
     first: Mapping[_Key, _Value], second: Mapping[_Key, _Value]
 ) -> dict[_Key, tuple[_Value | None, _Value | None]]:
     pairs = {key: (first.get(key), second.get(key)) for key in {**first, **second}}
-    # The representations are compared, because no NaN equals another.
+    # The representations are compared, because a NaN does not equal itself.
     return {key: pair for key, pair in pairs.items() if repr(pair[0]) != repr(pair[1])}
 
 
@@ -226,7 +241,7 @@ def _parting(first: Points, second: Points) -> Parting:
 
 # --- outputs -------------------------------------------------------------------------------------
 
-#: One output: its kind, and its content by MIME type.
+#: One output: its type, and its content by MIME type.
 _Output = tuple[str, Mapping[str, str]]
 
 
@@ -251,9 +266,10 @@ def _output_differences(
 
 
 def _outputs_in(outputs: Sequence[Mapping[str, Any]]) -> Iterator[_Output]:
-    """The outputs of a cell; of the two streams, only what lies between two displays is in order.
+    """Yield the outputs of a cell in an order that is the same in all executions.
 
-    ipykernel sends each stream by itself, several times a second.
+    ipykernel sends stdout and stderr independently, several times a second. So the text of each
+    stream between two displays is joined, and the streams are sorted by name.
     """
     is_stream = [output["output_type"] == "stream" for output in outputs]
     for are_streams, run in itertools.groupby(range(len(outputs)), is_stream.__getitem__):
@@ -268,7 +284,7 @@ def _outputs_in(outputs: Sequence[Mapping[str, Any]]) -> Iterator[_Output]:
 
 def _display(output: Mapping[str, Any]) -> _Output:
     data = dict(output.get("data", {}))
-    if output["output_type"] == "error":  # its traceback has places in it, which may move
+    if output["output_type"] == "error":  # file names and lines in its traceback may differ
         data["error"] = f"{output['ename']}: {output['evalue']}"
     if _WIDGET_VIEW in data:
         data[_WIDGET_VIEW] = "a widget"
@@ -283,7 +299,7 @@ def _is_picture(mime: str) -> bool:
 
 
 def _joined(part: Any) -> str:
-    """A part of an output as text; a notebook's file may have it as a list of lines."""
+    """Return a part of an output as text. A notebook's file may contain it as a list of lines."""
     if isinstance(part, list) and all(isinstance(line, str) for line in part):
         return "".join(part)
     return part if isinstance(part, str) else json.dumps(part, sort_keys=True)
@@ -300,7 +316,10 @@ def _lines(outputs: Sequence[_Output]) -> list[str]:
 
 
 def _quoted(first: str, second: str) -> Iterator[str]:
-    """Quote two lines; of long ones, the part from shortly before their difference."""
+    """Yield two lines as quotations.
+
+    Long lines are cut to the part around their first difference.
+    """
     place = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), 0)
     start = max(0, place - _QUOTED_CHARACTERS // 3)
     for text in (first, second):

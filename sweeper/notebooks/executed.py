@@ -1,4 +1,4 @@
-"""The executed notebook of a trial: its file, with the metadata that state how the trial is."""
+"""The executed notebook of a trial: its file, whose metadata state the trial's progress and end."""
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ from .recorded_points import RecordedPoints
 
 
 class ExecutedNotebook:
-    """The file of one trial while it runs, valid and up to date at every moment.
+    """The executed notebook of one running trial. Its file is valid at every moment.
 
     Attributes:
-        node: Notebook, which the engine shares to fill in the outputs.
+        node: Notebook, into which papermill's engine writes the outputs.
         path: Path of the file.
         points: Points that the trial has reported so far.
+
+    Args:
+        node: Copy of the research notebook with the trial's params.
+        spec: Spec of the trial.
     """
 
     def __init__(self, node: NotebookNode, spec: TrialSpec) -> None:
@@ -57,25 +61,28 @@ class ExecutedNotebook:
 
     @property
     def metadata(self) -> TrialMetadata:
-        """What is known of the trial now."""
+        """The metadata of the trial at this moment."""
         with self._lock:
             return self.points.added_to(self._noted)
 
     def note(self, **changes: Any) -> None:
-        """Change fields of the metadata, but for the points."""
+        """Change fields of the metadata, except the points."""
         with self._lock:
             self._noted = replace(self._noted, **changes)
 
     def begin(self) -> None:
-        """Note that the trial begins now, with a place on its machine."""
+        """Note that the trial begins now: it has got its memory and GPU."""
         self._began = _now()
         self.note(started_at=self._began)
 
     def note_freezing(self, idle_s: float, *, is_frozen: bool) -> None:
-        """Note whether the trial is frozen; the time in which it was is not its own.
+        """Note whether the trial is frozen.
+
+        The time in which it is frozen does not count as its duration.
 
         Args:
-            idle_s: How long the trial has been frozen since it began.
+            idle_s: Seconds in which the trial was frozen since it began.
+            is_frozen: Whether it is frozen now.
         """
         self.note(
             state=TrialState.FROZEN if is_frozen else TrialState.RUNNING,
@@ -84,7 +91,7 @@ class ExecutedNotebook:
         )
 
     def note_ranks(self, ranks: Mapping[str, ScoreRank]) -> None:
-        """Note which source gives each score, as far as is known."""
+        """Note which source gives each score, for the scores whose source is known so far."""
         with self._lock:
             given_by = {**self._noted.given_by, **ranks}
             self._noted = replace(self._noted, given_by=given_by)
@@ -96,28 +103,38 @@ class ExecutedNotebook:
             self._noted = replace(ended, disagreements=outcome.disagreements)
 
     def write(self) -> None:
-        """Write the file atomically; once the trial has ended, as Jupyter formats it."""
+        """Write the file atomically.
+
+        Once the trial has ended, the file is formatted as Jupyter does it.
+        """
         with self._write_lock:
             metadata = self.metadata
             put_metadata(self.node, metadata)
             if metadata.state.has_ended:
                 text = nbformat.v4.writes(self.node)
             else:
-                # On one line this takes a third of the time, and it is done at each cell's ends.
+                # One long line takes a third of the time, and this is done whenever a cell starts
+                # or ends.
                 text = nbformat.v4.writes(self.node, indent=None, split_lines=False)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path, text)
 
 
 def change_metadata(path: Path, **changes: Any) -> None:
-    """Change fields of the metadata in the file of a trial that has ended."""
+    """Change fields of the metadata in the executed notebook of a trial that has ended."""
     node = read_notebook(path)
     put_metadata(node, replace(metadata_of(node) or BLANK, **changes))
     write_atomically(path, nbformat.v4.writes(node))
 
 
 def mark_ended(path: Path, state: TrialState, message: str) -> None:
-    """Set the state in the file of a trial whose process was killed before it could do so."""
+    """Set the state in the executed notebook of a trial whose process was killed.
+
+    Args:
+        path: File of the notebook.
+        state: State of the trial.
+        message: Why the trial ended, for people.
+    """
     node = read_notebook(path)
     metadata = metadata_of(node) or BLANK
     put_metadata(node, replace(metadata, state=state, message=message))

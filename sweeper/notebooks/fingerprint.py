@@ -1,8 +1,8 @@
-"""The fingerprint of a study: what decides the results of its trials, and what has changed of it.
+"""Fingerprint of a study: everything that decides the results of its trials, and what has changed.
 
-Trials can be compared when they ran the same cells over the same space, with the same code beside
-the notebook. What decides only how they run (their number at once, limits, warm or cold kernels)
-is not part of it.
+Two trials can be compared if they ran the same cells over the same space, with the same local
+modules. Settings that only decide how trials run (number at once, limits, forked kernels) are not
+part of the fingerprint.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .cell_code import parse_or_none
 from .metadata import TrialMetadata
 from .research import ResearchNotebook
 
-#: JSON data: digests of the cells and of the code beside the notebook, and the keys of the
-#: parameters file that decide the params.
+#: JSON data: hashes of the cells and of the local modules, and the keys of the parameters file that
+#: decide the params.
 Fingerprint = Mapping[str, Any]
 
 #: The MLflow tag with the version of the fingerprint.
@@ -46,12 +46,15 @@ def fingerprint_of(
     kernel_name: str,
     code: Mapping[Path, bytes] | None = None,
 ) -> Fingerprint:
-    """Make the fingerprint of a notebook's trials under these settings.
+    """Return the fingerprint of a notebook's trials under these settings.
 
     All keys of a score's source, an objective and a dimension are part of it.
 
     Args:
-        code: what `local_code` has read; None to read it now.
+        notebook: Research notebook.
+        settings: Settings of the sweep.
+        kernel_name: Name of the kernel.
+        code: Local modules as `local_code` returns them. None to read them now.
     """
     data = settings.model_dump(mode="json", exclude_none=True)
     code = local_code(notebook.code, notebook.path.parent) if code is None else code
@@ -70,14 +73,14 @@ def fingerprint_of(
 
 
 def version(fingerprint: Fingerprint) -> str:
-    """Make a short name of a fingerprint, eight digits; equal fingerprints have equal names."""
+    """Return a short name of a fingerprint: eight hexadecimal digits of its hash."""
     return _digest(json.dumps(fingerprint, sort_keys=True))[:8]
 
 
 def tags_of(
     settings: Settings, fingerprint: Fingerprint, notebook: Path, sampler: str
 ) -> dict[str, str]:
-    """Make the MLflow tags that all trials of a sweep share."""
+    """Return the MLflow tags that all trials of a sweep have."""
     return {
         "sweeper.study": settings.name,
         "sweeper.notebook": str(notebook),
@@ -91,11 +94,13 @@ def tags_of(
 
 
 def tags_as_run(tags: Mapping[str, str], metadata: TrialMetadata) -> dict[str, str]:
-    """Return the tags of a trial that an earlier sweep may have run with other code or values.
+    """Return the tags of a trial with the code version and fixed params that it ran with.
+
+    An earlier sweep may have run the trial with other ones than this sweep.
 
     Args:
-        tags: Tags of all trials of this sweep.
-        metadata: Metadata of the trial's executed notebook; `BLANK` where that is gone.
+        tags: Tags that all trials of this sweep have.
+        metadata: Metadata of the trial's executed notebook. `BLANK` if the notebook is missing.
     """
     if not metadata.code:
         return dict(tags)
@@ -108,7 +113,7 @@ def _tags_of_fixed(fixed: Mapping[str, Any]) -> dict[str, str]:
 
 
 def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
-    """List in words what has changed between two fingerprints; empty for equal ones."""
+    """Return the changes between two fingerprints in words. Empty if they are equal."""
     found = _changed_cells(before["cells"], now["cells"])
     old_files, new_files = before["files"], now["files"]
     for path in sorted({*old_files, *new_files}):
@@ -139,13 +144,16 @@ def _changed_cells(before: Sequence[str], now: Sequence[str]) -> list[str]:
 
 
 def _cells(start: int, end: int) -> str:
-    """Name the code cells with the indices `start` to `end` - 1, counted from 1."""
+    """Return a text that names the code cells with the indices from `start` to `end` - 1.
+
+    The text counts cells from 1.
+    """
     return f"code cell {start + 1}" if end - start == 1 else f"code cells {start + 1} to {end}"
 
 
 def _brief(value: Any) -> str:
     if isinstance(value, Mapping):
-        # Defaults are left out, as in the file.
+        # Defaults are left out, as in the parameters file.
         kept = {k: v for k, v in value.items() if v is not False and v not in (None, {}, [])}
         return json.dumps(kept).replace('"', "")
     return json.dumps(value)
@@ -160,14 +168,14 @@ def _digest(text: str) -> str:
 
 
 def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
-    """Read the files beside a notebook that its cells import or run, directly or indirectly.
+    """Read the local modules and scripts that a notebook imports or runs, directly or indirectly.
 
     Args:
-        code: the sources of the notebook's code cells.
-        folder: the notebook's.
+        code: Sources of the notebook's code cells.
+        folder: Folder of the notebook.
 
     Returns:
-        the content of each file by its absolute path without links.
+        The content of each file, by its absolute path without symbolic links.
     """
     folder = folder.resolve()
     roots = [folder]
@@ -189,7 +197,7 @@ def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
 
 
 def _added_to_path(tree: ast.Module) -> Iterator[str]:
-    """List the folders that code appends to `sys.path`, where they are written out as text."""
+    """Yield the folders that code adds to `sys.path` as literal texts."""
     for node in ast.walk(tree):
         if (
             isinstance(node, ast.Call)
@@ -204,7 +212,13 @@ def _added_to_path(tree: ast.Module) -> Iterator[str]:
 
 
 def _imported(tree: ast.Module, file: Path | None, roots: Sequence[Path]) -> Iterator[str]:
-    """List imported dotted names that may be modules, relative imports resolved from the roots."""
+    """Yield the dotted names in imports that may be modules. Relative imports are made absolute.
+
+    Args:
+        tree: Syntax tree of the code.
+        file: File of the code. None for the notebook.
+        roots: Folders in which Python looks for modules.
+    """
     package = ""
     if file is not None:
         for root in roots:
@@ -223,7 +237,7 @@ def _imported(tree: ast.Module, file: Path | None, roots: Sequence[Path]) -> Ite
 
 
 def _files_of(name: str, roots: Sequence[Path]) -> Iterator[Path]:
-    """List the files in which a module and the packages above it may be."""
+    """Yield the files that a module and the packages around it may have."""
     parts = [part for part in name.split(".") if part]
     for root in roots:
         for depth in range(1, len(parts) + 1):

@@ -1,6 +1,6 @@
-"""Render an executed notebook as HTML: as a page of its own, and cell by cell for a page of many.
+"""Render an executed notebook as HTML: as a page, or as separate cells for the comparison page.
 
-Only this module uses nbconvert, whose template here surrounds each cell with marks.
+Only this module uses nbconvert. Its template here puts a mark around each cell.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from ..settings.units import size
 from . import mathematics
 from .reading import read_notebook
 
-#: The most characters of a text output, and of any other: a browser has to hold many notebooks.
+#: Number of characters of a text output, and of any other output, at most (chosen). A browser has
+#: to hold many notebooks.
 _MOST_OF_TEXT, _MOST_OF_OUTPUT = 100_000, 4_000_000
-#: No text of a notebook can have them, as they are made anew in each process.
+#: Random part of the marks around cells, so that no notebook can contain them.
 _KEY = secrets.token_hex(8)
 _CELL = f"<!--{_KEY}cell-->"
-#: What runs scripts or is too large is displayed in another form.
+#: nbconvert's template. Outputs that run scripts or are too large are displayed in another form.
 _TEMPLATE = (
     "{%- extends 'index.html.j2' -%}"
     f"{{% block any_cell %}}{_CELL}{{{{ super() }}}}{_CELL}{{% endblock %}}"
@@ -44,7 +45,7 @@ _HEAD = (
 )
 _INTERACTIVE = "interactive: open the notebook"
 
-# --- what remains of HTML that a notebook displays ----------------------------------------------
+# --- HTML tags and attributes that are kept of a notebook's outputs ------------------------------
 
 _TAGS = nh3.ALLOWED_TAGS | {"button", "fieldset", "input", "label", "section", "style"}
 _TAGS |= mathematics.TAGS
@@ -62,20 +63,20 @@ _PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp|svg\+xml);", re.IGNORECASE
 
 
 def render(path: Path) -> list[str]:
-    """The cells of an executed notebook as HTML.
+    """Return the cells of an executed notebook as HTML.
 
-    They have no scripts, event handlers and nothing that another server would have to send. What
-    only a script could display, or is too large, is one line.
+    The HTML has no scripts, no event handlers, and nothing that a browser would load from a server.
+    An output that needs a script, or that is too large, is replaced by one line.
 
     Raises:
-        NotebookError: the file is missing or is not a notebook.
+        NotebookError: The file is missing or is not a notebook.
     """
     text = _exporter().rendered(read_notebook(path))
     return [*map(_cleaned, text.split(_CELL)[1::2])]
 
 
 def page_of(cells: Sequence[str]) -> str:
-    """A page of rendered cells alone, on which nothing runs."""
+    """Return a page of rendered cells that runs no scripts."""
     sheets = _styles()
     style = "\n".join(sheets[name] for name in ("base", "light", "code"))
     body = "\n".join(cells)
@@ -83,15 +84,17 @@ def page_of(cells: Sequence[str]) -> str:
 
 
 def write_cells(folder: Path, run_id: str, cells: Sequence[str]) -> None:
-    """Write a trial's cells for the comparison page, and once the style sheets of all trials.
+    """Write a trial's rendered cells for the comparison page, and style sheets if there are none.
 
-    Browsers load no data from files but scripts, so each file is a script with one call.
+    Browsers load local files only as scripts, so each file is a script with one call.
 
     Args:
-        folder: is made where it is missing, as its parent is; the folder above has to exist.
+        folder: Folder for the files. It and its parent are made if they are missing.
+        run_id: Run id of the trial.
+        cells: Cells as HTML.
 
     Raises:
-        OSError: a file cannot be written.
+        OSError: A file cannot be written.
     """
     folder.parent.mkdir(exist_ok=True)
     folder.mkdir(exist_ok=True)
@@ -104,7 +107,7 @@ def write_cells(folder: Path, run_id: str, cells: Sequence[str]) -> None:
 
 @cache
 def _styles() -> Mapping[str, str]:
-    """The style sheets of rendered cells: `base`, `code`, and the colours of `light` and `dark`."""
+    """Return the style sheets of rendered cells: `base`, `code`, and `light` and `dark` colours."""
     from nbconvert.preprocessors import CSSHTMLHeaderPreprocessor
 
     environment = _exporter().environment
@@ -113,7 +116,7 @@ def _styles() -> Mapping[str, str]:
         key: environment.loader.get_source(environment, f"static/{name}.css")[0]
         for key, name in names.items()
     }
-    no_folder = {"config_dir": os.devnull}  # no style sheet of the user's own
+    no_folder = {"config_dir": os.devnull}  # the user's own style sheet is not used
     _, resources = CSSHTMLHeaderPreprocessor().preprocess(new_notebook(), no_folder)
     sheets["base"] += mathematics.STYLE
     return {**sheets, "code": "\n".join(resources["inlining"]["css"])}
@@ -134,7 +137,7 @@ def _cleaned(html: str) -> str:
 
 
 def _allowed(tag: str, name: str, value: str) -> str | None:
-    """The value of an attribute, or None where it has to go."""
+    """Return the value of an attribute, or None if the attribute has to be removed."""
     if name == "src" and not _PICTURE.match(value):
         return None
     if name == "href" and value.lower().startswith("data:"):
@@ -143,7 +146,10 @@ def _allowed(tag: str, name: str, value: str) -> str | None:
 
 
 def _still(output: Mapping[str, Any]) -> str | None:
-    """An output in another form, where its own runs scripts or is too large."""
+    """Return another form of an output that runs scripts or is too large.
+
+    None if it can be shown as it is.
+    """
     if output["output_type"] == "stream":
         return _shortened(output["text"])
     if output["output_type"] == "error":
@@ -168,7 +174,7 @@ def _still(output: Mapping[str, Any]) -> str | None:
 
 
 def _visible(html: str) -> bool:
-    """Whether something of it remains to be looked at without its scripts."""
+    """Return whether HTML displays anything without its scripts."""
     left = _cleaned(html[:_MOST_OF_OUTPUT])
     return "<img" in left or bool(nh3.clean(left, tags=set(), clean_content_tags={"style"}).strip())
 
@@ -201,7 +207,7 @@ def _exporter() -> Any:
     from nbconvert.filters.widgetsdatatypefilter import WidgetsDataTypeFilter
 
     class Renderer(IPythonRenderer):
-        """nbconvert's renderer of Markdown, with mathematics for browsers without a script."""
+        """nbconvert's renderer of Markdown, with formulas as MathML, which needs no script."""
 
         def block_math(self, body: str) -> str:
             return mathematics.rendered(body, is_block=True) or super().block_math(body)
@@ -219,11 +225,10 @@ def _exporter() -> Any:
         return str(MarkdownWithMath(renderer=renderer).render(source))
 
     class Exporter(HTMLExporter):
-        """nbconvert's exporter without what takes most of its time.
+        """nbconvert's exporter without the steps that take most of its time.
 
-        The same cells are rendered again and again: trials differ by one cell and the outputs.
-        nbconvert parses the finished page once more, for a description of images that says that
-        there is none.
+        The highlighting of code is cached, because trials differ in one cell and the outputs. The
+        finished page is not parsed again: nbconvert does that only to add descriptions to images.
         """
 
         def rendered(self, node: Any) -> str:
@@ -248,7 +253,7 @@ def _exporter() -> Any:
         jquery_url="",
         mermaid_js_url="",
         embed_images=True,
-        optimistic_validation=True,  # once, not after each of its steps
+        optimistic_validation=True,  # validate the notebook once, not after each step
     )
 
     @lru_cache(maxsize=1000)

@@ -1,4 +1,4 @@
-"""LaTeX as MathML, which browsers typeset without a script or a font of ours."""
+"""Convert LaTeX to MathML, which browsers typeset without a script or a special font."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ ATTRIBUTES = set(
     "accent columnalign display displaystyle fence form height linethickness lspace mathvariant "
     "maxsize minsize movablelimits rspace scriptlevel stretchy width".split()
 )
-#: Chromium ignores these attributes.
+#: Styles that replace attributes of MathML which Chromium ignores.
 STYLE = """
 math[display=block] { overflow: auto hidden; padding: 0.2em 0; }
 mtd[columnalign=left] { text-align: left; }
 mtd[columnalign=right] { text-align: right; }
 math [mathvariant^=bold] { font-weight: bold; }
 """
-#: What stands for what the converter does not have, or numbers the lines of.
+#: Replacements for LaTeX that the converter does not know, or whose lines it would number.
 _KNOWN = (
     (re.compile(r"(\\(?:begin|end)){(?:align|aligned|flalign)\*?}"), r"\1{split}"),
     (re.compile(r"(\\(?:begin|end)){(?:gather|gathered|multline)\*?}"), r"\1{matrix}"),
     (re.compile(r"\\[lr]Vert\b"), r"\\|"),
     (re.compile(r"\\arg(?![a-z])"), r"\\operatorname{arg}"),
 )
-#: Names of functions, which the converter sets as variables or with the space around a sign.
+#: MathML of function names, which the converter typesets as variables or with too much space.
 _FUNCTION = re.compile(r"<m([io])>([A-Za-z]{2,})</m\1>")
-#: A dollar that opens before a text and closes after a space is money or a variable of the shell.
+#: Text between two dollar signs that is not a formula, but amounts of money or shell variables.
 _PROSE = re.compile(r"\S.*\s|\d.*[(/,+–-]", re.DOTALL)
 
 
 @lru_cache(maxsize=1000)  # trials have the same text
 def rendered(latex: str, *, is_block: bool = False) -> str | None:
-    """A formula as MathML; None where it is none, or is not understood."""
+    """Return a formula as MathML. None if it is not a formula or cannot be converted."""
     from latex2mathml.converter import convert
 
     if not is_block and _PROSE.fullmatch(latex):

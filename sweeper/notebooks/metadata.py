@@ -1,7 +1,7 @@
-"""The metadata of an executed notebook: what its file states of the trial.
+"""The metadata of an executed notebook: what its file states about the trial.
 
-`TrialMetadata` alone reads and writes `metadata.sweeper`. Files are read without nbformat and its
-validation.
+Only `TrialMetadata` reads and writes `metadata.sweeper`. Files are read without nbformat and its
+validation, which takes time.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from ..trials import (
 )
 from ..trials.records import TrialEnd
 
-#: The key of sweeper's metadata in executed notebooks; of use inside this folder only.
+#: Key of the trial's metadata in an executed notebook. Other folders use `TrialMetadata`.
 METADATA = "sweeper"
 
 
 def _sound_entries(stored: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    """Validate a mapping without its entries of another form."""
+    """Validate a mapping, and leave out entries with an invalid value."""
     try:
         return validate(stored)
     except ValidationError as error:
         damaged = _damaged_keys(error)
-        if not damaged:  # it is no mapping
+        if not damaged:  # it is not a mapping
             raise
         return validate({name: entry for name, entry in stored.items() if name not in damaged})
 
 
 def _damaged_keys(error: ValidationError) -> set[object]:
-    """Return the keys of a mapping whose values have another form."""
+    """Return the keys of a mapping whose values are invalid."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     return {problem["loc"][0] for problem in problems if problem["loc"]}
 
@@ -66,7 +66,7 @@ def _rank_of(stored: object) -> object:
     return ScoreRank.__members__.get(stored) if isinstance(stored, str) else stored
 
 
-#: A mapping of which an entry of another form is left out.
+#: Validator of a mapping that leaves out entries with an invalid value.
 _LENIENT = WrapValidator(_sound_entries)
 _Moment = Annotated[AwareDatetime | None, PlainSerializer(_stamp)]
 _Input = Annotated[InputFile, PlainSerializer(InputFile.encode)]
@@ -75,11 +75,11 @@ _Rank = Annotated[ScoreRank, BeforeValidator(_rank_of), PlainSerializer(lambda r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadText:
-    """A match of a score's pattern that is no number.
+    """A match of a score's pattern that is not a number.
 
     Attributes:
-        step: Position of the match among all matches.
-        text: What stands where the number should be.
+        step: Position of the match among all matches, from 0.
+        text: Text that was printed in place of the number.
     """
 
     step: int
@@ -88,17 +88,17 @@ class UnreadText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSeries:
-    """The points of one score by one source, in the order in which they came.
+    """The points of one score from one source, in the order in which they were reported.
 
     Attributes:
         steps: Step of each point.
         values: Value of each point.
-        library: Library that logged the points; empty for another source.
-        unread: Last match of the score's pattern that is no number; None where all are.
-        too_slow: Whether the score's pattern was given up.
+        library: Library that logged the points. Empty for other sources.
+        unread: Last match of the score's pattern that is not a number. None if all are numbers.
+        too_slow: Whether the score's pattern took too long and is no longer used.
 
     Raises:
-        ValueError: There are more steps than values, or fewer.
+        ValueError: The numbers of steps and values differ.
     """
 
     steps: tuple[int, ...]
@@ -113,18 +113,18 @@ class StoredSeries:
 
     @property
     def points(self) -> list[tuple[int, float]]:
-        """The (step, value) pairs."""
+        """The points as pairs of step and value."""
         return list(zip(self.steps, self.values, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataUse:
-    """The data of a trial.
+    """The data that a trial has used.
 
     Attributes:
         version: Version of the data.
-        source: URL from which machines fetch the data; its key is `from`.
-        path: Where the data lies, as the parameters file states it.
+        source: URL from which machines fetch the data. Its key is `from`.
+        path: Path of the data, as the parameters file states it.
     """
 
     version: str
@@ -134,11 +134,12 @@ class DataUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedNumber:
-    """A number that a watched kernel has noted.
+    """A number that an observed run has computed.
 
     Attributes:
-        cell: Count of the execution that changed the number last.
-        values: All values in hexadecimal, the last one for the expression itself.
+        cell: Count of the cell execution that changed the number last.
+        values: All its values in hexadecimal notation, as `float.hex` writes them. The last one is
+            the value of the expression.
     """
 
     cell: int
@@ -151,9 +152,10 @@ _Finals = Annotated[Mapping[str, float], _LENIENT]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialMetadata(TrialEnd):
-    """What an executed notebook states of its trial.
+    """The metadata of an executed notebook: everything that it states about its trial.
 
-    Fields without a default are always written. The others are written where they differ from it.
+    Fields without a default are always written. Other fields are written if they differ from their
+    default.
 
     Attributes:
         study: Name of the study.
@@ -172,33 +174,33 @@ class TrialMetadata(TrialEnd):
         finals: Final values that the notebook reported.
         variables: Values of the variables and expressions that may give scores.
         given_by: Source that gives each score, as the name of its `ScoreRank`.
-        started_at: When the trial began; the time in which it was frozen is added.
+        started_at: When the trial began. The time in which it was frozen is added.
         duration_s: Duration of the attempt in seconds.
-        frozen_at: Since when the trial is frozen.
-        waits_for: What the trial waits for until it begins.
-        pid: Process of the kernel, while the trial runs.
+        frozen_at: When the trial was frozen. Only frozen trials have it.
+        waits_for: What the trial waits for before it begins.
+        pid: Process id of the kernel while the trial runs.
         reason: Why the trial did not complete, as a `Reason`.
         message: Why the trial did not complete, for people.
-        exit_code: Exit code of the kernel, where it died.
+        exit_code: Exit code of the kernel, if it died.
         kernel: `warm` for a forked kernel, `cold` for a started one.
         kernel_reason: Why the kernel was started and not forked.
-        shared_cells: How many tagged cells ran before the kernel was forked.
-        proof: What is known of trials in forked kernels, as a `Proof`.
+        shared_cells: Number of tagged cells that ran before the kernel was forked.
+        proof: Whether forked kernels were proven to give the same results, as a `Proof`.
         proven_by: Run id of the trial that was run again for the proof.
         gpu: `peak_bytes` and `busy_share` of the GPU.
         host: Machine of a trial on a cluster.
-        environment: Name of the file in `OUT/STUDY/code/` that tells where the trial ran.
+        environment: Name of the file in `OUT/STUDY/code/` that describes the trial's environment.
         snapshot: Name of the file in `OUT/STUDY/code/` with the code of the trial.
         data: `version`, `from` and `path` of the data.
         inputs: Files of other studies, each with the fields of `InputFile`.
-        artifacts: What the trial saved, by name: `sha256` and `size_bytes`.
-        proposal: What Optuna had of the trial when it began (`Proposal`), for `rebuild`.
+        artifacts: Artifacts that the trial saved, by name: `sha256` and `size_bytes`.
+        proposal: Optuna's record of the trial when it began (`Proposal`), for `rebuild`.
         values_at_end: Values that swept and fixed variables had after the last cell.
         disagreements: Sources that give other scores, each with the fields of `Disagreement`.
         is_infeasible: Whether no trial with these params fits into memory.
-        not_replicable: Operations that need not repeat bit for bit.
+        not_replicable: Operations whose results may differ when they are repeated.
         numbers: Numbers that the cells of an observed run left in variables, by expression.
-        observed: What an observed run was made of, as keys of a fingerprint.
+        observed: What an observed run depends on (notebook, settings), as keys of a fingerprint.
     """
 
     study: str
@@ -239,10 +241,10 @@ class TrialMetadata(TrialEnd):
 
     @classmethod
     def decode(cls, stored: object) -> TrialMetadata | None:
-        """Return the metadata that `encode` has made JSON data of; None for what is none.
+        """Return the metadata from JSON data that `encode` has made. None if the data has none.
 
-        Anybody may have changed the file. A key with a value of another form counts as missing. If
-        it is one of the trial's end, the trial has not ended.
+        The file may have been edited. A key with an invalid value counts as missing. If this key is
+        one of the trial's end, the trial counts as running.
         """
         if not isinstance(stored, Mapping) or not stored:
             return None
@@ -257,7 +259,10 @@ class TrialMetadata(TrialEnd):
         return _METADATA.validate_python({**blank, **sound})
 
     def points_by(self, source: PointSource) -> Mapping[str, StoredSeries]:
-        """Return the stored series of a source; what is displayed stays in the outputs."""
+        """Return the stored series of a source.
+
+        Displayed points have none: they stay in the outputs.
+        """
         match source:
             case PointSource.REPORTED:
                 return self.series
@@ -268,15 +273,15 @@ class TrialMetadata(TrialEnd):
         return {}
 
     def ended(self, end: TrialEnd) -> TrialMetadata:
-        """Return the metadata of a trial that ended so."""
+        """Return this metadata with the facts of the trial's end."""
         stated = {part.name: getattr(end, part.name) for part in fields(TrialEnd)}
         ended = replace(self, **stated)
-        host = self.host or end.host  # on a worker only this one is known
+        host = self.host or end.host  # on a worker of a cluster, only `end.host` is known
         return replace(ended, host=host, duration_s=round(end.duration_s, 3))
 
     def encode(self) -> dict[str, Any]:
-        """Return the metadata as JSON data; floats that JSON lacks are text."""
-        # A value of another type, such as a whole number for a float, is written as it is.
+        """Return the metadata as JSON data. Infinity and NaN, which JSON lacks, are texts."""
+        # A value of another type, such as an int for a float, is written unchanged.
         dumped = _METADATA.dump_python(self, exclude_defaults=True, by_alias=True, warnings=False)
         encoded: dict[str, Any] = as_json(dumped)
         return encoded
@@ -284,7 +289,7 @@ class TrialMetadata(TrialEnd):
 
 _METADATA = TypeAdapter(TrialMetadata)
 
-#: Metadata that states nothing. A key that a file lacks has its value from here.
+#: Metadata without any facts. If a file lacks a key, this gives its value.
 BLANK = TrialMetadata(
     study="",
     study_id="",
@@ -305,7 +310,7 @@ BLANK = TrialMetadata(
 
 
 def read_metadata(path: Path) -> TrialMetadata | None:
-    """Read the metadata of a trial from its file; None for a file that no sweep has written."""
+    """Read the metadata of a trial from its file. None if no sweep has written the file."""
     return read_progress(path)[0]
 
 
@@ -313,7 +318,7 @@ def read_progress(path: Path) -> tuple[TrialMetadata | None, Sequence[str | None
     """Read the metadata of a trial, and papermill's status of each cell, from its file.
 
     Returns:
-        None and nothing where the file is missing or is not a notebook.
+        None and an empty list if the file is missing or is not a notebook.
     """
     try:
         node = json.loads(path.read_text(encoding="utf-8"))
@@ -324,7 +329,7 @@ def read_progress(path: Path) -> tuple[TrialMetadata | None, Sequence[str | None
 
 
 def metadata_of(node: Mapping[str, Any]) -> TrialMetadata | None:
-    """Return the metadata of a trial in its notebook; None where no sweep has written it."""
+    """Return the metadata of a trial in its notebook. None if no sweep has written it."""
     return TrialMetadata.decode(node["metadata"].get(METADATA))
 
 
@@ -334,7 +339,7 @@ def put_metadata(node: MutableMapping[str, Any], metadata: TrialMetadata) -> Non
 
 
 def as_json(value: Any) -> Any:
-    """Convert a value for JSON: NaN and infinities become strings, in lists and mappings too."""
+    """Convert a value for JSON. NaN and infinity become texts, in lists and mappings too."""
     if isinstance(value, float):
         return encode_float(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Plain values: numbers, texts, None, and lists or dicts of such; and where a notebook has one."""
+"""Plain values (numbers, texts, None, lists or dicts of them), and their places in a notebook."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
-#: How people write numbers, as in `10 ** -3` and `5 * 60`.
+#: Arithmetic with which people write numbers, as in `10 ** -3` and `5 * 60`.
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
     ast.Pow: operator.pow,
 }
-#: A power of greater numbers could take for ever.
+#: Largest base and exponent of a power that is computed (chosen). Larger ones could take for ever.
 _MOST = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A parameter with a default.
+    """A parameter of a function or class, with a default.
 
     Attributes:
-        callee: Name of the function or class that is called.
+        callee: Name of the function or class.
         name: Name of the parameter.
-        position: Position among the positional arguments, from 0; None for a keyword alone.
+        position: Position among the positional arguments, from 0. None if it can only be passed by
+            keyword.
     """
 
     callee: str
@@ -35,20 +36,20 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """One statement's assignment of one name.
+    """One assignment of a value to one name.
 
     Attributes:
         cell: Number of its code cell, from 1.
         line: Line of the statement in its cell, from 1.
         index: Number of the top-level statement in its cell, from 0.
-        block: What it stands in, such as `a function`; empty at the top level.
-        target: Target of the assignment; None for an argument.
-        value: Value that is assigned; None where a loop assigns one value after another.
-        is_plain: Whether the value can be replaced where it stands.
+        block: Block that contains it, such as `a function`. Empty at the top level.
+        target: Target of the assignment. None for an argument.
+        value: Value that is assigned. None if a loop assigns one value after another.
+        is_plain: Whether the value is plain, so that it can be replaced.
         is_attribute: Whether it is the value of an attribute, as in `CFG.lr = 0.1`.
-        parameter: Parameter whose default the value is, where a call by name may pass another.
-        item: Variable and key of an item that begins with the value, as of `cfg = {"lr": 0.1}`.
-        is_option: Whether the value is the default of an option of a command line.
+        parameter: Parameter whose default the value is, if calls by name may pass another value.
+        item: Variable and key of an item whose first value this is, as in `cfg = {"lr": 0.1}`.
+        is_option: Whether the value is the default of a command line option.
     """
 
     cell: int
@@ -68,7 +69,7 @@ class Assignment:
 
 
 def is_plain(value: ast.expr | None) -> TypeGuard[ast.expr]:
-    """Whether an expression is a plain value."""
+    """Return whether an expression is a plain value."""
     try:
         return value is not None and isinstance(
             plain_value(value), int | float | str | list | tuple | dict | None
@@ -78,7 +79,7 @@ def is_plain(value: ast.expr | None) -> TypeGuard[ast.expr]:
 
 
 def plain_value(value: ast.expr) -> Any:
-    """Evaluate a literal, or arithmetic with two numbers."""
+    """Evaluate a literal, or an arithmetic operation on two numbers."""
     if isinstance(value, ast.BinOp) and (act := _ARITHMETIC.get(type(value.op))):
         left, right = ast.literal_eval(value.left), ast.literal_eval(value.right)
         are_numbers = isinstance(left, int | float) and isinstance(right, int | float)

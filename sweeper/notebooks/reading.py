@@ -1,4 +1,4 @@
-"""Read and validate a notebook file; one that will be executed is repaired first."""
+"""Read and validate a notebook file. A notebook that will be executed is repaired first."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from ..errors import NotebookError, first_line
 from ..settings.units import size
 from .repair import repair_notebook
 
-#: The tag of a cell that trials leave out, such as one that asks a server which is not there.
+#: Tag of a cell that trials skip, such as one that needs a server which trials cannot reach.
 SKIP_TAG = "skip"
-#: The most bytes of a notebook's file with its outputs, code cells, bytes of code in all, and lines
-#: of one cell (chosen): so much is checked in some ten seconds.
+#: Limits of a notebook: bytes of its file with outputs, number of code cells, bytes of all code,
+#: and lines of one cell (chosen). A notebook of this size is checked in about ten seconds.
 _MOST_BYTES, _MOST_CELLS, _MOST_CODE_BYTES, _MOST_LINES = 200_000_000, 2_000, 1_000_000, 10_000
 
 
 class TooLargeError(Exception):
-    """A notebook has more code than can be checked in seconds."""
+    """The notebook has more code than can be checked in seconds."""
 
 
 def language_name(spelling: object) -> str:
-    """A language as a notebook or a kernelspec spells it; `python` for none and for all of its own.
+    """Return the language of a notebook or kernelspec, which may spell it in several ways.
 
-    Some tools write `python3` or `ipython3` there; what is no text counts as none.
+    `python3` and `ipython3` become `python`. A missing name or one that is not a text also means
+    `python`.
     """
     named = spelling if spelling and isinstance(spelling, str) else "python"
     return "python" if re.fullmatch(r"i?python *[\d.]*", named.lower()) else named
@@ -39,15 +40,19 @@ def language_name(spelling: object) -> str:
 def read_notebook(
     path: Path, *, display_name: str = "", for_execution: bool = False
 ) -> NotebookNode:
-    """Read a notebook file, or a script in cells.
+    """Read a notebook file, or a Python script with cells (py:percent).
 
     Args:
-        path: the file.
-        display_name: the file's name for messages; default: its path.
-        for_execution: remove the outputs and repair faults that do not change which code runs.
+        path: File to read.
+        display_name: Name of the file in messages. Default: its path.
+        for_execution: Whether to remove the outputs, and to repair faults that do not change which
+            code runs.
+
+    Returns:
+        The notebook in format 4.5 or later.
 
     Raises:
-        NotebookError: the file is missing, cannot be read, or is not a valid notebook.
+        NotebookError: The file is missing, cannot be read, or is not a valid notebook.
     """
     display_name = display_name or str(path)
     try:
@@ -67,7 +72,7 @@ def read_notebook(
         node = _parsed(text, for_execution=for_execution)
         nbformat.validate(node)
         if for_execution:
-            nbformat.writes(node).encode()  # half a character, which no trial could write, fails
+            nbformat.writes(node).encode()  # fails for a lone surrogate, which cannot be written
     except json.JSONDecodeError as error:
         raise NotebookError(
             f"{display_name}: not a notebook, but some other text ({error}); `jupytext --to ipynb` "
@@ -79,7 +84,7 @@ def read_notebook(
         raise NotebookError(f"{display_name}: not a notebook: {error}") from error
     except Exception as error:  # nbformat's errors and jsonschema's have no common base
         raise NotebookError(f"{display_name}: not a valid notebook: {first_line(error)}") from error
-    # sweeper and papermill address cells by id, which formats before 4.5 do not have.
+    # The sweep and papermill find cells by id, which formats before 4.5 do not have.
     node.nbformat_minor = max(node.nbformat_minor, 5)
     for cell in node.cells:
         if "id" not in cell:
@@ -88,10 +93,10 @@ def read_notebook(
 
 
 def _notebook_of(script: str, display_name: str) -> str:
-    """A script in cells (py:percent) as the text of a notebook.
+    """Convert a Python script with cells (py:percent) to the text of a notebook.
 
     Raises:
-        NotebookError: jupytext is not installed, or finds no cells.
+        NotebookError: jupytext is not installed, or the script has no cells.
     """
     try:
         import jupytext
@@ -116,16 +121,16 @@ def _parsed(text: str, *, for_execution: bool) -> NotebookNode:
         text = json.dumps(repair_notebook(data))
     node: NotebookNode = nbformat.convert(nbformat.reader.reads(text), 4)
     if for_execution:
-        with warnings.catch_warnings(action="ignore"):  # one for each cell that gets an id
+        with warnings.catch_warnings(action="ignore"):  # nbformat warns when it adds an id
             _, node = nbformat.validator.normalize(node, strip_invalid_metadata=True)
     return node
 
 
 def _refuse_endless(data: Mapping[str, Any]) -> None:
-    """Refuse more code than can be checked in seconds.
+    """Check that a notebook has no more code than can be checked in seconds.
 
     Raises:
-        TooLargeError: with what is too large.
+        TooLargeError: The notebook has too much code.
     """
     cells = data.get("cells")
     sources = [
@@ -149,15 +154,15 @@ def _refuse_endless(data: Mapping[str, Any]) -> None:
 
 
 def code_cells(node: NotebookNode) -> list[Any]:
-    """List the code cells of a notebook, in order."""
+    """Return the code cells of a notebook, in order."""
     return [cell for cell in node.cells if cell.cell_type == "code"]
 
 
 def is_skipped(cell: Any) -> bool:
-    """Whether a tag leaves a cell out of trials; papermill knows no such tag."""
+    """Return whether trials skip a cell because of its tag. papermill does not know this tag."""
     return SKIP_TAG in cell_tags(cell)
 
 
 def cell_tags(cell: Any) -> list[str]:
-    """List the tags of a cell; empty where it has none."""
+    """Return the tags of a cell. Empty if it has none."""
     return list(cell.metadata.get("tags", []))

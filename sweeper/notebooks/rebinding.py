@@ -1,6 +1,7 @@
-"""Find what gives a variable of a notebook another value, by the compiler's own symbol table.
+"""Find code that gives a variable of a notebook another value, with Python's own symbol tables.
 
-A *schedule* works the new value out from the old one, as in `lr *= 0.95`; it gives no other value.
+A *schedule* computes the new value from the old one, as in `lr *= 0.95`. It does not count as
+another value.
 """
 
 from __future__ import annotations
@@ -24,18 +25,25 @@ def rebinding(
     own: ast.expr | None = None,
     is_late: bool = False,
 ) -> str | None:
-    """Find the place where a name gets another value than at a position; None for nowhere.
+    """Return where a name gets another value than by one certain statement.
 
-    A value that it has before counts where something reads it before the position.
+    A value that the name gets before this statement counts only if other code reads it before this
+    statement.
 
     Args:
-        at: Code cell, from 1, and number of its top-level statement, from 0.
-        own: Target in the statement there whose value counts.
-        is_late: Whether the value that the name has before the position is the one to keep.
+        cells: All code cells.
+        name: Name of a variable.
+        at: Position of the statement: number of its code cell, from 1, and index in it, from 0.
+        own: Target in this statement that gets the value.
+        is_late: Whether the value before the statement is the one to keep. Then earlier code does
+            not count.
+
+    Returns:
+        A code cell with a line. None if the name gets no other value.
     """
     earlier = None
     for cell in cells:
-        if name not in unicodedata.normalize("NFKC", cell.code):  # as Python reads names
+        if name not in unicodedata.normalize("NFKC", cell.code):  # Python normalizes names so
             continue
         for index, statement in enumerate(cell.statements):
             here = (cell.number, index)
@@ -43,7 +51,7 @@ def rebinding(
             if own is not None and here == at:
                 allowed.add(own)
             scope = scope_of(_without(cell, statement, allowed))
-            if scope is None:  # the cell will fail
+            if scope is None:  # it does not compile, so the cell will fail
                 continue
             top, inner = _symbol(scope, name), [*_inner(scope, name)]
             place = f"code cell {cell.number}, line {statement.lineno}"
@@ -58,10 +66,11 @@ def rebinding(
 
 
 def has_schedule(sources: Iterable[str], name: str) -> bool:
-    """Whether a statement of a notebook works a new value of a name out from the old one.
+    """Return whether a statement of a notebook computes a new value of a name from the old one.
 
     Args:
         sources: Sources of the code cells.
+        name: Name of a variable.
     """
     return any(
         any(_scheduled(cell, statement, name))
@@ -71,7 +80,13 @@ def has_schedule(sources: Iterable[str], name: str) -> bool:
 
 
 def is_read(cell: Cell, line: int, name: str) -> bool:
-    """Whether the top-level statement of a line reads a variable of the notebook."""
+    """Return whether the top-level statement that contains a line reads a variable of the notebook.
+
+    Args:
+        cell: Code cell.
+        line: Line in the cell, from 1.
+        name: Name of the variable.
+    """
     statements = (it for it in cell.statements if it.lineno <= line <= (it.end_lineno or 0))
     return any(_has_read(scope_of(cell.text_of(it)), name) for it in statements)
 
@@ -79,7 +94,12 @@ def is_read(cell: Cell, line: int, name: str) -> bool:
 def unpacked(
     target: ast.expr, value: ast.expr | None
 ) -> Iterator[tuple[ast.expr, ast.expr | None, bool]]:
-    """Yield the targets of an assignment with their values, and whether these are theirs alone."""
+    """Yield the single targets of an assignment, as in `a, b = 1, 2`, with their values.
+
+    Yields:
+        The target, its value, and whether this value belongs to this target alone. It does not if a
+        tuple is unpacked that the code does not spell out.
+    """
     if not isinstance(target, ast.Tuple | ast.List):
         yield target, value, True
         return
@@ -93,14 +113,14 @@ def unpacked(
 
 
 def _harmless(cell: Cell, statement: ast.stmt, name: str) -> Iterator[ast.expr]:
-    """The targets that give a name no value, or one that is worked out from its own."""
+    """Yield targets that give a name no value, or a value computed from its own."""
     for target, part in _assigned(statement):
         if part is None or part is target or _reads(cell, part, name):
             yield from _named(target, name)
 
 
 def _scheduled(cell: Cell, statement: ast.stmt, name: str) -> Iterator[ast.expr]:
-    """The targets that give a name a value which is worked out from its own."""
+    """Yield targets that give a name a value computed from its own."""
     for target, part in _assigned(statement):
         if part is not None and (part is target or _reads(cell, part, name)):
             yield from _named(target, name)
@@ -112,7 +132,10 @@ def _named(target: ast.expr, name: str) -> Iterator[ast.Name]:
 
 
 def _assigned(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None]]:
-    """The targets in a statement with their values; of `x += 1` the value is the target."""
+    """Yield the targets in a statement with their values.
+
+    In `x += 1`, the target counts as the value.
+    """
     for node in ast.walk(statement):
         if not isinstance(node, _ASSIGNING):
             continue
@@ -124,7 +147,7 @@ def _assigned(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None]]
 
 
 def _reads(cell: Cell, value: ast.expr, name: str) -> bool:
-    """Whether an expression reads a variable of the notebook."""
+    """Return whether an expression reads a variable of the notebook."""
     return _has_read(scope_of(f"({cell.text_of(value)}\n)"), name)
 
 
@@ -134,7 +157,7 @@ def _has_read(scope: symtable.SymbolTable | None, name: str) -> bool:
 
 
 def _without(cell: Cell, statement: ast.stmt, targets: Set[ast.expr]) -> str:
-    """The code of a statement with other names in place of targets."""
+    """Return the code of a statement, with underscores in place of some targets."""
     lines = [*cell.lines]
     for target in targets:
         line = lines[target.lineno - 1]
@@ -152,7 +175,7 @@ def _symbol(scope: symtable.SymbolTable, name: str) -> symtable.Symbol | None:
 
 
 def _inner(scope: symtable.SymbolTable, name: str) -> Iterator[symtable.Symbol]:
-    """What the scopes inside do with a variable of the notebook."""
+    """Yield the symbols of a notebook's variable in functions and classes inside a scope."""
     for child in scope.get_children():
         symbol = _symbol(child, name)
         if symbol is not None and symbol.is_global():

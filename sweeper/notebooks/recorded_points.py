@@ -1,4 +1,4 @@
-"""The points of a trial, kept for its executed notebook while they come."""
+"""Collect the points of a running trial for its executed notebook."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _GrowingSeries:
 
     @classmethod
     def before(cls, step: int, earlier: StoredSeries) -> _GrowingSeries:
-        """Begin with what an earlier attempt has before a step."""
+        """Return a series with the points that an earlier attempt reported before a step."""
         points = [point for point in earlier.points if point[0] < step]
         unread = earlier.unread
         return cls(
@@ -42,14 +42,15 @@ class _GrowingSeries:
 
 
 class RecordedPoints:
-    """Keeps the points of a trial by their sources, so that none stands in for another one.
+    """Collects the points of a trial, separately for each source.
 
-    Safe to use from any thread.
+    It can be used from any thread.
 
     Args:
-        earlier: Metadata of an earlier attempt, from whose checkpoints this one continues: it does
-            not report the steps before them again. `BLANK` where the trial begins anew.
-        code: Version of this attempt's code.
+        earlier: Metadata of the earlier attempt whose checkpoint this attempt resumes. This attempt
+            does not report the steps before the checkpoint again. `BLANK` if the trial starts from
+            scratch.
+        code: Code version of this attempt.
     """
 
     def __init__(self, earlier: TrialMetadata, *, code: str) -> None:
@@ -63,7 +64,10 @@ class RecordedPoints:
         self._logged: dict[str, _GrowingSeries] = {}
 
     def record(self, point: Point) -> None:
-        """Keep a point. A displayed one is left to the outputs, where a notebook may clear it."""
+        """Add a point.
+
+        Displayed points are ignored: they are in the outputs, which a notebook may clear.
+        """
         if point.source is PointSource.DISPLAYED:
             return
         with self._lock:
@@ -82,12 +86,18 @@ class RecordedPoints:
                 self._begun(point.source, name, step).too_slow = True
 
     def keep_earlier_series(self) -> None:
-        """Keep the series of an earlier attempt that this one, of the same code, did not report."""
-        if self._is_same_code:  # other code may give these scores in another way, or not at all
+        """Keep series of the earlier attempt that this attempt did not report.
+
+        This does nothing if the earlier attempt ran other code.
+        """
+        if self._is_same_code:  # other code may report these scores differently, or not at all
             self._kept = self._earlier
 
     def steps_before(self, source: PointSource) -> dict[str, int]:
-        """Count the steps of each series that an earlier attempt has, where steps are positions."""
+        """Return the number of steps that the earlier attempt has in each series of a source.
+
+        The source numbers its steps by position, from 0.
+        """
         counts = {}
         for name, series in self._earlier.points_by(source).items():
             unread = [] if series.unread is None else [series.unread.step]
@@ -95,7 +105,7 @@ class RecordedPoints:
         return counts
 
     def added_to(self, metadata: TrialMetadata) -> TrialMetadata:
-        """Return metadata of a trial with the points so far."""
+        """Return a trial's metadata with the points so far."""
         with self._lock:
             return replace(
                 metadata,
@@ -106,7 +116,10 @@ class RecordedPoints:
             )
 
     def _begun(self, source: PointSource, name: str, step: int) -> _GrowingSeries:
-        """Find a series; a new one begins with what an earlier attempt has before a step."""
+        """Return a series of a source.
+
+        A new series begins with the earlier attempt's points before a step.
+        """
         kept = self._series_by(source)
         if name not in kept:
             earlier = self._earlier.points_by(source).get(name)

@@ -1,7 +1,7 @@
 """Repair small faults in a notebook's JSON before it is validated.
 
-papermill and Jupyter accept such notebooks. What decides which code runs is never changed: a cell
-without a type or a source is left for the validation to refuse.
+papermill and Jupyter accept notebooks with these faults. A repair never changes which code runs. A
+cell without a type or a source is not repaired, so that the validation refuses it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _CELL_KEYS: Mapping[str, tuple[str, ...]] = {
     "raw": ("id", "cell_type", "metadata", "source", "attachments"),
 }
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-#: The minor version of the format in which cells have ids; sweeper and papermill write cells of it.
+#: Minor version of the first format in which cells have ids, as in the cells that sweeps write.
 _MINOR = 5
 
 
 def repair_notebook(notebook: Mapping[str, Any]) -> dict[str, Any]:
-    """Repair a notebook of format 4 and remove its outputs.
+    """Repair a notebook of format 4, and remove its outputs.
 
     Args:
-        notebook: the JSON of its file.
+        notebook: JSON data of the notebook's file.
 
     Returns:
         A repaired copy.
@@ -32,7 +32,7 @@ def repair_notebook(notebook: Mapping[str, Any]) -> dict[str, Any]:
     minor, cells = notebook.get("nbformat_minor"), notebook.get("cells")
     metadata = _mapping(notebook.get("metadata"))
     spec = _mapping(metadata.get("kernelspec"))
-    if isinstance(spec.get("name"), str):  # nbformat removes a kernel without a name for people
+    if isinstance(spec.get("name"), str):  # nbformat removes a kernel without a display name
         metadata["kernelspec"] = {"display_name": spec["name"], **spec}
     return {
         "nbformat": 4,
@@ -43,7 +43,7 @@ def repair_notebook(notebook: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cell(cell: Any) -> Any:
-    """Repair one cell; an invalid id is removed, and nbformat gives a new one."""
+    """Repair one cell. An invalid id is removed, and nbformat adds a new one."""
     kind = str(cell.get("cell_type")) if isinstance(cell, dict) else ""
     if kind not in _CELL_KEYS:
         return cell

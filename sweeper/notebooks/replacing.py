@@ -1,4 +1,4 @@
-"""Replace values in a cell's source, and prove that nothing else of the cell has changed."""
+"""Replace values in a cell's source, and check that nothing else in the cell has changed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 
 from .cell_code import executed_tree, is_same_but, parse, parse_or_none, plain_python, python_lines
 
-#: The comment that says what a value was is cut after so many characters.
+#: Number of characters of the comment with a value's original code, at most (chosen).
 _COMMENT_WIDTH = 60
 
 
@@ -17,7 +17,7 @@ class Cell:
 
     Attributes:
         number: Number among the code cells, from 1.
-        source: Text as the notebook has it.
+        source: Text of the cell in the notebook.
     """
 
     def __init__(self, number: int, source: str) -> None:
@@ -26,24 +26,25 @@ class Cell:
 
     @cached_property
     def code(self) -> str:
-        """The cell in plain Python, with the same lines."""
+        """The cell in plain Python. Lines have the same numbers as in the source."""
         return plain_python(self.source)
 
     @cached_property
     def lines(self) -> list[bytes]:
-        """The lines of `code`, in which the tree counts columns."""
+        """The lines of `code` as bytes, in which the syntax tree counts columns."""
         return python_lines(self.code)
 
     @cached_property
     def tree(self) -> ast.Module:
-        """The syntax tree of `code`; an empty one for a cell that is no valid Python."""
+        """The syntax tree of `code`. Empty if the cell is not valid Python."""
         return parse_or_none(self.code) or ast.Module([], [])
 
     @cached_property
     def statements(self) -> list[ast.stmt]:
-        """The statements that run at the top level.
+        """The statements at the top level of the cell.
 
-        Those of `if __name__ == "__main__":` do, as a kernel has this name, and its `else` never.
+        The statements inside of `if __name__ == "__main__":` count, because this is true in a
+        kernel. Those of its `else` never run.
         """
         found: list[ast.stmt] = []
         for statement in self.tree.body:
@@ -55,24 +56,24 @@ class Cell:
 
     @cached_property
     def _is_understood(self) -> bool:
-        """Whether IPython would run the tree that we have of the cell."""
+        """Whether IPython runs exactly the code of `tree`."""
         return is_same_but(self.tree, executed_tree(self.source), {})
 
     def text_of(self, node: ast.expr | ast.stmt) -> str:
-        """The code of a node, from its first decorator on."""
+        """Return the code of a node, including its decorators."""
         return text_in(self.lines, node)
 
     def with_values(self, news: Mapping[ast.expr, str]) -> str | None:
-        """Replace values in the source; comments behind them say what they were.
+        """Replace values in the source. A comment on each changed line states the original value.
 
-        The result is parsed as IPython would have it. Its tree has to be the tree of this cell but
-        for these values.
+        The result is parsed in the way IPython does it. Its syntax tree must equal the tree of this
+        cell except for these values.
 
         Args:
-            news: code of the new values, by the nodes of the old ones.
+            news: Code of the new values, by the nodes of the old ones.
 
         Returns:
-            the new source; None where anything else would change.
+            The new source. None if anything else would change.
         """
         changed = {node: code for node, code in news.items() if code != self.text_of(node)}
         if not changed:
@@ -90,16 +91,19 @@ class Cell:
             return None
         for at, texts in were.items():
             commented = [*lines[:at], _commented(lines[at], texts), *lines[at + 1 :]]
-            if is_right(commented):  # a line may end inside a text of several lines
+            if is_right(commented):  # it is wrong if the line ends inside a multi-line string
                 lines = commented
         return b"".join(lines).decode()
 
     def _edited(
         self, news: Mapping[ast.expr, str]
     ) -> tuple[list[bytes], dict[int, list[str]]] | None:
-        """The lines with new values, and what the values were by line; None if they are not there.
+        """Return the lines with new values, and the original values by line.
 
         A line of the source may begin with a prompt or white space that `code` lacks.
+
+        Returns:
+            None if the old values cannot be found in the source.
         """
         lines = python_lines(self.source)
         shifts = [*map(_shift, lines, self.lines)]
@@ -119,9 +123,9 @@ class Cell:
 
 
 def text_in(lines: Sequence[bytes], node: ast.expr | ast.stmt) -> str:
-    """Cut the code of a node out of lines, from its first decorator on.
+    """Return the code of a node from lines, including its decorators.
 
-    An indented statement gets a line in front, so that it can be compiled.
+    An indented statement gets `if 1:` in front, so that it compiles.
     """
     first, column = node.lineno, node.col_offset
     if decorators := getattr(node, "decorator_list", None):
@@ -142,7 +146,11 @@ def _is_main(test: ast.expr) -> bool:
 
 
 def _shift(source: bytes, code: bytes) -> int | None:
-    """How many bytes of a source's line its code lacks in front; None where it is no such line."""
+    """Return how many bytes at the start of a line of the source are missing in `code`.
+
+    Returns:
+        None if the rest of the line differs, too.
+    """
     whole, rest = source.rstrip(b"\r\n"), code.rstrip(b"\r\n")
     return len(whole) - len(rest) if whole.endswith(rest) else None
 

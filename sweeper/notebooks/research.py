@@ -1,4 +1,4 @@
-"""The research notebook: its parameters cell, its kernel, its code, and the copy for each trial."""
+"""The research notebook: its parameters cell, kernel and code, and a copy for each trial."""
 
 from __future__ import annotations
 
@@ -22,29 +22,33 @@ from .metadata import METADATA
 from .reading import cell_tags, code_cells, is_skipped, language_name, read_notebook
 
 PARAMETERS_TAG = "parameters"
-#: papermill's tag of the cell with a trial's params.
+#: Tag that papermill gives the cell with a trial's params.
 INJECTED_TAG = "injected-parameters"
-#: What a cell's code was, in the metadata of one whose values were replaced.
+#: Key in a cell's metadata for its original code, if values in it were replaced.
 RESEARCH_SOURCE = "research_source"
-#: So many names are told to who has written an unknown one (chosen): each is looked for everywhere.
+#: Number of known names that are proposed for an unknown one (chosen). Each costs a search of the
+#: whole notebook.
 _MOST_KNOWN = 10
 
 
 class ResearchNotebook:
-    """The notebook that is swept; it is read once and never written.
+    """The notebook that is swept. Its file is read once and never written.
 
     Attributes:
-        path: its absolute path.
-        display_name: its path as the user wrote it, for messages.
-        node: its content, repaired and without outputs.
-        parameters_cell: the number of the parameters cell among the code cells; 0 for none.
+        path: Absolute path of the file.
+        display_name: Path as the user wrote it, for messages.
+        node: Content of the notebook, repaired and without outputs.
+        parameters_cell: Number of the parameters cell among the code cells, from 1. 0 if there is
+            none.
 
     Args:
-        is_executed: whether it is the executed notebook of a trial, whose values are left out.
+        path: File of the notebook.
+        is_executed: Whether the file is the executed notebook of a trial. Then the trial's values
+            are removed from its cells.
 
     Raises:
-        NotebookError: the file is missing or not a notebook, or has several parameters
-            cells, or none and another language than Python.
+        NotebookError: The file is missing or not a notebook, has several parameters cells, or has
+            none and is not in Python.
     """
 
     def __init__(self, path: str | Path, *, is_executed: bool = False) -> None:
@@ -76,10 +80,10 @@ class ResearchNotebook:
 
     @property
     def kernel_name(self) -> str:
-        """The kernel that the notebook names; `python3` where a Python notebook names none.
+        """The kernel that the notebook names. `python3` if a Python notebook names none.
 
         Raises:
-            NotebookError: a notebook in another language names no kernel.
+            NotebookError: A notebook in another language names no kernel.
         """
         name = self.node.metadata.get("kernelspec", {}).get("name")
         if not name and self.language != "python":
@@ -91,40 +95,43 @@ class ResearchNotebook:
 
     @property
     def language(self) -> str:
-        """The language of the cells, as `language_name` has it."""
+        """The language of the cells, in the spelling of `language_name`."""
         metadata = self.node.metadata
         spec, info = metadata.get("kernelspec", {}), metadata.get("language_info", {})
         return language_name(spec.get("language") or info.get("name"))
 
     @property
     def text(self) -> str:
-        """The notebook as its file, without outputs."""
+        """The notebook as the text of a file, without outputs."""
         text: str = nbformat.v4.writes(self.node)  # it was validated when it was read
         return text
 
     @property
     def code(self) -> list[str]:
-        """The sources of the code cells, in order; empty for those that trials leave out."""
+        """The sources of the code cells, in order. Empty for cells that trials skip."""
         return ["" if is_skipped(cell) else "".join(cell.source) for cell in code_cells(self.node)]
 
     @cached_property
     def assignments(self) -> Assignments:
-        """What the cells assign; nothing for a language other than Python."""
+        """The assignments in the cells. Empty for a language other than Python."""
         return Assignments(self.code if self.language == "python" else [])
 
     @cached_property
     def injected(self) -> frozenset[str]:
-        """The names that papermill's cell after the parameters cell assigns."""
+        """The names that papermill assigns in a cell after the parameters cell."""
         return frozenset(injected_names(self.node))
 
     def check_names(self, sources: Mapping[str, str]) -> None:
-        """Refuse names that cannot get a trial's value, in a notebook in Python.
+        """Check that all names can get a trial's value.
+
+        Notebooks in other languages are not checked.
 
         Args:
-            sources: the origin of each name, for the message.
+            sources: Names, each with the place where the user has written it, for the message.
 
         Raises:
-            NotebookError: with the place of each such name and a remedy.
+            NotebookError: Some names cannot get a trial's value. The message states the reason and
+                a remedy for each.
         """
         if self.language != "python":
             return
@@ -163,7 +170,10 @@ class ResearchNotebook:
         return [*islice(self.assignments.replaceable(), _MOST_KNOWN)]
 
     def syntax_error(self) -> str:
-        """What is wrong with the first cell that is not valid Python, and where; empty for none."""
+        """Return the place and message of the first syntax error.
+
+        Empty if all cells are valid Python.
+        """
         for number, source in enumerate(self.code, start=1):
             try:
                 parse("" if source.lstrip().startswith("%%") else plain_python(source))
@@ -172,36 +182,43 @@ class ResearchNotebook:
         return ""
 
     def used_in_parameters_cell(self, names: Iterable[str]) -> list[str]:
-        """Those names that the parameters cell uses as well, so that they are replaced in it."""
+        """Return the names that the parameters cell both assigns and reads.
+
+        They get a trial's value in the parameters cell itself, not in papermill's cell after it.
+        """
         if not self.parameters_cell:
             return []
         its = plain_values(self.code[self.parameters_cell - 1])
         return [name for name in names if name in its and name not in self.injected]
 
     def assigns(self, name: str) -> bool:
-        """Whether a name is a variable of a notebook in Python."""
+        """Return whether a name is a top-level variable of a notebook in Python."""
         return self.language == "python" and bool(self.assignments.at_top(name))
 
     def takes(self, name: str) -> bool:
-        """Whether a trial's value of a name that cells assign reaches them."""
+        """Return whether a variable of the notebook can get a trial's value."""
         return self.assigns(name) and not self.why_not(name)
 
     def why_no_seed(self) -> str:
-        """Why trials get no seed though the notebook assigns one; empty where neither holds."""
+        """Return why trials cannot set the notebook's variable `seed`.
+
+        Returns:
+            Empty if they can, or if the notebook does not assign it.
+        """
         why = self.why_not("seed") if self.assignments.at_top("seed") else ""
         return why and f"seed is {why}"
 
     def why_not(self, name: str) -> str:
-        """What keeps a name from getting a trial's value, as `Assignments.why_not` words it."""
+        """Return why a name cannot get a trial's value, in the words of `Assignments.why_not`."""
         if name in self.injected:
             return self.assignments.other_value(name, after_cell=self.parameters_cell)
         return self.assignments.why_not(name)
 
     def fresh_copy(self, kernel_name: str | None = None) -> NotebookNode:
-        """Copy the notebook for a trial, without anything of an earlier execution.
+        """Return a copy of the notebook for a trial, without anything of an earlier execution.
 
         Args:
-            kernel_name: the kernel for a notebook that names none.
+            kernel_name: Kernel to use if the notebook names none.
         """
         node = copy.deepcopy(self.node)
         for key in (METADATA, "papermill", "widgets"):
@@ -221,9 +238,10 @@ class ResearchNotebook:
 
 
 def injected_names(node: NotebookNode) -> list[str]:
-    """The names that papermill's injected cell assigns: those that the parameters cell only sets.
+    """Return the names that papermill's injected cell assigns.
 
-    One that the parameters cell reads as well would be injected too late; it is replaced in place.
+    These are the names that the parameters cell assigns but does not read. A name that it reads
+    would be injected too late, so its value is replaced in the parameters cell.
     """
     tagged = (cell for cell in code_cells(node) if PARAMETERS_TAG in cell_tags(cell))
     return [name for cell in tagged for name in assigned_only(cell.source)]
@@ -232,10 +250,15 @@ def injected_names(node: NotebookNode) -> list[str]:
 def replace_values(
     node: NotebookNode, values: Mapping[str, Any], as_code: Callable[[Any], str]
 ) -> None:
-    """Replace the plain values of names where a notebook's cells assign them.
+    """Replace the plain values of names in the cells of a notebook.
 
     Args:
-        as_code: makes Python of a value.
+        node: Notebook, which is changed.
+        values: New values by name.
+        as_code: Function that returns the Python code of a value.
+
+    Raises:
+        NotebookError: A value cannot be replaced without a change of other code.
     """
     cells = code_cells(node)
     sources = ["" if is_skipped(cell) else cell.source for cell in cells]

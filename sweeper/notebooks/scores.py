@@ -1,9 +1,10 @@
 """Find the scores of an executed notebook.
 
-`ScoreRank` has the order of the sources, and the first one that gives a score counts. Only the
-file's content is read, so that scraping it again gives the same floats. Printed text is read while
-the notebook prints it, because a progress bar overwrites it; its points are stored in the file like
-reported ones.
+`ScoreRank` defines the order of the sources. The first source that gives a score counts. Only the
+content of the file is read, so that reading it again gives the same floats.
+
+Printed text is read while the notebook runs, because a progress bar overwrites it. Its points are
+stored in the file like reported points.
 """
 
 from __future__ import annotations
@@ -32,19 +33,20 @@ Series = dict[str, list[tuple[int, float]]]
 
 _SCRAP, _RECORD = "application/scrapbook.scrap.", "application/papermill.record+json"
 _LINE_END = re.compile(r"([\r\n])")
-#: An unfinished line is read when it has so many characters, and its latter half is kept.
+#: Number of characters of an unfinished line at which it is read. Then only its latter half is
+#: kept.
 _MAX_LINE_CHARACTERS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What one source gives of a score.
+    """A score as one source gives it.
 
     Attributes:
-        rank: the source's place in the order.
-        source: the source for people, such as `variable test_acc` or `Keras`.
-        value: the final value.
-        points: the (step, value) pairs; empty for a source that has only a final value.
+        rank: Position of the source in the order of sources.
+        source: Name of the source for people, such as `variable test_acc` or `Keras`.
+        value: Final value.
+        points: The (step, value) pairs. Empty for a source that gives only a final value.
     """
 
     rank: ScoreRank
@@ -58,13 +60,14 @@ class Scraped:
     """The scores of a notebook.
 
     Attributes:
-        scores: the final value of each score.
-        series: the (step, value) pairs of each score that has some. What a library has logged of a
-            score that another source gives has the name of `lesser_name`.
-        unread: by score that its pattern does not give: the printed text that is no number.
-        too_slow: the scores whose patterns took too long, so that what they found is not all.
-        ranks: by score, the source that counts.
-        given: by score, what each source gives of it, the one that counts first.
+        scores: Final value of each score.
+        series: The (step, value) pairs of each score that has a series. If a library and another
+            source give the same score, the library's series has the name that `lesser_name`
+            returns.
+        unread: Printed text that is not a number, by the score whose value it keeps unknown.
+        too_slow: Scores whose patterns took too long, so that some of their values were not found.
+        ranks: Source that counts, by score.
+        given: What each source gives, by score. The source that counts is first.
     """
 
     scores: dict[str, float] = field(default_factory=dict)
@@ -76,7 +79,7 @@ class Scraped:
 
 
 def variables_to_read(sources: Mapping[str, ScoreSource], objectives: Iterable[str]) -> list[str]:
-    """List the variables, and expressions of them, to read from the kernel after the last cell."""
+    """Return the variables and expressions to read from the kernel after the last cell."""
     named = [it.variable or it.expression for it in sources.values() if it.pattern is None]
     return list(dict.fromkeys([*filter(None, named), *objectives]))
 
@@ -90,14 +93,15 @@ def scrape(
 ) -> Scraped:
     """Find all scores and series of an executed notebook.
 
-    Args:
-        cells: cells of the notebook.
-        metadata: what the notebook states of the trial.
-        sources: where to find scores that are not reported, from the parameters file.
-        objectives: the objectives, which decide which value of a series is the score.
+    If the parameters file names the source of a score, other sources except reports do not count: a
+    variable with the score's name may belong to another model. If a printed text is not a number,
+    only a report gives the score.
 
-    Nothing stands in for a source that the parameters file names: a variable of the score's name
-    may be another model's. Nor does anything but a report for a printed text that is no number.
+    Args:
+        cells: Cells of the notebook.
+        metadata: Metadata of the notebook.
+        sources: Sources of scores that are not reported, from the parameters file.
+        objectives: Objectives. They decide which value of a series is the score.
     """
     given = [
         *_reported(metadata, objectives),
@@ -135,7 +139,7 @@ def scrape(
 
 
 def series_of(metadata: TrialMetadata) -> Series:
-    """Return the series that a sweep has stored in the metadata of an executed notebook."""
+    """Return the series in the metadata of an executed notebook."""
     logged = {}
     for name, points in _series(metadata.logged).items():
         counts = metadata.given_by.get(name, ScoreRank.LOGGED) is ScoreRank.LOGGED
@@ -144,7 +148,7 @@ def series_of(metadata: TrialMetadata) -> Series:
     return {**logged, **_series(metadata.printed), **_series(metadata.series)}
 
 
-# --- each source -----------------------------------------------------------------------------
+# --- sources ---------------------------------------------------------------------------------
 
 
 _Objectives = Mapping[str, Objective]
@@ -206,7 +210,7 @@ def _is_named_series(given: Given) -> bool:
 
 
 def _lesser_series(name: str, given: Iterable[Given], sources: Mapping[str, ScoreSource]) -> Series:
-    """A library's series of a score that another source gives, or would have to give."""
+    """Return a library's series of a score for which another source has priority."""
     given = list(given)
     return {
         lesser_name(name, source.source): list(source.points)
@@ -218,9 +222,10 @@ def _lesser_series(name: str, given: Iterable[Given], sources: Mapping[str, Scor
 def _unread(
     metadata: TrialMetadata, sources: Mapping[str, ScoreSource], objectives: _Objectives
 ) -> dict[str, str]:
-    """Find the printed texts that keep scores from being known.
+    """Return the printed texts that keep scores from being known, by score.
 
-    The last value cannot be known where the last text is no number, nor the mean where any is none.
+    If the last text is not a number, the last value is unknown. If any text is not a number, the
+    mean is unknown.
     """
     found = {}
     for name, printed in metadata.printed.items():
@@ -235,26 +240,26 @@ def _unread(
 
 
 def _too_slow(metadata: TrialMetadata, sources: Mapping[str, ScoreSource]) -> set[str]:
-    """Find the scores whose patterns were given up."""
+    """Return the scores whose patterns took too long and are no longer used."""
     return {name for name, printed in metadata.printed.items() if printed.too_slow} & {*sources}
 
 
 def _final_value(points: Sequence[tuple[int, float]], objective: Objective | None) -> float:
-    """Take the score out of a series: the last value for a score that is no objective."""
+    """Return the score of a series. This is the last value if the score is not an objective."""
     values = [value for _, value in points]
     if objective is None or objective.take == "last":
         return values[-1]
     if objective.take == "mean":
-        return float(statistics.mean(values))  # exact, whatever the sum is
+        return float(statistics.mean(values))  # exact, without rounding errors of a sum
     finite = [value for value in values if not math.isnan(value)] or values
     return max(finite) if objective.direction == "maximize" else min(finite)
 
 
 def _shown(cells: Iterable[Mapping[str, Any]]) -> tuple[dict[str, float], dict[str, float]]:
-    """Find the numbers of scrapbook's `glue`, and those of papermill's old `record`.
+    """Return the numbers of scrapbook's `glue`, and those of papermill's old `record`.
 
-    It is called with each display while the notebook runs, too: a display that it cannot read has
-    no scores, and an exception would fail the trial.
+    This is also called for each display while the notebook runs. A display that cannot be read has
+    no scores. It must not raise, because an exception would fail the trial.
     """
     glued: dict[str, float] = {}
     recorded: dict[str, float] = {}
@@ -268,41 +273,42 @@ def _shown(cells: Iterable[Mapping[str, Any]]) -> tuple[dict[str, float], dict[s
 
 
 def _numbers(values: Mapping[Any, Any]) -> dict[str, float]:
-    """Select the values that are numbers, or words for NaN and infinities, which JSON lacks."""
+    """Return the values that are numbers, or texts for NaN and infinity, which JSON lacks."""
     words = ("nan", "inf", "-inf", "infinity", "-infinity")
     numbers = {}
     for name, value in values.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number or (isinstance(value, str) and value.lower() in words):
-            with suppress(OverflowError):  # an integer beyond all floats is no score
+            with suppress(OverflowError):  # an integer that is too large for a float is ignored
                 numbers[str(name)] = float(value)
     return numbers
 
 
 def displayed_point(data: Mapping[str, Any]) -> Point | None:
-    """Read the scores in a display's data into a point without a step; None without scores."""
+    """Return the scores in a display's data as a point without a step. None if there are none."""
     glued, recorded = _shown([{"outputs": [{"data": data}]}])
     metrics = {**recorded, **glued}
     return Point(step=None, metrics=metrics, source=PointSource.DISPLAYED) if metrics else None
 
 
 def _series(stored: Mapping[str, StoredSeries]) -> Series:
-    """Select the series that have points."""
+    """Return the series that have points."""
     return {name: series.points for name, series in stored.items() if series.steps}
 
 
 class PrintedScores:
     """Finds scores in text while it is printed.
 
-    Each match in a line is a point, whose step is its position among the matches. A match that is
-    no number is a point too, without a value: no older number may stand for it. A line that is
-    redrawn, like a progress bar, gives points only when its values change. A pattern that takes too
-    long on a line, or on all lines together, is given up, which is a point without a value too. A
-    pattern with a `\\n` is matched in a line together with the one above it.
+    Each match in a line is a point. Its step is its position among all matches, from 0. A match
+    that is not a number is a point without a value, so that no older number counts in its place. A
+    line that is redrawn, like a progress bar, gives points only when its values change. A pattern
+    that takes too long, on one line or on all lines together, is no longer used; this is a point
+    without a value, too. A pattern with a `\\n` is matched in each line together with the line
+    above it.
 
     Args:
-        sources: the sources of scores; those without a pattern are ignored.
-        on_point: called with each point.
+        sources: Sources of scores. Those without a pattern are ignored.
+        on_point: Called with each point.
     """
 
     def __init__(
@@ -315,11 +321,11 @@ class PrintedScores:
         self._slow_s: dict[str, float] = {}
 
     def read(self, stream: str, text: str) -> None:
-        """Find the points in the lines that a text completes.
+        """Find the points in the lines that a new piece of text completes.
 
         Args:
-            stream: `stdout` or `stderr`, whose lines are independent.
-            text: the next piece of the stream.
+            stream: `stdout` or `stderr`. Their lines are independent.
+            text: Next piece of the stream.
         """
         if not self._patterns:
             return
@@ -340,9 +346,9 @@ class PrintedScores:
         line.text = rest
 
     def settle(self) -> None:
-        """Find the points in lines that have not ended, when nothing is printed for a while.
+        """Find the points in unfinished lines, when nothing has been printed for a while.
 
-        A number at the very end of a line may be the first piece of a longer one, so it waits.
+        A number at the very end of a line is ignored: it may be the first part of a longer number.
         """
         for line in self._lines.values():
             self._match(line, line.text, is_whole=False)
@@ -366,10 +372,14 @@ class PrintedScores:
             line.values[name] = found
 
     def _found(self, name: str, text: str, *, is_whole: bool) -> list[float | str]:
-        """List the numbers in a line, and in place of a number the text that is none.
+        """Return the numbers in a line.
+
+        If a match is not a number, its text is returned in its place.
 
         Args:
-            is_whole: whether nothing will follow the text in its line.
+            name: Name of the score.
+            text: The line.
+            is_whole: Whether the line is complete.
         """
         began_s = time.thread_time()
         try:
@@ -396,7 +406,7 @@ class PrintedScores:
         end = 0
         for match in find_all(pattern, without_codes(text)):
             reading = read_number(match)
-            if reading is None or match.start(1) < end:  # a part of the number before it
+            if reading is None or match.start(1) < end:  # it is a part of the previous number
                 continue
             if not (is_whole or reading.is_complete):
                 break
@@ -415,13 +425,13 @@ class PrintedScores:
 
 @dataclass(slots=True, kw_only=True)
 class _Line:
-    """One line that is being printed, or one drawing of a line that is redrawn.
+    """A line that is being printed. Each redrawing of a line is a new one.
 
     Attributes:
-        text: the line so far.
-        above: the last line before it that is not blank, for patterns with a `\\n`.
-        previous: the values of the drawing before this one.
-        values: the values of this one so far.
+        text: Text of the line so far.
+        above: Last line above it that is not blank, for patterns with a `\\n`.
+        previous: Values of the previous drawing, by score.
+        values: Values of this drawing so far, by score.
     """
 
     text: str = ""

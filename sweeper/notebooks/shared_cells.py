@@ -1,4 +1,4 @@
-"""The leading cells that a user has tagged `shared`: they run once, before kernels are forked."""
+"""Cells that a user has tagged `shared`: they run once, before kernels are forked."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ from .research import (
 )
 
 SHARED_TAG = "shared"
-#: What `sweeper.trial()` returns is of one trial, so shared cells may not ask for it.
+#: Calls of `sweeper.trial()`, whose result differs between trials. Shared cells must not call it.
 _OWN_CALL = re.compile(r"\bsweeper\.trial\b|\bfrom\s+sweeper\s+import\b.*\btrial\b")
-#: The advice to tag cells is given where it saves at least a second and a fifth of each trial.
+#: Time that tags must save of each trial before they are advised: seconds, and share of the trial's
+#: duration (chosen).
 _WORTH_S, _WORTH_PART = 1.0, 0.2
 
 
 def check_shared_cells(notebook: ResearchNotebook, own_names: Set[str]) -> None:
-    """Refuse tagged cells that differ between trials, or that come after a cell without the tag.
+    """Check that tagged cells are the same in all trials, and come before all other cells.
 
     Args:
-        own_names: the names that each trial gets its own value of.
+        notebook: Research notebook.
+        own_names: Names that have another value in each trial.
 
     Raises:
-        NotebookError: with the first such cell, and what to change.
+        NotebookError: A tagged cell differs between trials, or comes after a cell without the tag.
     """
     first_untagged = 0
     in_calls = {p.cell: it for it in own_names for p in notebook.assignments.places(it)}
@@ -59,11 +61,15 @@ def check_shared_cells(notebook: ResearchNotebook, own_names: Set[str]) -> None:
 
 
 def sharing_advice(node: NotebookNode, own_names: Set[str]) -> str | None:
-    """Return what it would save to tag leading cells of a notebook; None if it is not worth it.
+    """Return how much time it would save to tag the first cells of a notebook as shared.
 
     Args:
-        node: executed in a forked kernel, with its injected cell, without shared cells.
-        own_names: the names that each trial gets its own value of.
+        node: Notebook that was executed in a forked kernel, with papermill's injected cell and
+            without shared cells.
+        own_names: Names that have another value in each trial.
+
+    Returns:
+        The advice in words. None if tags would save too little.
     """
     total_s = leading_s = 0.0
     numbers: list[int] = []
@@ -90,16 +96,20 @@ def sharing_advice(node: NotebookNode, own_names: Set[str]) -> str | None:
 
 
 def _own_in(source: str, own_names: Set[str]) -> str:
-    """The first thing of one trial only that a cell uses, such as a swept name; empty if none."""
+    """Return the first thing in a cell that differs between trials, such as a swept name.
+
+    Returns:
+        Empty if there is none.
+    """
     if _OWN_CALL.search(source):
         return "sweeper.trial()"
     return min(_global_names(source).intersection(own_names), default="")
 
 
 def _global_names(source: str) -> set[str]:
-    """The global names that Python reads or assigns, in its functions too."""
+    """Return the global names that code reads or assigns, also inside of its functions."""
     top = scope_of(plain_python(source))
-    tables = [] if top is None else [top]  # the cell will fail
+    tables = [] if top is None else [top]  # None: it does not compile, so the cell will fail
     found = set()
     for table in tables:
         tables += table.get_children()
