@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -19,11 +20,9 @@ from .proposal import propose
 from .run_options import RunOptions
 
 if TYPE_CHECKING:
-    from ..execution.executor import Executor
-    from ..execution.workload import Workload
-    from ..notebooks.research import ResearchNotebook
     from ..settings import Settings
     from ..sweep import Sweep
+    from ..sweep.planning.plan import Adopt
 
 _Handler = Callable[[int, FrameType | None], None]
 
@@ -95,24 +94,20 @@ def prepared(
         began_s=began_s,
         allow_changes=options.allow_changes,
         observer=each_of(*observers),
-        executor=_adopting_executor(options, settings, notebook),
+        adopt=_adopt(options, settings),
     )
 
 
-def _adopting_executor(
-    options: RunOptions, settings: Settings, notebook: ResearchNotebook
-) -> Callable[[Workload], Executor] | None:
-    """Make what takes an observed run for the first trial, where there is such a run."""
+def _adopt(options: RunOptions, settings: Settings) -> Adopt | None:
+    """Return what takes an observed run for the first trial, where there is such a run."""
     from ..drafting.observed_run import OBSERVED_NAME
 
     file = StudyPaths.parse(options.output, study=settings.name).folder / OBSERVED_NAME
     if not options.proposes or not file.exists():
         return None
-    from ..drafting.adopting import adopting
-    from ..sweep.planning.plan import executor_of
+    from ..drafting.adopting import adopted
 
-    make = executor_of(settings, notebook, kernel=options.kernel, jobs=options.jobs)
-    return lambda workload: adopting(make(workload), workload, file)
+    return partial(adopted, file)
 
 
 def _swept(sweep: Sweep, console: ConsoleOutput, events: EventLog | None = None) -> int:

@@ -1,16 +1,12 @@
-"""The observed run becomes the first trial of its study, so that nothing is run twice.
-
-The study gives its trial out as always, to an executor that has the result already.
-"""
+"""The observed run becomes the first trial of its study, so that nothing is run twice."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from ..execution.executor import Executor, TrialSource
 from ..execution.verdict import judge
 from ..execution.workload import Workload
 from ..kernels import Finished, KernelResult
@@ -25,56 +21,11 @@ from ..trials import KernelUse, Params, Reason, RunningTrial, TrialOutcome, Tria
 from .observed_run import ObservedRun, made_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptingExecutor:
-    """Runs trials in another executor, but for the one that an observed run was.
-
-    Attributes:
-        file: The executed notebook of the run.
-    """
-
-    executor: Executor
-    workload: Workload
-    file: Path
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.executor, name)
-
-    def run(self, source: TrialSource) -> Sequence[str]:
-        """Run all trials; the observed one has ended before any other begins."""
-        adopting = _AdoptingSource(source, self.workload, self.file)
-        return self.executor.run(cast(TrialSource, adopting))
-
-
-def adopting(executor: Executor, workload: Workload, file: Path) -> Executor:
-    """Return an executor that takes an observed run for the trial that it was."""
-    return cast(Executor, AdoptingExecutor(executor=executor, workload=workload, file=file))
-
-
-class _AdoptingSource:
-    """Gives out the trials of a source, but for one that was run already."""
-
-    def __init__(self, source: TrialSource, workload: Workload, file: Path) -> None:
-        self._source, self._workload, self._file = source, workload, file
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
-
-    def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
-        """Return the next trial that has to be run."""
-        while True:
-            found = self._source.next_trial()
-            if found is None:
-                return None
-            outcome = adopted(self._file, found[0], self._workload)
-            if outcome is None:
-                return found
-            self._source.finish_trial(found[0], outcome)
-            self._file.unlink(missing_ok=True)
-
-
 def adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | None:
-    """Write an observed run as the executed notebook of a trial.
+    """Write an observed run as the executed notebook of a trial, which it is from then on.
+
+    Args:
+        file: The executed notebook of the run.
 
     Returns:
         what the trial came to; None where the trial differs from the run.
@@ -113,6 +64,7 @@ def adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | N
     )
     executed.finish(outcome)
     executed.write()
+    file.unlink()
     return outcome
 
 

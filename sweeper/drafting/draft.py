@@ -19,7 +19,6 @@ def draft(
     notebook: ResearchNotebook,
     *,
     trials: int = 20,
-    needs_score: bool = False,
     seen: Sequence[Score] | None = None,
 ) -> str:
     """Write a parameters file for a notebook, with ranges and comments to be edited.
@@ -29,7 +28,6 @@ def draft(
 
     Args:
         seen: the scores that a run has shown, the chosen one first; None to guess them.
-        needs_score: refuse a notebook in which no score is found, instead of a line to fill in.
 
     Raises:
         NotebookError: the notebook is not Python, or has nothing to sweep.
@@ -60,11 +58,6 @@ def draft(
         which = f" leads to {scores[0].name}" if scores and not notebook.parameters_cell else ""
         raise NotebookError(
             f"{notebook.display_name}: no number or choice to sweep{which}; {why_nothing(notebook)}"
-        )
-    if needs_score and not scores:
-        raise NotebookError(
-            f"{notebook.display_name}: no score was found; let the last cell assign one, as in "
-            "`val_acc = …`, or write its name into what `init` drafts"
         )
     scores = scores[:_MOST_SCORES]
     named = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -41,6 +42,11 @@ def _metrics() -> dict[tuple[str, ...], Metric]:
             )
             found.setdefault(tuple(name.split()), metric)
     return found
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a name, in small letters."""
+    return re.findall(r"[a-z]+\d*", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
 
 
 def metric_of(words: Sequence[str]) -> Metric | None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..notebooks.plain import plain_value
 from .modules import constants_to_assign, defaults_to_give
 from .receivers import Receivers
-from .spaces import Receiver, Row, main_argument, row_for, rows, usual_space
+from .spaces import Receiver, Row, main_argument, optimizers, row_for, rows, usual_space
 
 if TYPE_CHECKING:
+    from ..notebooks.flows import Flows, LibraryCall
     from ..notebooks.plain import Assignment
     from ..notebooks.research import ResearchNotebook
 
@@ -87,6 +89,7 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
             found.append(why)
     for call in flows.calls:
         found += defaults_to_give(call, folder, _has_row)
+        found += _optimizer_to_write(call, flows)
         main = main_argument(call.callee)
         if main is None or call.is_open:
             continue
@@ -112,6 +115,24 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
         if name not in named and is_number and _has_row(name) and (why := notebook.why_not(name)):
             found.append(f"{name} is {why}")
     return [*dict.fromkeys(found)]
+
+
+def _optimizer_to_write(call: LibraryCall, flows: Flows) -> Iterator[str]:
+    """Yield what to write where Keras gets an optimizer as a text, which has no learning rate."""
+    value = call.given.get("optimizer")
+    modules = {it for it in flows.imported.values() if re.search(r"\bkeras\b|^tensorflow$", it)}
+    if value is None or not call.callee.endswith(".compile") or not modules:
+        return
+    texts = [str(plain_value(origin)).lower() for origin in flows.origins(value)]
+    written = next((optimizers()[text] for text in texts if text in optimizers()), None)
+    if written is None:
+        return
+    is_of_tensorflow = any(it.startswith("tensorflow") for it in modules)
+    first = "tensorflow.keras" if is_of_tensorflow else "keras"
+    yield (
+        f"learning_rate is not given in {call}: write optimizer={written} there, and above it "
+        f"`from {first}.optimizers import {written.partition('(')[0]}`"
+    )
 
 
 def _has_row(name: str) -> bool:

@@ -12,6 +12,7 @@ from ..notebooks.scores import PrintedScores
 from ..settings.patterns import compile_pattern, find_all
 from ..settings.printed_numbers import read_number, without_codes
 from ..settings.sections import ScoreSource
+from .metrics import metric_of, words_of
 
 #: A pattern's number, of which the whole is read however little the group has matched.
 _NUMBER = r"([-+]?(?:\.?\d[\d.eE+-]*|nan|inf))"
@@ -23,6 +24,11 @@ _GAPS = (r"\W*?", r"\W*?(?:[A-Za-z_.]{0,20}\()?")
 _CONTINUES = re.compile(r"%?\)? ?[A-Za-z]")
 _WRAPPER = re.compile(r"(?:[A-Za-z]\w*\.)*[A-Za-z]\w*\($")
 _LETTERS = re.compile(r"[^\W\d_]")
+#: What separates the cells of a table, what does where heads have several words, and a cell of
+#: digits, or `nan` or `inf`.
+_GAP, _WIDE_GAP = r"[\s|]+", r"\s{2,}|\s*[|\t]\s*"
+_CELL = r"[\d.:e+naif-]+"
+_ROW = re.compile(rf"[\s|]*{_CELL}(?:{_GAP}{_CELL})+[\s|]*$")
 _LINE_END = re.compile(r"[\r\n]")
 _LONGEST_LABEL = 80
 #: More labels are those of a table or of data, not of scores (chosen).
@@ -46,13 +52,11 @@ class PrintedNumber:
         label: The words, with `#` for each other number among them.
         cell: The code cell that printed it last.
         pattern: The pattern that finds these numbers and no others.
-        digits: The last number as it was printed.
     """
 
     label: str
     cell: int
     pattern: str = ""
-    digits: str = ""
     values: list[float] = field(default_factory=list)
 
 
@@ -60,13 +64,14 @@ def printed_numbers(texts: Sequence[Text]) -> list[PrintedNumber]:
     """List the printed numbers that have words and that a pattern finds again."""
     found: dict[str, PrintedNumber] = {}
     for text in texts:
-        for label, digits, value in _labelled(text):
+        for label, value in _labelled(text):
             if label not in found and len(found) >= _MOST_LABELS:
                 continue
             number = found.setdefault(label, PrintedNumber(label=label, cell=text.cell))
-            number.cell, number.digits = text.cell, digits
+            number.cell = text.cell
             number.values.append(value)
-    return [number for number in found.values() if _is_found_again(number, texts)]
+    alone = [number for number in found.values() if _is_found_again(number, texts)]
+    return [*alone, *_columns(texts)]
 
 
 def values_found(pattern: str, texts: Iterable[Text]) -> list[float]:
@@ -79,26 +84,47 @@ def values_found(pattern: str, texts: Iterable[Text]) -> list[float]:
     return [point.metrics.get("score", float("nan")) for point in points]
 
 
-def _labelled(text: Text) -> Iterator[tuple[str, str, float]]:
-    """Yield each number of a text with its label and its digits."""
+def _columns(texts: Sequence[Text]) -> Iterator[PrintedNumber]:
+    """Yield the columns of printed tables whose heads name metrics."""
+    heads: dict[tuple[str, ...], int] = {}
+    for text in texts:
+        above: list[list[str]] = []
+        for line in _LINE_END.split(without_codes(text.text)):
+            if _ROW.match(line):
+                width = len(re.split(_GAP, line.strip(" |")))
+                heads |= {tuple(head): text.cell for head in above if len(head) == width}
+            elif _LETTERS.search(line):
+                above = [re.split(by, line.strip(" |")) for by in (_WIDE_GAP, _GAP)]
+    for head, cell in heads.items():
+        for position, name in enumerate(head):
+            before = rf"(?:{_CELL}{_GAP}){{{position}}}" if position else ""
+            behind = rf"(?:{_GAP}{_CELL}){{{len(head) - position - 1}}}"
+            pattern = rf"^[\s|]*{before}{_NUMBER}{behind}[\s|]*$"
+            if metric_of(words_of(name)) and (values := values_found(pattern, texts)):
+                yield PrintedNumber(label=name, cell=cell, pattern=pattern, values=values)
+
+
+def _labelled(text: Text) -> Iterator[tuple[str, float]]:
+    """Yield each number of a text with its label."""
     above = ""
     for line in _LINE_END.split(without_codes(text.text)):
         if len(line) > 2000:
             continue
         end, label, has_numbers = 0, "", False
-        for match in find_all(_ANY_NUMBER, line):
+        numbers = [*find_all(_ANY_NUMBER, line)]
+        for match in numbers:
             reading = read_number(match)
             if reading is None or match.start(1) < end:
                 continue
             words = line[end : match.start(1)]
-            is_first = not has_numbers
-            if is_first and not _LETTERS.search(words) and _LETTERS.search(above):
+            is_alone = not has_numbers and len(numbers) == 1
+            if is_alone and not _LETTERS.search(words) and _LETTERS.search(above):
                 words = f"{_trimmed(above)}\n"
             continues = bool(label) and _CONTINUES.match(words) is not None
             label = _trimmed(f"{label} #{words}" if continues else words)
             end, has_numbers = reading.end, True
             if reading.value is not None and _LETTERS.search(label):
-                yield label, reading.text, reading.value
+                yield label, reading.value
         if line.strip():
             above = "" if has_numbers else line.strip()
 

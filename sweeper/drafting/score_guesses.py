@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .metrics import Metric, metric_of
+from .metrics import Metric, metric_of, words_of
 
 #: The words that say of which data a score is, or of which of several values.
 _SPLITS = {"val": 0, "valid": 0, "validation": 0, "dev": 0, "cv": 0, "cross": 0, "oob": 0}
@@ -27,7 +27,7 @@ class Score:
         how: the notebook gives it: `reported`, `logged`, `assigned`, or as a run has shown.
         at: the place of the statement that does, in `Code`.
         source: the key under `scores` and its value; empty for none.
-        better: what is better; empty for what its words say.
+        better: what is better; empty for what its words say, if they do.
     """
 
     name: str
@@ -44,11 +44,11 @@ class Score:
 
     @property
     def direction(self) -> str:
-        """What is better."""
+        """What is better; a choice that no sweep begins with where nothing is known."""
         if self.better:
             return self.better
         metric = _metric(self.name)
-        return "maximize" if metric is None else metric.direction
+        return "minimize or maximize" if metric is None else metric.direction
 
     @property
     def rank(self) -> tuple[object, ...]:
@@ -107,11 +107,6 @@ class Code:
         own, later = _defined(self.statements[statement][1]), self.statements[statement + 1 :]
         users = [i for i, (_, it) in enumerate(later, statement + 1) if own & _names(it)[0]]
         return self.run_by(users[-1]) if users else statement
-
-
-def words_of(name: str) -> list[str]:
-    """The words of a name, in small letters."""
-    return re.findall(r"[a-z]+\d*", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
 
 
 def scores_of(code: Code, parameters: set[str]) -> list[Score]:

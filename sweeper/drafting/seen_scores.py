@@ -18,9 +18,9 @@ from typing import Any
 from ..notebooks.metadata import BLANK, metadata_of
 from ..notebooks.reading import cell_tags, code_cells
 from ..notebooks.research import INJECTED_TAG
-from .metrics import OPPOSITE, Metric, metric_of, trend_of
+from .metrics import OPPOSITE, Metric, metric_of, trend_of, words_of
 from .printed import PrintedNumber, Text, printed_numbers
-from .score_guesses import Code, Score, words_of
+from .score_guesses import Code, Score
 
 #: The words that say of which data a score is.
 _SPLITS = {
@@ -112,7 +112,7 @@ class SeenScore:
             how=f"{self.value:.6g}: {self.about}",
             at=self.at,
             source=f"{self.key}: {self.text}" if self.key else "",
-            better=direction or self.direction or "minimize",
+            better=direction or self.direction or "",
         )
 
 
@@ -292,17 +292,23 @@ class _Run:
         ]
 
     def _statement_of(self, number: PrintedNumber) -> int:
-        """Return the statement that prints a number, by the words; else the last of its cell."""
+        """Return the statement that prints a number.
+
+        It is in the number's cell and has the words, or calls a function that has them; an
+        assignment prints nothing. Else it is what trains in that cell, or the cell's end.
+        """
         words, newline, _ = number.label.partition("\n")
         words = words.rpartition("#")[2].strip()
-        found = [index + len(newline) for index, text in self._code.texts if words in text]
-        near = [index for index in found if index <= max(self._ends.values(), default=0)]
-        near = [index for index in near if self._code.statements[index][0] <= number.cell]
-        last = max(
-            (end for cell, end in self._ends.items() if cell <= number.cell),
-            default=max(self._ends.values(), default=0),
-        )
-        return near[-1] if near and words else last
+        statements = self._code.statements
+        having = [
+            min(self._code.run_by(index) + len(newline), len(statements) - 1)
+            for index, text in self._code.texts
+            if words in text and not isinstance(statements[index][1], ast.Assign)
+        ]
+        for known in (having if words else [], sorted(self._trains)):
+            if near := [index for index in known if statements[index][0] == number.cell]:
+                return near[-1]
+        return max((end for cell, end in self._ends.items() if cell <= number.cell), default=0)
 
     def _merged(
         self, variables: Sequence[SeenScore], printed: Sequence[SeenScore]

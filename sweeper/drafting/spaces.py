@@ -125,6 +125,12 @@ def main_argument(callee: str) -> tuple[str, Any] | None:
     return None
 
 
+def optimizers() -> Mapping[str, str]:
+    """Return what the names of optimizers stand for in Keras, as code with the learning rate."""
+    content: Mapping[str, str] = _table()["optimizers"]
+    return content
+
+
 def usual_space(own: Any) -> Any:
     """Return a dimension around a value of which only the kind is known; None for other kinds.
 

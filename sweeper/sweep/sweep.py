@@ -50,7 +50,7 @@ from .housekeeping import Housekeeping
 from .notifying import Notifier
 from .opening import opened
 from .planning.kinds import check_kinds
-from .planning.plan import SweepPlan, executor_of, remote_copy
+from .planning.plan import Adopt, SweepPlan, executor_of, remote_copy
 from .scheduling.scheduler import TrialScheduler
 from .scheduling.stop_switch import StopSwitch
 from .scheduling.trial_log import TrialLog
@@ -102,6 +102,7 @@ class Sweep:
         allow_changes: bool = False,
         observer: Observer | None = None,
         executor: Callable[[Workload], Executor] | None = None,
+        adopt: Adopt | None = None,
     ) -> Sweep:
         """Build a sweep after all checks that are possible before a kernel starts.
 
@@ -125,6 +126,7 @@ class Sweep:
                 stop the sweep. Its exceptions are logged.
             executor: Makes the executor from the workload of the trials. Default: the cluster of
                 the settings, or this machine with `jobs` slots.
+            adopt: Returns the outcome of a trial that was run before the sweep.
 
         Raises:
             SweepError: A check has failed. No kernel was started, and no file was written.
@@ -173,6 +175,7 @@ class Sweep:
             fingerprint=fingerprint_of(research, settings, kernel_name=kernel_name, code=code),
             allow_changes=allow_changes,
             remote=remote,
+            adopt=adopt,
         )
         return cls(plan, observer=observer)
 

@@ -9,7 +9,7 @@ import pytest
 
 from sweeper import Settings, Sweep
 from sweeper.drafting.observed_run import observe
-from sweeper.errors import FailedRunError, NotebookError
+from sweeper.errors import FailedRunError, NotebookError, SettingsError
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 
@@ -89,3 +89,8 @@ def test_a_notebook_whose_run_fails_gets_its_error_and_no_draft(tmp_path: Path) 
 def test_a_notebook_whose_run_shows_no_score_says_what_would_be_one(tmp_path: Path) -> None:
     with pytest.raises(NotebookError, match="val_acc = …"):
         drafted(tmp_path, "lr = 0.1", "text = str(lr)")
+
+
+def test_a_direction_that_nothing_states_is_left_to_be_filled_in(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"objective\.misfit: .*'minimize'"):
+        drafted(tmp_path, "alpha = 0.1", "misfit = abs(alpha - 0.3)")

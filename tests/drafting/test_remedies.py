@@ -15,6 +15,7 @@ from sweeper.testing import write_notebook
 
 ADAM = "from torch.optim import Adam\n"
 SVC = "from sklearn.svm import SVC\n"
+KERAS = "from keras import Sequential\nm = Sequential()\n"
 TREE = "from sklearn.ensemble import RandomForestClassifier as RF\n"
 
 CASES: Sequence[tuple[str, str, str, str]] = [
@@ -50,6 +51,20 @@ CASES: Sequence[tuple[str, str, str, str]] = [
         "C is 3.0 in SVC in code cell 1, line 2: assign it to a name at the top level",
         SVC + "c = 3.0\nacc = f(SVC(C=c), SVC(C=5.0))",
         "c",
+    ),
+    (
+        KERAS + "m.compile(optimizer='adam', loss='mse')\nacc = m.evaluate(x)",
+        "write optimizer=Adam(learning_rate=0.001) there",
+        KERAS + "from keras.optimizers import Adam\n"
+        "m.compile(optimizer=Adam(learning_rate=0.001), loss='mse')\nacc = m.evaluate(x)",
+        "learning_rate",
+    ),
+    (
+        KERAS + "m.compile('sgd', 'mse')\nacc = m.evaluate(x)",
+        "`from keras.optimizers import SGD`",
+        KERAS + "from keras.optimizers import SGD\n"
+        "m.compile(SGD(learning_rate=0.01), 'mse')\nacc = m.evaluate(x)",
+        "learning_rate",
     ),
     (
         ADAM + "def train(rate):\n  return Adam(w, lr=rate)\nacc = train(read('x'))",

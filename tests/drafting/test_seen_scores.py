@@ -116,6 +116,28 @@ def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_re
         (["print('Initial loss: 1.5')\nprint('Final loss: 2.5')"], "final_loss", "minimize"),
         (["chance_auc = abs(1 / 2)\nmodel_auc = abs(5 / 9)"], "model_auc", "maximize"),
         (["print('MSE before training: 1.5')\nprint('MSE: 2.5')"], "mse", "minimize"),
+        # Tables: a row of numbers below heads, and several numbers behind words.
+        (
+            [
+                "print('  epoch    train_loss    valid_acc    dur')\nprint('-----  ------')\n"
+                "for i in range(3): print(f'{i:7d}  {0.9 - i / 10:.3f}  {0.5 + i / 10:.3f}  0.04')"
+            ],
+            "valid_acc",
+            "maximize",
+        ),
+        (
+            [
+                "print('Epoch | Train Loss | Val Loss')\n"
+                "for i in range(3): print(f'{i:5d} | {0.9 - i / 10:.3f} | {0.8 - i / 10:.3f}')"
+            ],
+            "val_loss",
+            "minimize",
+        ),
+        (
+            ["print('precision recall support\\n   0  0.5  0.5  7\\naccuracy  0.55  7')"],
+            "accuracy",
+            "maximize",
+        ),
         # A label on a line of its own.
         (["print('RMSE:')\nprint(0.25 / 3)"], "rmse", "minimize"),
         (["print('Validation accuracy')\nprint()\nprint(0.25 / 3)"], "validation_accuracy", "max"),
@@ -174,6 +196,21 @@ def test_what_is_computed_before_the_training_comes_last(tmp_path: Path) -> None
         tmp_path, "share = abs(2 / 7)\naccuracy = abs(2 / 3)", TRAINED, "mse = abs(0.5 ** 2)"
     )
     assert [score.name for score in scores] == ["mse", "accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("names", "called"),
+    [
+        ("callback = {'name': 'valid_acc'}", "print('valid_acc', 2 / 3)"),
+        ("class Callback:\n    name = 'valid_acc'\ncallback = Callback()", "callback.name"),
+    ],
+)
+def test_what_a_later_cell_prints_comes_after_the_training_wherever_it_is_named(
+    tmp_path: Path, names: str, called: str
+) -> None:
+    printing = f"class Other:\n    def fit(self): {called}; print('valid_acc', 2 / 3)"
+    first = seen(tmp_path, names, printing + "\nother = Other()", "other.fit()\nx = 1")[0]
+    assert (first.name, first.cell, first.doubts) == ("valid_acc", 3, [])
 
 
 @pytest.mark.parametrize(

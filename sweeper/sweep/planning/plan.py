@@ -20,8 +20,11 @@ from ...settings.addresses import Address
 from ...settings.machines import Cluster
 from ...study.facts import InputFact
 from ...sync import RemoteCopy
-from ...trials import InputFile, StudyPaths
+from ...trials import InputFile, StudyPaths, TrialOutcome, TrialSpec
 from .kinds import whole_ranges
+
+#: Returns what a trial came to that need not be run, since that was done; None for any other.
+Adopt = Callable[[TrialSpec, Workload], TrialOutcome | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,7 @@ class SweepPlan:
         fingerprint: Code, parameters and kernel of the trials.
         allow_changes: Whether to resume a study whose trials were made of other code or settings.
         remote: Copy of the study in an object storage. None if there is none.
+        adopt: Returns the outcome of a trial that was run before the sweep. None for no such trial.
         inputs: Files of other studies that the trials use, by input name. Known once the study is
             open.
         input_facts: The same files in the form in which the study stores them.
@@ -58,6 +62,7 @@ class SweepPlan:
     fingerprint: Fingerprint
     allow_changes: bool
     remote: RemoteCopy | None
+    adopt: Adopt | None = None
     inputs: Mapping[str, InputFile] = field(default_factory=dict)
     input_facts: Mapping[str, InputFact] = field(default_factory=dict)
     confirming: Mapping[str, Any] | None = None

@@ -116,7 +116,7 @@ class TrialScheduler:
     ) -> None:
         settings = self._settings = plan.settings
         self._inputs, self._samplers, self._paths = plan.inputs, plan.samplers, plan.paths
-        self._executor = plan.executor
+        self._executor, self._plan = plan.executor, plan
         self._study = study
         self._log = log
         self._stop_switch = stop_switch
@@ -186,7 +186,13 @@ class TrialScheduler:
             self._ahead.submit(self._study.prepare, self._samplers)
         self._log.started(chosen)
         self._events.announce(Event.TRIAL_STARTED, chosen)
-        return given
+        outcome = None
+        if self._plan.adopt is not None:
+            outcome = self._plan.adopt(given[0], self._plan.workload)
+        if outcome is None:
+            return given
+        self.finish_trial(given[0], outcome)
+        return self.next_trial()
 
     def _choose(self) -> TrialRecord | tuple[TrialSpec, RunningTrial] | None:
         """Choose a trial for a free slot: the record of a new trial, or a thawed trial."""
