@@ -56,6 +56,7 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
             samplers=SamplerFactory(settings),
             paths=paths,
             executor=SimpleNamespace(jobs=jobs, can_freeze=can_freeze),
+            adopt=None,
             confirming=None,
             allow_changes=False,
         )
