@@ -1,9 +1,7 @@
-"""Writes the trials of a study to MLflow; the only owner of MLflow.
+"""Write the trials of a study to MLflow. No other folder uses MLflow.
 
-`Tracker` is used in the sweep's process, which does not import MLflow; `RunWriter` in the process
-that writes.
-
-Decisions about what runs do not belong here: no other folder reads MLflow.
+The sweep's process uses `Tracker` and does not import MLflow. The process that writes uses
+`RunWriter`. Which trials run is decided elsewhere.
 """
 
 from .files import move_artifacts, put_in_place, replace_database

@@ -1,6 +1,6 @@
-"""The files of a run: the executed notebook and its rendering as an HTML page.
+"""Log the files of a run: the executed notebook, and its rendering as an HTML page.
 
-The same rendering is written for the comparison page: rendering twice would take twice as long.
+The comparison page uses the same rendering, because rendering takes long.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: What a trial has saved is copied into MLflow up to this size.
+#: Size in bytes up to which a trial's artifact is copied into MLflow (chosen).
 LOGGED_BYTES = 100 * 10**6
 
 
 def stage_tags(record: TrialRecord) -> dict[str, str]:
-    """What a trial has used of other studies, and saved for them: names, sizes and hashes."""
+    """Return MLflow tags for the inputs and the artifacts of a trial.
+
+    The tags of inputs name the study, trial and artifact that they come from. All tags have hashes.
+    """
     metadata = read_metadata(record.notebook) or BLANK
     tags = {}
     for name, file in metadata.inputs.items():
@@ -45,24 +48,28 @@ def stage_tags(record: TrialRecord) -> dict[str, str]:
 
 
 class Artifacts:
-    """Logs the files of an experiment's runs.
+    """Logs the files of the runs of one experiment.
 
     Args:
-        store: its paths name the folder of the comparison page and what trials have saved.
+        client: MLflow's client.
+        experiment_id: MLflow's id of the experiment.
+        store: The store. Its paths name the folder of the comparison page and the trials'
+            artifacts.
     """
 
     def __init__(self, client: MlflowClient, experiment_id: str, store: Store) -> None:
         self._client = client
         self._experiment_id = experiment_id
         self._paths, self._is_embedded = store.paths, store.is_embedded
-        #: What logs a file of a run that this process has created.
+        #: Functions that log a file to a run, for the runs that this process has created.
         self._log_file: dict[str, Callable[[str], object]] = {}
         self._has_failed = False
 
     def begin(self, mlflow_id: str, uri: str) -> None:
-        """Note where the files of a new run go.
+        """Note where the files of a new run are stored.
 
-        MLflow's client would read the whole run again for it, which takes 6 ms of CPU time.
+        Otherwise MLflow's client would read the whole run again to find this out, which takes 6 ms
+        of CPU time.
         """
         if self._is_embedded:
             from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
@@ -70,15 +77,19 @@ class Artifacts:
             self._log_file[mlflow_id] = get_artifact_repository(uri).log_artifact
 
     def log(self, mlflow_id: str, record: TrialRecord) -> str:
-        """Log the executed notebook, if there is one, and its page.
+        """Log the executed notebook of a trial, if it exists, and its HTML page.
 
         A notebook that nbconvert cannot render is logged without a page.
+
+        Args:
+            mlflow_id: MLflow's id of the run.
+            record: The trial.
 
         Returns:
             Markdown with links to the logged files and the trial's message.
 
         Raises:
-            Exception: MLflow does not take a file; each of its stores has exceptions of its own.
+            Exception: MLflow does not accept a file. Each of its stores has its own exceptions.
         """
         notebook = record.notebook
         if not os.access(notebook, os.R_OK):
@@ -93,9 +104,9 @@ class Artifacts:
                 record.run_id,
                 first_line(error),
             )
-            self._has_failed = True  # other trials have the same outputs
+            self._has_failed = True  # other trials fail in the same way; only one warning is logged
         else:
-            with suppress(OSError, ValueError):  # `export` writes what is missing in the page
+            with suppress(OSError, ValueError):  # `export` writes cells that the page lacks
                 write_cells(self._paths.page_notebooks, record.run_id, rendered)
         log_file = self._log_file.pop(mlflow_id, partial(self._client.log_artifact, mlflow_id))
         log_file(str(notebook))
@@ -113,14 +124,14 @@ class Artifacts:
         return f"{links}\n\n{record.message}".strip()
 
     def names_of(self, record: TrialRecord) -> set[str]:
-        """The names of all that `log` writes of a trial."""
+        """Return the names of all files and folders that `log` writes for a trial."""
         saved = (read_metadata(record.notebook) or BLANK).artifacts
         return {record.notebook.name, record.notebook.with_suffix(".html").name, *saved}
 
     def _log_saved(self, mlflow_id: str, record: TrialRecord) -> None:
-        """Log what the trial has saved, but for what is large: the tag names its place.
+        """Log the artifacts of a trial, except large ones: a tag states their hash and size.
 
-        A name in the notebook only chooses among the files of the trial's folder.
+        Names in the notebook are only used to choose among the files in the trial's folder.
         """
         folder = self._paths.saved(run_id_of(record.first_number))
         names = (read_metadata(record.notebook) or BLANK).artifacts

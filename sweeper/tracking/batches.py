@@ -1,4 +1,4 @@
-"""Log metrics, params and tags to a run in one call; what MLflow refuses costs only itself."""
+"""Log metrics, params and tags to a run in one call, and leave out values that MLflow refuses."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ _log = logging.getLogger(__name__)
 
 
 class Batches:
-    """Writes to the runs of one store.
+    """Writes values to the runs of one store.
 
-    MLflow refuses a whole batch for one value that it does not take. Then each item is written by
-    itself, and those that are refused are left out with a warning, one for each name.
+    MLflow refuses a whole batch if it does not accept one of its values. Then each value is written
+    by itself. Values that are refused are left out, with one warning for each name.
+
+    Args:
+        client: MLflow's client.
     """
 
     def __init__(self, client: MlflowClient) -> None:
@@ -34,11 +37,11 @@ class Batches:
         params: Sequence[Param] = (),
         tags: Sequence[RunTag] = (),
     ) -> None:
-        """Write to a run.
+        """Write values to a run.
 
         Raises:
-            Exception: the store is away, or its answer says nothing of these values; each of
-                MLflow's stores has exceptions of its own.
+            Exception: The store is unavailable, or fails for a reason other than these values. Each
+                of MLflow's stores has its own exceptions.
         """
         try:
             self._client.log_batch(mlflow_id, metrics=metrics, params=params, tags=tags)
@@ -76,7 +79,7 @@ class Batches:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether a store refuses a value, so that the same call will never succeed."""
+    """Return whether a store refuses a value, so that it will refuse the same call again."""
     from mlflow.exceptions import MlflowException
 
     codes = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")

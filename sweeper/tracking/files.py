@@ -1,10 +1,11 @@
-"""An MLflow store that is an SQLite file: how it is made, its log, its move.
+"""Create, check and move an MLflow store that is an SQLite file.
 
-MLflow creates its tables in some 80 migrations, and can never open a file in which a kill or a full
-disk interrupted them. So a store is made beside its place and renamed. An empty one of the
-installed version is kept in the user's cache, to be copied from then on, which spares 0.8 s. MLflow
-has no call that moves artifacts, so `move_artifacts` works on its tables; a test compares the
-result with what MLflow reads afterwards.
+MLflow creates its tables in about 80 migrations. If a kill or a full disk interrupts them, MLflow
+can never open the file. So a store is made under a temporary name and then renamed.
+
+An empty store of the installed version is kept in the user's cache and copied from then on, which
+saves 0.8 s. MLflow has no call that moves artifacts, so `move_artifacts` changes its tables. A test
+compares the result with what MLflow reads afterwards.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from ..files import PRIVATE, copy_atomically
 from ..settings.addresses import Address
 
 _BUSY_TIMEOUT_S = 30
-#: The folder of MLflow's migrations in its package, and what names a revision in one of its files.
+#: Folder of MLflow's migrations in its package, and the lines that name revisions in their files.
 _MIGRATIONS = ("store", "db_migrations", "versions")
 _REVISION = re.compile(r"^(revision|down_revision) = [\"'](\w+)[\"']", re.MULTILINE)
-#: The tables and columns in which MLflow stores URIs of artifacts.
+#: Tables and columns in which MLflow stores URIs of artifacts.
 _URI_COLUMNS = (
     ("experiments", "artifact_location"),
     ("runs", "artifact_uri"),
@@ -40,17 +41,17 @@ _URI_COLUMNS = (
 
 
 def forget_connections(uri: str) -> None:
-    """Close MLflow's connections to a store, which it keeps for the life of the process."""
+    """Close MLflow's connections to a store, which it otherwise keeps until the process ends."""
     engine = _engine_of(uri)
     if engine is not None:
         engine.dispose()
 
 
 def wait_for_disk_once(uri: str) -> None:
-    """Let this process's commits to a store not wait for the disk, until `settle` does.
+    """Let commits of this process return before the disk has them. `settle` waits for the disk.
 
-    A trial has six commits or more. SQLite stays whole when the machine dies. The file may lack
-    the last trials then, which the study's next sweep writes again.
+    A trial has six commits or more. The SQLite file stays valid if the machine crashes. It may then
+    lack the last trials, which the study's next sweep writes again.
     """
     from sqlalchemy import event
 
@@ -58,30 +59,36 @@ def wait_for_disk_once(uri: str) -> None:
     if engine is not None:
         less = "PRAGMA synchronous=NORMAL"
         event.listen(engine, "connect", lambda connection, _: connection.execute(less))
-        engine.dispose()  # of connections that wait
+        engine.dispose()  # close connections that still wait for the disk
 
 
 def settle(file: Path) -> None:
-    """Wait until the disk has all that was committed to a store."""
+    """Wait until the disk has all commits to a store."""
     with closing(sqlite3.connect(file, timeout=_BUSY_TIMEOUT_S)) as connection:
         connection.execute("PRAGMA wal_checkpoint")
 
 
 def _engine_of(uri: str) -> Any:
-    """What MLflow connects to a store with; None where its version keeps it elsewhere."""
+    """Return the SQLAlchemy engine of MLflow's store.
+
+    None if this version of MLflow keeps it elsewhere.
+    """
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     return getattr(SqlAlchemyStore, "_engine_map", {}).get(uri)
 
 
 def log_ahead(file: Path) -> None:
-    """Set SQLite's write-ahead log: a commit waits once for the disk, and readers do not block."""
+    """Turn on SQLite's write-ahead log.
+
+    Then commits wait for the disk only once, and readers do not block.
+    """
     with closing(sqlite3.connect(file, timeout=_BUSY_TIMEOUT_S)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
 
 
 class Schema(StrEnum):
-    """How the tables of a store fit the installed MLflow."""
+    """How the tables of a store compare with those of the installed MLflow."""
 
     FITS = "fits"
     OLDER = "older"
@@ -90,10 +97,12 @@ class Schema(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a store in a file has, as far as it says without MLflow.
+    """The state of a store in a file, read without MLflow.
 
     Attributes:
-        deleted_id: the id of the study's experiment, where that was deleted in MLflow.
+        schema: Whether its tables fit the installed MLflow.
+        deleted_id: MLflow's id of the study's experiment, if it was deleted in MLflow. Otherwise
+            None.
     """
 
     schema: Schema = Schema.FITS
@@ -101,9 +110,14 @@ class Found:
 
 
 def look_into(file: Path, experiment: str) -> Found:
-    """Look into a store without importing MLflow, which takes seconds.
+    """Check a store without MLflow, whose import takes seconds.
 
-    A file that is missing, locked or no store has nothing to object to: opening it shows more.
+    A file that is missing, locked or not a store passes this check. It is found when MLflow opens
+    the file.
+
+    Args:
+        file: File of the store.
+        experiment: Name of the study's experiment.
     """
     try:
         with closing(
@@ -121,7 +135,7 @@ def look_into(file: Path, experiment: str) -> Found:
 
 
 def _schema(revision: str) -> Schema:
-    """How a revision compares with those that the installed MLflow migrates through."""
+    """Compare a store's revision with the revisions in the migrations of the installed MLflow."""
     spec = find_spec("mlflow")
     folders = [] if spec is None else [*(spec.submodule_search_locations or ())]
     files = [file for folder in folders for file in Path(folder, *_MIGRATIONS).glob("*.py")]
@@ -136,11 +150,12 @@ def _schema(revision: str) -> Schema:
 
 
 def move_artifacts(file: Path, *, before: str, now: str) -> None:
-    """Change the artifact URIs of a store after a folder was moved.
+    """Change the artifact URIs in a store after their folder was moved.
 
     Args:
-        before: the URI of the old folder.
-        now: the URI of the new folder.
+        file: File of the store.
+        before: URI of the old folder.
+        now: URI of the new folder.
     """
     with closing(sqlite3.connect(file)) as connection, connection:
         tables = {n for (n,) in connection.execute("SELECT name FROM sqlite_master")}
@@ -154,15 +169,15 @@ def move_artifacts(file: Path, *, before: str, now: str) -> None:
 
 
 def make_store(place: Path) -> None:
-    """Create an empty store where there is none, in one atomic step.
+    """Create an empty store in one atomic step, unless the file exists.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: The file cannot be written.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(
         f"{place}.lock", mode=PRIVATE
-    ):  # two processes that create it at once would break it, too
+    ):  # two processes that create the store at the same time would damage it
         if place.exists():
             return
         beside, kept = place.with_name(f".{place.name}.part"), _kept()
@@ -172,8 +187,8 @@ def make_store(place: Path) -> None:
                 shutil.copyfile(kept, beside)
             else:
                 _migrate(beside)
-                with suppress(OSError):  # where the user's cache cannot be written
-                    if kept.is_absolute():  # not for a user without a home
+                with suppress(OSError):  # the user's cache may be read-only
+                    if kept.is_absolute():  # it is relative for a user without a home folder
                         kept.parent.mkdir(parents=True, exist_ok=True)
                         copy_atomically(beside, kept)
             replace_database(beside, place)
@@ -183,14 +198,14 @@ def make_store(place: Path) -> None:
 
 
 def put_in_place(file: Path, place: Path) -> None:
-    """Move a store's file to a place, unless another study has created a store there."""
+    """Move a store's file to its final path, unless another study has created a store there."""
     with FileLock(f"{place}.lock", mode=PRIVATE):  # the lock that `make_store` takes
         if not place.exists():
             replace_database(file, place)
 
 
 def _kept() -> Path:
-    """Where the installed version's empty store is kept."""
+    """Return the path in the user's cache for the empty store of the installed MLflow."""
     return user_cache_path("notebook-hpo") / f"mlflow-{version('mlflow')}.db"
 
 
@@ -201,14 +216,14 @@ def _migrate(file: Path) -> None:
     store: Any = SqlAlchemyStore(Address.of_file(file).full, ARTIFACTS)  # type: ignore[no-untyped-call]
     store.engine.dispose()
     with closing(sqlite3.connect(file)) as connection, connection:
-        # MLflow makes its default experiment again on opening, in the folder it is opened in.
+        # When MLflow opens a store, it creates its default experiment for the current folder.
         connection.execute("DELETE FROM experiments")
 
 
 def replace_database(file: Path, place: Path) -> None:
-    """Move an SQLite file to a place, in which others of this machine cannot lock it."""
+    """Move an SQLite file to its final path, readable and writable by this user alone."""
     file.chmod(PRIVATE)
-    _clear(place)  # including the log of a removed file: SQLite would replay it into this one
+    _clear(place)  # also the log of an earlier database, which SQLite would apply to this one
     os.replace(file, place)
 
 

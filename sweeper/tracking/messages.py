@@ -1,4 +1,4 @@
-"""What a sweep and the process that writes to MLflow send each other; all of it can be pickled."""
+"""Messages between a sweep and the process that writes to MLflow. All of them can be pickled."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from ..settings.addresses import Address
 from ..trials import StudyPaths
 
-#: The (step, value) pairs of each score of a trial.
+#: (Step, value) pairs of each score of a trial.
 Series = Mapping[str, Sequence[tuple[int, float]]]
-#: Name, step, value, and time in milliseconds since 1970.
+#: Name, step and value of a point, and its time in milliseconds since 1970.
 TimedPoint = tuple[str, int, float, int]
 
 # --- to the process ------------------------------------------------------------------------------
@@ -19,13 +19,17 @@ TimedPoint = tuple[str, int, float, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """Where a study's runs are written; the first message.
+    """The place where a study's runs are written. It is the first message.
 
     Attributes:
-        study_id: runs of earlier studies of the same name have other ids and are left alone.
-        paths: of the study, with its notebooks and what its trials have saved.
-        note: Markdown that MLflow's UI displays above the runs; None leaves it unchanged.
-        view: with which MLflow's UI opens the experiment (`view_of`); None leaves it unchanged.
+        address: Address of MLflow's store or server.
+        study: Name of the study, which is also the name of its experiment.
+        study_id: Id of the study. Runs of earlier studies of the same name have other ids and are
+            not changed.
+        paths: Paths of the study, with its notebooks and artifacts.
+        note: Markdown that MLflow's UI displays above the runs. None leaves it unchanged.
+        view: View with which MLflow's UI opens the experiment, as `view_of` makes it. None leaves
+            it unchanged.
     """
 
     address: Address
@@ -37,15 +41,17 @@ class Store:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether the store is the SQLite file beside the outputs."""
+        """Whether the store is the SQLite file in the folder of the outputs."""
         return self.address.file == self.paths.tracking
 
 
 class Call(NamedTuple):
-    """A call of `RunWriter`: the name of a method, and its arguments.
+    """A call of a method of `RunWriter`.
 
     Attributes:
-        about: the run id of the trial, or what else it is about.
+        method: Name of the method.
+        about: Run id of the trial, or another subject of the call, for messages.
+        arguments: Arguments of the method.
     """
 
     method: str
@@ -57,12 +63,12 @@ class Call(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The answer to a call, and to the first message.
+    """The answer to a call, or to the first message.
 
     Attributes:
-        value: what the method has returned; of the first message `experiment_id`, `runs` and
+        value: Return value of the method. For the first message: `experiment_id`, `runs` and
             `attempts` of the `RunWriter`.
-        error: why MLflow did not take it; None where it did.
+        error: Why MLflow did not accept the call. None if it did.
     """
 
     value: Any = None

@@ -1,4 +1,4 @@
-"""Opens an MLflow store or server, or refuses it with one message."""
+"""Open an MLflow store or server, or refuse it with one message."""
 
 from __future__ import annotations
 
@@ -26,30 +26,32 @@ from .views import VIEW_TAG
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-#: The tag whose Markdown MLflow's UI displays above the runs of an experiment, and on a run's page.
+#: Tag whose Markdown MLflow's UI displays above the runs of an experiment, or on a run's page.
 NOTE_TAG = "mlflow.note.content"
 _PROBE_TIMEOUT_S = 5
-#: The hosts that are asked without a proxy, in the environment; libraries prefer the first name.
+#: Environment variables with the hosts that are reached without a proxy. Libraries prefer the first
+#: one.
 _DIRECT = ("no_proxy", "NO_PROXY")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
-#: With these a proxy says that it does not let us through, or has not reached the server.
+#: HTTP status codes of a proxy that refuses the request, or that does not reach the server.
 _CODES_OF_PROXIES = (403, 407, 502, 503, 504)
-#: How often MLflow's client repeats a call to a server, in the environment.
+#: Environment variable with the number of times that MLflow's client repeats a call to a server.
 _REPETITIONS = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
-#: SQLite's errors for a broken file; those of a full disk or a lock are temporary.
+#: SQLite's errors for a damaged file. Its errors for a full disk or a lock are temporary.
 _BROKEN = ("SQLITE_ERROR", "SQLITE_NOTADB", "SQLITE_CORRUPT")
-#: In the errors of a server that refuses user or password, or the host by which it is asked.
+#: Parts of the errors of a server that refuses the user, the password, or its host name in the URL.
 _DENIED = re.compile(r"\b(401|403)\b|PERMISSION_DENIED|UNAUTHENTICATED")
 
 
 def reachable(store: Store) -> Store:
-    """A store whose server answers, with the password of `MLFLOW_TRACKING_URI` where it lacks one.
+    """Check that a store can be used, and return it with its password.
 
-    What will not pass by itself is refused here, before any trial: a store in a file is opened
-    while trials run already.
+    If the store's address has no password, the one of `MLFLOW_TRACKING_URI` is used. Only problems
+    that do not pass by themselves are found here, before any trial. A store in a file is opened
+    later, while trials run.
 
     Raises:
-        TrackingError: the server does not answer, the experiment was deleted, or the store in a
+        TrackingError: The server does not answer, the experiment was deleted, or the store in a
             file has tables of another version of MLflow.
     """
     address = store.address.completed_by(os.environ.get("MLFLOW_TRACKING_URI"))
@@ -62,10 +64,10 @@ def reachable(store: Store) -> Store:
 
 @contextmanager
 def usable(address: Address) -> Iterator[None]:
-    """Turn every exception of MLflow and its libraries in the block into one message.
+    """Convert every exception of MLflow and its libraries in the block to one error.
 
     Raises:
-        TrackingError: the store cannot be used.
+        TrackingError: The store cannot be used.
     """
     try:
         yield
@@ -77,7 +79,7 @@ def usable(address: Address) -> Iterator[None]:
 
 
 def _why_unusable(address: Address, error: BaseException) -> str:
-    """Why a store cannot be used, and the remedy."""
+    """Return why a store cannot be used, and a remedy."""
     driver = driver_missing(error)
     if driver is not None:
         return driver
@@ -104,9 +106,10 @@ def _why_unusable(address: Address, error: BaseException) -> str:
 
 @contextmanager
 def without_repetition() -> Iterator[None]:
-    """In the block MLflow's client makes each call to a server once.
+    """Make MLflow's client send each call in the block only once.
 
-    Otherwise it repeats a call whose answer was lost; one that creates a run creates another.
+    Otherwise it repeats a call whose answer was lost. If that call created a run, the repetition
+    creates another one.
     """
     before = os.environ.get(_REPETITIONS)
     os.environ[_REPETITIONS] = "0"
@@ -119,13 +122,13 @@ def without_repetition() -> Iterator[None]:
 
 
 def open_experiment(store: Store) -> tuple[MlflowClient, str]:
-    """Open a store and the experiment of a study; create them if they do not exist.
+    """Open a store and the experiment of a study. Create them if they do not exist.
 
     Returns:
-        a client, and the experiment's id.
+        MLflow's client, and the id of the experiment.
 
     Raises:
-        TrackingError: the experiment was deleted.
+        TrackingError: MLflow cannot be imported, or the experiment was deleted.
     """
     address, study = store.address, store.study
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -136,7 +139,7 @@ def open_experiment(store: Store) -> tuple[MlflowClient, str]:
     except ImportError as error:
         raise TrackingError(f"mlflow cannot be imported: {error}") from error
     for name in ("alembic", "mlflow", "mlflow.store.db.utils"):
-        # They log every table that they create, and every error with its traceback.
+        # These libraries log every table that they create, and every error with its traceback.
         logging.getLogger(name).setLevel(logging.CRITICAL)
     file = address.file
     if file is not None and not file.exists():
@@ -144,7 +147,7 @@ def open_experiment(store: Store) -> tuple[MlflowClient, str]:
     client = MlflowClient(address.full)
     experiment = client.get_experiment_by_name(study)
     if experiment is None:
-        # For a store in a file; a server has its own place for artifacts.
+        # Only a store in a file needs a folder for artifacts; a server has its own.
         place = None if file is None else store.paths.study_artifacts.as_uri()
         experiment_id = str(client.create_experiment(study, artifact_location=place))
     elif experiment.lifecycle_stage != "active":
@@ -187,10 +190,13 @@ def _deleted(store: Store, experiment_id: str) -> str:
 
 
 def _probe(address: Address) -> None:
-    """Check within seconds that a server answers; MLflow's own client retries for four minutes.
+    """Check within seconds that a server answers. MLflow's own client would retry for four minutes.
 
-    A server of this machine is asked directly from now on, by kernels too: no proxy can reach the
-    loopback interface of the machine that asks.
+    A server on this machine is reached without a proxy from now on, also by kernels: no proxy can
+    reach the loopback interface of another machine.
+
+    Raises:
+        TrackingError: The server does not answer.
     """
     server = urllib.parse.urlsplit(address.bare)
     stated = os.environ.get(_DIRECT[0]) or os.environ.get(_DIRECT[1], "")
@@ -222,10 +228,10 @@ def _probe(address: Address) -> None:
 
 
 def free_port(first: int) -> int:
-    """A port of this machine's own address on which nothing listens.
+    """Return a port on the loopback interface on which nothing listens.
 
     Args:
-        first: the port that is returned if it is free; otherwise one of the next, or any.
+        first: Port that is tried first, before the next 19 ports and then any port.
     """
     for port in (*range(first, first + 20), 0):
         with socket.socket() as listening, suppress(OSError):

@@ -1,4 +1,4 @@
-"""The points of the runs' series: each one is logged to MLflow once, however often it is found."""
+"""Log the points of series to MLflow, each point only once."""
 
 from __future__ import annotations
 
@@ -19,25 +19,32 @@ _log = logging.getLogger(__name__)
 class LoggedPoints:
     """Remembers which points of the running trials MLflow has, and logs only new ones.
 
-    A later attempt at a trial mostly repeats the points of the attempt before it, and the points
-    scraped from an executed notebook mostly repeat those reported while it ran.
+    A later attempt at a trial mostly repeats the points of the earlier attempt. Points that are
+    read from an executed notebook mostly repeat the points that were reported while it ran.
+
+    Args:
+        client: MLflow's client.
+        batches: Writer of values to the same store.
     """
 
     def __init__(self, client: MlflowClient, batches: Batches) -> None:
         self._client, self._batches = client, batches
         self._renamed: set[str] = set()
         self._left_out: set[str] = set()
-        #: Of each run: name, step and text of the value of each point, the newest last.
+        #: Name, step and value (as text) of the points of each run, the newest point last.
         self._logged: dict[str, dict[tuple[str, int, str], None]] = {}
 
     def begin(self, mlflow_id: str, *, is_new: bool) -> None:
-        """Start with a run: a new one has no points, those of any other are read from MLflow."""
+        """Begin with a run.
+
+        A new run has no points; the points of other runs are read from MLflow.
+        """
         self._logged[mlflow_id] = {} if is_new else self._stored(mlflow_id)
 
     def log(self, mlflow_id: str, points: Sequence[TimedPoint]) -> None:
-        """Log those points of a run that MLflow does not have yet.
+        """Log the points of a run that MLflow does not have yet.
 
-        Of several equal points the first one counts.
+        If several points are equal, only the first one is logged.
         """
         if mlflow_id not in self._logged:
             self.begin(mlflow_id, is_new=False)
@@ -55,28 +62,33 @@ class LoggedPoints:
         logged.update(((legal(name), step, repr(value)), None) for name, step, value, _ in new)
 
     def _note_renamed(self, names: Set[str]) -> None:
-        """Say once of each series what it is called in MLflow, where that is another name."""
+        """Log a warning, once for each series, if the series has another name in MLflow."""
         for name in sorted(names - self._renamed):
             if legal(name) != name:
                 self._renamed.add(name)
                 _log.warning("MLflow does not take the name %r: it is %r there", name, legal(name))
 
     def _note_left_out(self, names: Set[str]) -> None:
-        """Say once of each series that MLflow goes without some of its points."""
+        """Log a warning, once for each series, that some of its points are left out."""
         for name in sorted(names - self._left_out):
             self._left_out.add(name)
             _log.warning("MLflow holds no step beyond 64 bits: points of %r are left out", name)
 
     def has_all_names(self, mlflow_id: str, series: Series) -> bool:
-        """Whether points of each of these series were logged here; a notebook logs some itself."""
+        """Return whether points of each of these series were logged in this process.
+
+        A series without logged points may have been logged to MLflow by the notebook itself.
+        """
         logged = {name for name, _, _ in self._logged.get(mlflow_id, ())}
         return {legal(name) for name in series} <= logged
 
     def has_others(self, mlflow_id: str, series: Series, *, final: Mapping[str, float]) -> bool:
-        """Whether MLflow has points of these series that are not in them.
+        """Return whether MLflow has points of these series that are not in them.
 
         Args:
-            final: values that may stand beside a series, as its end.
+            mlflow_id: MLflow's id of the run.
+            series: Points of the trial.
+            final: Final scores, which may be logged as the last point of a series.
         """
         if mlflow_id not in self._logged:
             self.begin(mlflow_id, is_new=False)
@@ -92,7 +104,11 @@ class LoggedPoints:
         return False
 
     def newest(self, mlflow_id: str, name: str) -> tuple[int, float | None]:
-        """The last step of a series, and the newest value at it; 0 and None without points."""
+        """Return the last step of a series, and its newest value at this step.
+
+        Returns:
+            0 and None if the series has no points.
+        """
         points = [point for point in self._logged[mlflow_id] if point[0] == legal(name)]
         if not points:
             return 0, None

@@ -1,7 +1,7 @@
-"""Writes trials to MLflow: one experiment per study, one flat run per trial.
+"""Write trials to MLflow: one experiment for each study, one run for each trial.
 
-Each call waits for MLflow. Writing a trial's start or end twice changes nothing, so what was
-interrupted is simply written again.
+Each call waits for MLflow. Writing a trial's start or end twice changes nothing, so an interrupted
+call is simply repeated.
 """
 
 from __future__ import annotations
@@ -39,9 +39,15 @@ class RunWriter:
 
     Attributes:
         experiment_id: MLflow's id of the study's experiment.
-        runs: MLflow's ids of the study's runs, by the trials' run ids.
-        attempts: which attempt at its trial each run that had ended when the store was opened has,
-            by the trials' run ids; empty where its end was not written whole.
+        runs: MLflow's ids of the study's runs, by the run ids of the trials.
+        attempts: For each run that had ended when the store was opened: the number of the attempt
+            that it shows, by the run ids of the trials. Empty if its end was not written
+            completely.
+
+    Args:
+        client: MLflow's client.
+        experiment_id: MLflow's id of the study's experiment.
+        store: The store.
     """
 
     def __init__(self, client: MlflowClient, experiment_id: str, store: Store) -> None:
@@ -60,10 +66,10 @@ class RunWriter:
 
     @classmethod
     def open(cls, store: Store) -> RunWriter:
-        """Open the experiment of a study; create it, and a store in a file, if there is none.
+        """Open the experiment of a study. Create it, and a store in a file, if it does not exist.
 
         Raises:
-            TrackingError: the server does not answer, or the store cannot be opened.
+            TrackingError: The server does not answer, or the store cannot be opened.
         """
         with usable(store.address):
             client, experiment_id = open_experiment(store)
@@ -74,16 +80,17 @@ class RunWriter:
 
     # --- one trial -----------------------------------------------------------------------------
     #
-    # Raises of all of these: any exception of MLflow and its stores, which have their own.
+    # All these methods can raise any exception: MLflow's stores have their own exceptions.
 
     def start(self, record: TrialRecord, described: Mapping[str, str]) -> str:
         """Write that a trial has begun.
 
         Args:
-            described: the trial's params as text, with `n/a` for those outside its branch.
+            record: The trial.
+            described: Params of the trial as text, with `n/a` for params outside of its branch.
 
         Returns:
-            MLflow's id of its run.
+            MLflow's id of the run.
         """
         mlflow_id, is_new = self._run_of(record)
         if not is_new:
@@ -94,9 +101,9 @@ class RunWriter:
         return mlflow_id
 
     def log(self, run_id: str, points: Sequence[TimedPoint]) -> None:
-        """Write points of a running trial, without those that its run has already.
+        """Write points of a running trial, without the points that its run already has.
 
-        Nothing happens where MLflow has no such run: its end is written with all points.
+        This does nothing if MLflow has no such run: all points are written with the trial's end.
         """
         if run_id in self.runs:
             self._points.log(self.runs[run_id], points)
@@ -110,23 +117,24 @@ class RunWriter:
         at_ms: int,
         reported: Sequence[TimedPoint] = (),
     ) -> str:
-        """Write that a trial has ended, and what its run lacks of all else.
+        """Write that a trial has ended, and everything that its run lacks.
 
-        The trial may be one of which MLflow has nothing, as short trials are written with one call.
+        MLflow may have no run of the trial yet, because short trials are written in one call.
 
         Args:
-            described: as of `start`.
-            series: all points of the trial; those that its run does not have yet are written.
-            tags: tags of the run beside those made of the record.
-            at_ms: when it ended, since 1970.
-            reported: points that the trial has reported since the last call of `log`.
+            record: The trial.
+            described: Params of the trial as text, as for `start`.
+            series: All points of the trial. Points that its run lacks are written.
+            tags: Tags of the run, in addition to those that are made from the record.
+            at_ms: Time at which the trial ended, in milliseconds since 1970.
+            reported: Points that the trial has reported since the last call of `log`.
 
         Returns:
-            MLflow's id of its run.
+            MLflow's id of the run.
         """
         mlflow_id, is_new = self._run_of(record)
         if not is_new and self._points.has_others(mlflow_id, series, final=record.scores):
-            # Of an earlier attempt with other numbers; MLflow cannot take points back.
+            # An earlier attempt has logged other numbers, and MLflow cannot remove points.
             if self._has_of_notebook(mlflow_id, record, [*described, *series, *record.scores]):
                 nested_id = self._set_aside(record)
             else:
@@ -138,16 +146,16 @@ class RunWriter:
                 self._client.set_tag(nested_id, _PARENT, mlflow_id)
         if not is_new and not self._points.has_all_names(mlflow_id, series):
             self._points.begin(mlflow_id, is_new=False)
-        points = [  # of two at one step MLflow takes the later one
+        points = [  # if two points have the same step, MLflow shows the later one
             (name, step, value, at_ms - len(scraped) + i)
             for name, scraped in series.items()
             for i, (step, value) in enumerate(scraped)
         ]
-        self._points.log(mlflow_id, [*reported, *points])  # those that were scraped, not reported
+        self._points.log(mlflow_id, [*reported, *points])  # `points` also has printed ones
         metrics = []
         for name, value in record.scores.items() if record.is_final else ():
             step, newest = self._points.newest(mlflow_id, name)
-            if newest != value:  # MLflow's table has the newest value of the last step
+            if newest != value:  # MLflow's table of runs shows the newest value of the last step
                 metrics.append(metric(name, value, step, at_ms + 1))
         self._points.end(mlflow_id)
         all_tags = {**tags, **_tags_of(record), **stage_tags(record)}
@@ -155,7 +163,7 @@ class RunWriter:
         try:
             all_tags[NOTE_TAG] = self._artifacts.log(mlflow_id, record)
         except Exception as error:  # noqa: BLE001  each store of files has exceptions of its own
-            # The run gets its values and status all the same, and the next sweep tries again.
+            # The run gets its values and status nevertheless. The next sweep tries again.
             failure = error
         else:
             all_tags[_ATTEMPT] = str(record.attempt)
@@ -172,7 +180,7 @@ class RunWriter:
         return mlflow_id
 
     def kill_running(self) -> None:
-        """Mark the runs that MLflow shows as running as killed; no sweep is alive."""
+        """Mark all running runs as killed. No sweep of the study may be alive."""
         for run_id, mlflow_id in self.runs.items():
             if run_id not in self.attempts:
                 self._client.set_tag(mlflow_id, "sweeper.state", str(TrialState.STOPPED))
@@ -180,27 +188,29 @@ class RunWriter:
         self.end_nested()
 
     def end_nested(self) -> None:
-        """End the runs that notebooks have nested in their trial's and left open, as it has ended.
+        """End the nested runs that notebooks have left open. Their trials have ended.
 
-        Once per sweep, as the search takes longer than all else that is written of a short trial.
+        This is done once for each sweep, because the search takes longer than writing a short
+        trial.
         """
         wanted = f"attributes.status = 'RUNNING' and tags.`{_PARENT}` != ''"
         for nested in reversed(self._client.search_runs([self.experiment_id], wanted)):
-            parent = self._client.get_run(nested.data.tags[_PARENT])  # an earlier one, so it ended
+            # Parents are older than their nested runs, so this loop ends them first.
+            parent = self._client.get_run(nested.data.tags[_PARENT])
             self._client.set_terminated(nested.info.run_id, status=parent.info.status)
 
     def drop_others(self, run_ids: Collection[str]) -> None:
-        """Delete the runs of the study that are of none of these trials."""
+        """Delete the runs of the study that belong to none of these trials."""
         for run_id in self.runs.keys() - set(run_ids):
             self._delete(run_id)
 
     # --- parts -----------------------------------------------------------------------------------
 
     def _search(self, wanted: str = "") -> list[Run]:
-        """The runs of the study, without those of an earlier study of its name.
+        """Return the runs of the study, without the runs of an earlier study of the same name.
 
         Args:
-            wanted: a filter in MLflow's language; empty for all runs.
+            wanted: Filter in MLflow's query language. Empty for all runs.
         """
         runs: list[Run] = []
         token = None
@@ -214,10 +224,11 @@ class RunWriter:
                 return runs
 
     def _run_of(self, record: TrialRecord) -> tuple[str, bool]:
-        """MLflow's id of a trial's run, and whether the run is created by this call.
+        """Return MLflow's id of a trial's run, and whether this call has created the run.
 
-        A server may have created it for an earlier call, and died before it answered. So it is
-        looked for, which waits for a server that is away for a while, and then created once.
+        A server may have created the run for an earlier call whose answer was lost. So the run is
+        searched for first, which is repeated while the server is unavailable. Then it is created,
+        without repetitions.
         """
         run_id = record.run_id
         if run_id not in self.runs and self._store.address.is_http:
@@ -245,10 +256,12 @@ class RunWriter:
         return self.runs[run_id], False
 
     def _has_of_notebook(self, mlflow_id: str, record: TrialRecord, names: Iterable[str]) -> bool:
-        """Whether the notebook of a trial has itself logged to its run, or nested one in it.
+        """Return whether a trial's notebook has itself logged to the trial's run, or nested a run.
 
         Args:
-            names: of what is written of the trial: params, series and scores.
+            mlflow_id: MLflow's id of the run.
+            record: The trial.
+            names: Names of the params, series and scores that the sweep writes.
         """
         data = self._client.get_run(mlflow_id).data
         ours = {*map(legal, names)}
@@ -260,9 +273,10 @@ class RunWriter:
         return bool(others or self._client.search_runs([self.experiment_id], nested, max_results=1))
 
     def _set_aside(self, record: TrialRecord) -> str:
-        """Keep the run of a trial's earlier attempts, as notebooks log to it themselves.
+        """Keep the run of a trial's earlier attempts, because the notebook has logged to it.
 
-        Without the study's id it is none of the study's trials any more.
+        The run gets another name and loses the study's id, so that it no longer counts as a trial
+        of the study.
 
         Returns:
             MLflow's id of the run.
@@ -289,7 +303,7 @@ class RunWriter:
 
 
 def _tags_of(record: TrialRecord) -> dict[str, str]:
-    """The tags made of the record of a trial that has ended."""
+    """Return the tags that are made from the record of a trial that has ended."""
     tags = {
         f"sweeper.infinite.{legal(name)}": str(value)
         for name, value in record.scores.items()

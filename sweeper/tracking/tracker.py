@@ -1,7 +1,7 @@
-"""What a sweep writes to MLflow, and what it knows of it; no trial waits for MLflow.
+"""Write a sweep's trials to MLflow. No trial waits for MLflow.
 
-A process of its own writes. If it dies, another one goes on; the end of a trial that it took with
-it is written at the sweep's end, from the executed notebook, or by the next command.
+A separate process writes. If it dies, another one is started. If it was writing the end of a trial,
+this end is written when the sweep ends, from the executed notebook, or by the next command.
 """
 
 from __future__ import annotations
@@ -28,29 +28,32 @@ from .opening import free_port
 from .values import now_ms
 from .views import view_url
 
-#: The port of `mlflow ui`, if nothing else has it.
+#: Default port of `mlflow ui`. It is used if it is free.
 USUAL_PORT = 5000
-#: The start and the end of a sweep wait so long for a store that gives no answer (chosen).
+#: Seconds that the start and the end of a sweep wait for a store that does not answer (chosen).
 PATIENCE_S = 60.0
-#: After so long the start says what it waits for (chosen).
+#: Seconds after which the start of a sweep logs that it waits for MLflow (chosen).
 _SAY_S = 10.0
-#: A call waits so long for others: the slot that makes it starts the next trial meanwhile, and one
-#: of MLflow's calls takes as long for many points as for one: 5 ms of CPU with a file (7 ms for ten
-#: points), a request with a server.
+#: Seconds that a call waits for further calls, to be sent together with them (chosen). Meanwhile
+#: the slot that made the call starts the next trial. A call to MLflow with many points takes about
+#: as long as with one: with a store in a file, 5 ms of CPU time for one point and 7 ms for ten
+#: (measured); with a server, one request.
 _GATHER_S = 0.5
-#: So many calls are sent ahead of their answers: the thread that reads these waits for the sweep's
-#: interpreter, and the process would wait with it.
+#: Number of calls that are sent before the answer to the first one is read (chosen). The thread
+#: that reads the answers often waits for the sweep's interpreter; the writing process need not wait
+#: for it.
 _AHEAD = 8
-#: While something is waited for, it is checked so often whether the wait is over.
+#: Seconds between two checks whether a wait is over.
 _POLL_S = 0.05
-#: While nothing is written, it is noticed so often whether the process has ended.
+#: Seconds between two checks whether the process has ended, while nothing is written.
 _LOOK_S = 2.0
-#: A process that has ended is followed by another one after so long, one that has never opened the
-#: store after more: that takes seconds of CPU time.
+#: Seconds until another process is started after one has ended, and after one that could not open
+#: the store (chosen). Each one uses seconds of CPU time to import MLflow.
 _PAUSE_S, _PAUSE_UNOPENED_S = 2.0, 15.0
-#: A store that has not answered for so long hangs, or is away; otherwise it is slow.
+#: Seconds without an answer after which a store counts as unavailable, and not only as slow
+#: (chosen).
 _SILENT_S = 2.0
-#: The process may take so long to close the store.
+#: Seconds that the process may take to close the store (chosen).
 _END_S = 10
 _WHAT = {
     "start": "the start of trial",
@@ -61,21 +64,25 @@ _WHAT = {
 
 _log = logging.getLogger(__name__)
 
-#: An event is set when all calls before it have been carried out; None ends all.
+#: An entry of the queue: a call, an event that is set once all calls before it are carried out, or
+#: None, which ends the process.
 _Entry = Call | threading.Event | None
 
 
 class Tracker:
-    """Writes the trials of one study to MLflow, through a process of its own.
+    """Writes the trials of one study to MLflow, through a separate process.
 
-    It begins to open the experiment, which is created if it does not exist. A store that cannot be
-    opened is tried again until the sweep ends.
+    It begins at once to open the experiment, which is created if it does not exist. If the store
+    cannot be opened, this is tried again until the sweep ends.
+
+    Args:
+        store: The store.
 
     Attributes:
-        uri: the MLflow store or server, without its password.
-        mlflow_run_ids: MLflow's ids of the runs, by the trials' run ids.
-        experiment_id: MLflow's id of the study's experiment; empty before the store is open.
-        problem: why the last call that failed was not carried out; None where none failed.
+        uri: Address of the MLflow store or server, without its password.
+        mlflow_run_ids: MLflow's ids of the runs, by the run ids of the trials.
+        experiment_id: MLflow's id of the study's experiment. Empty before the store is open.
+        problem: Why the last call that failed was not carried out. None if no call failed.
     """
 
     def __init__(self, store: Store) -> None:
@@ -85,25 +92,26 @@ class Tracker:
         self.problem: str | None = None
         self._store = store
         self._ui_port: int | None = None
-        #: Of each run that has ended, which attempt at its trial that was.
+        #: Number of the attempt (as text) whose end MLflow has, by run id.
         self._attempts: dict[str, str] = {}
         self._warned: set[str] = set()
         self._on_open: Callable[[], object] = lambda: None
         self._calls: queue.SimpleQueue[_Entry] = queue.SimpleQueue()
-        #: Those that were in the queue together.
+        #: Calls that were gathered from the queue and are not sent yet.
         self._gathered: deque[_Entry] = deque()
-        #: The points of each run that the process has not been sent.
+        #: Points that were not sent to the process yet, by run id.
         self._points: dict[str, list[TimedPoint]] = {}
-        #: Ends of trials that the process was to write, and those that it has answered.
+        #: Number of trials whose end has to be written, and of those whose end was answered.
         self._n_ended = self._n_written = 0
         self._adding = threading.Lock()
         self._heard_s = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
         self._launching = threading.Lock()
-        #: Set once a process has opened the store, or could not: for this reason.
+        #: Set once a process has opened the store, or has failed to; and the reason of the failure.
         self._has_tried, self._problem = threading.Event(), ""
         self._is_open = False
-        #: Set when the sweep's end waits for the last calls; when nothing is written any more.
+        #: The first is set when the sweep's end waits for the last calls, the second when nothing
+        #: is written any more.
         self._ending, self._over = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="tracker", daemon=True)
         self._thread.start()
@@ -112,10 +120,10 @@ class Tracker:
         """Wait until MLflow has opened the store.
 
         Args:
-            is_stopped: whether the sweep was stopped, which ends the wait.
+            is_stopped: Returns whether the sweep was stopped, which ends the wait.
 
         Raises:
-            TrackingError: MLflow cannot open it, or gives no answer for a minute.
+            TrackingError: MLflow cannot open the store, or does not answer within a minute.
         """
         began_s, is_said = time.monotonic(), False
         while not self._has_tried.wait(_POLL_S):
@@ -139,9 +147,12 @@ class Tracker:
             raise TrackingError(self._problem)
 
     def when_open(self, call: Callable[[], object]) -> None:
-        """Call a function, perhaps from another thread, once MLflow has opened the store."""
+        """Call a function once MLflow has opened the store.
+
+        It may be called from another thread, and more than once.
+        """
         self._on_open = call
-        if self.experiment_id:  # perhaps for the second time
+        if self.experiment_id:  # the other thread may have called it, too
             call()
 
     # --- calls of the scheduler ------------------------------------------------------------------
@@ -150,12 +161,13 @@ class Tracker:
         """Write that a trial has begun.
 
         Args:
-            described: the trial's params as text, with `n/a` for those outside its branch.
+            record: The trial.
+            described: Params of the trial as text, with `n/a` for params outside of its branch.
         """
         self._calls.put(Call("start", record.run_id, (record, described)))
 
     def reported(self, run_id: str, point: Point) -> None:
-        """Write a point, with others that arrive soon after."""
+        """Write a point of a running trial, together with points that arrive soon after it."""
         if point.step is None:  # a final value, which is written with the trial's end
             return
         at_ms, step = now_ms(), point.step
@@ -172,9 +184,10 @@ class Tracker:
         series: Series,
         tags: Mapping[str, str],
     ) -> None:
-        """Write all of a trial that has ended, also what was written before; see `RunWriter.end`.
+        """Write everything about a trial that has ended. `RunWriter.end` describes the arguments.
 
-        Its executed notebook is complete.
+        The executed notebook of the trial must be complete. Values that were already written are
+        not written again.
         """
         with self._adding:
             self._n_ended += 1
@@ -183,8 +196,8 @@ class Tracker:
     def drop_others(self, run_ids: Collection[str]) -> None:
         """Delete the runs of the study's other trials.
 
-        MLflow may be newer than the copy from which the study was restored; other trials will get
-        the numbers of those.
+        After a study was restored from a remote copy, MLflow may have trials that are newer than
+        the copy. Their numbers will be given to new trials.
         """
         self._calls.put(Call("drop_others", "the study", (run_ids,)))
 
@@ -199,11 +212,12 @@ class Tracker:
         """Wait until all calls have been carried out.
 
         Args:
-            left_s: how long to wait yet, asked again and again.
-            patience_s: how long to wait for the answer to a call, likewise.
+            left_s: Returns the seconds that are left for the wait. It is called repeatedly.
+            patience_s: Returns the seconds to wait for the answer to one call. It is called
+                repeatedly.
 
         Returns:
-            False where the time is over, or MLflow takes nothing any more.
+            False if the time is over, or if nothing is written to MLflow any more.
         """
         self._ending.set()
         reached, began_s = threading.Event(), time.monotonic()
@@ -215,7 +229,11 @@ class Tracker:
         return True
 
     def close(self, left_s: Callable[[], float] = lambda: math.inf) -> None:
-        """Wait as `wait` does, and end the process within the time that is left."""
+        """Wait for all calls as `wait` does, then end the process.
+
+        Args:
+            left_s: Returns the seconds that are left for both.
+        """
         is_done = not self._over.is_set() and self.wait(left_s)
         with self._launching:
             if not is_done and not self._over.is_set():
@@ -223,7 +241,7 @@ class Tracker:
             self._over.set()
         self._calls.put(None)
         if self._process is not None:
-            if is_done:  # it ends the runs that notebooks have left open
+            if is_done:  # the process still has to end runs that notebooks have left open
                 with suppress(subprocess.TimeoutExpired):
                     self._process.wait(max(0.0, min(left_s(), _END_S)))
             self._process.kill()
@@ -236,30 +254,34 @@ class Tracker:
             return "the sweep's time was over"
         return f"no answer for {duration(silent_s)}"
 
-    # --- what MLflow has ----------------------------------------------------------------------
+    # --- state of MLflow ----------------------------------------------------------------------
 
     def progress(self) -> tuple[int, int]:
-        """How many ends of trials are written, of how many that were to be written so far."""
+        """Return how many ends of trials are written, and how many have to be written so far."""
         return self._n_written, self._n_ended
 
     def has_end_of(self, record: TrialRecord) -> bool:
-        """Whether MLflow has the end of this attempt at a trial, once the store is open."""
+        """Return whether MLflow has the end of this attempt at a trial. The store must be open."""
         return self._attempts.get(record.run_id) == str(record.attempt)
 
     def compare_url(self) -> str | None:
-        """The page of MLflow's UI that draws parallel coordinates over all runs; None if none."""
+        """Return the URL in MLflow's UI that draws parallel coordinates of all runs.
+
+        Returns:
+            None if there are no runs.
+        """
         if not self.mlflow_run_ids:
             return None
-        with self._adding:  # or two threads that ask first get two ports
+        with self._adding:  # otherwise two threads could choose two ports
             if self._ui_port is None:
                 self._ui_port = free_port(USUAL_PORT)
             ui = f"http://127.0.0.1:{self._ui_port}"
         return view_url(self._store.address, self.experiment_id, ui=ui)
 
-    # --- the thread that speaks with the process -------------------------------------------------
+    # --- the thread that exchanges messages with the process -------------------------------------
 
     def _work(self) -> None:
-        """Have one process after another carry out all calls."""
+        """Start one process after another, until all calls are carried out."""
         while (problem := self._use_process()) is not None:
             if self._over.is_set():  # the sweep's end has killed the process
                 break
@@ -274,9 +296,12 @@ class Tracker:
         self._over.set()
 
     def _use_process(self) -> str | None:
-        """Have a process carry out calls until it ends; why it did so, or None at the very end.
+        """Start a process and let it carry out calls until it ends.
 
-        The call over which it has died is not repeated.
+        The call during which the process died is not repeated.
+
+        Returns:
+            Why the process ended. None if the sweep has ended.
         """
         self._is_open = False
         with self._launching:
@@ -305,7 +330,10 @@ class Tracker:
         return None
 
     def _answer(self, connection: Connection) -> Reply:
-        """The next answer; what the process logs until it comes is logged here."""
+        """Return the next answer of the process.
+
+        Messages that it logs before that are logged here.
+        """
         while isinstance(received := connection.recv(), logging.LogRecord):
             if _log.isEnabledFor(received.levelno):
                 _log.handle(received)
@@ -313,11 +341,11 @@ class Tracker:
         return reply
 
     def _carry_out_all(self, connection: Connection, process: subprocess.Popen[bytes]) -> None:
-        """Have the process carry out calls until there will be none any more.
+        """Let the process carry out calls until the last one.
 
         Raises:
-            EOFError: the process has ended before that.
-            OSError: likewise.
+            EOFError: The process has ended before that.
+            OSError: The process has ended before that.
         """
         sent: deque[Call | threading.Event] = deque()
         is_over = False
@@ -340,14 +368,14 @@ class Tracker:
                     case threading.Event() as reached:
                         reached.set()
         finally:
-            # The process has died over the call that is no longer among them.
+            # The call during which the process has died is no longer in `sent`.
             self._gathered.extendleft(reversed(sent))
 
     def _gather(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for a call, and for those that come soon after.
+        """Wait for a call, and for further calls that are made soon after it.
 
         Raises:
-            EOFError: the process has ended before there was one.
+            EOFError: The process has ended before a call was made.
         """
         while not self._gathered:
             if process.poll() is not None:
@@ -360,7 +388,7 @@ class Tracker:
         self._gathered = deque(map(self._with_points, _merged(self._gathered)))
 
     def _with_points(self, call: _Entry) -> _Entry:
-        """A call with the points of its trial that no call before it has."""
+        """Return a call with the points of its trial that no earlier call has sent."""
         if not isinstance(call, Call) or call.method not in ("log", "end"):
             return call
         with self._adding:
@@ -378,14 +406,14 @@ class Tracker:
             _log.info("MLflow can be written again")
         try:
             self._on_open()
-        except Exception as error:  # noqa: BLE001  what others do must not end this thread
+        except Exception as error:  # noqa: BLE001  a callback's error must not end this thread
             _log.info("%s", error)
         self._has_tried.set()
 
     def _take(self, call: Call, reply: Reply) -> None:
         self._heard_s = time.monotonic()
         self._n_written += call.method == "end"
-        if reply.error is not None:  # a server that is away fails each call alike
+        if reply.error is not None:  # while a server is unavailable, all calls fail with one reason
             self.problem = reply.error
             written = f"{_WHAT[call.method]} {call.about}"
             self._warn_once(reply.error, f"MLflow did not take {written}: {reply.error}")
@@ -395,13 +423,16 @@ class Tracker:
                 self._attempts[call.about] = str(call.arguments[0].attempt)
 
     def _warn_once(self, reason: str, message: str) -> None:
-        """Log a message, as a warning where its reason is new."""
+        """Log a message: as a warning if its reason is new, else as information."""
         _log.log(logging.INFO if reason in self._warned else logging.WARNING, "%s", message)
         self._warned.add(reason)
 
 
 def _merged(calls: deque[_Entry]) -> deque[_Entry]:
-    """Leave out the start and the reports of a trial whose end follows them, which has them all."""
+    """Return the calls without the starts and reports of trials whose end follows.
+
+    The call for the end writes all of them.
+    """
     kept: deque[_Entry] = deque()
     ended: set[str] = set()
     for call in reversed(calls):

@@ -1,4 +1,4 @@
-"""MLflow's UI over a store, as a WSGI application of this process."""
+"""MLflow's UI for a store, as a WSGI application in this process."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ if TYPE_CHECKING:
 
 
 def ui_over(address: Address) -> WSGIApplication:
-    """MLflow's own application. It asks nobody who they are; a process has one.
+    """Return MLflow's WSGI application for a store. It asks for no user or password.
+
+    A process can have only one store's application.
 
     Args:
-        address: a store that is a file or a database.
+        address: Address of a store that is a file or a database.
 
     Raises:
-        TrackingError: the store cannot be used.
+        TrackingError: The store cannot be used.
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     with usable(address):
@@ -28,6 +30,6 @@ def ui_over(address: Address) -> WSGIApplication:
         from mlflow.server.constants import BACKEND_STORE_URI_ENV_VAR
 
         MlflowClient(address.full).search_experiments(max_results=1)
-        # Set by the process itself, it is in no list of processes that others can read.
+        # Other users cannot read this password, because the process sets the variable itself.
         os.environ[BACKEND_STORE_URI_ENV_VAR] = address.full
     return app

@@ -1,4 +1,4 @@
-"""Params, metrics, tags and names in the form that MLflow accepts and draws."""
+"""Convert params, metrics, tags and names to a form that MLflow accepts and can draw."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from ..trials import Params, value_text
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Param, RunTag
 
-#: The tag of the runs that are a study's trials.
+#: Tag of the runs that are trials of a study. Its value is the study's id.
 STUDY_ID_TAG = "sweeper.study_id"
 TAG_CHARACTERS = 5000
 PARAM_CHARACTERS = 6000
 _NAME_CHARACTERS = 250
 _ILLEGAL = re.compile(r"[^\w\-. :/]")
-#: Hexadecimal digits that tell names apart of which MLflow takes neither.
+#: Number of hexadecimal digits of a hash that distinguishes names after their conversion (chosen).
 _DIGITS = 6
-#: MLflow's stores have steps of 64 bits.
+#: Largest step that MLflow's stores can hold, in 64 bits.
 _MAX_STEP = 2**63 - 1
 
 
 def run_params(space: SearchSpace, params: Params) -> dict[str, str]:
-    """The swept params; `n/a` for those that do not exist in the trial's branch.
+    """Return the swept params as text, with `n/a` for params outside of the trial's branch.
 
-    A log-scaled `lr` comes with its `log10_lr`: MLflow's parallel coordinates have no log axis.
+    A param `lr` on a logarithmic scale is followed by its logarithm, `log10_lr`, because MLflow's
+    parallel coordinates have no logarithmic axes.
     """
     texts = {name: value_text(params[name]) if name in params else "n/a" for name in space}
     for name in space.log_names:
-        if log10_name(name) in space:  # a param of the user's own
+        if log10_name(name) in space:  # the user sweeps a param of this name
             continue
         value = params.get(name)
         texts[log10_name(name)] = (
@@ -45,14 +46,14 @@ def run_params(space: SearchSpace, params: Params) -> dict[str, str]:
 
 
 def log10_name(name: str) -> str:
-    """The name of the logarithm of a param."""
+    """Return the name under which the logarithm of a param is written."""
     return f"log10_{name}"
 
 
 def metric(name: str, value: float, step: int, timestamp_ms: int) -> Metric | None:
-    """A metric; None for an infinity, which MLflow would store and draw as 1.8e308.
+    """Return a metric for MLflow. None if MLflow cannot hold its value or its step.
 
-    So for a step that no store can hold.
+    MLflow would store and draw infinity as 1.8e308.
     """
     from mlflow.entities import Metric
 
@@ -62,28 +63,30 @@ def metric(name: str, value: float, step: int, timestamp_ms: int) -> Metric | No
 
 
 def is_step(step: int) -> bool:
-    """Whether MLflow's stores can hold a step."""
+    """Return whether MLflow's stores can hold a step."""
     return abs(step) <= _MAX_STEP
 
 
 def as_tags(tags: Mapping[str, str]) -> list[RunTag]:
-    """Tags, with values cut to the length that MLflow stores."""
+    """Return tags for MLflow, with values cut to the length that it stores."""
     from mlflow.entities import RunTag
 
     return [RunTag(legal(key), value[:TAG_CHARACTERS]) for key, value in tags.items()]
 
 
 def as_params(described: Mapping[str, str]) -> list[Param]:
-    """Params, with values cut to the length that MLflow stores."""
+    """Return params for MLflow, with values cut to the length that it stores."""
     from mlflow.entities import Param
 
     return [Param(legal(name), value[:PARAM_CHARACTERS]) for name, value in described.items()]
 
 
 def legal(name: str) -> str:
-    """A name that MLflow accepts: this one where it does, else a name that no other one gets.
+    """Return a name that MLflow accepts.
 
-    MLflow takes a name for a path: `train//loss` would be another name of `train/loss`.
+    This is the name itself if MLflow accepts it. Otherwise illegal characters are replaced, and a
+    hash keeps the name distinct from all others. MLflow treats names as paths, so that
+    `train//loss` would be the same as `train/loss`.
     """
     is_short = len(name) <= _NAME_CHARACTERS
     if is_short and not _ILLEGAL.search(name) and _is_plain_path(name):
@@ -95,10 +98,10 @@ def legal(name: str) -> str:
 
 
 def _is_plain_path(name: str) -> bool:
-    """Whether a name, as a path, leads nowhere else than to itself."""
+    """Return whether a name, as a path, is already in its shortest form, and relative."""
     return posixpath.normpath(name) == name and name != "." and not name.startswith(("..", "/"))
 
 
 def now_ms() -> int:
-    """The time in milliseconds, as MLflow expects it."""
+    """Return the time in milliseconds since 1970, as MLflow expects it."""
     return time.time_ns() // 1_000_000

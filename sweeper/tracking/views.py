@@ -1,6 +1,6 @@
-"""The view of an experiment with which MLflow's UI opens: columns, order, parallel coordinates.
+"""The view with which MLflow's UI opens an experiment: columns, order and parallel coordinates.
 
-MLflow keeps views that users share in tags of the experiment, in a format that is not documented.
+MLflow stores views that users share in tags of the experiment, in an undocumented format.
 """
 
 from __future__ import annotations
@@ -16,22 +16,28 @@ from ..settings.space import SearchSpace
 from .values import STUDY_ID_TAG, legal, log10_name, now_ms
 
 _KEY = "sweeper"
-#: The tag of the experiment that contains the view.
+#: Tag of the experiment that contains the view.
 VIEW_TAG = f"mlflow.sharedViewState.{_KEY}"
 _NAME = "Sweep: parallel coordinates"
 _SECTION = "sweeper"
-#: How many runs the UI draws at most.
+#: Number of runs that the UI draws at most.
 _MOST_RUNS = 1000
 _CHART_HEIGHT = 450
 
 
 def view_of(space: SearchSpace, objectives: Mapping[str, Objective], *, study_id: str) -> str:
-    """The value of the experiment's tag for a study with a space and objectives.
+    """Return the value of the experiment's tag with the view of a study.
 
-    It shows the study's trials, without earlier attempts and what their notebooks have nested.
-    Runs are sorted by the first objective, and parallel coordinates are drawn over the params: a
-    logarithm instead of a param that is sampled on a logarithmic scale, as MLflow has no such axes;
-    and none that exist in some trials only, as MLflow may leave out all runs of the others.
+    The view shows the study's trials, without earlier attempts and without nested runs of
+    notebooks. Runs are sorted by the first objective, and parallel coordinates are drawn over the
+    params. A param on a logarithmic scale is replaced by its logarithm, because MLflow has no
+    logarithmic axes. Params that exist in some trials only are left out, because MLflow may not
+    draw trials that lack one.
+
+    Args:
+        space: Search space of the study.
+        objectives: Objectives, by the names of their scores.
+        study_id: Id of the study.
     """
     logs = {name: log10_name(name) for name in space.log_names}
     metrics = [legal(name) for name in objectives]
@@ -83,10 +89,12 @@ def view_of(space: SearchSpace, objectives: Mapping[str, Objective], *, study_id
 
 
 def view_url(address: Address, experiment_id: str, *, ui: str) -> str:
-    """The URL of an experiment with its view, which draws parallel coordinates over its runs.
+    """Return the URL of an experiment with its view, which draws parallel coordinates of its runs.
 
     Args:
-        ui: the address of the UI on this machine that displays a store in a file.
+        address: Address of MLflow's store or server.
+        experiment_id: MLflow's id of the experiment.
+        ui: URL of a UI on this machine, for a store that is not a server.
     """
     base = address.bare.rstrip("/") if address.is_http else ui
     return (

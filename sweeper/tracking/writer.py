@@ -1,7 +1,7 @@
 """The process that writes a sweep's trials to MLflow.
 
-MLflow takes seconds to import and a large part of each short trial's CPU time, which the sweep's
-own interpreter has no room for.
+MLflow takes seconds to import, and a large part of each short trial's CPU time. The sweep's own
+process has no time to spare for this.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .files import forget_connections, settle
 from .messages import Call, Reply, Store
 from .runs import RunWriter
 
-#: What the interpreter runs; the folders of the sweep's modules follow the connection's number.
+#: Code of the process. Its arguments are the file descriptor of the connection, and `sys.path`.
 _CODE = (
     "import sys; connection = int(sys.argv[1]); sys.path[:] = sys.argv[2:]; "
     f"from {__name__} import main; main(connection)"
@@ -33,10 +33,13 @@ _CODE = (
 
 
 def launch() -> tuple[subprocess.Popen[bytes], Connection]:
-    """Start the process, which ends with its connection.
+    """Start the process. It ends when its connection is closed.
+
+    Returns:
+        The process, and the connection to it.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: The process cannot be started.
     """
     ours, theirs = Pipe()
     with theirs:
@@ -57,10 +60,14 @@ def launch() -> tuple[subprocess.Popen[bytes], Connection]:
 def main(descriptor: int) -> None:
     """Open the store that the first message names, and answer each call that follows.
 
-    What the package logs here is sent to the sweep's process, too. None ends the process.
+    The package's log messages are sent to the sweep's process, too. The message None ends the
+    process.
+
+    Args:
+        descriptor: File descriptor of the connection.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it ends when its sweep does, not before
+        signal.signal(number, signal.SIG_IGN)  # this process must not end before the sweep
     connection: Connection = Connection(descriptor)
     store: Store = connection.recv()
     calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
@@ -78,10 +85,10 @@ def main(descriptor: int) -> None:
             connection.send(carried_out(call, writer, store))
         carried_out(Call("end_nested", "", ()), writer, store)
         if store.is_embedded:
-            with suppress(OSError, sqlite3.Error):  # the next sweep writes what is missing
+            with suppress(OSError, sqlite3.Error):  # the next sweep writes trials that are missing
                 settle(store.paths.tracking)
-        forget_connections(store.address.full)  # the last one writes SQLite's log into its file
-    os._exit(0)  # libraries have threads, and nothing is left to be done
+        forget_connections(store.address.full)  # SQLite moves its log into the file at the last one
+    os._exit(0)  # do not wait for threads of libraries
 
 
 def _receive(connection: Connection, calls: queue.SimpleQueue[Call | None]) -> None:
@@ -89,11 +96,11 @@ def _receive(connection: Connection, calls: queue.SimpleQueue[Call | None]) -> N
         while True:
             calls.put(connection.recv())
     except (EOFError, OSError):
-        os._exit(0)  # the sweep has died; the next one writes what is missing
+        os._exit(0)  # the sweep has died; the next sweep writes trials that are missing
 
 
 def carried_out(call: Call, writer: RunWriter, store: Store) -> Reply:
-    """Carry out a call; an error of the store is the reply, as it must not cost a trial."""
+    """Carry out a call. An exception of the store becomes the error of the reply."""
     try:
         return Reply(getattr(writer, call.method)(*call.arguments))
     except Exception as error:  # noqa: BLE001  each store has exceptions of its own
