@@ -1,6 +1,6 @@
-"""Copies a study to an object storage while it is swept, and restores it on another machine.
+"""Copy a study to an object storage while it is swept, and restore it on another machine.
 
-How objects are read and written belongs to `store.py`; `archive.py` has the data of trials.
+`store.py` reads and writes objects. `archive.py` pushes and fetches the data of trials.
 """
 
 from .copying import RemoteCopy

@@ -1,8 +1,10 @@
-"""The data of trials: one archive per version in a store, unpacked once on each machine.
+"""Push and fetch the data of trials: one archive for each version, unpacked once on each machine.
 
-An archive is a plain tar file of the folder, with names in order and no times or owners, so equal
-data gives equal bytes; their hash names the version. It is unpacked beside the folder, compared
-with its hash and renamed: half of it is never used, and a folder that is there is never replaced.
+An archive is a plain tar file of the folder, with sorted names and without times or owners. So
+equal data gives equal bytes, and the hash of the bytes is the version.
+
+A machine unpacks the archive into a temporary folder next to the final one, compares the hash, and
+renames the folder. So incomplete data is never used, and an existing folder is never replaced.
 """
 
 from __future__ import annotations
@@ -32,31 +34,32 @@ from ..trials import display_path
 from .manifest import Stored
 from .store import Store, StoreError
 
-#: The object with the version that was pushed last, and the folder with one archive for each.
+#: Object with the version that was pushed last, and folder with the archives of all versions.
 _NEWEST, _ARCHIVES = "newest", "archives"
 _RECORD = ".notebook-hpo-data.json"
 _DIGITS = 16
 _VERSION = re.compile(rf"[0-9a-f]{{{_DIGITS}}}")
-#: An archive is fetched in blocks, so that a lost connection repeats one of them and not all.
+#: Size of the blocks in which an archive is fetched (chosen). After a lost connection, only one
+#: block is fetched again.
 _BLOCK_BYTES = 16 << 20
-#: A block that does not arrive is asked for again for so long.
+#: Seconds for which a block that does not arrive is requested again (chosen).
 _PATIENCE_S = 60.0
 _LOOK_S = 0.5
 _LINE_EVERY_S = 5.0
 
-#: Called with a line for people.
+#: A function that is called with a line of text for people.
 OnLine = Callable[[str], None]
 
 
 class Dataset:
-    """The section `data` for one notebook. It can be pickled, to fetch on another machine.
+    """The data of one notebook's trials. It can be pickled and used on another machine.
 
     Args:
-        settings: the section.
-        folder: that of the notebook, in which a relative path begins.
+        settings: Section `data` of the parameters file.
+        folder: Folder of the notebook. A relative path of the data begins there.
 
     Attributes:
-        version: that the trials use; empty before `settle`.
+        version: Version that the trials use. Empty before `settle` is called.
     """
 
     def __init__(self, settings: Data, *, folder: Path) -> None:
@@ -66,27 +69,30 @@ class Dataset:
 
     @property
     def url(self) -> str:
-        """Where the data is fetched from; it has no secrets."""
+        """URL from which the data is fetched. It contains no secrets."""
         return self._settings.source
 
     @property
     def use(self) -> DataUse:
-        """What a trial's notebook states of the data."""
+        """The version, URL and path that a trial's notebook records."""
         return DataUse(version=self.version, source=self.url, path=self._settings.path)
 
     def place(self) -> Path:
-        """Where the data lies."""
+        """Return the absolute path of the data's folder."""
         return Path(os.path.abspath(self._folder / Path(self._settings.path).expanduser()))
 
     def settle(self, *, begun_with: str | None = None) -> None:
-        """Decide which version the trials use: the stated one, that of the study, or the newest.
+        """Set the version that the trials use.
+
+        This is the version in the parameters file. If it has none, it is the version of the study's
+        earlier trials, and for a new study the newest version.
 
         Args:
-            begun_with: the version of the study's trials so far.
+            begun_with: Version of the study's earlier trials. None for a new study.
 
         Raises:
-            SettingsError: a package for such URLs is missing.
-            DataError: there is no data at all, or the store is away.
+            SettingsError: A package for this kind of URL is missing.
+            DataError: The store has no data, or is unavailable.
         """
         self.version = self._settings.version or begun_with or self._newest()
 
@@ -97,16 +103,20 @@ class Dataset:
         *,
         copy: Path | None = None,
     ) -> None:
-        """Have the version in the folder; one process fetches it, and others wait for that.
+        """Fetch the version into its folder, unless it is there.
+
+        One process fetches, and others wait.
 
         Args:
-            on_line: called with each line for people, from this thread.
-            is_stopped: asked before each block; once it is True the call returns soon.
-            copy: the folder of a copy of the notebook for one sweep: a relative path leads from
-                there to the user's cache on this machine, which later sweeps find again.
+            on_line: Called with progress messages, from this thread.
+            is_stopped: Called before each block. If it returns True, the call returns soon, without
+                the data.
+            copy: Folder of a copy of the notebook that exists for one sweep only. A relative path
+                of the data then becomes a link in this folder to the user's cache, where later
+                sweeps find the data again. None for the original folder.
 
         Raises:
-            DataError: the folder has other data, or the version cannot be fetched.
+            DataError: The folder has other data, or the version cannot be fetched.
         """
         with _in_words(self.place()):
             place = self.place().resolve() if copy is None else self._place_from(copy)
@@ -127,21 +137,25 @@ class Dataset:
                 lock.release()
 
     def push(self, on_line: OnLine) -> tuple[str, int]:
-        """Put what lies in the folder into the store, as its newest version.
+        """Send the files in the data's folder to the store, as its newest version.
+
+        Args:
+            on_line: Called with progress messages.
 
         Returns:
-            the version, and how many bytes were sent: 0 where it was there already.
+            The version, and the number of bytes that were sent. 0 if the store already had this
+            version.
 
         Raises:
-            SettingsError: a package for such URLs is missing.
-            DataError: there is no such folder, it is empty, or it cannot be read or sent.
+            SettingsError: A package for this kind of URL is missing.
+            DataError: The folder does not exist, is empty, or cannot be read or sent.
         """
         store, place = self._store(), self.place().resolve()
         names = _names(place)
         on_line(f"reading {len(names)} files in {display_path(place)}")
         with _in_words(place):
             files = {name: _look(place / name) for name in names}
-            with tempfile.TemporaryFile(dir=place.parent) as packed:  # a kill leaves nothing
+            with tempfile.TemporaryFile(dir=place.parent) as packed:  # a kill leaves no such file
                 _pack(place, names, packed)
                 n_bytes = packed.tell()
                 packed.seek(0)
@@ -167,7 +181,7 @@ class Dataset:
                 "notebook_hpo.py data push -i NOTEBOOK -p PARAMETERS, or correct the URL"
             )
         version = newest.decode(errors="replace")
-        if not _VERSION.fullmatch(version):  # it becomes a part of paths
+        if not _VERSION.fullmatch(version):  # other texts could lead paths out of their folder
             raise DataError(
                 f"data.from: {self.url}/{_NEWEST} has {version[:_DIGITS]!r}, and no version of "
                 f"{_DIGITS} digits; push the data again"
@@ -175,10 +189,10 @@ class Dataset:
         return version
 
     def _is_here(self, place: Path) -> bool:
-        """Whether the folder has the version, as far as sizes and times of its files tell.
+        """Return whether the folder has the version, judged by the sizes and times of its files.
 
         Raises:
-            DataError: it has something else.
+            DataError: The folder has other data.
         """
         record = _Record.at(place / _RECORD)
         if record is None and (not place.exists() or not any(place.iterdir())):
@@ -200,7 +214,14 @@ class Dataset:
         )
 
     def _fetch(self, place: Path, on_line: OnLine, is_stopped: Callable[[], bool]) -> None:
-        """Unpack the version beside its place, and give it its name once it is whole."""
+        """Fetch the version into a temporary folder, and rename the folder once it is complete.
+
+        Nothing is renamed if `is_stopped` returns True meanwhile.
+
+        Raises:
+            DataError: The disk is too small, or the archive is damaged.
+            StoreError: The store is unavailable.
+        """
         store, archive = self._store(), _archive(self.version)
         n_bytes, free = store.size(archive), _free_bytes(place)
         if n_bytes > free:
@@ -209,7 +230,7 @@ class Dataset:
                 "free there; make room, or set data.path to a larger disk"
             )
         part = place.with_name(f".{place.name}.part")
-        shutil.rmtree(part, ignore_errors=True)  # of a fetch that was killed
+        shutil.rmtree(part, ignore_errors=True)  # a process that was killed may have left it
         on_line(f"fetching {display_path(place)} from {store.url}: {size(n_bytes)}")
         arriving = _Arriving(
             store=store, archive=archive, n_bytes=n_bytes, on_line=on_line, is_stopped=is_stopped
@@ -223,7 +244,7 @@ class Dataset:
                     f"data.from: {archive} has other bytes than were pushed; remove it there and "
                     "push the data again"
                 )
-            os.sync()  # a record is never ahead of the files after a power cut
+            os.sync()  # after a power cut, the record must not exist without the files
             write_atomically(part / _RECORD, _Record(version=self.version, files=files).text)
             part.rename(place)
         finally:
@@ -231,7 +252,10 @@ class Dataset:
         on_line(f"{display_path(place)} has version {self.version}")
 
     def _place_from(self, copy: Path) -> Path:
-        """A folder in the user's cache for this version, to which the path in a copy leads."""
+        """Return the folder for the data of a notebook's copy.
+
+        A relative path becomes a link to the cache.
+        """
         stated = Path(self._settings.path).expanduser()
         if stated.is_absolute():
             return stated.resolve()
@@ -246,10 +270,11 @@ class Dataset:
 
 @dataclass(frozen=True, kw_only=True)
 class _Record(Stored):
-    """The hidden file in the folder that says which version it has.
+    """A hidden file in the data's folder that states which version the folder has.
 
     Attributes:
-        files: of each the size in bytes and the time of its last change in ns, as they were then.
+        version: The version.
+        files: Size in bytes and time of the last change in ns of each file, when they were written.
     """
 
     version: str
@@ -262,10 +287,15 @@ def _archive(version: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class _Arriving:
-    """An archive on its way, which `tarfile` can read, and the hash of its bytes.
+    """A file object that reads an archive from the store, and hashes the bytes that it has read.
 
     Attributes:
-        is_stopped: asked before each block; once it is True no more bytes arrive.
+        store: Store with the archive.
+        archive: Name of the archive in the store.
+        n_bytes: Size of the archive.
+        on_line: Called with progress messages.
+        is_stopped: Called before each block. If it returns True, no more bytes are read.
+        digest: Hash of the bytes so far.
     """
 
     store: Store
@@ -278,10 +308,10 @@ class _Arriving:
     _next_line_s: float = field(default_factory=lambda: time.monotonic() + _LINE_EVERY_S)
 
     def read(self, n_bytes: int) -> bytes:
-        """The next bytes; fewer, or none, at the end.
+        """Return the next bytes, or no bytes at the end.
 
         Raises:
-            StoreError: the store stays away.
+            StoreError: The store refuses the request, or is unavailable for a minute.
         """
         start, end = self._n_arrived, min(self._n_arrived + n_bytes, self.n_bytes)
         until_s = time.monotonic() + _PATIENCE_S
@@ -303,7 +333,7 @@ class _Arriving:
 
 
 def _pack(place: Path, names: list[str], packed: IO[bytes]) -> None:
-    # PAX alone has names of any length and of any bytes.
+    # Only the PAX format has file names of any length and of any bytes.
     with tarfile.open(mode="w", fileobj=packed, format=tarfile.PAX_FORMAT) as tar:
         for name in names:
             with open(place / name, "rb") as opened:
@@ -313,10 +343,14 @@ def _pack(place: Path, names: list[str], packed: IO[bytes]) -> None:
 
 
 def _unpack(arriving: _Arriving, part: Path) -> dict[str, list[int]]:
-    """Unpack an archive into a new folder, and return its files as a record has them.
+    """Unpack an archive into a new folder.
 
-    A damaged archive is unpacked as far as it goes: its hash tells. So is one with a name that
-    leads out of the folder, or with anything but plain files, which `push` never packs.
+    A damaged archive is unpacked as far as possible: the caller finds the damage by the hash. The
+    same holds for an archive with names that lead out of the folder, or with anything but plain
+    files, which `push` never makes.
+
+    Returns:
+        Size and time of each file, as `_Record` has them.
     """
     files = {}
     part.mkdir()
@@ -331,15 +365,17 @@ def _unpack(arriving: _Arriving, part: Path) -> dict[str, list[int]]:
                 os.utime(file)
                 files[member.name] = _look(file)
         while arriving.read(_BLOCK_BYTES):
-            pass  # the padding, which is part of the hash
+            pass  # read the padding at the end, which is part of the hash
     return files
 
 
 def _names(place: Path) -> list[str]:
-    """All files in a folder in order, without ours and without empty folders; links are followed.
+    """Return the sorted paths of all files in a folder, without the sweep's own record.
+
+    Symbolic links are followed. Empty folders are left out.
 
     Raises:
-        DataError: there is no such folder, or it has no files.
+        DataError: There is no such folder, or it has no files.
     """
     if not place.is_dir():
         raise DataError(
@@ -356,7 +392,10 @@ def _names(place: Path) -> list[str]:
 
 
 def _look(file: Path) -> list[int]:
-    """Size and time of change; empty where there is no such file."""
+    """Return the size in bytes and the time of the last change in ns.
+
+    Empty if there is no such file.
+    """
     try:
         status = file.stat()
     except FileNotFoundError:
@@ -371,10 +410,13 @@ def _free_bytes(place: Path) -> int:
 
 @contextmanager
 def _in_words(place: Path) -> Iterator[None]:
-    """Say what is wrong with the store or with the disk of a folder.
+    """Convert errors of the store and of the disk in the block to one error with a remedy.
+
+    Args:
+        place: Folder of the data.
 
     Raises:
-        DataError: with what helps.
+        DataError: The store failed, or the disk is full or cannot be written.
     """
     try:
         yield

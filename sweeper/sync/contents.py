@@ -1,4 +1,4 @@
-"""The files of a study that are copied: their names in the copy and their paths here."""
+"""The files of a study that are copied: their names in the copy and their paths on this machine."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ class Contents:
     """The files of one study on this machine.
 
     Attributes:
-        storage: the study's SQLite file; None where the study is on a server.
-        tracking: MLflow's SQLite file; None where MLflow's store is on a server.
+        paths: Paths of the study.
+        storage: SQLite file of the study. None if the study is on a server.
+        tracking: SQLite file of MLflow's store. None if MLflow's store is on a server.
     """
 
     paths: StudyPaths
@@ -31,32 +32,33 @@ class Contents:
 
     @property
     def databases(self) -> dict[str, Path]:
-        """The databases by their names in the copy, in the order in which they are read.
+        """The databases by their names in the copy, in the order in which they are copied.
 
-        A run in MLflow starts after its trial and ends after its trial. MLflow is read first, so
-        the copy has no run without its trial. The files are read last, so a trial that is completed
-        in the copied study has its final notebook and artifacts in the copy.
+        A run in MLflow starts after its trial starts, and ends after its trial ends. MLflow is
+        copied first, so that the copy has no run without its trial. The other files are copied
+        last, so that a trial that has completed in the copied study has its final notebook and
+        artifacts in the copy.
         """
         found = {TRACKING: self.tracking, STUDY: self.storage}
         return {name: file for name, file in found.items() if file is not None}
 
     def check_study(self) -> None:
-        """Make sure that the study exists, so that the copy of a removed study stays as it is.
+        """Check that the study exists. The copy of a study that was removed must not change.
 
         Raises:
-            SyncError: the study's file does not exist.
+            SyncError: The study's file does not exist.
         """
         if self.storage is not None and not self.storage.exists():
             where = display_path(self.storage)
             raise SyncError(f"remote copy: {where} was removed; the copy stays as it was")
 
     def files(self, begun: Collection[int] | None) -> Iterator[tuple[str, Path]]:
-        """The files besides the databases, with their names in the copy.
+        """Yield the names in the copy and the paths of all files except the databases.
 
         Args:
-            begun: the numbers of the trials in the copied study; None for all. Files of later
-                trials are left out: after the copy is restored, their numbers may get other
-                params, which must not continue from checkpoints of these.
+            begun: Numbers of the trials in the copied study. Notebooks, checkpoints and artifacts
+                of later trials are left out: when the copy is restored, their numbers may get other
+                params, and a trial must not resume checkpoints of other params. None for all files.
         """
         for run_id, notebook in self.paths.written_run_ids().items():
             if begun is None or int(run_id) in begun:
@@ -72,7 +74,7 @@ class Contents:
 
     @property
     def _folders(self) -> dict[str, Path]:
-        """The folders with files of any names, by their names in the copy."""
+        """The folders whose files may have any names, by their names in the copy."""
         paths = self.paths
         return {
             "code": paths.code,
@@ -83,10 +85,10 @@ class Contents:
         }
 
     def place(self, name: str) -> Path:
-        """The path on this machine of a file in the copy.
+        """Return the path on this machine of a file in the copy.
 
         Raises:
-            ValueError: no file of a study has this name.
+            ValueError: No file of a study has this name.
         """
         if name in self.databases:
             return self.databases[name]

@@ -1,4 +1,4 @@
-"""The remote copy of a study, which a thread keeps up to date while the study is swept."""
+"""The remote copy of a study. A thread keeps it up to date while the study is swept."""
 
 from __future__ import annotations
 
@@ -29,27 +29,30 @@ from .store import Store, StoreError
 _log = logging.getLogger(__name__)
 
 _MANIFEST = "manifest.json"
-#: The pause between two copies when there is not much time, as at the sweep's end.
+#: Seconds between two copies when there is little time, as at the sweep's end (chosen).
 _HURRIED_S = 1.0
-#: How long the end of a sweep waits until the lease is released.
+#: Seconds that the end of a sweep waits until the lease is released (chosen).
 _PATIENCE_S = 5.0
-#: How long the end of a sweep waits for the copy, and how long before it reports the wait.
+#: Seconds that the end of a sweep waits for the copy, and seconds until it reports the wait
+#: (chosen).
 _END_S, _ANNOUNCED_AFTER_S = 60.0, 1.0
 
 
 class RemoteCopy:
-    """Copies at intervals what has changed; no trial waits for the copy.
+    """Copies changed files at intervals. No trial waits for the copy.
 
     Objects are named by the hash of their content and never changed. The manifest, which lists the
-    objects of the copy, is written last: an interrupted copy leaves the previous one in place.
+    objects of the copy, is written last. So an interrupted copy leaves the previous copy intact.
 
     Args:
-        url: the folder of all copies; the copy of this study lies in a subfolder.
-        every_s: the pause after each copy.
-        storage: as `Contents` has it; `tracking` likewise.
+        url: Folder of all copies. The copy of this study has a subfolder.
+        every_s: Seconds between the end of a copy and the next one.
+        paths: Paths of the study.
+        storage: SQLite file of the study. None if the study is on a server.
+        tracking: SQLite file of MLflow's store. None if MLflow's store is on a server.
 
     Raises:
-        SettingsError: fsspec cannot open such a URL here.
+        SettingsError: fsspec cannot open this kind of URL here.
     """
 
     def __init__(
@@ -88,56 +91,64 @@ class RemoteCopy:
 
     @contextmanager
     def opened(self, on_restore: Callable[[], None]) -> Iterator[bool]:
-        """Hold the lease of the copy while the study's folder is locked.
+        """Hold the lease of the copy in the block.
+
+        Restore the study first if this machine lacks it.
+
+        The study's folder must be locked.
 
         Args:
-            on_restore: called before a study is restored.
+            on_restore: Called before the study is restored.
 
         Yields:
-            whether the study was restored from the copy.
+            Whether the study was restored from the copy.
 
         Raises:
-            SyncError: the copy cannot be used, or another process holds its lease.
-            OutputError: a file of another origin is in the way of a restored one.
+            SyncError: The copy cannot be used, or another process holds its lease.
+            OutputError: The study cannot be written, or a file of another origin has the path of a
+                restored file.
         """
         try:
             yield self._open(on_restore)
         finally:
             self._closing.set()
             self._abandoned.set()
-            # On a thread, because a store that hangs must not delay the sweep's end for long.
+            # This runs on a thread, because a store that hangs must not delay the sweep's end.
             releasing = threading.Thread(target=self._lease.release, daemon=True)
             releasing.start()
             releasing.join(_HURRIED_S if self._is_hurried else _PATIENCE_S)
 
     def start(self) -> None:
-        """Keep the copy up to date from now on."""
+        """Start the thread that keeps the copy up to date."""
         self._as_of = time.monotonic()
         self._thread = threading.Thread(target=self._work, name="copy", daemon=True)
         self._thread.start()
 
     def when_lost(self, call: Callable[[SyncError], object]) -> None:
-        """Call a function, perhaps from another thread, once the copy is another machine's."""
+        """Call a function once another machine has taken over the copy.
+
+        It may be called from another thread, and more than once.
+        """
         self._on_loss = call
-        if self._loss is not None:  # perhaps for the second time
+        if self._loss is not None:  # the other thread may have called it, too
             call(self._loss)
 
     def hurry(self) -> None:
-        """From now on copy nearly without pauses, because there will not be much time at the end.
+        """Copy nearly without pauses from now on, because there will be little time at the end.
 
-        Safe to call from a signal handler.
+        This can be called from a signal handler.
         """
         self._is_hurried = True
 
     def end(self, *, left_s: float | None, on_wait: Callable[[], None]) -> float:
-        """Copy what has changed for the last time, after the study's last change.
+        """Make the last copy, after the last change of the study.
 
         Args:
-            left_s: how much time is left; None for the usual limit.
-            on_wait: called when the copy takes so long that the wait should be reported.
+            left_s: Seconds that are left. None for the usual limit of 60 s.
+            on_wait: Called if the copy takes so long that the wait should be reported.
 
         Returns:
-            how many seconds the copy is behind; 0 when it is complete.
+            The age of the copy in seconds. 0 if it is complete.
         """
         self._closing.set()
         if self._thread is not None:
@@ -148,7 +159,7 @@ class RemoteCopy:
                 self._thread.join(max(0.0, limit_s - _ANNOUNCED_AFTER_S))
         return 0.0 if self._is_complete else time.monotonic() - self._as_of
 
-    # --- before the study is open -------------------------------------------------------------
+    # --- before the study is opened -----------------------------------------------------------
 
     def _open(self, on_restore: Callable[[], None]) -> bool:
         here = self._study_here()
@@ -174,7 +185,11 @@ class RemoteCopy:
         return True
 
     def _study_here(self) -> str | None:
-        """The id of the study on this machine, empty if unknown; None where there is no study."""
+        """Return the id of the study on this machine.
+
+        Returns:
+            Empty if the id is unknown. None if this machine does not have the study.
+        """
         if self._contents.storage is None:
             return "" if LocalMarker.at(self._paths.copied) is not None else None
         try:
@@ -183,7 +198,18 @@ class RemoteCopy:
             return ""  # opening the study will raise an error that names the problem
 
     def _admitted(self, here: str | None) -> Manifest | None:
-        """Take the lease of the copy, unless the copy is another's; return the copy's manifest."""
+        """Check that this process may write the copy, and take its lease.
+
+        Args:
+            here: Id of the study on this machine, as `_study_here` returns it.
+
+        Returns:
+            The manifest of the copy. None if there is no copy yet.
+
+        Raises:
+            SyncError: Another process writes the copy, the copy is damaged, or it does not belong
+                to the study on this machine.
+        """
         mark = LocalMarker.at(self._paths.copied)
         self._lease.refuse_if_alive(mark)
         data = self._store.get(_MANIFEST)
@@ -274,12 +300,13 @@ class RemoteCopy:
             is_last=is_last,
         )
         settled = {**databases, **selection.settled()}
-        # A running trial can go on from an older checkpoint, and an upload may never end.
+        # The manifest is written before the new checkpoints of running trials are sent, because
+        # that may take longer than the sweep. Trials can also resume from older checkpoints.
         self._write({**settled, **selection.checkpoints_before})
         self._write({**settled, **selection.checkpoints_of_running()})
 
     def _look_into(self, study: Path) -> None:
-        """Note the trials that a copied state of the study's database has."""
+        """Read the trials and the id of the study from a copy of its database."""
         stored = Study.load(Address.of_file(study), self._paths.study, is_known=True)
         try:
             self._begun = {record.number: record for record in stored.records()}
@@ -288,7 +315,10 @@ class RemoteCopy:
             stored.close()
 
     def _write(self, entries: Mapping[str, Entry]) -> None:
-        """Write a new manifest; remove the objects that neither it nor the previous one names."""
+        """Write a new manifest.
+
+        Remove the objects that neither this manifest nor the previous one names.
+        """
         before, generation = self._before, self._generation + 1
         if before is not None and (before.files, before.copy_id) == (entries, self._copy_id):
             return
@@ -301,8 +331,8 @@ class RemoteCopy:
             artifacts=self._paths.artifacts.as_uri(),
             files=entries,
         )
-        # The marker comes first: after a kill in between, the copy must not look newer than this
-        # folder.
+        # The marker is written first. If the process is killed between the two, the copy must not
+        # seem newer than this folder.
         mark = LocalMarker(copy_id=self._copy_id, generation=generation)
         if missing := self._objects.missing(manifest.objects):  # the next copy sends them again
             raise StoreError(f"{self.display_url}: {len(missing)} objects are not there any more")

@@ -1,4 +1,4 @@
-"""The lease of a remote copy: one process holds it, renews it, and notices when it is lost."""
+"""The lease of a remote copy. One process holds it, renews it, and notices when it is lost."""
 
 from __future__ import annotations
 
@@ -15,15 +15,20 @@ from .manifest import LocalMarker, Owner
 from .store import Store, StoreError
 
 _NAME = "owner.json"
-#: A lease that was not renewed for so many of its intervals has expired.
+#: Number of its intervals without a renewal after which a lease has expired (chosen).
 _MISSED = 3
 
 
 class RemoteLease:
     """An object in the store that names the process which writes the copy.
 
-    A thread renews it. Of two processes that take it at the same time the later one has it, and the
-    other one finds that at its next `check`, which comes before anything is written to the copy.
+    A thread renews it. If two processes take the lease at the same time, the later one holds it.
+    The other one notices this at its next `check`, which it makes before it writes anything to the
+    copy.
+
+    Args:
+        store: Store with the copy.
+        every_s: Seconds between two renewals.
     """
 
     def __init__(self, store: Store, *, every_s: float) -> None:
@@ -34,16 +39,17 @@ class RemoteLease:
         self._thread: threading.Thread | None = None
 
     def refuse_if_alive(self, mark: LocalMarker | None) -> None:
-        """Refuse a copy that another live process writes.
+        """Check that no other live process writes the copy.
 
         Args:
-            mark: the marker in the folder that this process has locked. A process of this machine
-                that wrote the copy from the same folder must have ended.
+            mark: Marker in the study's folder, which this process has locked. So a process of this
+                machine that wrote the copy from this folder must have ended. None if there is no
+                marker.
 
         Raises:
-            SyncError: another process writes the copy; the text has its name, and how long to
-                wait if it is dead.
-            StoreError: the store is away.
+            SyncError: Another process writes the copy. The message names it, and how long to wait
+                if it is dead.
+            StoreError: The store is unavailable.
         """
         owner = self._look()
         if owner is None or owner.has_ended:
@@ -62,10 +68,13 @@ class RemoteLease:
             )
 
     def take(self, copy_id: str) -> None:
-        """Take the lease that `refuse_if_alive` has found free.
+        """Write the lease, and start its renewal. Call `refuse_if_alive` first.
+
+        Args:
+            copy_id: Id of the folder that is copied.
 
         Raises:
-            StoreError: the store is away.
+            StoreError: The store is unavailable.
         """
         self._mine = Owner(
             host=socket.gethostname(),
@@ -79,11 +88,11 @@ class RemoteLease:
         self._thread.start()
 
     def check(self) -> None:
-        """Make sure that no other process has taken the lease over.
+        """Check that no other process has taken the lease.
 
         Raises:
-            SyncError: another process has it; the text has its name.
-            StoreError: the store is away.
+            SyncError: Another process holds it. The message names this process.
+            StoreError: The store is unavailable.
         """
         owner = self._look()
         if owner is not None and self._mine is not None and owner.token != self._mine.token:
@@ -97,8 +106,8 @@ class RemoteLease:
         self._closing.set()
         if self._mine is None or self._thread is None:
             return
-        self._thread.join()  # a renewal must not come after the release
-        with suppress(SyncError, StoreError):  # another process has it, or it expires by itself
+        self._thread.join()  # a renewal must not follow the release
+        with suppress(SyncError, StoreError):  # it is lost, or expires by itself
             self._replace(replace(self._mine, has_ended=True))
 
     def _renew(self) -> None:
@@ -112,11 +121,11 @@ class RemoteLease:
                 continue
 
     def _replace(self, owner: Owner) -> None:
-        """Write the lease again if this process still has it.
+        """Write the lease again if this process still holds it.
 
         Raises:
-            SyncError: another process has it.
-            StoreError: the store is away.
+            SyncError: Another process holds it.
+            StoreError: The store is unavailable.
         """
         self.check()
         self._store.put(_NAME, owner.text.encode())

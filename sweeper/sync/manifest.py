@@ -1,4 +1,4 @@
-"""The JSON files of a copy: its manifest and its lease in the store, and a marker on this disk."""
+"""JSON files of a copy: the manifest and the lease in the store, and a marker on this machine."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Annotated, Self
 
 from pydantic import Field, TypeAdapter
 
-#: What `hashlib.blake2b` gives in hexadecimal.
+#: Hexadecimal digest of `hashlib.blake2b`.
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
-#: Seconds since 1970 of a file's last change, before the year 3000: `os.utime` takes no more.
+#: Time of a file's last change in seconds since 1970, before the year 3000. `os.utime` refuses
+#: larger values.
 ChangedAt = Annotated[float, Field(ge=0, le=32_503_680_000, allow_inf_nan=False)]
-#: Seconds between two copies; `sync.every` has no more than a year.
+#: Seconds between two copies, at most one year, as for `sync.every`.
 Interval = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]
 _HOST_CHARACTERS = 64
 
@@ -24,20 +25,23 @@ class Stored:
 
     @classmethod
     def read(cls, text: bytes | str) -> Self:
-        """Read a record from its JSON.
+        """Return a record from its JSON.
 
         Raises:
-            ValueError: the text is no such record.
+            ValueError: The text is not such a record.
         """
         try:
-            # Not `validate_json`: pydantic's own parser refuses file names that are no Unicode.
+            # `validate_json` would refuse file names that are not valid Unicode.
             return TypeAdapter(cls).validate_python(json.loads(text))
         except RecursionError as error:
             raise ValueError("nested too deeply") from error
 
     @classmethod
     def at(cls, path: Path) -> Self | None:
-        """The record in a file; None where there is no such file, or nothing of the kind in it."""
+        """Return the record in a file.
+
+        None if there is no such file, or if it has no such record.
+        """
         try:
             return cls.read(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -51,29 +55,35 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One file of the copy, whose object is named by the hash of its content."""
+    """A file in the copy. Its object is named by the hash of its content.
+
+    Attributes:
+        hash: Hash of the content.
+        mtime_s: Time of its last change, in seconds since 1970.
+    """
 
     hash: Hash
     mtime_s: ChangedAt
 
     @property
     def object(self) -> str:
-        """The name of its object."""
+        """Name of the object."""
         return f"objects/{self.hash}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest(Stored):
-    """The objects that make up the copy. It is written last, so all of them exist and are whole.
+    """The list of the objects of a copy. It is written last, so all of them exist and are complete.
 
     Attributes:
-        study_id: the study's id; empty where the study's storage is a server.
-        copy_id: an id of the folder that is copied; a machine that restores the copy makes a new
-            one.
-        generation: increases by one with each manifest.
-        template: the paths of the executed notebooks on the machine that was copied.
-        artifacts: URI of the folder of MLflow's artifacts on that machine.
-        files: by names that say what a file is, not where it is.
+        study: Name of the study.
+        study_id: Id of the study. Empty if the study is on a server.
+        copy_id: Id of the folder that is copied. A machine that restores the copy makes a new one.
+        generation: Number of the manifest. Each new one has the next number.
+        template: Path of the executed notebooks on the machine that was copied, with `{run_id}`.
+        artifacts: URI of MLflow's artifact folder on that machine.
+        files: Files by their names in the copy. A name states what a file is, not its path on a
+            machine.
     """
 
     study: str
@@ -86,13 +96,22 @@ class Manifest(Stored):
 
     @property
     def objects(self) -> set[str]:
-        """The names of all objects."""
+        """Names of all objects."""
         return {entry.object for entry in self.files.values()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Owner(Stored):
-    """The process that writes the copy; stored again at every interval while it does."""
+    """The lease: the process that writes the copy. It is stored again at every interval.
+
+    Attributes:
+        host: Machine of the process.
+        pid: Id of the process.
+        token: Random text that distinguishes this lease from all others.
+        copy_id: Id of the folder that is copied.
+        every_s: Seconds between two renewals.
+        has_ended: Whether the lease was released.
+    """
 
     host: str
     pid: int
@@ -103,18 +122,19 @@ class Owner(Stored):
 
     @property
     def words(self) -> str:
-        """The process, for messages."""
+        """The process, in words for messages."""
         host = "".join(c for c in self.host if c.isprintable())[:_HOST_CHARACTERS]
         return f"process {self.pid} on {host}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalMarker(Stored):
-    """A file in the study's folder that says which copy belongs to the folder.
+    """A file in the study's folder that states which copy belongs to the folder.
 
     Attributes:
-        generation: the generation of the last manifest that was written, or was about to be. If
-            the manifest in the store has a higher one, this folder is older than the copy.
+        copy_id: Id of the folder in the manifest.
+        generation: Number of the last manifest that was written, or was about to be written. If the
+            manifest in the store has a higher number, the copy is newer than this folder.
     """
 
     copy_id: str

@@ -1,4 +1,4 @@
-"""Sends the contents of files as objects, each content once."""
+"""Send the contents of files to the store as objects, each content once."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from .store import Store
 
 
 class Objects:
-    """Sends contents that the store does not have yet, as objects named by their hash.
+    """Sends contents that the store does not have yet.
+
+    Objects are named by the hash of their content.
 
     Args:
-        mark: of the study's folder; it names the temporary folders for states of databases.
+        store: Store with the copy.
+        mark: Mark of the study's folder. It is part of the names of temporary folders.
     """
 
     def __init__(self, store: Store, *, mark: str) -> None:
@@ -30,40 +33,45 @@ class Objects:
         self._there: set[str] = set()
 
     def look(self) -> Set[str]:
-        """List the objects that the store has now.
+        """Return the names of the objects that the store has now.
 
         Raises:
-            StoreError: the store is away.
+            StoreError: The store is unavailable.
         """
         self._there = {*self._store.names("objects")}
         return frozenset(self._there)
 
     def missing(self, names: Set[str]) -> Set[str]:
-        """Return those names of which the store has no object, as far as is known here."""
+        """Return the names for which the store has no object.
+
+        This is known from the last `look` and the calls since then.
+        """
         return names - self._there
 
     def keep(self, names: Set[str], *, check: Callable[[], None]) -> None:
-        """Remove all objects but these.
+        """Remove all objects except those with the given names.
 
         Args:
-            check: called before each removal; raises when another process holds the copy by now,
-                because that process may have sent objects for its next manifest.
+            names: Names of the objects to keep.
+            check: Called before each removal. It raises if another process holds the copy, because
+                that process may have sent objects for its next manifest.
         """
         for name in self._there - names:
             check()
-            # First: a call that fails may have removed the object all the same.
+            # This comes first, because a call that fails may still have removed the object.
             self._there.discard(name)
             self._store.remove(name)
 
     def of_database(self, database: Path, look: Callable[[Path], None]) -> Entry:
-        """Send the current state of an SQLite database.
+        """Send a consistent snapshot of an SQLite database.
 
         Args:
-            look: called with a file that has the state which is sent.
+            database: File of the database.
+            look: Called with the file of the snapshot.
 
         Raises:
-            sqlite3.Error: the database cannot be read now.
-            StoreError: the store is away.
+            sqlite3.Error: The database cannot be read now.
+            StoreError: The store is unavailable.
         """
         with self._temporary_folder() as folder:
             file = folder / database.name
@@ -75,9 +83,10 @@ class Objects:
 
     @contextmanager
     def _temporary_folder(self) -> Iterator[Path]:
-        """Make a private folder under a name that nobody can know before; remove it at the end."""
+        """Yield a private folder with an unpredictable name. Remove it at the end."""
         with tempfile.TemporaryDirectory(prefix=self._prefix, ignore_cleanup_errors=True) as folder:
-            # A killed sweep of this study has left its own. Folders of other users are not ours.
+            # Remove folders that killed sweeps of this study have left, but not those of other
+            # users.
             for left in Path(folder).parent.glob(f"{glob.escape(self._prefix)}*"):
                 with suppress(OSError):
                     if left != Path(folder) and is_private_folder(left):
@@ -85,22 +94,26 @@ class Objects:
             yield Path(folder)
 
     def of_file(self, name: str, file: Path) -> Entry | None:
-        """Send the current content of a file; None where it changes meanwhile or cannot be read.
+        """Send the current content of a file.
 
         Args:
-            name: in the copy.
+            name: Name of the file in the copy.
+            file: Path of the file.
+
+        Returns:
+            None if the file changes meanwhile, or cannot be read.
 
         Raises:
-            StoreError: the store is away.
+            StoreError: The store is unavailable.
         """
         try:
-            with open(file, "rb") as opened:  # another file may take its name meanwhile
+            with open(file, "rb") as opened:  # another file may get this name meanwhile
                 held = Path(f"/dev/fd/{opened.fileno()}")
                 now = _stamp(held)
                 known_stamp, entry = self._hashed.get(name, (None, None))
                 if entry is None or known_stamp != now:
                     entry = Entry(hash=hash_of_file(held), mtime_s=held.stat().st_mtime)
-                # Also where the hash is known: the object may have been removed since.
+                # This is done even if the hash is known, because the object may have been removed.
                 if not self._send(entry, held, now):
                     return None
         except OSError:
@@ -109,7 +122,13 @@ class Objects:
         return entry
 
     def _send(self, entry: Entry, file: Path, as_read: object) -> bool:
-        """Make sure that there is an object for a hashed file; False if the file has changed."""
+        """Send a file's content unless the store has it. Return False if the file has changed.
+
+        Args:
+            entry: Hash of the content and time of the file.
+            file: The file.
+            as_read: Stamp of the file when it was hashed.
+        """
         if _stamp(file) != as_read:
             return False
         if entry.object in self._there:
@@ -123,10 +142,10 @@ class Objects:
 
 
 def snapshot(database: Path, target: Path) -> None:
-    """Write a consistent state of a database that is in use to another file.
+    """Write a consistent snapshot of a database to another file. The database may be in use.
 
     Raises:
-        sqlite3.Error: the database cannot be read now.
+        sqlite3.Error: The database cannot be read now.
     """
     uri = f"{database.absolute().as_uri()}?mode=ro"
     with (
@@ -137,12 +156,12 @@ def snapshot(database: Path, target: Path) -> None:
 
 
 def hash_of_file(file: Path) -> str:
-    """The hash that names the object with a file's content."""
+    """Return the hash of a file's content, which names its object."""
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "blake2b").hexdigest()
 
 
 def _stamp(file: Path) -> tuple[int, ...]:
-    """A value that changes whenever the file changes."""
+    """Return a value that changes whenever the file changes."""
     status = file.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns

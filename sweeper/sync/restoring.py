@@ -1,4 +1,4 @@
-"""Restores a study from its copy, into a folder that may have another path."""
+"""Restore a study from its remote copy, into a folder that may have another path."""
 
 from __future__ import annotations
 
@@ -27,28 +27,32 @@ _NO_STUDY = (
     "sync: the study's database in the remote copy is missing or damaged; choose another name with "
     "--study, and other outputs with -o, to start anew"
 )
-#: How many files a warning names.
+#: Number of files that a warning names.
 _MOST_NAMES = 5
-#: How many objects are downloaded at the same time.
+#: Number of objects that are downloaded at the same time (chosen).
 _AT_ONCE = 8
 
 
 def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: LocalMarker) -> None:
     """Download all files of a copy.
 
-    Each file is written beside its place, compared with its hash and renamed. The study's database
-    gets its name last, so that the next call starts again if this one is killed. A file whose
-    object is missing or damaged is left out with a warning; without the study's database nothing
-    is begun.
+    Each file is written under a temporary name in its folder, compared with its hash, and renamed.
+    The study's database is renamed last, so that the next call starts again if this one is killed.
+    A file whose object is missing or damaged is left out with a warning. If this is the study's
+    database, nothing is restored.
 
     Args:
-        mark: the marker that is written to the study's folder.
+        store: Store with the copy.
+        manifest: Manifest of the copy.
+        contents: Paths of the files on this machine.
+        mark: Marker to write to the study's folder.
 
     Raises:
-        SyncError: the copy does not fit this call, or its study is missing or damaged.
-        OutputError: a file of another origin is in the way.
-        StoreError: the store is away.
-        OSError: the disk is full or cannot be written.
+        SyncError: The copy does not fit the options of this call, or its study is missing or
+            damaged.
+        OutputError: A file of another origin has the path of a restored file.
+        StoreError: The store is unavailable.
+        OSError: The disk is full or cannot be written.
     """
     _refuse_other_stores(manifest, contents)
     try:
@@ -78,7 +82,7 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
 def _restore_files(
     store: Store, manifest: Manifest, contents: Contents, places: Mapping[str, Path]
 ) -> None:
-    """Download all files but the study's database; name those that the store does not have."""
+    """Download all files except the study's database. Log a warning that names the missing ones."""
 
     def fetch(name: str) -> bool:
         beside = _fetched(store, manifest.files[name], places[name])
@@ -112,7 +116,11 @@ def _restore_files(
 
 
 def _has_moved(tracking: Path, manifest: Manifest, contents: Contents) -> bool:
-    """Write into MLflow's database where artifacts are here; False where it is no database."""
+    """Change the artifact URIs in MLflow's database to their paths on this machine.
+
+    Returns:
+        False if the file is not a database.
+    """
     try:
         move_artifacts(tracking, before=manifest.artifacts, now=contents.paths.artifacts.as_uri())
     except sqlite3.OperationalError:
@@ -123,7 +131,11 @@ def _has_moved(tracking: Path, manifest: Manifest, contents: Contents) -> bool:
 
 
 def _move_study(study: Path, contents: Contents) -> None:
-    """Write into a restored study's database where its files are on this machine."""
+    """Change the paths in a restored study's database to those of this machine.
+
+    Raises:
+        SyncError: The study's database is damaged.
+    """
     paths = contents.paths
     changes = {"template": paths.template}
     if contents.tracking is not None:
@@ -162,7 +174,7 @@ def _refuse_files_in_the_way(
                 "written by something else; move it away, or choose another output with -o"
             )
     storage = places.get(STUDY)
-    # In the study's own folder the file was left by a sweep that was killed at its start.
+    # A file in the study's own folder was left by a sweep that was killed at its start.
     if storage is not None and storage.exists() and storage.parent != folder:
         raise SyncError(
             f"sync: {display_path(storage)} is there, and does not have the study "
@@ -172,7 +184,11 @@ def _refuse_files_in_the_way(
 
 
 def _fetched(store: Store, entry: Entry, place: Path) -> Path | None:
-    """Download an object beside its place; None where it is missing or has another hash."""
+    """Download an object to a temporary file in the folder of its final path.
+
+    Returns:
+        The temporary file. None if the object is missing or has another hash.
+    """
     place.parent.mkdir(parents=True, exist_ok=True)
     part = beside(place)
     try:

@@ -1,4 +1,4 @@
-"""Which version of each file a copy has: the one that is there now, or an earlier one."""
+"""Select the version of each file for a copy: the present one, or that of the previous copy."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from .contents import Contents
 from .manifest import Entry
 from .objects import Objects
 
-#: A checkpoint that was changed within this time may be incomplete.
+#: Seconds after its last change in which a checkpoint may be incomplete (chosen).
 _SETTLED_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The files besides the databases that one copy has.
+    """The files of one copy, except the databases.
 
     Attributes:
-        begun: the trials of the copied study by number; None where that is on a server.
-        before: the files of the previous copy.
-        is_last: whether nothing changes any more.
+        contents: The files of the study on this machine.
+        objects: Sender of files to the store.
+        begun: Trials of the copied study, by number. None if the study is on a server.
+        before: Files of the previous copy, by name.
+        is_last: Whether this is the last copy, after which nothing changes.
     """
 
     contents: Contents
@@ -37,7 +39,7 @@ class Selection:
     is_last: bool
 
     def settled(self) -> dict[str, Entry]:
-        """Send all files but the checkpoints of running trials."""
+        """Send all files except the checkpoints of running trials. Return their entries by name."""
         taken = {}
         for name, file in self.contents.files(self.begun):
             if not self._is_open(name):
@@ -50,14 +52,15 @@ class Selection:
 
     @property
     def checkpoints_before(self) -> dict[str, Entry]:
-        """The checkpoints of running trials that the previous copy has."""
+        """The checkpoints of running trials in the previous copy."""
         return {name: entry for name, entry in self.before.items() if self._is_open(name)}
 
     def checkpoints_of_running(self) -> dict[str, Entry]:
-        """Send the checkpoints of trials that have not ended.
+        """Send the checkpoints of trials that have not ended. Return their entries by name.
 
-        One that cannot be read now stays as it was. Numbered checkpoints replace each other under
-        new names, so where one is missed, those of its folder before it stay.
+        If a checkpoint cannot be read now, the copy keeps its previous version. Numbered
+        checkpoints replace each other under new names. So if a new one cannot be read, the copy
+        keeps all previous ones in its folder.
         """
         taken, missed = {}, set()
         for name, file in self.contents.files(self.begun):
@@ -74,7 +77,7 @@ class Selection:
         return kept | taken
 
     def _is_open(self, name: str) -> bool:
-        """Whether a name is that of a checkpoint whose trial has not ended in the copied study.
+        """Return whether a file is a checkpoint of a trial that has not ended in the copied study.
 
         All checkpoints of an ended trial must be in the copy together with the trial's end.
         """
@@ -87,15 +90,18 @@ class Selection:
 
     @cached_property
     def _written(self) -> Set[int]:
-        """The trials whose checkpoints are written now, by themselves or by a later try."""
+        """Numbers of the trials whose checkpoints may change now.
+
+        A retry changes those of its first trial.
+        """
         begun = (self.begun or {}).values()
         return {record.first_number for record in begun if not record.state.has_ended}
 
     def _has_ended_since(self, name: str, file: Path) -> bool:
-        """Whether a notebook states the end of a trial that had not ended in the copied study.
+        """Return whether a notebook states the end of a trial that runs in the copied study.
 
-        A study that is restored takes the end from the notebook, but the trial's last checkpoints
-        may not be in this copy yet; without the end it runs the trial again.
+        A restored study would use the end in the notebook, but this copy may lack the trial's last
+        checkpoints. Without the end, the restored study runs the trial again.
         """
         folder, _, rest = name.partition("/")
         run_id, _, ending = rest.partition(".")
@@ -108,8 +114,9 @@ class Selection:
 
 
 def _may_be_incomplete(file: Path) -> bool:
-    """Whether a checkpoint is so new that it may still be written to, and no complete ZIP file."""
+    """Return whether a checkpoint was changed in the last second and is not a complete ZIP file."""
     with suppress(OSError):
         is_fresh = 0 <= time.time() - file.stat().st_mtime < _SETTLED_S
-        return is_fresh and not zipfile.is_zipfile(file)  # as ours and those of torch are
+        # Checkpoints of the sweep and of torch are ZIP files.
+        return is_fresh and not zipfile.is_zipfile(file)
     return False

@@ -1,6 +1,6 @@
-"""A folder in an object storage; the only owner of fsspec.
+"""A folder in an object storage. Only this module uses fsspec.
 
-What is stored there, and when, does not belong here.
+Which objects are stored, and when, is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -21,22 +21,25 @@ from ..errors import SettingsError, first_line
 from ..files import PART
 from ..settings.addresses import LOCAL_SCHEME
 
-#: Schemes with real folders, which must be made; on an object storage that would make a bucket.
+#: URL schemes with real folders, which have to be made. On an object storage this would make a
+#: bucket.
 _WITH_FOLDERS = {"file", "local", "sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs"}
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs"}
-#: The caller retries; botocore's own retries would block a call to a hanging store for minutes.
+#: Timeouts in seconds, and number of attempts, of botocore (chosen). The caller retries; botocore's
+#: default would block a call to a hanging store for minutes.
 _BRIEF = {"connect_timeout": 5, "read_timeout": 20, "retries": {"total_max_attempts": 2}}
 _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-#: Shorter values are placeholders, and may be part of ordinary words.
+#: Number of characters of a secret at least. Shorter values are placeholders, and may be parts of
+#: ordinary words.
 _SECRET_CHARACTERS = 6
 _CLOCK = "clock"
-#: What was being written so long ago is of a process that was killed (chosen).
+#: Seconds after which an unfinished object was left by a process that was killed (chosen).
 _ABANDONED_S = 24 * 3600.0
-#: Of the disk to which an object is downloaded: it is full or read-only.
+#: Errors of the disk to which an object is downloaded: it is full or read-only.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
-#: The names of objects that are being written.
+#: Pattern of the names of objects that are being written.
 _PART_OF_OURS = re.compile(rf"\..+\.[0-9a-f]{{8}}{re.escape(PART)}")
 
 
@@ -44,7 +47,7 @@ class StoreError(Exception):
     """A call to the store failed.
 
     Attributes:
-        is_refusal: whether waiting will not help, as with wrong credentials or no such bucket.
+        is_refusal: Whether waiting does not help, as with wrong credentials or a missing bucket.
     """
 
     def __init__(self, message: str, *, is_refusal: bool = False) -> None:
@@ -53,15 +56,15 @@ class StoreError(Exception):
 
 
 class Store:
-    """Objects in one folder, by their names relative to it.
+    """The objects in one folder, by their names relative to it.
 
     Args:
-        url: of the folder, without secrets.
-        study: whose folder it is, below that of the URL; empty for the URL's own.
-        key: of the parameters file that has the URL, for messages.
+        url: URL of the folder, without secrets.
+        study: Name of the subfolder that is used. Empty for the folder itself.
+        key: Key of the parameters file that has the URL, for messages.
 
     Raises:
-        SettingsError: fsspec does not know such URLs, or needs another package for them.
+        SettingsError: fsspec does not know this kind of URL, or needs another package for it.
     """
 
     def __init__(self, url: str, *, study: str = "", key: str = "sync") -> None:
@@ -85,7 +88,7 @@ class Store:
         self._opened: tuple[Any, str] | None = None
         self._cleared: set[str] = set()
 
-    # Opened at the first call, so that every problem with the store is a `StoreError`.
+    # The file system is opened at the first call, so that every problem with it is a `StoreError`.
     def _at(self, name: str) -> tuple[Any, str]:
         if self._opened is None:
             # A new instance, because fsspec's shared ones cache listings and connections.
@@ -103,7 +106,7 @@ class Store:
         return fs, f"{root.rstrip('/')}{self._below}/{name}"
 
     def get(self, name: str) -> bytes | None:
-        """The content of an object; None when there is no such object."""
+        """Return the content of an object. None if there is no such object."""
         with self._errors():
             fs, path = self._at(name)
             try:
@@ -112,23 +115,23 @@ class Store:
                 return None
 
     def get_range(self, name: str, start: int, end: int) -> bytes:
-        """The bytes of an object from one offset to before another."""
+        """Return the bytes of an object from offset `start` to before offset `end`."""
         with self._errors():
             fs, path = self._at(name)
             return bytes(fs.cat_file(path, start=start, end=end))
 
     def size(self, name: str) -> int:
-        """How many bytes an object has."""
+        """Return the size of an object in bytes."""
         with self._errors():
             fs, path = self._at(name)
             return int(fs.size(path))
 
     def put(self, name: str, data: bytes) -> None:
-        """Write an object atomically; it may exist already."""
+        """Write an object atomically. An object of this name is replaced."""
         self._write(name, lambda fs, path: fs.pipe_file(path, data))
 
     def put_file(self, name: str, file: Path) -> None:
-        """Write an object atomically from a file."""
+        """Write an object atomically from a file. An object of this name is replaced."""
         self._write(name, lambda fs, path: fs.put_file(str(file), path))
 
     def _write(self, name: str, write: Callable[[Any, str], object]) -> None:
@@ -145,17 +148,20 @@ class Store:
                 write(fs, part)
                 fs.mv(part, path)
             except BaseException:
-                with suppress(Exception):  # the reason is raised
+                with suppress(Exception):  # the first exception is raised below
                     fs.rm_file(part)
                 raise
 
     def _clear(self, fs: Any, folder: str) -> None:
-        """Remove what killed processes have left half written in a folder, once."""
+        """Remove unfinished objects that killed processes have left in a folder.
+
+        This is done once.
+        """
         if folder in self._cleared:
             return
         self._cleared.add(folder)
         now = datetime.datetime.now(datetime.UTC)
-        with suppress(Exception):  # not every store tells times; what is left does no harm
+        with suppress(Exception):  # some stores have no times; unfinished objects do no harm
             for path in fs.ls(folder, detail=False):
                 name = str(path).rpartition("/")[2]
                 if _PART_OF_OURS.fullmatch(name):
@@ -167,11 +173,11 @@ class Store:
         """Download an object to a file in an existing folder.
 
         Returns:
-            whether there is such an object.
+            Whether there is such an object.
 
         Raises:
-            StoreError: the store is away.
-            OSError: the disk of the file is full or cannot be written.
+            StoreError: The store is unavailable.
+            OSError: The disk of the file is full or cannot be written.
         """
         try:
             with self._errors():
@@ -193,7 +199,7 @@ class Store:
             fs.rm_file(path)
 
     def names(self, folder: str) -> list[str]:
-        """The names of the objects in a folder."""
+        """Return the names of the objects in a folder, including the folder's name."""
         with self._errors():
             fs, path = self._at(folder)
             fs.invalidate_cache()
@@ -204,9 +210,10 @@ class Store:
             return [f"{folder}/{str(entry).rpartition('/')[2]}" for entry in found]
 
     def age_s(self, name: str) -> float:
-        """How many seconds ago an object was written, by the store's clock.
+        """Return how many seconds ago an object was written, by the store's clock.
 
-        Writes another object to read that clock.
+        This writes another object, to read the store's clock. If the store has no times, the age is
+        0.
         """
         self.put(_CLOCK, b"")
         with self._errors():
@@ -233,7 +240,7 @@ class Store:
 
 
 def scrubbed(text: str) -> str:
-    """A library's message without credentials."""
+    """Remove credentials from a library's message."""
     for name in _SECRETS:
         secret = os.environ.get(name, "")
         if len(secret) >= _SECRET_CHARACTERS:
