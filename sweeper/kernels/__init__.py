@@ -1,6 +1,8 @@
-"""Run one notebook in one kernel: the only owner of papermill, nbclient, jupyter_client and zmq.
+"""Run one notebook in one kernel.
 
-What the scores mean for the trial does not belong here.
+Only this folder uses papermill, nbclient, jupyter_client and zmq.
+
+The folder `execution` decides what the scores mean for the trial.
 """
 
 from .cells.engine import execute

@@ -1,4 +1,4 @@
-"""Run the cells of one notebook in a kernel that is there, and read what the kernel sends.
+"""Run the cells of one notebook in a running kernel, and read what the kernel sends.
 
-How the kernel comes to be and ends does not belong here.
+The folders `process` and `forking` start, fork and end kernels.
 """

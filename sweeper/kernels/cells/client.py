@@ -1,4 +1,4 @@
-"""Execute the cells of one trial, and process every message of the kernel as it arrives."""
+"""Execute the cells of one trial, and process each message of the kernel as it arrives."""
 
 from __future__ import annotations
 
@@ -47,25 +47,25 @@ from .stopping import NotebookStopper
 
 _log = logging.getLogger(__name__)
 
-# Times in seconds; all of them were chosen.
-#: How long a kernel may take to answer for the first time.
+# Times in seconds. All of them were chosen.
+#: Limit of a kernel's first answer.
 _START_LIMIT_S = 120.0
-#: How often the notebook's file is brought up to date while a cell prints or reports.
+#: Time between two writes of the notebook's file while a cell prints or reports.
 _AUTOSAVE_S = 2.0
-#: How far the file may be behind while short cells follow each other.
+#: Time by which the file may be out of date while short cells follow each other.
 CATCH_UP_S = 0.2
-#: A save may take this share of the time at most: no message is read meanwhile.
+#: Share of the time that writes may take at most, because no message is read meanwhile.
 _SAVE_SHARE = 1 / 4
-#: How often to check whether a printed line that has not ended still grows.
+#: Time between two checks whether a printed line without an end still grows.
 _SETTLE_S = 0.5
-#: How long a kernel may be silent about a request before a new connection wakes it.
+#: Time without an answer to a request after which a new connection wakes the kernel.
 _OVERLOOKED_S = 2.0
-#: How long that connection stays open.
+#: Time for which that connection stays open.
 _WOKEN_S = 0.5
-#: After a kernel's death, its messages are read until none has come for this long.
+#: Time without a message after which a dead kernel's messages count as complete.
 _LAST_MESSAGES_S = 0.03
-#: The values of SystemExit after `sys.exit()`, `exit()` and `sys.exit(0)`, with which a notebook
-#: ends itself without a failure.
+#: Values of SystemExit after `sys.exit()`, `exit()` and `sys.exit(0)`: the notebook ended itself
+#: without a failure.
 _CLEAN_EXITS = ("", "None", "0", "False")
 _ARGPARSE_HINT = (
     "; argparse has read the arguments of the kernel: write parse_args([]) in the notebook"
@@ -74,7 +74,7 @@ _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class CellStatus(StrEnum):
-    """How a cell ended; papermill has the first two as well."""
+    """How a cell ended. The first two values are papermill's."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -82,14 +82,23 @@ class CellStatus(StrEnum):
 
 
 class SweepClient(PapermillNotebookClient):
-    """Runs the cells of one trial, and evaluates expressions next to them.
+    """Runs the cells of one trial, and evaluates expressions in its kernel.
+
+    Args:
+        nb_man: papermill's record of how cells ran.
+        kernel: The kernel's process.
+        request: The notebook, and what its trial needs.
+        **options: Further options of nbclient.
 
     Attributes:
         kernel: The kernel's process. Its end also ends the wait for a reply.
-        reports: Receives what the notebook reports, and what it does about a stop.
-        ending: How the execution ends if nothing more comes: `not started` until the kernel has
-            answered, then `stopped` until the notebook has come to an end.
-        exit_code: Of a kernel that ended by itself; negative for a signal.
+        request: The notebook, and what its trial needs.
+        running: The trial as it runs.
+        printed: Finds scores in printed text.
+        reports: Receives the notebook's reports, and what it does about a stop.
+        ending: How the execution ends if nothing more happens: `NotStarted` until the kernel has
+            answered, then `Stopped` until the notebook has ended.
+        exit_code: Exit code of a kernel that ended by itself, negative for a signal. Else None.
         answer: What was read in the kernel after the last cell.
     """
 
@@ -138,7 +147,7 @@ class SweepClient(PapermillNotebookClient):
         self.ending = Stopped()
 
     def _prepare(self, env: Mapping[str, str]) -> None:
-        """Receive the trial's reports from now on, and let the kernel know of its trial."""
+        """Receive the trial's reports from now on, and set the trial's variables in the kernel."""
         self.reports.bind(self.kernel.reports_socket)
         self.loop.add_reader(self.reports, self._take_reports)
         environment = {
@@ -159,7 +168,7 @@ class SweepClient(PapermillNotebookClient):
 
         Args:
             shared: The cells that ran before the kernel was forked.
-            assignments: Code for what the injected cell assigns in this trial only.
+            assignments: Code that assigns the injected values of this trial.
         """
         self._first_index = shared.until
         cells = self.nb.cells[: shared.until]
@@ -188,7 +197,7 @@ class SweepClient(PapermillNotebookClient):
         self._end_outputs(cell, index)
 
     def disconnect(self) -> None:
-        """Close the sockets; the kernel itself keeps running."""
+        """Close the sockets. The kernel itself keeps running."""
         self.loop.remove_reader(self.reports)
         self.reports.close()
         if self.kc is not None:
@@ -198,7 +207,7 @@ class SweepClient(PapermillNotebookClient):
         """Run all cells, and read the requested variables.
 
         Args:
-            reads_imports: Whether to read what the notebook has imported as well.
+            reads_imports: Whether to read which modules the notebook has imported, too.
         """
         with NotebookStopper(
             kernel=self.kernel, request=self.request, reports=self.reports, loop=self.loop
@@ -210,7 +219,7 @@ class SweepClient(PapermillNotebookClient):
             self._take_reports()
 
     def papermill_execute_cells(self) -> None:
-        """Run the cells in order, up to the first that does not complete."""
+        """Run the cells in order, up to the first cell that does not complete."""
         for index, cell in enumerate(self.nb.cells):
             if index < self._first_index or is_skipped(cell):
                 continue
@@ -226,7 +235,7 @@ class SweepClient(PapermillNotebookClient):
         self.ending = Finished()
 
     def _run_cell(self, cell: NotebookNode, index: int) -> CellStatus:
-        """Run one cell, and note if the execution ends with it."""
+        """Run one cell. If it ends the execution, set `ending`."""
         try:
             self.execute_cell(cell, index)
         except CellExecutionError as error:
@@ -252,14 +261,14 @@ class SweepClient(PapermillNotebookClient):
         return CellStatus.FAILED
 
     def _raised(self, error: CellExecutionError, cell: NotebookNode) -> tuple[str, str]:
-        """Return the name of the exception that failed a cell; and its text, with its name.
+        """Return the name of the exception that a cell has raised, and its text with that name.
 
-        The text has a hint where argparse raised it.
+        If argparse has raised it, the text says how to correct the notebook.
         """
         name, value = error.ename, error.evalue
         shown = [output for output in cell.outputs if output.output_type == "error"]
         if shown and name == "NoneType":
-            # A value could not be displayed. The reply does not tell what was raised then.
+            # A value could not be displayed. Only the output says which exception was raised.
             name, value = shown[-1].ename, shown[-1].evalue
         text = _TERMINAL_CODES.sub("", f"{name}: {value}").strip()
         if text == "SystemExit: 2" and any("parse_args" in other.source for other in self.nb.cells):
@@ -269,7 +278,7 @@ class SweepClient(PapermillNotebookClient):
     async def _async_execute_and_save(
         self, cell: NotebookNode, cell_index: int, *arguments: Any, **options: Any
     ) -> NotebookNode:
-        """Run a cell; bring the file up to date now and then while it runs."""
+        """Run a cell. Write the notebook's file at intervals while it runs."""
         before = self._messages
         companions = [
             asyncio.ensure_future(self._save_by_time()),
@@ -308,7 +317,7 @@ class SweepClient(PapermillNotebookClient):
             started_s = time.monotonic()
             try:
                 self.nb_man.save()
-            except OSError as error:  # the next save, or the trial's end, writes it
+            except OSError as error:  # the next save or the trial's end writes it
                 _log.warning("the executed notebook is behind: %s", error)
             took_s = time.monotonic() - started_s
             interval_s = max(_AUTOSAVE_S, took_s / _SAVE_SHARE)
@@ -322,7 +331,7 @@ class SweepClient(PapermillNotebookClient):
                 self.printed.settle()
 
     async def _async_poll_kernel_alive(self) -> None:
-        """Wait for the kernel's death; nbclient would poll for it every second."""
+        """Wait until the kernel dies. nbclient would check for it every second."""
         await self.kernel.ended()
         seen = -1
         while seen != self._messages:  # the last outputs may still be in the socket
@@ -340,7 +349,7 @@ class SweepClient(PapermillNotebookClient):
     def process_message(
         self, msg: dict[str, Any], cell: NotebookNode, cell_index: int
     ) -> NotebookNode | None:
-        """Process a message of the running cell, as soon as it arrives."""
+        """Process a message of the running cell as soon as it arrives."""
         self._messages += 1
         kind, content = msg["msg_type"], msg["content"]
         self._publish_displayed(content.get("data"))
@@ -350,17 +359,17 @@ class SweepClient(PapermillNotebookClient):
             return None
         output: NotebookNode | None = super().process_message(msg, cell, cell_index)
         if self.comm_objects:
-            # An `Output` widget's answer is sent past asyncio, which then misses a message that
-            # came meanwhile; without this line the wait for the cell's reply never ends.
+            # The answer to an `Output` widget is not sent by asyncio, which then misses a message
+            # that arrived meanwhile. Without this line, the wait for the cell's reply never ends.
             self.kc.shell_channel.socket.get(zmq.EVENTS)
         return output
 
     def _publish_displayed(self, data: Any) -> None:
-        """Publish the point in a display's data, if there is one."""
+        """Publish the point in a display's data, if it contains one."""
         if not isinstance(data, dict):
             return
         if MIME in data:
-            # The cell keeps the display without the point, which is kept in the metadata.
+            # The point is kept in the notebook's metadata, and removed from the cell's output.
             self.running.points.publish(Point.decode(data.pop(MIME)))
             return
         point = displayed_point(data)
@@ -368,9 +377,10 @@ class SweepClient(PapermillNotebookClient):
             self.running.points.publish(point)
 
     def _is_too_much(self, kind: str, content: dict[str, Any], cell: NotebookNode) -> bool:
-        """Count a cell's output; note in the cell once that the rest is dropped.
+        """Count a cell's output. Return whether a message must be dropped because of the limit.
 
-        The last error says why the cell failed: it is shortened instead.
+        The cell says once that the rest is dropped. The last error is shortened instead of dropped,
+        because it says why the cell failed.
         """
         limit = self.request.cell_output_bytes
         if kind == "clear_output":
@@ -396,7 +406,7 @@ class SweepClient(PapermillNotebookClient):
     def _added(self, kind: str, content: Mapping[str, Any]) -> int:
         """Return by how many bytes a message enlarges the notebook.
 
-        It may also change the earlier displays that have its id.
+        It may also change earlier displays that have its display id.
         """
         display_id = (content.get("transient") or {}).get("display_id")
         displays = [
@@ -411,7 +421,7 @@ class SweepClient(PapermillNotebookClient):
         return copies * size(kind, content) - replaced
 
     def _replace_traceback(self, cell: NotebookNode) -> None:
-        """Note in a stopped cell why it was stopped; a traceback would look like a failure."""
+        """Write into a stopped cell why it was stopped, in place of a traceback."""
         cell.outputs = [output for output in cell.outputs if output.output_type != "error"]
         control = self.running.control
         cell.outputs.append(notice(control.message or f"stopped: {control.stop_reason}"))
@@ -419,27 +429,30 @@ class SweepClient(PapermillNotebookClient):
     # --- requests next to the cells -----------------------------------------------------------
 
     async def _wake(self, has_begun: Callable[[], bool]) -> None:
-        """Make the kernel find a request that it overlooks.
+        """Open a connection if the kernel overlooks a request, so that it finds the request.
 
         ipykernel 7.0 to 7.3 may overlook a request that arrives while it sends a reply
-        (ipython/ipykernel#1529). It then waits for ever. No further request wakes it, but a new
-        connection does, which does not disturb a kernel that is merely busy.
+        (ipython/ipykernel#1529). It then waits forever. Further requests do not wake it, but a new
+        connection does. A kernel that is busy is not disturbed by it.
+
+        Args:
+            has_begun: Returns whether the kernel has begun to work on the request.
         """
         await asyncio.sleep(_OVERLOOKED_S)
         while not has_begun():
             connection = self.km.connect_shell()
             try:
                 await asyncio.sleep(_WOKEN_S)
-            finally:  # the whole cell may be done by now, which cancels this
+            finally:  # also if the cell has ended, which cancels this task
                 connection.close(linger=0)
             await asyncio.sleep(_OVERLOOKED_S)
 
     def _run_silently(self, code: str) -> None:
-        """Let the kernel run code that leaves no trace, before any later request."""
+        """Run code in the kernel before any later request. It leaves no trace in the notebook."""
         self.kc.execute(code, silent=True, store_history=False)
 
     async def _async_ask(self, question: Question) -> Answer:
-        """Ask the kernel a question; a kernel that has died answers nothing."""
+        """Ask the kernel a question. If it has died, return an empty answer."""
         request = self.kc.execute(
             "", silent=True, store_history=False, user_expressions=question.as_expressions()
         )
@@ -464,7 +477,7 @@ class SweepClient(PapermillNotebookClient):
     # --- the last request ---------------------------------------------------------------------
 
     def _read_values(self, *, reads_imports: bool) -> None:
-        """Read the requested values in the kernel, and prepare it to end in order."""
+        """Read the requested values in the kernel, and prepare it for a clean exit."""
         has_failed = isinstance(self.ending, CellFailed)
         self.answer = self._ask(
             Question(

@@ -1,4 +1,4 @@
-"""Execute a notebook as papermill does: true states of cells, and files written as they change."""
+"""Execute a notebook as papermill does, with true states of cells and an up-to-date file."""
 
 from __future__ import annotations
 
@@ -20,44 +20,48 @@ from .client import CATCH_UP_S, CellStatus, SweepClient
 from .inject import assignments
 from .request import Ending, ExecutionRequest, Finished, KernelResult, NotStarted, Stopped
 
-#: How long after a cell's reply its last outputs may still arrive (chosen): reading a million lines
-#: takes minutes on a busy machine, where a minute has failed trials.
+#: Seconds after a cell's reply in which its last outputs may still arrive (chosen). Reading a
+#: million lines takes minutes on a busy machine. Trials have failed with a limit of one minute.
 _IOPUB_TIMEOUT_S = 600
 
 _log = logging.getLogger(__name__)
 
 
 class LiveNotebook(NotebookExecutionManager):
-    """papermill's record of how cells ran, with states that are true.
+    """papermill's record of how cells ran, with true states.
 
-    papermill marks every cell as completed that did not raise, also those that never ran.
+    papermill marks each cell that did not raise as completed, even cells that never ran.
 
     Args:
+        nb: The notebook.
         write: Writes the notebook's file.
     """
 
     def __init__(self, nb: NotebookNode, *, write: Callable[[], None]) -> None:
-        # papermill saves only when a message arrives; the client does it by time.
+        # papermill saves only when a message arrives. The client saves at intervals.
         super().__init__(nb, progress_bar=False, autosave_cell_every=0)
         self._write = write
         self._written_s = -math.inf
         self._is_behind = False
 
     def save(self, **_: Any) -> None:
-        """Write the notebook, unless it was written just before; `catch_up` writes it then."""
+        """Write the notebook's file, unless it was written within 0.2 s.
+
+        Then `catch_up` writes it.
+        """
         self._is_behind = True
         if time.monotonic() - self._written_s >= CATCH_UP_S:
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Write what has changed since the last time."""
+        """Write the notebook's file if it is out of date."""
         if self._is_behind:
             self._write()
             self._is_behind = False
             self._written_s = time.monotonic()
 
     def cell_end(self, cell: NotebookNode, status: CellStatus) -> None:
-        """State how a cell ended, and save."""
+        """Record how a cell ended, and save."""
         if status is CellStatus.FAILED:
             self.cell_exception(cell)
         record = cell.metadata.papermill
@@ -69,7 +73,7 @@ class LiveNotebook(NotebookExecutionManager):
         self.save()
 
     def notebook_complete(self, **_: Any) -> None:
-        """State how long the notebook took; cells that never ran stay `pending`."""
+        """Record how long the notebook ran. Cells that never ran remain `pending`."""
         self.end_time = self.now()
         record = self.nb.metadata.papermill
         record["end_time"] = self.end_time.isoformat()
@@ -79,14 +83,14 @@ class LiveNotebook(NotebookExecutionManager):
 def execute(request: ExecutionRequest, *, pool: KernelPool) -> KernelResult:
     """Run all cells of a notebook in a kernel of its own.
 
-    papermill's engines are not used: they see no message.
+    papermill's engines are not used, because they do not see the kernel's messages.
 
     Args:
         request: The notebook, and what its trial needs.
-        pool: Gives the kernel.
+        pool: Provides the kernel.
 
     Raises:
-        OSError: The notebook could not be written.
+        OSError: The notebook's file cannot be written.
     """
     live = LiveNotebook(request.node, write=request.write)
     live.notebook_start()
@@ -98,7 +102,7 @@ def execute(request: ExecutionRequest, *, pool: KernelPool) -> KernelResult:
 
 
 def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) -> KernelResult:
-    """Take a kernel, run the cells in it, and let it end while the caller continues."""
+    """Get a kernel, run the cells in it, and let it end in the background."""
     try:
         kernel = pool.take(request.env, request.origin)
     except OSError as error:
@@ -110,13 +114,13 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
     try:
         _run_cells(client, pool)
     except (RuntimeError, OSError, ZMQError) as error:
-        if not isinstance(client.ending, NotStarted):  # the notebook's file, or a defect
+        if not isinstance(client.ending, NotStarted):  # the file cannot be written, or a bug
             raise
         client.ending = NotStarted(first_line(error))
     finally:
         client.disconnect()
         stderr_tail = kernel.stderr_tail()
-        if isinstance(client.ending, NotStarted):  # a request to end may not reach it
+        if isinstance(client.ending, NotStarted):  # a shutdown request might not reach it
             kernel.kill(request.on_kernel_gone)
         else:
             pool.retire(kernel, request.on_kernel_gone)
@@ -132,7 +136,7 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
 
 
 def _run_cells(client: SweepClient, pool: KernelPool) -> None:
-    """Connect to the kernel, run the cells, and let the fork server know what they import."""
+    """Connect to the kernel, run the cells, and tell the fork server what they import."""
     request = client.request
     shared = client.kernel.origin.shared
     client.connect(request.env if pool.can_prepare else None)
@@ -143,13 +147,16 @@ def _run_cells(client: SweepClient, pool: KernelPool) -> None:
         client.take_over(shared, assignments(request.own_params, request.node))
     client.run(reads_imports=pool.fork_server.wants_import_profile)
     imports = client.answer.imports
-    # A zygote for no further trial would import everything for nothing.
+    # Without a further trial, a zygote would be of no use.
     if imports is not None and request.running.trials_left > 0:
         pool.fork_server.record_imports(imports)
 
 
 def _ending(client: SweepClient) -> Ending:
-    """Return how the execution ended: a stop has done it, unless the notebook was done before."""
+    """Return how the execution ended.
+
+    A stop counts only if the notebook had not finished before.
+    """
     has_finished = isinstance(client.ending, Finished) and not client.reports.is_stopping
     if client.running.control.stop_reason and not has_finished:
         return Stopped()

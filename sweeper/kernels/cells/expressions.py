@@ -1,7 +1,7 @@
-"""What the sweep asks a kernel next to the cells, and what the kernel answers.
+"""Ask a kernel questions in addition to its cells, and read the answers.
 
-The module `in_kernel` answers, in the kernel. The names in expressions are the notebook's.
-Builtins, `repr` and the encoding of answers are not, whatever the notebook has done to them.
+The module `in_kernel` answers inside the kernel. Expressions use the notebook's names. Builtins,
+`repr` and the encoding of answers are original, even if the notebook has replaced them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def prepare_started(
 ) -> str:
     """Return code that prepares a started kernel for its trial, before its first cell.
 
-    The kernel runs the source of `in_kernel` and calls a function of it, which leaves no name in
-    the notebook.
+    The kernel runs the source of `in_kernel` and calls a function in it. This leaves no name in the
+    notebook.
 
     Args:
-        environment: Variables of the trial.
-        gpu_fraction: The share of a GPU's memory that torch may use; None for all.
-        frozen: The sources of frozen modules, by their absolute paths without links.
+        environment: Environment variables of the trial.
+        gpu_fraction: Fraction of a GPU's memory that torch may use. None for all.
+        frozen: Sources of the modules of the snapshot, by absolute path without symbolic links.
     """
     arguments = {
         "finders": _FINDERS,
@@ -45,7 +45,12 @@ def prepare_started(
 
 
 def prepare_forked(environment: Mapping[str, str], gpu_fraction: float | None) -> str:
-    """Return the same for a forked kernel, which has the modules of its zygote."""
+    """Return code that prepares a forked kernel for its trial. It has the modules of its zygote.
+
+    Args:
+        environment: Environment variables of the trial.
+        gpu_fraction: Fraction of a GPU's memory that torch may use. None for all.
+    """
     modules = "__import__('sys').modules"
     arguments = _arguments(environment, gpu_fraction)
     return f"{modules}['_sweeper_zygote.in_kernel'].prepare_forked(**{arguments!r})\n"
@@ -60,9 +65,9 @@ class Question:
     """What to read in a kernel after its last cell.
 
     Attributes:
-        floats: Variables, and expressions of them, to read as numbers.
+        floats: Variables and expressions to read as numbers.
         values: Variables to read as plain values.
-        reads_imports: Whether to list what the kernel has imported.
+        reads_imports: Whether to list the modules that the kernel has imported.
     """
 
     floats: Sequence[str] = ()
@@ -70,23 +75,26 @@ class Question:
     reads_imports: bool = False
 
     def as_expressions(self) -> dict[str, str]:
-        """Return the question as the expressions of a request."""
+        """Return the question as the user expressions of a request."""
         return {in_kernel.QUESTION: json.dumps(asdict(self))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a kernel has answered; what could not be read is missing.
+    """The kernel's answer to a question. Values that could not be read are missing.
 
     Attributes:
-        floats: The numbers, by expression.
-        values: The plain values by name: scalars of JSON, floats with NaN and infinities, and a
-            short `repr` of all else.
-        imports: What the kernel has imported, and the variables that libraries read at import.
-        gpu_bytes: The most memory that torch has held of its GPU, CUDA's own share not included;
-            None if it has used none.
-        not_replicable: The operations that need not repeat bit for bit, as torch has warned.
-        numbers: What a kernel that was watched has noted, as `in_kernel.WatchedNumbers` has it.
+        floats: Numbers by expression.
+        values: Plain values by name: scalars of JSON, also NaN and infinities, and a short `repr`
+            of other values.
+        imports: Modules that the kernel has imported, and the environment variables that libraries
+            read at import. None if it was not asked.
+        gpu_bytes: Peak of the GPU memory that torch has reserved, without CUDA's own memory. None
+            if torch has used no GPU.
+        not_replicable: Operations that may give other bits when they are repeated, as torch has
+            warned.
+        numbers: Numbers that a watched kernel has recorded, in the form of
+            `in_kernel.WatchedNumbers`.
     """
 
     floats: Mapping[str, float] = field(default_factory=dict)
@@ -98,7 +106,10 @@ class Answer:
 
     @classmethod
     def of(cls, expressions: Mapping[str, Any]) -> Answer:
-        """Read the answer among a reply's expressions; a kernel that is no IPython gives none."""
+        """Read the answer from a reply's user expressions.
+
+        It is empty if the kernel is not IPython.
+        """
         text = expressions.get(in_kernel.QUESTION, {}).get("answer")
         if text is None:
             return cls()

@@ -1,4 +1,4 @@
-"""Parameters as papermill puts them into a notebook."""
+"""Put the params of a trial into a notebook, as papermill does."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from ...trials import Params
 
 
 def inject(node: NotebookNode, params: Params, *, kernel_name: str, language: str) -> NotebookNode:
-    """Return the notebook with cells that see `params`.
+    """Return the notebook with cells in which `params` have the trial's values.
 
-    Papermill's cell after the parameters cell assigns those that the parameters cell only sets. It
-    is added even where it assigns nothing, so that all trials' notebooks have the same cells. The
-    values of the others are replaced where they stand.
+    papermill's injected cell follows the parameters cell, and assigns the names that the parameters
+    cell only sets. It is added even if it assigns nothing, so that the notebooks of all trials have
+    the same cells. The values of other names are replaced in the statements that assign them.
+
+    Args:
+        node: The notebook, which is changed.
+        params: Values by name.
+        kernel_name: Name of the Jupyter kernel.
+        language: Language of the notebook.
     """
     node.metadata.setdefault("papermill", NotebookNode())
     if language == "python":

@@ -1,9 +1,8 @@
-"""Join a cell's outputs: text in few pieces, overwritten text removed, the order kept.
+"""Join the pieces of a cell's printed text, and remove overwritten text. Keep the order.
 
-A kernel sends text in pieces of a fifth of a second. Pieces that follow each other in one stream
-become one, as Jupyter shows them. Text and displays keep their order. nbclient's
-`coalesce_streams` is no help: it moves all text of a stream to the place of its first piece, and
-its time grows with the square of a line's length.
+A kernel sends text every 0.2 s. Adjacent pieces of one stream become one output, as in Jupyter.
+Text and displays keep their order. nbclient's `coalesce_streams` cannot do this: it moves all text
+of a stream to its first piece, and its time grows with the square of a line's length.
 """
 
 from __future__ import annotations
@@ -17,20 +16,22 @@ from nbformat import NotebookNode
 
 from ...errors import shortened
 
-#: Marks where pieces of a stream were joined: half of a character, which no file can have.
+#: Marks the places where pieces of a stream were joined: a lone surrogate, which no file can
+#: contain.
 _BREAK = "\ud800"
-#: The types of messages that become an output.
+#: Types of messages that become an output.
 _OUTPUTS = ("stream", "error", "display_data", "execute_result", "update_display_data")
-#: The parts of an output that grow with what a notebook puts out.
+#: Parts of an output whose size depends on what a notebook prints.
 _PARTS = ("text", "data", "metadata", "ename", "evalue", "traceback")
 
 
 def joined(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
     """Return the outputs in their order, with adjacent text of one stream as one piece.
 
-    A carriage return overwrites the line that its stream has begun, also where the other stream has
-    printed in between, as in a terminal: of a progress bar among printed lines the last drawing is
-    left. A display ends the line, as in Jupyter: what the bar showed above a figure stays there.
+    As in a terminal, a carriage return overwrites the line that its stream has begun, even if the
+    other stream has printed in between. So only the last state of a progress bar among printed
+    lines is left. As in Jupyter, a display ends the line: what a progress bar showed above a figure
+    is kept.
     """
     kept: list[NotebookNode] = []
     for is_text, run in itertools.groupby(outputs, _is_text):
@@ -42,7 +43,7 @@ def joined(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
 
 
 def _joined_text(pieces: Sequence[NotebookNode]) -> list[NotebookNode]:
-    """Join pieces of text with no display among them."""
+    """Join pieces of text that have no display in between."""
     for name in {piece.name for piece in pieces}:
         stream = [piece for piece in pieces if piece.name == name]
         texts = without_overwritten(piece.text for piece in stream)
@@ -58,9 +59,9 @@ def _joined_text(pieces: Sequence[NotebookNode]) -> list[NotebookNode]:
 
 
 def without_overwritten(pieces: Iterable[str]) -> list[str]:
-    """Remove from each piece of a stream what carriage returns overwrite, in linear time.
+    """Remove from each piece of a stream the text that carriage returns overwrite, in linear time.
 
-    A return that ends its line overwrites nothing.
+    A carriage return at the end of its line overwrites nothing.
     """
     text = _BREAK.join(piece.replace(_BREAK, "") for piece in pieces)
     left: list[str] = []
@@ -78,10 +79,13 @@ def moved(
     before: Sequence[NotebookNode],
     after: Sequence[NotebookNode],
 ) -> None:
-    """Correct where the displays of a cell are found, once its outputs were joined.
+    """Correct the places of a cell's displays after its outputs were joined.
 
     Args:
-        places: From a display's id to the places of its outputs, by cell; changed in place.
+        places: Places of each display's outputs, by display id, then by cell. Changed in place.
+        cell_index: Index of the cell.
+        before: Outputs before they were joined.
+        after: Outputs after they were joined.
     """
     now: dict[int, Any] = {id(output): index for index, output in enumerate(after)}
     for by_cell in places.values():
@@ -91,7 +95,7 @@ def moved(
 
 
 def size(kind: str, content: Mapping[str, Any]) -> int:
-    """Return about how many bytes a message puts into its cell; 0 for one without an output."""
+    """Return about how many bytes a message adds to its cell. 0 if it makes no output."""
     if kind not in _OUTPUTS:
         return 0
     return sum(_length(content[part]) for part in _PARTS if part in content)
@@ -106,13 +110,13 @@ def _length(part: Any) -> int:
 
 
 def shorten_error(content: dict[str, Any]) -> None:
-    """Leave out the middle of an exception's message and of its traceback."""
+    """Remove the middle of an exception's message and of its traceback."""
     content["evalue"] = shortened(content["evalue"])
     content["traceback"] = [shortened("\n".join(content["traceback"]))]
 
 
 def notice(text: str) -> NotebookNode:
-    """Return an output that is plainly from the sweep and not from the notebook."""
+    """Return an output that plainly comes from the sweep and not from the notebook."""
     return NotebookNode(output_type="stream", name="stderr", text=f"\n[sweeper: {text}]\n")
 
 

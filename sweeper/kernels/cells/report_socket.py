@@ -1,4 +1,4 @@
-"""The sweep's end of the socket on which a trial's points arrive."""
+"""Receive a trial's points on a Unix socket."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class ReportSocket:
     """Receives the points of one trial, from its kernel and all processes that the kernel starts.
 
     Attributes:
-        handles_stop: Whether the notebook asks by itself whether it should stop.
-        is_stopping: Whether the notebook has received a stop, and ends.
-        raised: How many reports have raised because of a stop.
-        libraries: The libraries that have reported by themselves.
+        handles_stop: Whether the notebook itself checks whether it should stop.
+        is_stopping: Whether the notebook has received a stop and is ending.
+        raised: Number of reports that have raised an exception because of a stop.
+        libraries: Names of libraries whose own logs were reported.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class ReportSocket:
         """Receive points from now on.
 
         Args:
-            path: Where the socket is made. It is short, and nothing is there yet.
+            path: Path of the socket. It must be short and not exist yet.
 
         Raises:
             OSError: The socket cannot be made, most often because its folder was removed.
@@ -41,7 +41,7 @@ class ReportSocket:
         self._socket.bind(str(path))
 
     def fileno(self) -> int:
-        """Return the descriptor, which is readable when a point has arrived."""
+        """Return the file descriptor, which is readable when a point has arrived."""
         return self._socket.fileno()
 
     def take(self) -> list[Point]:
@@ -60,12 +60,12 @@ class ReportSocket:
                 continue  # not sent by `report` or `score`
 
     def _is_about_a_stop(self, message: dict[str, Any]) -> bool:
-        """Note what the notebook does about a stop, if the message tells."""
+        """Return whether a message is about a stop. If so, note what the notebook does about it."""
         self.handles_stop |= HANDLES_STOP in message
         self.is_stopping |= STOPPING in message
         self.raised += RAISING in message
         return not message.keys().isdisjoint((HANDLES_STOP, STOPPING, RAISING))
 
     def close(self) -> None:
-        """Receive no more; a process that still reports is not blocked."""
+        """Stop receiving. A process that still reports is not blocked."""
         self._socket.close()

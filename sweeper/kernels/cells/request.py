@@ -1,4 +1,4 @@
-"""What one execution of a notebook needs, and what has come of it."""
+"""Define the request and the result of one execution of a notebook."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ class ExecutionRequest:
     """One notebook to run in a kernel of its own.
 
     Attributes:
-        node: The notebook, executed in place. Outputs, states and times end up in it.
-        running: Receives each point and the kernel's pid and cell. A stop comes from it.
-        write: Called whenever the notebook's file should be brought up to date.
-        on_kernel_gone: Called once the kernel and all processes that it has started have ended,
-            which may be after the result is there. Called with False where SIGKILL has not ended
-            the kernel.
-        env: Variables that this trial adds to the environment of its kernel.
-        own_params: The injected parameters that not all trials have in common.
-        origin: How the kernel has to come to be; None for as the policy decides.
+        node: The notebook. It is executed in place: outputs, states and times are written into it.
+        running: The trial as it runs. It receives each point, the kernel's pid and its cell. A stop
+            comes from it.
+        write: Writes the notebook's file. Called whenever the file should be updated.
+        on_kernel_gone: Called when the kernel and all its processes have ended, perhaps after the
+            result was returned. Called with False if SIGKILL has not ended the kernel.
+        env: Environment variables that this trial adds to its kernel.
+        own_params: Injected parameters that differ between trials.
+        origin: How the kernel must be made. None if the fork policy decides.
         prepares_next: Whether to start the kernel of a later trial meanwhile.
-        score_sources: By score. Those with a pattern are searched for in what is printed.
+        score_sources: Sources by score. Printed text is searched for those with a pattern.
         variables: Top-level variables to read as numbers after the last cell.
-        values: Top-level variables to read back after the last cell, of any type.
-        gpu_fraction: The share of its GPU's memory that torch may use; None for all.
-        cell_output_bytes: How much of one cell's output is kept.
+        values: Top-level variables of any type to read after the last cell.
+        gpu_fraction: Fraction of its GPU's memory that torch may use. None for all.
+        cell_output_bytes: Bytes of one cell's output that are kept at most.
+        grace_s: Seconds from a stop to the kernel's end, for a notebook that checks for a stop.
         on_kernel_ready: Called when the kernel has answered for the first time.
-        grace_s: The time from a stop to the kernel's end, for a notebook that asks whether to stop.
     """
 
     node: NotebookNode
@@ -56,11 +56,11 @@ class ExecutionRequest:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """What a cell has raised.
+    """An exception that a cell has raised.
 
     Attributes:
-        cell: The execution count of the cell; None where the kernel has told none.
-        exception: The name of the exception's class.
+        cell: Execution count of the cell. None if the kernel has not said it.
+        exception: Name of the exception's class.
     """
 
     cell: int | None
@@ -74,10 +74,11 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class CellFailed:
-    """A cell has raised.
+    """A cell has raised an exception.
 
     Attributes:
-        error: The cell and its exception, for people.
+        raised: The exception and its cell.
+        error: The same in words, for people.
     """
 
     raised: Raised
@@ -86,19 +87,23 @@ class CellFailed:
 
 @dataclass(frozen=True, slots=True)
 class KernelDied:
-    """The kernel has ended while a cell ran."""
+    """The kernel's process ended while a cell ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """No kernel has answered, and why."""
+    """No kernel has answered.
+
+    Attributes:
+        why: Reason, for people.
+    """
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The trial was asked to stop before the notebook had come to its end."""
+    """The trial was stopped before the notebook had finished."""
 
 
 #: How the execution of a notebook ended.
@@ -107,16 +112,16 @@ Ending = Finished | CellFailed | KernelDied | NotStarted | Stopped
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelResult:
-    """What has come of one execution; the outputs are in the notebook itself.
+    """Result of one execution. The outputs are in the notebook.
 
     Attributes:
         ending: How the execution ended.
-        exit_code: Of a kernel that ended by itself; negative for a signal.
-        stderr_tail: The last text that the kernel's process wrote outside of any cell.
-        answer: What was read in the kernel after the last cell; empty where it could not be asked.
-        origin: How the kernel came to be; if it was started, also why.
-        is_orphan: Whether the kernel ended because the process that it was forked from did.
-        libraries: The libraries that have reported by themselves.
+        exit_code: Exit code of a kernel that ended by itself, negative for a signal. Else None.
+        stderr_tail: Last text that the kernel's process wrote outside of any cell.
+        answer: What was read in the kernel after the last cell. Empty if it could not be asked.
+        origin: How the kernel was made, and why it was started, if it was.
+        is_orphan: Whether the kernel ended because the process that it was forked from has ended.
+        libraries: Names of libraries whose own logs were reported.
     """
 
     ending: Ending
@@ -129,10 +134,10 @@ class KernelResult:
 
     @property
     def shared_cells(self) -> int:
-        """How many tagged cells had run before the kernel was forked."""
+        """Number of tagged cells that had run before the kernel was forked."""
         return 0 if self.origin.shared is None else self.origin.shared.tagged
 
     @property
     def lost_its_kernel(self) -> bool:
-        """Whether no kernel was there, or the process that it was forked from ended."""
+        """Whether no kernel has answered, or the process that it was forked from has ended."""
         return self.is_orphan or isinstance(self.ending, NotStarted)

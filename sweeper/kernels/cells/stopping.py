@@ -1,4 +1,4 @@
-"""End a running notebook step by step, from a polite request to SIGKILL; or let it stand still."""
+"""Stop a running notebook step by step, from a request to SIGKILL, or pause its kernel."""
 
 from __future__ import annotations
 
@@ -16,31 +16,32 @@ from ..process.kernel import Kernel
 from .report_socket import ReportSocket
 from .request import ExecutionRequest
 
-# Chosen; times in seconds.
-#: The longest wait after an interrupt, in which the notebook's `finally` blocks run.
+# Times in seconds. All of them were chosen.
+#: Longest wait after an interrupt, in which the notebook's `finally` blocks run.
 _INTERRUPT_S = 5.0
-#: The shortest such wait, however short the grace time is.
+#: Shortest wait after an interrupt, even if the grace time is short.
 _LEAST_INTERRUPT_S = 0.5
-#: How many times a notebook is interrupted before its kernel is killed.
+#: Number of interrupts before the kernel is killed.
 _INTERRUPTS = 2
-#: How long a notebook that reports has to come to its next report before it is interrupted.
+#: Time for a notebook that reports to reach its next report, before it is interrupted.
 _NEXT_REPORT_S = 1.0
-#: The shortest time that a notebook has to end by itself.
+#: Shortest time for a notebook to end by itself.
 _LEAST_OWN_S = 1.0
-#: How often to check for the next report.
+#: Time between two checks for the next report.
 _POLL_INTERVAL_S = 0.01
-#: What the sweep itself needs of the grace time, once the last kernel has ended.
+#: Part of the grace time that the sweep needs after the last kernel has ended.
 _SWEEP_END_S = 3.0
 
 
 @dataclass(kw_only=True, eq=False)
 class NotebookStopper:
-    """Ends the notebook that runs in a kernel when its trial is stopped, or lets it stand still.
+    """Stops the notebook in a kernel when its trial is stopped, and pauses the kernel on a freeze.
 
     Attributes:
-        request: States the running trial, and how much time a stop has.
-        reports: Tells what the notebook does about a stop.
-        loop: The loop on which the kernel's messages are read.
+        kernel: The kernel's process.
+        request: The notebook's request, with the running trial and the grace time of a stop.
+        reports: Says what the notebook does about a stop.
+        loop: Event loop on which the kernel's messages are read.
     """
 
     kernel: Kernel
@@ -50,7 +51,7 @@ class NotebookStopper:
     _task: asyncio.Task[None] | None = None
 
     def __enter__(self) -> NotebookStopper:
-        """Wait for a stop from now on; one that came before counts, too."""
+        """React to stops and freezes from now on. A stop that came before counts, too."""
         control = self.request.running.control
         control.on_stop(partial(self._soon, self._start))
         control.on_freeze(self._stand_still)
@@ -79,13 +80,13 @@ class NotebookStopper:
             self._task = asyncio.ensure_future(self._stop(), loop=self.loop)
 
     async def _stop(self) -> None:
-        """Let the next report raise; interrupt the kernel's process group twice; kill it."""
+        """Let the next report raise, interrupt the kernel's process group twice, then kill it."""
         time_s = self.request.grace_s - _SWEEP_END_S
         interrupt_s = time_s / (_INTERRUPTS + 1)
         interrupt_s = min(_INTERRUPT_S, max(_LEAST_INTERRUPT_S, interrupt_s))
         reason = self.request.running.control.stop_reason
         if reason and reason is not StopReason.TIME_LIMIT:
-            # A notebook that knows of the stop has all the time but that of the interrupts.
+            # A notebook that knows of the stop gets all the time except that for interrupts.
             await self._ask(reason, max(_LEAST_OWN_S, time_s - _INTERRUPTS * interrupt_s))
         for _ in range(_INTERRUPTS):
             await ensure_async(self.kernel.manager.interrupt_kernel())
@@ -96,18 +97,22 @@ class NotebookStopper:
         """Ask the notebook to end by itself, and wait while it may do so.
 
         Args:
-            own_s: The longest wait.
+            reason: Why the trial is stopped.
+            own_s: Longest wait in seconds.
         """
         running = self.request.running
-        with contextlib.suppress(OSError):  # its private folder may have been cleaned away
+        with contextlib.suppress(OSError):  # its private folder may have been removed
             self.kernel.ask_to_stop(reason, running.control.message or "the sweep was stopped")
         if self.reports.handles_stop and reason is not StopReason.PRUNED:
             await asyncio.sleep(own_s)
         elif running.points.reports and await self._has_raised(1, min(_NEXT_REPORT_S, own_s)):
-            await self._has_raised(2, own_s)  # a notebook that continues has caught the first
+            await self._has_raised(2, own_s)  # if the notebook continues, it has caught the first
 
     async def _has_raised(self, times: int, limit_s: float) -> bool:
-        """Wait until so many reports have raised; return False after `limit_s` seconds."""
+        """Wait until `times` reports have raised.
+
+        Return False if that takes more than `limit_s` seconds.
+        """
         end_s = self.loop.time() + limit_s
         while self.reports.raised < times:
             if self.loop.time() >= end_s:

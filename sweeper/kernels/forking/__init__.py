@@ -1,4 +1,4 @@
-"""Whether and how a kernel is forked: policy, fork server, shared cells, and the zygote's code.
+"""Fork kernels: the policy that decides it, the fork server, shared cells, and the zygote's code.
 
-What runs in a kernel, in whatever way the kernel came to be, does not belong here.
+The folder `cells` runs cells in a kernel, whether it was forked or started.
 """

@@ -8,21 +8,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-#: The name of an interpreter's file.
+#: Name of a Python interpreter's file.
 PYTHON = re.compile(r"python(\d+(\.\d+)?t?)?(\.exe)?")
 _MODULES = ("ipykernel_launcher", "ipykernel")
-#: The option -m, alone or as the last of several letters: -Im
+#: The option -m, alone or as the last of several letters, as in -Im.
 _RUN_MODULE = re.compile("-([a-zA-Z]*)m")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCommand:
-    """How a kernelspec starts its kernels.
+    """The command with which a kernelspec starts its kernels.
 
     Attributes:
-        interpreter: The Python that runs them.
-        options: Of the interpreter, such as `-Xfrozen_modules=off`.
-        arguments: Of ipykernel, but for the connection file.
+        interpreter: Path or name of the Python that runs them.
+        options: Options of the interpreter, such as `-Xfrozen_modules=off`.
+        arguments: Arguments of ipykernel, without the connection file.
     """
 
     interpreter: str
@@ -32,7 +32,11 @@ class KernelCommand:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why kernels can never be forked, in words, with the remedy if there is one."""
+    """A reason why kernels can never be forked.
+
+    Attributes:
+        reason: The reason in words, with the remedy if there is one.
+    """
 
     reason: str
 
@@ -40,11 +44,12 @@ class Obstacle:
 def read_command(
     argv: Sequence[str], *, kernelspec: str, language: str
 ) -> KernelCommand | Obstacle:
-    """Read the command of a kernelspec.
+    """Read the command of a kernelspec. Return an `Obstacle` if its kernels cannot be forked.
 
     Args:
-        kernelspec: The name of the kernelspec, for messages.
-        language: The language that its kernels run.
+        argv: The command.
+        kernelspec: Name of the kernelspec, for messages.
+        language: Language that its kernels run.
     """
     if language != "python":
         return Obstacle(

@@ -1,7 +1,6 @@
 """Fork kernels from a zygote that has imported what the notebook imports.
 
-A forked kernel and a started one look the same to a notebook. Where there is any doubt, or any
-trouble, kernels are started.
+A forked kernel and a started one look the same to a notebook. In any doubt, kernels are started.
 """
 
 from __future__ import annotations
@@ -28,13 +27,14 @@ from .zygote_process import ZygoteProcess
 _log = logging.getLogger(__name__)
 
 # Chosen.
-#: How long a zygote may import; kernels are started meanwhile.
+#: Seconds for the imports of a zygote. Kernels are started meanwhile.
 _IMPORT_LIMIT_S = 120
-#: How many zygotes are raised. Each but the first replaces one that died, or one that could not
-#: fork with all modules.
+#: Zygotes that are started at most. Each one after the first replaces a zygote that died, or one
+#: that had to leave modules out.
 _MOST_ZYGOTES = 5
 
-#: `torch.cuda.is_available()` then asks NVML, and does not initialise CUDA, which cannot be forked.
+#: Makes `torch.cuda.is_available()` ask NVML. Otherwise it would initialize CUDA, which cannot be
+#: forked.
 _IMPORT_ENV = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 _UNKNOWN = Unready(
     Stage.IMPORTS_UNKNOWN,
@@ -47,31 +47,31 @@ _PREPARING = Unready(
 
 
 def obstacle_of_system() -> Obstacle | None:
-    """Return why no kernels can be forked on this system; None if they can."""
+    """Return why no kernel can be forked on this system. Return None if kernels can be forked."""
     if sys.platform != "linux":
         return Obstacle(f"kernels are forked on Linux only, and this is {sys.platform}")
     try:
         os.close(os.pidfd_open(os.getpid()))
-    except (AttributeError, OSError):  # of an older Linux than 5.3, and of some containers
+    except (AttributeError, OSError):  # Linux before 5.3, and some containers
         return Obstacle("this system has no descriptors of processes (pidfd_open)")
     return None
 
 
 class _Refused(Exception):
-    """No zygote can fork kernels; the text says why."""
+    """No zygote can fork kernels. The message says why."""
 
 
 class ForkServer:
     """Keeps a zygote that has imported what a notebook imports, and forks kernels from it.
 
     Args:
-        command: How the kernelspec starts a kernel, or why no kernel is ever forked.
-        setup: Of all kernels, with the environment in which the zygote imports libraries.
-        shared_cells: The cells that run once, before kernels are forked; None for none.
+        command: Command of the kernels, or why they can never be forked.
+        setup: What all kernels have in common, with the environment in which the zygote imports.
+        shared_cells: Cells that run once before kernels are forked. None if there are none.
 
     Attributes:
         available: Whether kernels can be forked now.
-        finding: What users should know of shared cells; None for nothing.
+        finding: Remark for users about shared cells. None if there is none.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class ForkServer:
                 self._interpreter = [command.interpreter, *command.options]
                 self._argv = [*command.arguments]
         self._lock = threading.Lock()
-        #: What a kernel has imported.
+        #: Modules that a kernel has imported. None until a kernel has been asked.
         self._import_profile: Mapping[str, Any] | None = None
         self._thread = threading.Thread(target=self._keep_zygote, name="fork server", daemon=True)
         self._is_closed = False
@@ -109,10 +109,12 @@ class ForkServer:
         return self._import_profile is None and not is_never
 
     def record_imports(self, profile: Mapping[str, Any]) -> None:
-        """Raise a zygote that imports what a kernel has imported; only the first call counts.
+        """Start a zygote that imports what a kernel has imported.
+
+        Only the first call has an effect.
 
         Args:
-            profile: What `in_kernel.import_profile` has returned.
+            profile: Modules and environment in the form of `in_kernel.import_profile`.
         """
         with self._lock:
             if self._import_profile is not None:
@@ -128,11 +130,12 @@ class ForkServer:
         env: Mapping[str, str],
         output: int,
     ) -> ForkedProcess | None:
-        """Fork a kernel's process; None when one has to be started instead.
+        """Fork a kernel's process. Return None if the kernel must be started instead.
 
         Args:
-            connection_file: The connection file of the kernel.
-            output: The file descriptor for what the process writes outside of any cell.
+            connection_file: Path of the kernel's connection file.
+            env: Environment of the kernel.
+            output: File descriptor for text that the process writes outside of any cell.
         """
         with self._lock:
             available, zygote = self.available, self._zygote
@@ -151,7 +154,7 @@ class ForkServer:
         except (ConnectionError, FileNotFoundError) as error:
             _log.info("the zygote has ended: %s", error)
             zygote.let_go()
-        except OSError as error:  # such as too many open files: the zygote and its kernels live on
+        except OSError as error:  # such as too many open files: the zygote continues to run
             _log.warning(
                 "kernels are started where none can be forked, which is slower: %s; raise the "
                 "limits of processes, memory and open files (ulimit -a)",
@@ -169,7 +172,7 @@ class ForkServer:
             self._thread.join()
 
     def _keep_zygote(self) -> None:
-        """Raise a zygote, and another in place of each that is lost; a thread of its own."""
+        """Run a zygote, and replace it when it is lost. Runs in a thread."""
         excluded: set[str] = set()
         obstacle = f"the process that forks kernels is lost again and again; {SWITCH_OFF}"
         try:
@@ -183,14 +186,14 @@ class ForkServer:
         self.available = Unready(Stage.NEVER, obstacle)
 
     def _use_zygote(self, excluded: set[str]) -> None:
-        """Raise one zygote, and fork kernels from it until it ends.
+        """Start one zygote, and fork kernels from it until it ends.
 
         Args:
-            excluded: Modules that the zygote does not import. Those are added without which another
-                one may be able to fork.
+            excluded: Modules that the zygote does not import. If another zygote may be able to fork
+                without further modules, they are added.
 
         Raises:
-            _Refused: Another zygote would not fork kernels either.
+            _Refused: Another zygote could not fork kernels either.
         """
         try:
             zygote = self._new_zygote(excluded)
@@ -211,10 +214,10 @@ class ForkServer:
             zygote.end()
 
     def _fork_from(self, zygote: ZygoteProcess, excluded: set[str]) -> None:
-        """Let kernels be forked once the zygote has reported, until it ends; see `_use_zygote`."""
+        """Allow forks from the report of the zygote until its end; see `_use_zygote`."""
         report = zygote.wait_for_report(_IMPORT_LIMIT_S)
         if report is None:
-            if not Path(zygote.path).parent.exists():  # its folder was cleaned away
+            if not Path(zygote.path).parent.exists():  # its folder was removed
                 return
             raise _Refused(
                 f"a process that imports the same died or took over {_IMPORT_LIMIT_S} s; "
@@ -244,7 +247,12 @@ class ForkServer:
         return ZygoteProcess(self._interpreter, self._setup, imports=imports)
 
     def _fork_after_shared_cells(self, zygote: ZygoteProcess, *, import_s: float) -> None:
-        """Run the shared cells, if there are any; fork kernels from now on."""
+        """Run the shared cells, if there are any, then allow forks.
+
+        Args:
+            zygote: The zygote.
+            import_s: Seconds that the imports took.
+        """
         self.finding = None
         shared = None
         try:
@@ -258,13 +266,18 @@ class ForkServer:
                     f"cells tagged 'shared' are run by each trial: {error}; take the tag off that "
                     "cell and off those after it"
                 )
-        except OSError as error:  # the next fork finds that the zygote has ended
+        except OSError as error:  # the next fork will find that the zygote has ended
             _log.info("the zygote does not answer: %s", error)
         self.available = Ready(shared=shared, import_s=import_s)
 
 
 class ForkingProvisioner(LocalProvisioner):
-    """Forks the kernel where that is possible, and starts it otherwise."""
+    """Forks a kernel if that is possible, and starts it otherwise.
+
+    Args:
+        fork_server: Forks the kernel.
+        **options: Further options of jupyter_client.
+    """
 
     def __init__(self, *, fork_server: ForkServer, **options: Any) -> None:
         super().__init__(**options)

@@ -1,4 +1,4 @@
-"""The process of a forked kernel, and the request that forks it."""
+"""Request a fork from a zygote, and manage the process of the forked kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from .origins import SharedRun
 from .zygote.messages import receive, send
 
-#: How long a zygote may take to answer (chosen).
+#: Seconds in which a zygote must answer (chosen).
 ANSWER_S = 10.0
 
 
@@ -22,11 +22,13 @@ class ForkedProcess:
     """A child of the zygote, with the part of `subprocess.Popen` that kernels need.
 
     Args:
-        lease: The connection to the zygote that keeps the process alive.
-        shared: The shared cells after which it was forked; None for none.
+        lease: Connection to the zygote. The process is killed when it closes.
+        pid: Process id.
+        shared: Shared cells after which it was forked. None if there are none.
 
     Attributes:
-        is_orphan: Whether the process ended because the zygote did.
+        returncode: Exit code, negative for a signal. None while the process runs.
+        is_orphan: Whether the process ended because the zygote has ended.
     """
 
     stdin = stdout = stderr = None
@@ -40,19 +42,22 @@ class ForkedProcess:
         try:
             self.pidfd = os.pidfd_open(pid)
         except OSError:
-            lease.close()  # upon which the zygote ends the process
+            lease.close()  # makes the zygote end the process
             raise
         self._lock = threading.Lock()
 
     def poll(self) -> int | None:
-        """Return the exit code; None while the process runs."""
+        """Return the exit code. Return None while the process runs."""
         with self._lock:
             if self.returncode is None and is_readable(self.pidfd, 0.0):
                 self._collect()
             return self.returncode
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Wait for the end; return the exit code.
+        """Wait for the end of the process, and return its exit code.
+
+        Args:
+            timeout: Longest wait in seconds. None for no limit.
 
         Raises:
             TimeoutExpired: The process still runs after `timeout` seconds.
@@ -67,7 +72,7 @@ class ForkedProcess:
             os.kill(self.pid, number)
 
     def release(self) -> None:
-        """Close the lease; the zygote then frees the process's number."""
+        """Close the lease. The zygote then frees the process id."""
         with self._lock:
             self._lease.close()
             os.close(self.pidfd)
@@ -78,7 +83,7 @@ class ForkedProcess:
             reply, _ = receive(self._lease)
         except OSError:
             reply = None
-        if reply is None:  # the zygote is gone, and has taken its children with it
+        if reply is None:  # the zygote has ended, and with it its children
             self.is_orphan = True
             self.returncode = -signal.SIGKILL
         else:
@@ -88,13 +93,15 @@ class ForkedProcess:
 def request_fork(
     path: str, request: Mapping[str, Any], files: Sequence[int]
 ) -> tuple[socket.socket, int]:
-    """Let the process that serves at `path` fork a child; return the child's lease and pid.
+    """Let the process that serves at `path` fork a child. Return the child's lease and pid.
 
     Args:
-        files: Open descriptors that the child receives.
+        path: Path of the socket.
+        request: What the child becomes, in the form that `serve_forks` reads.
+        files: Open file descriptors that the child receives.
 
     Raises:
-        ConnectionError: The serving process is gone.
+        ConnectionError: The serving process has ended.
         OSError: It does not answer, it cannot fork now, or no connection can be made.
     """
     lease = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -114,7 +121,14 @@ def request_fork(
 
 
 def is_readable(descriptor: int, limit_s: float | None) -> bool:
-    """Return whether there is something to read, or a process has ended, within a time."""
+    """Return whether a descriptor becomes readable within a time.
+
+    A pidfd does when its process ends.
+
+    Args:
+        descriptor: File descriptor.
+        limit_s: Longest wait in seconds. None for no limit.
+    """
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     return bool(poller.poll(None if limit_s is None else limit_s * 1000))

@@ -1,4 +1,4 @@
-"""IPython's folder of a sweep's kernels: nothing of the user's, no history on disk, no debugger."""
+"""Make IPython's folder for a sweep's kernels: without the user's configuration and history."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _CONFIGURATION = Path(__file__).parent / "zygote" / "kernel_config.py"
 
 
 def ipython_folder(runtime_folder: Path) -> str:
-    """Return the value of IPYTHONDIR in kernels: a folder with their configuration.
+    """Return the value of IPYTHONDIR for kernels: a folder with their configuration.
 
-    It is made if need be, and so is the sweep's private folder: a clean-up of /tmp may have removed
-    that, and anybody may have made another in its place.
+    Make the folder and the sweep's private folder if they are missing. A clean-up of /tmp may have
+    removed the private folder, and another user may have made one in its place.
 
     Raises:
-        OSError: The folders cannot be made, or the private one is not private.
+        OSError: The folders cannot be made, or other users can enter the private folder.
     """
     make_private_folder(runtime_folder)
     profile = runtime_folder / "ipython" / "profile_default"

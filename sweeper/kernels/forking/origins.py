@@ -1,4 +1,4 @@
-"""How kernels can come to be: started, or forked from a process that is ahead of them."""
+"""Define how kernels can be made: started, or forked from a process with libraries imported."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
-#: How long a kernel boots (measured); a forked one saves that, in addition to the imports.
+#: Seconds that a kernel boots (measured). A forked kernel saves them, in addition to the imports.
 _BOOT_S = 0.3
-#: The end of what users read of a failed attempt to fork kernels.
+#: End of messages about a failed attempt to fork kernels.
 SWITCH_OFF = "`kernels: cold` spares the attempt"
 
 
@@ -20,13 +20,14 @@ class KernelSetup:
     """What all kernels of a sweep have in common.
 
     Attributes:
-        name: The name of their kernelspec.
-        env: The environment of all kernels. What differs between trials is set when one begins.
-        cwd: The working directory of all kernels.
-        runtime_folder: A private folder with a short path, for sockets.
-        token: The beginning of the marks in their environments.
-        frozen: Modules that kernels import in place of what lies on disk: their sources by their
-            absolute paths without links.
+        name: Name of their kernelspec.
+        env: Environment of all kernels. Variables that differ between trials are set when a trial
+            begins.
+        cwd: Working folder of all kernels.
+        runtime_folder: Private folder with a short path, for sockets.
+        token: Beginning of the marks in the kernels' environments.
+        frozen: Sources of the modules that kernels import instead of the files on disk, by absolute
+            path without symbolic links.
     """
 
     name: str
@@ -39,7 +40,12 @@ class KernelSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanCell:
-    """One shared cell that has run."""
+    """A shared cell that has run.
+
+    Attributes:
+        messages: Messages that the cell has sent.
+        execution_count: Execution count of the cell. None if it has none.
+    """
 
     messages: Sequence[Mapping[str, Any]]
     execution_count: int | None
@@ -50,11 +56,11 @@ class SharedRun:
     """Shared cells that have run in a process of their own, from which kernels are forked.
 
     Attributes:
-        path: The socket of that process.
-        lease: Ends the process when it is closed.
-        cells: The cells by their place in the notebook.
-        tagged: How many cells are tagged.
-        duration_s: How long the cells ran, which each trial saves.
+        path: Path of that process's socket.
+        lease: Connection to that process. The process ends when it closes.
+        cells: The cells by their index in the notebook.
+        tagged: Number of tagged cells.
+        duration_s: Seconds that the cells took, which each trial saves.
     """
 
     path: str
@@ -65,17 +71,18 @@ class SharedRun:
 
     @property
     def until(self) -> int:
-        """The place of the first cell that each trial runs itself."""
+        """Index of the first cell that each trial runs itself."""
         return max(self.cells) + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelOrigin:
-    """How one kernel comes to be: started, or forked from a process that is ahead of it.
+    """How one kernel is made: started, or forked.
 
     Attributes:
-        shared: The cells after which the kernel was forked; None for none.
-        reason: Why the kernel is started, in words; empty for a forked one.
+        is_forked: Whether it is forked.
+        shared: Shared cells after which the kernel was forked. None if there are none.
+        reason: Why the kernel is started, in words. Empty for a forked kernel.
     """
 
     is_forked: bool = False
@@ -85,11 +92,11 @@ class KernelOrigin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """There is a process that forks kernels.
+    """A process is ready to fork kernels.
 
     Attributes:
-        shared: The shared cells that have run in it; None when there are none.
-        import_s: How long the imports took that a forked kernel does not repeat.
+        shared: Shared cells that have run in it. None if there are none.
+        import_s: Seconds that the imports took, which each forked kernel saves.
     """
 
     shared: SharedRun | None = None
@@ -97,13 +104,13 @@ class Ready:
 
     @property
     def saved_s(self) -> float:
-        """How long a started kernel takes until it is where a forked one begins."""
+        """Seconds that a forked kernel saves in comparison with a started one."""
         shared_s = 0.0 if self.shared is None else self.shared.duration_s
         return _BOOT_S + self.import_s + shared_s
 
 
 class Stage(Enum):
-    """How far the process is that forks kernels, while there is none."""
+    """Why there is no process that forks kernels: unknown imports, in preparation, or never."""
 
     IMPORTS_UNKNOWN = auto()
     COMING = auto()
@@ -112,7 +119,12 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Unready:
-    """There is no process that forks kernels, and why; with the remedy if there is one."""
+    """No process is ready to fork kernels.
+
+    Attributes:
+        stage: Whether there will be one.
+        why: Reason in words, with the remedy if there is one.
+    """
 
     stage: Stage
     why: str

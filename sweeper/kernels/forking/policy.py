@@ -1,12 +1,16 @@
-"""Whether a trial's kernel is forked: decided here, with the reason in words.
+"""Decide whether the kernel of a trial is forked, and keep the reason.
 
-The first trial that completes in a started kernel is run again in two forked ones, one after the
-other; if all scores, steps and outputs are equal to the last bit, later kernels are forked. If they
-differ, a second started run tells whether the notebook repeats at all: one that does not is forked
-where outputs agree in kind and GPU use agrees; one that does repeat is never forked.
+The first trial that completes in a started kernel is the reference. It is repeated in two forked
+kernels, one after the other. If all scores, steps and outputs are equal to the last bit, later
+kernels are forked.
 
-A free slot waits for the first imports, at most twice as long as the first trial took, and for the
-proof, at most as long as a forked kernel saves.
+If they differ, the reference is repeated in a second started kernel. If that run is equal, forking
+has changed the result, and kernels are never forked. If that run differs, too, the notebook is not
+replicable. Then kernels are forked only if the outputs have the same types and shapes and the GPU
+is used in all runs or in none.
+
+A free slot waits for the first imports, at most twice as long as the reference took. It waits for
+the proof at most as long as a forked kernel saves.
 """
 
 from __future__ import annotations
@@ -27,21 +31,21 @@ _log = logging.getLogger(__name__)
 
 
 class Proof(StrEnum):
-    """What is known of trials in forked kernels, as `metadata.sweeper.proof` has it."""
+    """Result of the proof for forked kernels, with the words of `metadata.sweeper.proof`."""
 
-    EQUAL = "equal"  # the reference trial came to the same, to the last bit
-    IN_KIND = "in kind"  # the notebook never repeats; its outputs agreed in kind
-    NONE = "none"  # the parameters file says `kernels: fork`
+    EQUAL = "equal"  # the results of the reference trial were equal to the last bit
+    IN_KIND = "in kind"  # not replicable, but the outputs have the same types and shapes
+    NONE = "none"  # nothing was proven: the parameters file says `kernels: fork`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Why a kernel was started, or what is known of trials in forked ones.
+    """The part of a trial's metadata that says how its kernel was made.
 
     Attributes:
-        reason: Why the kernel was started; empty for a forked one.
-        proof: None for a started kernel.
-        proven_by: Run id of the reference trial; empty where nothing was proven.
+        reason: Why the kernel was started. Empty for a forked kernel.
+        proof: Result of the proof for forked kernels. None for a started kernel.
+        proven_by: Run id of the reference trial. Empty if nothing was proven.
     """
 
     reason: str = ""
@@ -51,30 +55,40 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run of the reference trial, as it is compared.
+    """One run of the reference trial, in a form that can be compared.
 
     Attributes:
-        uses_gpu: whether torch has used a GPU.
+        execution: Cells, scores and series of the run.
+        uses_gpu: Whether torch has used a GPU.
     """
 
     execution: Execution
     uses_gpu: bool
 
     def difference(self, other: Run) -> str:
-        """The first difference from another run, in words; empty where both are equal."""
+        """Return the first difference from another run, in words. Empty if the runs are equal."""
         if self.uses_gpu != other.uses_gpu:
             return "whether it uses the GPU"
         return str(compare(self.execution, other.execution))
 
     def agrees_in_kind(self, other: Run) -> bool:
-        """Whether both have the same scores, outputs of the same kinds, and the same GPU use."""
+        """Return whether both runs have the same scores, types and shapes of outputs, and GPU use.
+
+        The scores must have the same names, but may have different values.
+        """
         is_alike = compare(self.execution, other.execution).agrees_in_kind
         return is_alike and self.uses_gpu == other.uses_gpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A trial that completed in a started kernel, which took `duration_s` with the wait for it."""
+    """A trial that completed in a started kernel, with which forked kernels are compared.
+
+    Attributes:
+        spec: Spec of the trial.
+        run: Its run.
+        duration_s: Its duration in seconds, including the wait for its kernel.
+    """
 
     spec: TrialSpec
     run: Run
@@ -83,19 +97,23 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A run of the reference trial that has failed, and why."""
+    """A repetition of the reference trial that has failed.
+
+    Attributes:
+        message: Why it failed.
+    """
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Inconclusive:
-    """A run of the reference trial that shows nothing, as it was stopped or had no memory."""
+    """A repetition of the reference trial that proves nothing: it was stopped or lacked memory."""
 
 
-#: What has come of the reference trial when it was run once more.
+#: Result of a repetition of the reference trial.
 Repetition = Run | Failed | Inconclusive
-#: Runs a reference trial once more.
+#: Repeats the reference trial in a kernel that is made as the origin says.
 Repeat = Callable[[Reference, KernelOrigin], Repetition]
 
 
@@ -104,7 +122,8 @@ class Proven:
     """Kernels may be forked.
 
     Attributes:
-        reservation: What users should know of the proof; None where nothing differed.
+        proof: What was proven.
+        reservation: Remark for users about the proof. None if all runs were equal.
     """
 
     proof: Proof
@@ -113,14 +132,18 @@ class Proven:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Kernels are never forked, and why."""
+    """Kernels are never forked.
+
+    Attributes:
+        why: Reason in words.
+    """
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """The runs have shown nothing; the proof is made once more."""
+    """The runs have proven nothing. The proof is repeated later."""
 
 
 _FORKED = KernelOrigin(is_forked=True)
@@ -128,7 +151,7 @@ _STARTED = KernelOrigin(reason="a second run in a started kernel")
 
 
 def _prove(reference: Reference, repeat: Repeat) -> Proven | Refused | Undecided:
-    """Run a trial in two forked kernels, and in a started one where they differ."""
+    """Repeat a trial in two forked kernels. If they differ, repeat it in a started one, too."""
     run_id, difference = reference.spec.run_id, ""
     forked: list[Run] = []
     while len(forked) < 2 and not difference:
@@ -173,16 +196,17 @@ class ForkPolicy:
     """Decides for each kernel whether it is forked. Safe to use from any thread.
 
     Args:
-        kernels: `auto`: once the proof allows it; `fork`: always; `cold`: never.
+        kernels: `auto`: fork kernels once a proof allows it. `fork`: fork them without a proof.
+            `cold`: never fork.
 
     Attributes:
-        finding: What users should know of how kernels came to be; None for nothing.
+        finding: Remark for users about how kernels were made. None if there is none.
     """
 
     def __init__(self, kernels: Literal["auto", "fork", "cold"] = "auto") -> None:
         self._lock = threading.Lock()
         self._proof = Proof.NONE if kernels == "fork" else None
-        #: Why no kernel is ever forked; None while one may be.
+        #: Why no kernel is ever forked. None while kernels may be forked.
         self._refusal = "`kernels` is cold" if kernels == "cold" else None
         self._reference: Reference | None = None
         self._referred_at_s = 0.0
@@ -191,7 +215,14 @@ class ForkPolicy:
         self.finding: str | None = None
 
     def origin(self, available: ForkAvailability) -> KernelOrigin:
-        """How the kernel of the next trial should come to be; if it is started, also why."""
+        """Decide how the kernel of the next trial is made.
+
+        Args:
+            available: Whether kernels can be forked now.
+
+        Returns:
+            The decision, with the reason if the kernel is started.
+        """
         is_forked = self.forks(available)
         reason = "" if is_forked else self._why_started(available)
         with self._lock:
@@ -201,11 +232,11 @@ class ForkPolicy:
         return KernelOrigin(is_forked=is_forked, reason=reason)
 
     def forks(self, available: ForkAvailability) -> bool:
-        """Whether the kernel of the next trial should be forked."""
+        """Return whether the kernel of the next trial is forked."""
         return isinstance(available, Ready) and self._proof is not None and self._refusal is None
 
     def _why_started(self, available: ForkAvailability) -> str:
-        """The one answer to why a kernel is started and not forked."""
+        """Return why the kernel of the next trial is started and not forked."""
         if self._refusal is not None:
             return self._refusal
         if isinstance(available, Unready):
@@ -215,14 +246,14 @@ class ForkPolicy:
         return f"trial {self._reference.spec.run_id} has not been run again in forked kernels yet"
 
     def forks_soon(self, available: ForkAvailability) -> bool:
-        """Whether the next kernel is most likely forked, though none can be just now."""
+        """Return whether kernels will most likely be forked soon, if none can be forked now."""
         is_coming = isinstance(available, Ready) or available.stage is Stage.COMING
         if self._refusal is not None or not is_coming:
             return False
         return not self.forks(available) and bool(self._proof or self._reference)
 
     def waits(self, available: ForkAvailability) -> bool:
-        """Whether a free slot should wait for a forked kernel, and start none meanwhile."""
+        """Return whether a free slot should wait for a forked kernel instead of starting one."""
         with self._lock:
             if self._reference is None or not self.forks_soon(available):
                 return False
@@ -235,7 +266,7 @@ class ForkPolicy:
             return False
 
     def coverage(self, origin: KernelOrigin) -> Coverage:
-        """Return what a trial's metadata states about its kernel."""
+        """Return the part of a trial's metadata that says how its kernel was made."""
         if not origin.is_forked:
             return Coverage(reason=origin.reason)
         if self._proof is None or self._proof is Proof.NONE or self._reference is None:
@@ -243,23 +274,25 @@ class ForkPolicy:
         return Coverage(proof=self._proof, proven_by=self._reference.spec.run_id)
 
     def offer_reference(self, reference: Reference) -> None:
-        """Take a trial that has completed in a started kernel as the reference, if none is."""
+        """Use a trial that completed in a started kernel as the reference, if there is none yet."""
         with self._lock:
             if self._reference is None and self._refusal is None:
                 self._reference, self._referred_at_s = reference, time.monotonic()
 
     def prove(self, available: ForkAvailability, repeat: Repeat, *, trials_left: int) -> None:
-        """Run the reference again in forked kernels, if that is due now.
+        """Repeat the reference in forked kernels, if a proof is due and saves time.
 
         Args:
-            trials_left: how many trials have not begun; each saves time where kernels are forked.
+            available: Whether kernels can be forked now.
+            repeat: Repeats the reference.
+            trials_left: Number of trials that have not begun. Forking saves time in each of them.
         """
         with self._lock:
             reference = self._reference
             is_due = self._proof is None and self._refusal is None and self._proving_since_s is None
             if reference is None or not is_due or not isinstance(available, Ready):
                 return
-            # A long trial is not run twice more to save seconds of the few that follow.
+            # The proof must save more time in the trials that are left than the repetitions take.
             saved_s = available.saved_s
             cost_s = 2 * max(0.0, reference.duration_s - saved_s)
             if saved_s * trials_left <= cost_s:
@@ -272,7 +305,7 @@ class ForkPolicy:
         decided: Proven | Refused | Undecided
         try:
             decided = _prove(reference, repeat)
-        except Exception as error:  # noqa: BLE001  what only saves time must not fail a trial
+        except Exception as error:  # noqa: BLE001  a proof only saves time: it must fail no trial
             _log.exception("proof of forked kernels")
             decided = Refused(f"{type(error).__name__}: {error}")
         with self._lock:
@@ -287,9 +320,9 @@ class ForkPolicy:
         _log.info("proof: trial %s, %.2f s", reference.spec.run_id, time.monotonic() - started_s)
 
     def doubts_failure(self, kind: Hashable) -> bool:
-        """Return whether a trial that failed in a forked kernel is run in a started one as well.
+        """Return whether a trial that failed in a forked kernel must run in a started one, too.
 
-        Once for each kind of failure.
+        True once for each kind of failure.
         """
         with self._lock:
             is_new = kind not in self._compared_failures
@@ -297,7 +330,12 @@ class ForkPolicy:
             return is_new
 
     def refuse_for_failure(self, run_id: str, message: str) -> None:
-        """Fork no more: a trial has failed in a forked kernel, and not in a started one."""
+        """Fork no more kernels, because a trial failed in a forked kernel but not in a started one.
+
+        Args:
+            run_id: Run id of the trial.
+            message: How it failed in the forked kernel.
+        """
         with self._lock:
             self._refuse(
                 f"trial {run_id} failed in a forked one ({message}), and not in one that was "
@@ -305,7 +343,7 @@ class ForkPolicy:
             )
 
     def _refuse(self, why: str) -> None:
-        """Let no kernel be forked from now on, which costs users time."""
+        """Fork no more kernels, and tell users why their trials take longer."""
         self._refusal = why
         self._find(f"each trial's kernel is started, not forked, which takes longer: {why}")
 

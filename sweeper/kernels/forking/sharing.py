@@ -22,11 +22,11 @@ class SharedCells:
     """The cells to run once for all trials.
 
     Attributes:
-        sources: The code of the cells, by their place in the notebook. The parameters cell and the
-            injected one are among them where they stand before the last shared cell.
-        numbers: The numbers of these cells among the code cells of the user's notebook, for
+        sources: Code of the cells by their index in the notebook. It includes the parameters cell
+            and the injected cell if they come before the last shared cell.
+        numbers: Number of each of these cells among the code cells of the user's notebook, for
             messages.
-        tagged: How many cells are tagged.
+        tagged: Number of tagged cells.
     """
 
     sources: Mapping[int, str]
@@ -35,10 +35,10 @@ class SharedCells:
 
     @classmethod
     def of(cls, node: NotebookNode) -> SharedCells | None:
-        """Return the cells up to the last tagged one; None where no cell is tagged.
+        """Return the cells up to the last tagged one. Return None if no cell is tagged.
 
         Args:
-            node: The notebook as a trial starts from it, with the fixed params injected.
+            node: The notebook as a trial begins with it, with the fixed params injected.
         """
         tagged = [index for index, cell in enumerate(node.cells) if SHARED_TAG in cell_tags(cell)]
         if not tagged:
@@ -62,21 +62,22 @@ class SharedCells:
 
 
 class NotShared(Exception):
-    """Shared cells have to be run by each trial; the text says why."""
+    """Each trial must run the shared cells itself. The message says why."""
 
 
 def run_shared_cells(
     cells: SharedCells, setup: KernelSetup, *, zygote: str, argv: Sequence[str]
 ) -> SharedRun:
-    """Run the cells in a fork of a zygote, from which kernels can be forked then.
+    """Run the shared cells in a fork of the zygote. Kernels can be forked from it afterwards.
 
     Args:
-        setup: Of all kernels.
-        zygote: The path of the zygote's socket.
-        argv: The arguments of all kernels, but for the connection file.
+        cells: The shared cells.
+        setup: What all kernels have in common.
+        zygote: Path of the zygote's socket.
+        argv: Arguments of all kernels, without the connection file.
 
     Raises:
-        NotShared: A cell failed, or left what no fork has.
+        NotShared: A cell failed, or left something that a fork would not have, such as a thread.
         OSError: The zygote does not answer.
     """
     path = f"{tempfile.mkdtemp(prefix='p', dir=setup.runtime_folder)}/s"

@@ -20,12 +20,12 @@ _SCRIPT = Path(__file__).parent / "zygote" / "__main__.py"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZygoteReport:
-    """What a zygote reports after its imports.
+    """Report of a zygote after its imports.
 
     Attributes:
-        refusal: Why no kernel can be forked from it; None where kernels can be.
+        refusal: Why no kernel can be forked from it. None if kernels can be forked.
         exclude: Modules without which another zygote can probably fork kernels.
-        duration_s: How long the imports took.
+        duration_s: Seconds that the imports took.
     """
 
     refusal: str | None
@@ -34,15 +34,15 @@ class ZygoteReport:
 
 
 class ZygoteProcess:
-    """A process that imports what a notebook imports, and then forks kernels on request.
+    """A process that imports what a notebook imports, then forks kernels on request.
 
     Args:
-        interpreter: The Python that runs the kernels, and its options.
-        setup: States the whole environment of the process.
-        imports: What to import; see `serve_forks`.
+        interpreter: Command of the Python that runs the kernels, with options.
+        setup: What all kernels have in common, with the whole environment of this process.
+        imports: What to import, in the form that `serve_forks` reads.
 
     Attributes:
-        path: The socket at which the zygote serves, once it has reported.
+        path: Path of the socket at which the zygote serves after its report.
 
     Raises:
         OSError: The interpreter cannot be run.
@@ -73,11 +73,15 @@ class ZygoteProcess:
             except OSError:
                 self._owner.close()
                 raise
-        with contextlib.suppress(ConnectionError):  # it has ended; there is no report
+        with contextlib.suppress(ConnectionError):  # it has ended, so there will be no report
             send(self._owner, imports)
 
     def wait_for_report(self, limit_s: float) -> ZygoteReport | None:
-        """Return the report; None when the zygote ends before it reports, or takes longer."""
+        """Return the report. Return None if the zygote ends before, or takes longer.
+
+        Args:
+            limit_s: Longest wait in seconds.
+        """
         self._owner.settimeout(limit_s)
         try:
             report, _ = receive(self._owner)
@@ -89,20 +93,20 @@ class ZygoteProcess:
         return ZygoteReport(**report)
 
     def wait(self) -> None:
-        """Wait until the zygote has ended, or was let go."""
+        """Wait until the zygote ends, or until `let_go` is called."""
         self._owner.settimeout(None)
         with contextlib.suppress(OSError):
             self._owner.recv(1)
 
     def let_go(self) -> None:
-        """Let the zygote end, which ends `wait` as well; from any thread."""
-        with contextlib.suppress(OSError):  # it has ended before
+        """Let the zygote end, which also ends `wait`. Callable from any thread."""
+        with contextlib.suppress(OSError):  # it has ended already
             self._owner.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
         """End the zygote, and with it every process that it has forked."""
         self.let_go()
-        if not self._has_reported:  # it still imports, and does not watch its owner's socket
+        if not self._has_reported:  # while it imports, it does not watch its owner's socket
             self._process.kill()
         try:
             self._process.wait(ANSWER_S)

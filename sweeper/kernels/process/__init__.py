@@ -1,4 +1,4 @@
-"""A kernel's process: how it starts and ends, and the pool that has the next one ready.
+"""Start and end kernels' processes, with a pool that has the next kernel ready.
 
-What a fork server does belongs to `forking`; what cells do in a kernel, to `cells`.
+The folder `forking` forks kernels. The folder `cells` runs cells in them.
 """

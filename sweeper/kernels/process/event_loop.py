@@ -1,4 +1,4 @@
-"""The event loop on which a thread talks to its kernels."""
+"""Manage the event loop on which a thread talks to its kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from jupyter_core.utils import ensure_event_loop
 
-#: How long cancelled tasks may take to end (chosen).
+#: Seconds in which cancelled tasks must end (chosen).
 _TASKS_S = 1.0
 
 
@@ -16,10 +16,10 @@ _TASKS_S = 1.0
 def thread_event_loop() -> Iterator[None]:
     """Close the event loop of the calling thread at the end of the block.
 
-    Jupyter's libraries make a loop for each thread that uses them and never close it. A loop that
-    is left to the garbage collector may lose its sockets first. Python then writes a traceback to
-    stderr at any moment. Where a loop runs already, as in a notebook, those libraries use another
-    thread, and nothing is closed.
+    Jupyter's libraries make a loop for each thread that uses them, and never close it. If the
+    garbage collector closes a loop, its sockets may be closed first, and Python then writes a
+    traceback to stderr. If a loop is running already, as in a notebook, these libraries use another
+    thread, and nothing is closed here.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""One kernel's process: started before its trial begins, and ended after the trial's end."""
+"""Manage one kernel's process: it starts before its trial begins, and ends after its trial."""
 
 from __future__ import annotations
 
@@ -28,40 +28,42 @@ from ..forking.origins import KernelOrigin, KernelSetup
 from .manager import PrivateKernelManager
 from .specs import runs_in_python
 
-# Chosen, but for the last two.
-#: How long exit handlers have after the request to shut down, before SIGTERM.
+# Chosen, except for the last two.
+#: Seconds for exit handlers after the shutdown request, before SIGTERM.
 _SHUTDOWN_S = 10.0
-#: How long the kernel has after SIGTERM, before SIGKILL.
+#: Seconds after SIGTERM, before SIGKILL.
 _TERMINATE_S = 2.0
-#: How long the system may take after SIGKILL: a driver or a disk that hangs can hold a process.
+#: Seconds after SIGKILL until the process is given up. A driver or a disk that hangs can hold it.
 _KILL_S = 30.0
-#: How long the request to shut down may be on its way.
+#: Milliseconds in which the shutdown request must be delivered.
 _DELIVERY_MS = 5000
-#: How often to check whether the process has ended.
+#: Seconds between two checks whether the process has ended.
 _POLL_INTERVAL_S = 0.2
-#: How much of a process's stderr is shown.
+#: Bytes of a process's stderr that are shown.
 _TAIL_BYTES = 2000
-#: How far a kernel is before the sweep's own processes when the system ends one for want of memory.
-#: The unit is a thousandth of the memory: the kernel counts as if it took a fifth more.
+#: Amount by which a kernel's `oom_score_adj` exceeds that of the sweep's processes. The system ends
+#: processes with a high score first if memory runs out. The unit is a thousandth of the memory: a
+#: kernel counts as if it used another 20 %.
 _EARLIER = 200
-#: The highest score that Linux has.
+#: Highest value of `oom_score_adj` in Linux.
 _FIRST_TO_GO = 1000
 
 
 class Kernel:
     """A kernel's process, with its private folder and all processes that the kernel starts.
 
-    It boots while the caller continues.
+    It boots in the background.
 
     Args:
-        setup: What the kernel has in common with others, with its own environment.
-        origin: How it should come to be. It is started where it cannot be forked.
+        setup: What the sweep's kernels have in common, with the environment of this one.
+        origin: How it should be made. It is started if it cannot be forked.
         fork_server: Forks it.
 
     Attributes:
+        setup: What the sweep's kernels have in common, with the environment of this one.
         manager: jupyter_client's manager of the kernel.
-        folder: Private to the kernel, with a short path; removed when the kernel has ended.
-        origin: How the kernel came to be.
+        folder: Private folder of the kernel, with a short path. Removed when the kernel has ended.
+        origin: How the kernel was made.
 
     Raises:
         OSError: Its command cannot be run.
@@ -70,7 +72,7 @@ class Kernel:
     def __init__(
         self, setup: KernelSetup, origin: KernelOrigin, *, fork_server: ForkServer
     ) -> None:
-        configuration = ipython_folder(setup.runtime_folder)  # makes that folder where it is gone
+        configuration = ipython_folder(setup.runtime_folder)  # makes the folder if it was removed
         self.setup = setup
         self.folder = Path(tempfile.mkdtemp(prefix="k", dir=setup.runtime_folder))
         self._mark = f"{setup.token}.{self.folder.name};"
@@ -105,75 +107,86 @@ class Kernel:
         _give_up_first(self.pid)
 
     async def ended(self) -> None:
-        """Wait for the process to end, by itself or not, or to be given up."""
+        """Wait until the process ends, or until it is given up."""
         while self.exit_code is None and not self._is_given_up:
             await asyncio.sleep(_POLL_INTERVAL_S)
 
     async def end_at_once(self) -> None:
-        """Send SIGKILL; give the process up if the system does not end it in time."""
+        """Send SIGKILL. Give the process up if the system does not end it within 30 s."""
         self._signal(signal.SIGKILL)
         await asyncio.sleep(_KILL_S)
         self._is_given_up = True
 
     @property
     def stop_file(self) -> Path:
-        """The file that appears when the trial should end by itself; `report` checks for it."""
+        """File that appears when the trial should end by itself. `report` checks for it."""
         return self.folder / "stop"
 
     @property
     def reports_socket(self) -> Path:
-        """The path of the socket to which `report` sends points."""
+        """Path of the socket to which `report` sends points."""
         return self.folder / "reports"
 
     @property
     def pid(self) -> int:
-        """The pid of the kernel's process."""
+        """Process id of the kernel."""
         return int(self._process.pid)
 
     def ask_to_stop(self, kind: str, message: str) -> None:
-        """Let the notebook's next report raise, and `should_stop` return True."""
+        """Let the notebook's next report raise an exception, and `should_stop` return True.
+
+        Args:
+            kind: Reason of the stop.
+            message: The same in words, for people.
+        """
         write_atomically(self.stop_file, json.dumps({"kind": kind, "message": message}))
 
     def stand_still(self, is_still: bool) -> bool:
-        """Halt the kernel's process group, or let it continue; return whether it is alive."""
+        """Pause the kernel's process group, or let it continue.
+
+        Return whether the kernel is alive.
+        """
         self._signal(signal.SIGSTOP if is_still else signal.SIGCONT)
         return self.exit_code is None
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the kernel's process; negative for a signal, None while it runs."""
+        """Exit code of the kernel's process, negative for a signal. None while it runs."""
         code: int | None = self._process.poll()
         return code
 
     @property
     def is_usable(self) -> bool:
-        """Whether its process runs, and its sockets have not been cleaned away."""
+        """Whether its process runs and its private folder with the sockets exists."""
         return self.exit_code is None and self.folder.is_dir()
 
     @property
     def is_orphan(self) -> bool:
-        """Whether the kernel has ended because the zygote that it was forked from has."""
+        """Whether the kernel ended because the zygote that it was forked from has ended."""
         return isinstance(self._process, ForkedProcess) and self._process.is_orphan
 
     def stderr_tail(self) -> str:
-        """Return the end of what the process wrote outside of any cell."""
+        """Return the end of the text that the process wrote outside of any cell."""
         size = self._stderr.seek(0, os.SEEK_END)
         self._stderr.seek(max(0, size - _TAIL_BYTES))
         return self._stderr.read().decode("utf-8", "replace").strip()
 
     def retire(self, on_gone: Callable[[bool], None]) -> threading.Thread:
-        """Ask the kernel to end, and ensure its end in a thread of its own.
+        """Ask the kernel to end. A thread makes sure that it does.
 
-        Exit handlers run; then the kernel and all processes that it has started are killed.
+        Exit handlers run. Then the kernel and all processes that it has started are killed.
 
         Args:
-            on_gone: Called when all of them have ended, or with False when SIGKILL has not ended
+            on_gone: Called when all of them have ended. Called with False if SIGKILL has not ended
                 the kernel.
+
+        Returns:
+            The thread.
         """
         if self.is_usable:
             control = self.manager.connect_control()
-            # By default what has not left within 0.1 s is dropped, which is short on a busy
-            # machine. The kernel would not know that it should end, and hold its GPU meanwhile.
+            # By default, a message that is not sent within 0.1 s is dropped, which is too short on
+            # a busy machine. Then the kernel would not end, and would keep its GPU.
             control.linger = _DELIVERY_MS
             self.manager.session.send(control, "shutdown_request", {"restart": False})
             control.close()
@@ -184,12 +197,12 @@ class Kernel:
         return thread
 
     def kill(self, on_gone: Callable[[bool], None] = lambda _: None) -> None:
-        """End the kernel at once, without exit handlers; for one that has run nothing."""
+        """End the kernel at once, without exit handlers. For a kernel that has run no cell."""
         self._signal(signal.SIGKILL)
         self._see_end(on_gone)
 
     def _see_end(self, on_gone: Callable[[bool], None]) -> None:
-        # A kernel without its folder has not been asked to end.
+        # Without its folder, the kernel could not be asked to end.
         shutdown_s = _SHUTDOWN_S if self.folder.is_dir() else 0.0
         if not self._exits_within(shutdown_s):
             self._signal(signal.SIGTERM)
@@ -204,7 +217,7 @@ class Kernel:
                 self._process.release()
             self._remove()
         finally:
-            on_gone(is_gone)  # else the trial's share of a GPU would never be given back
+            on_gone(is_gone)  # always called, because it frees the trial's memory and GPU
 
     def _exits_within(self, limit_s: float) -> bool:
         try:
@@ -226,7 +239,12 @@ class Kernel:
 
 
 def _true_origin(origin: KernelOrigin, process: Any) -> KernelOrigin:
-    """Return how a kernel's process came to be, which should have come to be as `origin` says."""
+    """Return how a kernel was really made, which may differ from how it should have been.
+
+    Args:
+        origin: How it should have been made.
+        process: The kernel's process.
+    """
     if isinstance(process, ForkedProcess):
         return replace(origin, shared=process.shared)
     if origin.is_forked:
@@ -235,10 +253,10 @@ def _true_origin(origin: KernelOrigin, process: Any) -> KernelOrigin:
 
 
 def _give_up_first(pid: int) -> None:
-    """Make the system end a kernel, and what it starts, before the process of the sweep.
+    """Make the system end a kernel before the sweep's own processes if memory runs out.
 
-    A kernel costs one trial, which is run again. The sweep's process, or the one from which kernels
-    are forked, costs all trials that run.
+    If a kernel ends, one trial is run again. If the sweep's process or a zygote ends, all running
+    trials are lost.
     """
     file = Path(f"/proc/{pid}/oom_score_adj")
     with contextlib.suppress(OSError, ValueError):  # the kernel has ended, or there is no such file

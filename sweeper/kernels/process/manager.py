@@ -1,4 +1,4 @@
-"""jupyter_client for many kernels at once: private sockets, no lost messages, no fixed waits."""
+"""Adapt jupyter_client to many kernels: private sockets, no lost messages, no fixed waits."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from jupyter_client.manager import AsyncKernelManager
 from traitlets import default
 
 # Chosen.
-#: How soon to try again to reach a kernel that has not bound its sockets yet.
+#: Milliseconds after which to connect again to a kernel that has not bound its sockets yet.
 _RECONNECT_MS = 5
-#: How long to wait for an answer before the second request; twice as long before each next one.
+#: Seconds without an answer before the second request. The wait doubles before each further
+#: request.
 _FIRST_RETRY_S = 0.02
-#: The longest wait before a further request.
+#: Longest wait in seconds before a further request.
 _LAST_RETRY_S = 0.5
-#: How long a kernel has for its first answer, where the caller states no limit.
+#: Seconds for a kernel's first answer, if the caller sets no limit.
 _READY_S = 60.0
-#: How long closed sockets may still send.
+#: Milliseconds in which closed sockets may still send.
 _LINGER_MS = 100
 
 
@@ -36,16 +37,16 @@ class QuickClient(AsyncKernelClient):
     def _own_context(self) -> zmq.asyncio.Context:
         context = zmq.asyncio.Context()
         context.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
-        # By default messages beyond 1000 are lost where a kernel prints faster than this reads.
+        # By default, messages beyond 1000 are lost if a kernel prints faster than they are read.
         context.setsockopt(zmq.RCVHWM, 0)
         return context
 
     def start_channels(self, *_: Any, **__: Any) -> None:
-        """Open the two sockets that executing cells needs; a heartbeat would take a thread."""
+        """Open the two sockets that executing cells needs. A heartbeat would need a thread."""
         super().start_channels(shell=True, iopub=True, stdin=False, hb=False, control=False)
 
     def stop_channels(self) -> None:
-        """Close these sockets."""
+        """Close the two sockets."""
         for channel in (self.shell_channel, self.iopub_channel):
             if channel.is_alive():
                 channel.stop()
@@ -58,10 +59,11 @@ class QuickClient(AsyncKernelClient):
         """Wait for the kernel's first answer.
 
         Args:
-            is_wanted: Whether the kernel is still needed; called twice a second or more often.
+            timeout: Time limit in seconds. Default: 60 s.
+            is_wanted: Returns whether the kernel is still needed. Called at least twice a second.
 
         Raises:
-            RuntimeError: The kernel died first, did not answer in time, or is not wanted any more.
+            RuntimeError: The kernel died, did not answer in time, or is no longer needed.
         """
         limit_s = timeout or _READY_S
         deadline_s = time.monotonic() + limit_s
@@ -87,7 +89,7 @@ class QuickClient(AsyncKernelClient):
             if time.monotonic() > deadline_s:
                 raise RuntimeError(f"no answer within {limit_s:g} s")
             if reply is not None:
-                # The end of the last request came before this socket received.
+                # The `idle` message of the last request was sent before this socket was connected.
                 requests.add(self.kernel_info())
             retry_s = min(2 * retry_s, _LAST_RETRY_S)
         content = reply["content"]
@@ -101,10 +103,14 @@ class QuickClient(AsyncKernelClient):
         return None
 
     async def _connected_within(self, limit_s: float, requests: set[str]) -> bool:
-        """Return whether outputs arrive from now on.
+        """Return whether the socket for outputs is connected within a time.
 
-        ipykernel greets a new subscriber of its outputs. Of other kernels, the end of one of the
-        requests arrives.
+        ipykernel greets each new subscriber of its outputs. For other kernels, the `idle` message
+        of one of the requests shows it.
+
+        Args:
+            limit_s: Time limit in seconds.
+            requests: Ids of the requests that were sent.
         """
         deadline_s = time.monotonic() + limit_s
         with suppress(Empty):
@@ -119,19 +125,20 @@ class QuickClient(AsyncKernelClient):
 
 
 class PrivateKernelManager(AsyncKernelManager):
-    """Connects to its kernel by Unix sockets in a private folder, if the kernel knows those.
+    """Connects to its kernel by Unix sockets in a private folder, if the kernel supports them.
 
-    TCP ports are chosen before the kernel binds them, so kernels that start together collide.
+    TCP ports are chosen before the kernel binds them, so kernels that start together could collide.
 
     Args:
-        folder: Holds the connection file and the sockets.
-        is_local: Whether to connect by Unix sockets; by TCP if not.
+        folder: Folder for the connection file and the sockets.
+        is_local: Whether to connect by Unix sockets. Otherwise by TCP.
+        **options: Further options of jupyter_client.
     """
 
     def __init__(self, *, folder: Path, is_local: bool, **options: Any) -> None:
         super().__init__(**options)
         self.transport = "ipc" if is_local else "tcp"
-        self.connection_file = str(folder / "k.json")  # the sockets' names follow it
+        self.connection_file = str(folder / "k.json")  # sockets are named after it
 
     @default("client_factory")
     def _quick(self) -> type[QuickClient]:

@@ -1,4 +1,4 @@
-"""The kernels of one sweep: one for each running trial, and a booting one for each slot's next."""
+"""Provide the kernels of one sweep: one per running trial, and the next one of each slot."""
 
 from __future__ import annotations
 
@@ -23,25 +23,27 @@ from .event_loop import thread_event_loop
 from .kernel import Kernel
 from .specs import command_of, environment_of, is_ipykernel
 
-#: A bound for the threads that start kernels. There are as many as starts at the same time.
+#: Bound of the number of threads that start kernels. There is one thread for each start at a time.
 _MOST_STARTS = 1000
 
 
 class KernelPool:
-    """Hands out kernels that run one trial each; each trial is a thread of its own.
+    """Hands out kernels. Each kernel runs one trial, in a thread of the caller.
 
     Args:
-        kernels: `auto`: forked with the notebook's libraries imported, once the proof allows it;
-            `fork`: without a proof; `cold`: never.
-        import_env: Variables with which libraries are imported before kernels are forked, in
-            addition to those of `env`.
-        shared_cells: The cells that run once, before kernels are forked; None for none.
+        setup: What all kernels have in common.
+        kernels: `auto`: fork kernels with the notebook's libraries imported, once a proof allows
+            it. `fork`: fork them without a proof. `cold`: never fork.
+        import_env: Environment variables for the imports before kernels are forked, in addition to
+            those of `setup`.
+        shared_cells: Cells that run once before kernels are forked. None if there are none.
 
     Attributes:
+        setup: What all kernels have in common.
         can_prepare: Whether a trial's environment can be set in a kernel that was started before.
-            Kernels other than ipykernel need not accept the requests that the sweep adds.
-        fork_server: Forks kernels, where that can be.
-        policy: Decides whether they are forked.
+            Kernels other than ipykernel may not accept the requests of the sweep.
+        fork_server: Forks kernels, if that is possible.
+        policy: Decides whether kernels are forked.
     """
 
     def __init__(
@@ -62,8 +64,8 @@ class KernelPool:
         )
         self.policy = ForkPolicy(kernels)
         self._lock = threading.Lock()
-        #: A start takes a while, in which the slot continues. The system kills a kernel when the
-        #: thread ends that has started it, so these threads live until all kernels have ended.
+        #: Threads that start kernels, in the background of a slot. The system kills a kernel when
+        #: the thread that started it ends, so these threads live until all kernels have ended.
         self._starters = ThreadPoolExecutor(_MOST_STARTS, thread_name_prefix="kernel start")
         self._prepared: deque[Future[Kernel]] = deque()
         self._ending: list[threading.Thread] = []
@@ -71,30 +73,31 @@ class KernelPool:
 
     @property
     def findings(self) -> list[str]:
-        """What users should know of how the kernels ran, one sentence each."""
+        """Remarks for users about how the kernels ran, one sentence each."""
         found = (self.policy.finding, self.fork_server.finding, self._advice)
         return [finding for finding in found if finding is not None]
 
     def record_times(self, node: NotebookNode, own_names: Set[str]) -> None:
-        """Note how much time it would save to share leading cells; see `sharing_advice`.
+        """Compute how much time shared leading cells would save; see `sharing_advice`.
 
         Args:
             node: The notebook, executed in a forked kernel without shared cells.
+            own_names: Names whose value differs between trials.
         """
         self._advice = sharing_advice(node, own_names)
 
     @property
     def waits(self) -> bool:
-        """Whether a free slot should wait, as kernels can most likely be forked soon."""
+        """Whether a free slot should wait, because kernels can most likely be forked soon."""
         return self.policy.waits(self.fork_server.available)
 
     def take(self, env: Mapping[str, str], origin: KernelOrigin | None = None) -> Kernel:
         """Return a kernel for one trial.
 
         Args:
-            env: What the trial adds to the environment; used where that cannot be set later.
-            origin: How the kernel has to come to be. None for as the policy decides, which is most
-                often how a prepared kernel came to be.
+            env: Environment variables of the trial. Used only if they cannot be set later.
+            origin: How the kernel must be made. None if the policy decides: most often, a prepared
+                kernel is returned.
 
         Raises:
             OSError: The kernel's command cannot be run, or no kernel can be forked.
@@ -112,47 +115,47 @@ class KernelPool:
         kernel = self._take_prepared()
         best = self.policy.origin(self.fork_server.available)
         if kernel is not None:
-            # An idle kernel may have died or lost its sockets. Or kernels are forked by now, or no
-            # longer.
+            # An idle kernel may have died or lost its sockets. Or the policy has changed since it
+            # was prepared.
             if kernel.is_usable and kernel.origin.is_forked == best.is_forked:
                 return kernel
             kernel.kill()
         return self._start(env, best)
 
     def _take_prepared(self) -> Kernel | None:
-        """Return the kernel that was prepared first; None where there is none."""
+        """Return the kernel that was prepared first. None if there is none."""
         with self._lock:
             start = self._prepared.popleft() if self._prepared else None
         if start is None:
             return None
         try:
             return start.result()
-        except OSError:  # if starts still fail, the next one raises
+        except OSError:  # if starts still fail, the next start raises
             return None
 
     def prepare(self) -> None:
-        """Start the kernel of a later trial; it boots while this one runs."""
+        """Start the kernel of a later trial. It boots while this trial runs."""
         if not self.can_prepare:
             return
-        # As long as the proof runs, a started kernel would most likely be discarded, and its boot
-        # takes a core from the imports.
+        # While a proof runs, a started kernel would most likely be discarded. Its boot would also
+        # slow down the imports.
         if self.policy.forks_soon(self.fork_server.available):
             return
         with self._lock:
             self._prepared.append(self._starters.submit(self._start_best))
 
     def retire(self, kernel: Kernel, on_gone: Callable[[bool], None]) -> None:
-        """Let a kernel end while the caller continues; see `Kernel.retire`."""
+        """Let a kernel end in the background; see `Kernel.retire`."""
         ending = kernel.retire(on_gone)
         with self._lock:
             self._ending = [thread for thread in self._ending if thread.is_alive()]
             self._ending.append(ending)
 
     def close(self, *, patience_s: float | None = None) -> None:
-        """Wait until all kernels have ended; prepared ones that no trial has taken are killed.
+        """Wait until all kernels have ended. Kill prepared kernels that no trial has used.
 
         Args:
-            patience_s: The longest wait for their exit handlers; None for as long as it takes.
+            patience_s: Longest wait for their exit handlers, in seconds. None for no limit.
         """
         with self._lock:
             prepared = list(self._prepared)
@@ -182,7 +185,7 @@ class KernelPool:
 def _forkable_command(
     kernel_name: str, kernels: Literal["auto", "fork", "cold"]
 ) -> KernelCommand | Obstacle:
-    """Return how kernels are run, or why none is ever forked."""
+    """Return the command of kernels that can be forked, or why they never can."""
     if kernels == "cold":
         return Obstacle("`kernels` is cold")
     command = command_of(kernel_name)

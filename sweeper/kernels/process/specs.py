@@ -1,4 +1,4 @@
-"""Which kernels are installed."""
+"""Read the installed kernelspecs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,13 @@ from ..forking.command import PYTHON, KernelCommand, Obstacle, read_command
 def check_kernel(name: str, *, asked_by: str) -> None:
     """Refuse a kernel that is not installed.
 
+    Args:
+        name: Name of the kernel.
+        asked_by: What names the kernel, for the message.
+
     Raises:
-        KernelError: The text names the installed kernels and tells how to choose one.
+        KernelError: The kernel is not installed. The message lists the installed kernels and says
+            how to choose one.
     """
     try:
         _spec(name)
@@ -38,7 +43,7 @@ def language_of(name: str) -> str:
 
 
 def command_of(name: str) -> KernelCommand | Obstacle:
-    """Return how a kernelspec starts its kernels, or why they cannot be forked.
+    """Return the command with which a kernelspec starts its kernels, or why they cannot be forked.
 
     `python` means the interpreter of this process.
     """
@@ -50,9 +55,9 @@ def command_of(name: str) -> KernelCommand | Obstacle:
 
 
 def interpreter_of(name: str) -> list[str]:
-    """Return the Python that runs a kernel, with its options.
+    """Return the command of the Python that runs a kernel, with its options.
 
-    The list is empty where the kernelspec does not tell.
+    Empty if the kernelspec does not say it.
     """
     command = command_of(name)
     if isinstance(command, Obstacle):
@@ -61,11 +66,12 @@ def interpreter_of(name: str) -> list[str]:
 
 
 def environment_of(name: str, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a kernel: `env`, and what the kernelspec adds to it.
+    """Return the environment of a kernel: `env`, and the variables that the kernelspec adds.
 
     Args:
-        env: The environment of the process that starts the kernel. The kernelspec may refer to it,
-            as in `${HOME}`.
+        name: Name of the kernel.
+        env: Environment of the process that starts the kernel. The kernelspec may refer to it, as
+            in `${HOME}`.
     """
     added = {
         variable: Template(text).safe_substitute(env) for variable, text in _spec(name).env.items()
@@ -76,15 +82,15 @@ def environment_of(name: str, env: Mapping[str, str]) -> dict[str, str]:
 def runs_in_python(name: str) -> bool:
     """Return whether the kernel itself is a Python program, whatever language it runs.
 
-    Such kernels have ipykernel's sockets, of which all kinds work. Other kernels, such as those of
-    R and Rust, often give a Unix socket another name than their clients do.
+    Such kernels use ipykernel's sockets, which work with every transport. Other kernels, such as
+    those of R and Rust, often name a Unix socket differently from their clients.
     """
     argv = _spec(name).argv
     return bool(argv) and PYTHON.fullmatch(PurePath(argv[0]).name) is not None
 
 
 def is_ipykernel(name: str) -> bool:
-    """Return whether a kernel is an ipykernel, and accepts its arguments and requests."""
+    """Return whether a kernel is ipykernel, and so accepts its arguments and requests."""
     if language_of(name) != "python":
         return False
     return any("ipykernel" in argument for argument in _spec(name).argv)

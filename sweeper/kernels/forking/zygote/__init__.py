@@ -1,14 +1,14 @@
-"""A process that has imported what a notebook imports, and forks a kernel per trial.
+"""The zygote: a process that has imported what a notebook imports, and forks a kernel per trial.
 
-The kernel's own interpreter runs it, so it imports the standard library and ipykernel only. One
-thread, no sockets of zmq, no CUDA: where there is anything that a fork would not carry over, the
-zygote reports this and kernels are started.
+The interpreter of the kernels runs it, so it imports only the standard library and ipykernel. It
+has one thread, no sockets of zmq and no CUDA. If it has anything that a fork would not have, it
+reports this, and kernels are started instead.
 
     __main__.py PATH OWNER_FD
 
-At PATH requests for forks come in. On the socket OWNER_FD comes first what to import, and a report
-goes out; its end ends the zygote.
+PATH is the socket for requests to fork. On the socket OWNER_FD, the zygote first receives what to
+import, then sends a report. It ends when that socket closes.
 
-`libraries` imports, `server` forks, `forked` is what a fork becomes: a kernel; or, by `cells`,
-another server, in whose process the leading cells of the notebook have run.
+The module `libraries` imports, `server` forks, and `forked` turns a fork into a kernel. With
+`cells`, a fork runs the leading cells of the notebook and becomes another server.
 """

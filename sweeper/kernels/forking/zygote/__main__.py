@@ -8,10 +8,10 @@ import sys
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 if sys.path and sys.path[0] == _FOLDER:
-    del sys.path[0]  # of a script; a kernel has none
+    del sys.path[0]  # the folder of this script, which a kernel does not have
 
-# The interpreter may not have this package installed, and a notebook must not find these files
-# under a name that it could import.
+# This package may not be installed for the interpreter. And a notebook must not be able to import
+# these files by a name of its own.
 _NAME = "_sweeper_zygote"
 _spec = importlib.util.spec_from_file_location(
     _NAME, os.path.join(_FOLDER, "__init__.py"), submodule_search_locations=[_FOLDER]

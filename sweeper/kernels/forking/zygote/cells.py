@@ -1,7 +1,7 @@
-"""The shared cells of a notebook, run once; kernels are forked with everything they have made.
+"""Run the shared cells of a notebook once. Kernels are then forked with everything they have made.
 
-They run in the shell that each forked kernel goes on with, under a session that records messages
-in place of sending them; the sweep replays them into the executed notebook of each trial.
+They run in the shell with which each forked kernel continues. Its session records messages instead
+of sending them. The sweep replays them into the executed notebook of each trial.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ class CellsProcess:
     """The process in which the shared cells have run.
 
     Args:
-        sources: The code of the cells, in order.
-        app: The kernel's application, booted by half.
+        sources: Code of the cells, in order.
+        app: Application of the kernel, of which the first half has booted.
 
     Attributes:
-        report: Under `cells`, the messages of each cell; under `duration_s`, how long all ran.
-            Where no kernel can be forked after them, `why`, and under `failed_at` the cell that is
-            to blame.
+        report: `cells`: the messages of each cell. `duration_s`: seconds that all cells took. If no
+            kernel can be forked, `why`, and `failed_at`: the index of the cell that is the cause.
     """
 
     def __init__(self, sources: Sequence[str], app: App) -> None:
@@ -52,19 +51,19 @@ class CellsProcess:
             for name in {*environment, *os.environ}
             if environment.get(name) != os.environ.get(name)
         }
-        # What the cells have used goes on in each trial; any other generator begins anew there.
+        # Generators that the cells have used continue in each trial. Other ones are seeded anew.
         self._states = generators.changed_since(states)
         libraries.settle()
 
     def attach(self, connection_file: str) -> None:
-        """In a fork: boot the second half of the kernel's application."""
+        """Boot the second half of the kernel's application. Called in a fork."""
         for name, value in self._environment.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
         self._app.attach(connection_file)
-        # Last of all: a kernel's sockets may draw numbers, some of them on threads of their own.
+        # Restored as late as possible, because a kernel's sockets draw random numbers, too.
         self._app.shell.events.register("pre_execute", self._go_on_drawing)
 
     def _go_on_drawing(self) -> None:
@@ -72,7 +71,7 @@ class CellsProcess:
         generators.restore(self._states)
 
     def _run(self, source: str) -> str | None:
-        """Run one cell, and report its messages; return why it failed, None if it did not."""
+        """Run one cell, and add its messages to the report. Return why it failed, or None."""
         shell = self._app.shell
         count = shell.execution_count
         result = shell.run_cell(source, store_history=True)
@@ -89,7 +88,7 @@ class CellsProcess:
         return f"raises {type(error).__name__}: {error}"
 
     def _written_since(self) -> str:
-        """Return what the last cell wrote to the process's descriptors, past IPython's streams."""
+        """Return what the last cell wrote directly to file descriptors, past IPython's streams."""
         for stream in (sys.__stdout__, sys.__stderr__):
             if stream is not None:
                 stream.flush()
@@ -100,16 +99,16 @@ class CellsProcess:
 
 
 def _lost() -> str | None:
-    """Return what the cells have left that a fork would not have; None for nothing."""
+    """Return what the cells have left that a fork would not have, in words, or None."""
     for thread in threading.enumerate():
-        if type(thread).__name__ == "TMonitor":  # tqdm makes another when it needs one
+        if type(thread).__name__ == "TMonitor":  # tqdm starts another one when it needs it
             thread.exit()  # type: ignore[attr-defined]
     lost = libraries.lost_by_a_fork()
     return None if lost is None else f"leaves {lost}"
 
 
 def reopen_files() -> None:
-    """Give this fork open files of its own, whose positions other forks do not move."""
+    """Reopen the files that this process reads, so that other forks do not move its positions."""
     for descriptor in libraries.open_files():
         is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
         access = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE

@@ -1,4 +1,4 @@
-"""How a forked kernel ends."""
+"""End a forked kernel quickly."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import os
 class FastExit:
     """Ends a kernel after all its exit handlers, without tearing down every module.
 
-    The exit handler that is registered first runs last, so this one is registered before any import
-    that may register another.
+    The exit handler that is registered first runs last. So this one is registered before any import
+    that may register another one.
 
     Attributes:
-        code: The exit code.
+        code: Exit code.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class FastExit:
         atexit.register(self._end)
 
     def begin(self) -> None:
-        """End this process, and none that it forks."""
+        """End this process in this way, but not the processes that it forks."""
         self._pid = os.getpid()
 
     def _end(self) -> None:
@@ -37,7 +37,7 @@ class FastExit:
                 try:
                     if not file.closed:
                         file.flush()
-                except Exception:  # noqa: BLE001  as at the end of an interpreter
+                except Exception:  # noqa: BLE001  an interpreter ignores it at its end, too
                     continue
         finally:
             os._exit(self.code)

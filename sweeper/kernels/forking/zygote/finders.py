@@ -1,7 +1,7 @@
-"""What a kernel imports in addition to its environment: this package, and modules of a snapshot.
+"""Make this package and the modules of a snapshot importable in a kernel.
 
-Started kernels, and the workers that a notebook spawns, run this module as a text, so it imports
-the standard library only.
+Started kernels, and the workers that a notebook spawns, run the source of this module. So it
+imports only the standard library.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 _NAME = "sweeper"
-#: Modules in which IPython opens the scripts of `%run`, in its versions.
+#: Modules in which the versions of IPython open the scripts of `%run`.
 _RUNNERS = ("IPython.core.interactiveshell", "IPython.utils.py3compat")
 #: Modules that start workers with an interpreter of their own.
 _SPAWNERS = {
@@ -25,10 +25,10 @@ _SPAWNERS = {
     "joblib.externals.loky.backend.spawn",
     "loky.backend.spawn",
 }
-#: Their function that describes the process to the worker, which reads the description before it
+#: Their function that describes the process to a worker. The worker reads the description before it
 #: imports anything.
 _DESCRIBE = "get_preparation_data"
-#: Modules whose libraries `notebook_api.observing` knows.
+#: Modules whose libraries `notebook_api.observing` can observe.
 _OBSERVED = {
     "fastai.learner",
     "keras.callbacks",
@@ -40,9 +40,9 @@ _OBSERVED = {
     "transformers.trainer",
     "xgboost.callback",
 }
-#: The name of this module's source in a worker.
+#: Name of this module's source in a worker.
 _TEXT = "_text"
-#: The loaders of modules, as in every interpreter.
+#: Loaders of modules and their suffixes, as in every interpreter.
 _LOADERS = (
     (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
     (machinery.SourceFileLoader, machinery.SOURCE_SUFFIXES),
@@ -51,7 +51,11 @@ _LOADERS = (
 
 
 def make_importable(folder: str) -> None:
-    """Find the package in its folder where no other finder has found it."""
+    """Make this package importable from its folder, if it is not installed.
+
+    Args:
+        folder: Folder of the package.
+    """
 
     def find_spec(name: str, *_: object) -> Any:
         if name != _NAME:
@@ -59,20 +63,20 @@ def make_importable(folder: str) -> None:
         file = os.path.join(folder, "__init__.py")
         return spec_from_file_location(name, file, submodule_search_locations=[folder])
 
-    # Last of all: a copy that the environment or the notebook's folder has comes first.
+    # Added last, so that a copy in the environment or in the notebook's folder comes first.
     sys.meta_path.append(SimpleNamespace(find_spec=find_spec))
 
 
 def install_snapshot_finder(text: str, snapshot: Mapping[str, str]) -> None:
-    """Import the modules of a snapshot as they were, whatever lies at their places meanwhile.
+    """Import the modules of a snapshot as they were, even if their files have changed since.
 
-    Each is found where it would be found on disk, and has that `__file__`. The same holds in the
-    workers that `multiprocessing` and loky spawn, and for the scripts of `%run`.
+    Each module is found where it would be found on disk, and has that `__file__`. The same holds in
+    workers that `multiprocessing` and loky spawn, and for scripts of `%run`.
 
     Args:
-        text: The source of this module.
-        snapshot: The sources by their absolute paths without links. Bytes that are not UTF-8 are
-            lone surrogates.
+        text: Source of this module.
+        snapshot: Sources by absolute path without symbolic links. Bytes that are not UTF-8 are lone
+            surrogates.
     """
     if not snapshot:
         return
@@ -94,7 +98,7 @@ def install_snapshot_finder(text: str, snapshot: Mapping[str, str]) -> None:
 
 
 def _folders_of(sources: Mapping[str, bytes]) -> set[str]:
-    """Return the folders in which modules of the snapshot are found."""
+    """Return the folders that must be searched for modules of the snapshot."""
     folders = set()
     for path in sources:
         folder, name = os.path.split(path)
@@ -112,25 +116,25 @@ class _Loader(machinery.SourceFileLoader):
         self._source = source
 
     def path_stats(self, path: Any) -> Any:
-        """Raise an error: the compiled code next to the file is of what lies on disk."""
+        """Raise an error, because compiled code next to the file belongs to the file on disk."""
         raise OSError
 
     def get_data(self, path: Any) -> bytes:
-        """Return the source of the snapshot, or another file next to it."""
+        """Return the source from the snapshot. Read other files from the disk."""
         return self._source if path == self.path else super().get_data(path)
 
     def exec_module(self, module: Any) -> None:
-        """Run the module; tracebacks and `inspect` read its source from then on."""
+        """Run the module. Before that, store its source for tracebacks and `inspect`."""
         _quote(self.path, self._source)
         super().exec_module(module)
 
 
 def _finder_of(sources: dict[str, bytes]) -> Any:
     class Finder(machinery.FileFinder):
-        """Finds in one folder what lies there, and the modules of the snapshot as they were."""
+        """Finds modules in one folder on disk, but the modules of the snapshot as they were."""
 
         def find_spec(self, fullname: str, target: Any = None) -> Any:
-            """Find a module; an extension comes before a source, as always."""
+            """Find a module. As always, an extension module comes before a source file."""
             spec = super().find_spec(fullname, target)
             if spec is not None and isinstance(spec.loader, machinery.ExtensionFileLoader):
                 return spec
@@ -151,13 +155,13 @@ def _finder_of(sources: dict[str, bytes]) -> Any:
 
 
 def _quote(file: str, source: bytes) -> None:
-    """Keep the lines that tracebacks and `inspect` quote.
+    """Store the source lines that tracebacks and `inspect` show.
 
-    The entry has no time, so `linecache` does not compare it with the file.
+    The entry has no time of change, so `linecache` does not compare it with the file.
     """
     try:
         lines = decode_source(source).splitlines(True)
-    except (SyntaxError, UnicodeDecodeError):  # the import raises it
+    except (SyntaxError, UnicodeDecodeError):  # the import will raise it
         return
     linecache.cache[file] = (len(source), None, lines, file)
 
@@ -179,7 +183,7 @@ def _open_scripts_of_snapshot(sources: dict[str, bytes]) -> None:
 
 
 class _Install:
-    """Installs the finder in the worker that unpickles it, before the worker imports a module."""
+    """Installs the finder in a worker when the worker unpickles it, which is before any import."""
 
     def __init__(self, text: str, snapshot: Mapping[str, str]) -> None:
         self._text = text
@@ -203,7 +207,7 @@ def _install_in_workers(text: str, snapshot: Mapping[str, str]) -> None:
 
 
 def observe_libraries() -> None:
-    """Let libraries report by themselves once the notebook has imported them."""
+    """Use the logs of libraries as reports, once the notebook has imported them."""
 
     def observe(module: Any) -> None:
         from sweeper.notebook_api import observing
@@ -214,10 +218,10 @@ def observe_libraries() -> None:
 
 
 def _after_import(names: set[str], call: Callable[[Any], None]) -> None:
-    """Call a function with each of these modules, now or when it has been imported."""
+    """Call a function with each of these modules, now or after its import."""
     for name in names & sys.modules.keys():
         call(sys.modules[name])
-    # In a fork, hidden modules come back together with the package above them.
+    # In a fork, a hidden module is restored together with its parent package.
     for finder in sys.meta_path:
         hidden = getattr(finder, "hidden_modules", {})
         for name in names & hidden.keys():
@@ -241,7 +245,10 @@ def find_and_watch(
     """Find a module as the finders after `watcher` do, and let a function run its body.
 
     Args:
-        run: Is called with the module and with a function that runs the module's body.
+        watcher: Finder that calls this function.
+        run: Called with the module and with a function that runs the module's body.
+        name: Name of the module.
+        *where: Further arguments of `find_spec`.
     """
     for finder in sys.meta_path[sys.meta_path.index(watcher) + 1 :]:
         find_spec = getattr(finder, "find_spec", None)
@@ -254,7 +261,7 @@ def find_and_watch(
 
 
 class _Watched:
-    """Loads a module whose body a function runs; leaves the module with its original loader."""
+    """Loads a module, and lets a function run its body. The module keeps its original loader."""
 
     def __init__(self, loader: Any, run: Callable[[Any, Callable[[], None]], None]) -> None:
         self._loader = loader

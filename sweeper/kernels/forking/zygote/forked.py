@@ -28,21 +28,22 @@ from .shell import App
 _PACKAGE_FOLDER = str(Path(__file__).parents[3])
 _FINDERS = Path(__file__).with_name("finders.py")
 
-#: The modules whose exit handlers see to what the fork itself logs, starts and makes.
+#: Modules whose exit handlers must run, because the fork itself logs, starts processes and makes
+#: weak references.
 _KEPT_HANDLERS = ("logging", "multiprocessing.util", "weakref")
 
 
 def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
-    """Import what the owner lists, report whether kernels can be forked, and fork them.
+    """Import the modules that the owner lists, report whether kernels can be forked, and fork them.
 
-    It returns in a fork, when its kernel has ended.
+    The call returns only in a fork, when its kernel has ended.
 
     Args:
-        path: The path of the socket at which requests for forks come in.
-        owner: A socket whose end ends this process.
-        ending: How forked kernels end.
+        path: Path of the socket for requests to fork.
+        owner: File descriptor of a socket. This process ends when it closes.
+        ending: Ends forked kernels.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C at the terminal is meant for the sweep
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is meant for the sweep
     connection = socket.socket(fileno=owner)
     wanted, _ = receive(connection)
     assert wanted is not None
@@ -54,7 +55,7 @@ def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
         make_importable(_PACKAGE_FOLDER)
         install_snapshot_finder(_FINDERS.read_text(encoding="utf-8"), wanted["frozen"])
         libraries = Libraries(wanted["modules"], wanted["environment"], app=app, before=before)
-    except Exception as error:  # noqa: BLE001  an ipykernel of another version may have other parts
+    except Exception as error:  # noqa: BLE001  another version of ipykernel may differ in anything
         send(connection, {"refusal": _why_not_booted(error), "exclude": [], "duration_s": 0.0})
         os._exit(1)
     server = Server(path, connection)
@@ -86,9 +87,10 @@ def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
 
 
 def _hold_exit_handlers() -> Callable[[], None]:
-    """Let no library have an exit handler until the returned function is called.
+    """Ignore exit handlers of libraries until the returned function is called.
 
-    Each fork would run it, and remove, say, a temporary folder that all of them use.
+    Otherwise each fork would run them, and, for example, remove a temporary folder that all forks
+    use.
     """
     register: Any = atexit.register
     finalize: Any = weakref.finalize.__init__
@@ -120,7 +122,7 @@ def _why_not_booted(error: Exception) -> str:
 
 
 def _take_over(request: dict[str, Any], output: int, libraries: Libraries) -> None:
-    """Give this fork the environment, arguments and output that the request states."""
+    """Set the environment, arguments and output of this fork as the request says."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(output, 1)

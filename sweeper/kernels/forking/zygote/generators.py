@@ -1,4 +1,4 @@
-"""The random generators that a whole process shares: Python's, NumPy's and torch's."""
+"""Save, restore and seed the random generators of a process: Python's, NumPy's and torch's."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 def states(unfinished: Collection[str] = ()) -> dict[str, Any]:
-    """Return the state of each generator that exists in this process, by its name.
+    """Return the state of each generator that exists in this process, by name.
 
     Args:
-        unfinished: Modules that are just being imported, and have no generator yet.
+        unfinished: Modules that are being imported now, and have no generator yet.
     """
     now: dict[str, Any] = {"random": random.getstate()}
     numpy_random = sys.modules.get("numpy.random")
@@ -25,7 +25,7 @@ def states(unfinished: Collection[str] = ()) -> dict[str, Any]:
 
 
 def plain(states: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values that are equal where states are."""
+    """Return values that are equal if and only if the states are equal."""
     values = dict(states)
     numpy_state = values.get("numpy")
     if numpy_state is not None:
@@ -38,7 +38,7 @@ def plain(states: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed_since(start: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the states of the generators that were seeded or have drawn since `start`."""
+    """Return the states of the generators that were seeded or used since `start`."""
     now = states()
     before = plain(start)
     after = plain(now)
@@ -46,7 +46,7 @@ def changed_since(start: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def restore(states: Mapping[str, Any]) -> None:
-    """Put generators into states that `states` has returned."""
+    """Set generators to states that `states` has returned."""
     if "random" in states:
         random.setstate(states["random"])
     if "numpy" in states:
@@ -56,7 +56,7 @@ def restore(states: Mapping[str, Any]) -> None:
 
 
 def reseed() -> None:
-    """Give each generator the state of a new process: forks would all draw the same numbers."""
+    """Seed each generator as in a new process. Otherwise all forks would draw the same numbers."""
     random.seed()
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:

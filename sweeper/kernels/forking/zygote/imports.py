@@ -1,11 +1,12 @@
-"""Imports whose effects a notebook would miss if they had happened before its first cell.
+"""Repeat the effects of imports that a notebook would miss in a forked kernel.
 
-Some modules draw from a global random generator when they are imported, or print. `rich.style`
-draws, and so does everything that imports scikit-learn. A kernel that is forked with such a module
-imported would draw before the notebook's seed instead of after it. So these modules, and all that
-import them, are left out of `sys.modules`. When the notebook imports one, the body of each module
-with an effect runs once more, in a module object that is thrown away, and the modules that were
-imported before come back.
+Some modules use a global random generator when they are imported, or print. `rich.style` uses one,
+and so does everything that imports scikit-learn. In a kernel forked after such an import, that
+would happen before the notebook sets its seed instead of after it.
+
+So these modules, and all modules that import them, are removed from `sys.modules`. When the
+notebook imports one, the body of each module with an effect runs again, in a module object that is
+thrown away. Then the modules that were imported before are restored.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from .finders import find_and_watch
 
 
 class ImportWatch:
-    """Notes which module imports which, and which have an effect that a notebook would see.
+    """Records which module imports which, and which have an effect that a notebook would see.
 
     Args:
-        effects: Returns values that differ after an effect, by the effect's name. It is called with
-            the names of the modules that are just being imported.
+        effects: Returns values by name that change when there is an effect. Called with the names
+            of the modules that are being imported.
 
     Attributes:
-        acting: The modules with an effect, in the order in which their bodies began.
-        threads: From the number of a thread of the system to the module whose import started it.
+        acting: Modules with an effect, in the order in which their bodies began.
+        threads: Module whose import started each thread, by the system's thread id.
     """
 
     def __init__(self, effects: Callable[[list[str]], Mapping[str, Any]]) -> None:
@@ -59,15 +60,15 @@ class ImportWatch:
 
     @property
     def acting(self) -> list[str]:
-        """The modules with an effect; see the class."""
+        """Modules with an effect, in the order in which their bodies began."""
         return [name for name, acts in self._acts.items() if acts]
 
     def importers_of(self, names: Iterable[str]) -> set[str]:
-        """Return these modules and all that import them, directly or not."""
+        """Return these modules and all modules that import them, directly or not."""
         return _reached(names, self._imported_by) - self._known
 
     def hide(self, names: Iterable[str]) -> None:
-        """Leave modules out of `sys.modules` until they are imported again."""
+        """Remove modules from `sys.modules` until they are imported again."""
         modules = {name: sys.modules[name] for name in names if name in sys.modules}
         if not modules:
             return
@@ -83,7 +84,7 @@ class ImportWatch:
         return find_and_watch(self, self._run, name, *where)
 
     def _run(self, module: ModuleType, body: Callable[[], None]) -> None:
-        """Run a module's body, and note its effects without those of its imports."""
+        """Run a module's body, and record its effects without those of its imports."""
         assert module.__spec__ is not None
         name = module.__spec__.name
         self._see(name)
@@ -96,7 +97,7 @@ class ImportWatch:
             self._running.pop()
 
     def _see(self, *beginning: str) -> None:
-        """Ascribe what has happened since the last call to the body that runs."""
+        """Attribute the effects since the last call to the body that is running."""
         now = self._effects([*self._running, *beginning])
         tasks = _threads()
         if self._running:
@@ -119,7 +120,7 @@ class ImportWatch:
         if not self._running:
             return module
         importer = str((globals or {}).get("__name__", ""))
-        if importer not in self._running:  # the body that runs calls a function of the importer
+        if importer not in self._running:  # the running body has called a function of it
             importer = self._running[-1]
         if not fromlist and not level:
             self._note(importer, name)
@@ -133,19 +134,19 @@ class ImportWatch:
         if name not in sys.modules:
             return
         self._imported_by.setdefault(name, set()).add(importer)
-        while "." in name:  # an import begins with the packages above
+        while "." in name:  # an import also imports the parent packages
             package = name.rpartition(".")[0]
             self._imported_by.setdefault(package, set()).add(name)
             name = package
 
 
 class _Hidden:
-    """Finds the modules that were left out, and brings them back with their effects.
+    """Finds modules that were removed from `sys.modules`, and restores them with their effects.
 
     Args:
         modules: The modules by name.
-        needs: Which of the other modules each one imports.
-        acting: The modules whose bodies run once more, in this order.
+        needs: Names of the other hidden modules that each module imports.
+        acting: Modules whose bodies run again, in this order.
     """
 
     def __init__(
@@ -176,13 +177,13 @@ class _Hidden:
         return self.hidden_modules[spec.name]
 
     def exec_module(self, module: ModuleType) -> None:
-        """Repeat the effects of the import, and bring back the modules that it needs."""
+        """Repeat the effects of the import, and restore the modules that it needs."""
         assert module.__spec__ is not None
         name = module.__spec__.name
         module.__spec__ = self._specs[name]
         needed = _reached([name], self._needs)
         for acting in list(self._acting):
-            # Another body, or another thread, may have run it meanwhile.
+            # Another body or another thread may have run it meanwhile.
             if acting in needed and self._acting.pop(acting, False):
                 self._run_again(acting)
         for other in needed:
@@ -205,7 +206,7 @@ class _Hidden:
 
 
 def _reached(names: Iterable[str], edges: Mapping[str, set[str]]) -> set[str]:
-    """Return these names, and all to which edges lead from them."""
+    """Return these names, and all names that can be reached from them along the edges."""
     found: set[str] = set()
     waiting = list(names)
     while waiting:

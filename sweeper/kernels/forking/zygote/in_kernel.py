@@ -1,7 +1,7 @@
-"""What the sweep does inside a kernel next to the cells, without a name in the notebook.
+"""Do the sweep's work inside a kernel, without a name in the notebook.
 
-A forked kernel has this module from its zygote. A started kernel runs it as a text, so it imports
-the standard library only, and IPython inside functions. A kernel's Python may be 3.9.
+A forked kernel gets this module from its zygote. A started kernel runs its source. So it imports
+only the standard library, and IPython inside functions. The Python of a kernel may be 3.9.
 """
 
 from __future__ import annotations
@@ -29,41 +29,42 @@ from pathlib import Path
 from reprlib import Repr
 from typing import Any
 
-# A notebook may replace a builtin (`builtins.print = rich.print`). The functions below look their
-# builtins up in this copy.
+# A notebook may replace a builtin (`builtins.print = rich.print`). The functions below use this
+# copy of the original builtins.
 globals()["__builtins__"] = dict(vars(builtins))
 
-#: The name under which a question of the sweep arrives among a request's expressions.
+#: Name of the sweep's question among the user expressions of a request.
 QUESTION = "the sweep's question"
 
-#: Variables that libraries read when they are imported; later it is too late to set them. CUDA
-#: reads those of its devices and of MPS when it is initialised, torch that of its allocator when it
-#: first uses CUDA; each trial has its own.
+#: Environment variables that libraries read at import, so that setting them later has no effect.
+#: Not among them: variables that CUDA reads when it is initialized (its devices, MPS) and that
+#: torch reads when it first uses CUDA (its allocator). Each trial sets these itself.
 _READ_AT_IMPORT = re.compile(
     r"(PYTHON(?!HASHSEED)|LD_|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|BLIS_|NUMEXPR_|NUMBA_|NPY_|TF_|XLA_|"
     r"JAX_|KERAS_|HF_|TRANSFORMERS_|TORCH|PYTORCH_(?!(CUDA_)?ALLOC_CONF)|"
     r"CUDA_(?!VISIBLE_DEVICES|MPS_)|MPL(?!BACKEND)|TZ$)"
 )
-#: How often to check whether a silent shell command has ended; IPython has 50 ms as well.
+#: Milliseconds between two checks whether a silent shell command has ended, as in IPython.
 _POLL_MS = 50
-#: How long an interrupted command may take to end, as in IPython.
+#: Seconds in which an interrupted command must end, as in IPython.
 _INTERRUPTED_S = 0.5
-#: The size of a command's terminal, which is IPython's: lines and columns.
+#: Lines and columns of a command's terminal, as in IPython.
 _TERMINAL_SIZE = (24, 80)
-#: How much of a command's output is read at once (chosen).
+#: Bytes of a command's output that are read at once (chosen).
 _READ_BYTES = 1 << 16
 _PR_SET_PDEATHSIG = 1
-#: The most characters of a value that is described (chosen).
+#: Characters of a value's description at most (chosen).
 _DESCRIPTION_CHARACTERS = 200
-#: Larger integers are described: not every reader of JSON has them.
+#: Larger integers are described in words, because not every JSON reader supports them.
 _INTEGER_LIMIT = 1 << 63
-#: Where a kernel keeps what `WatchedNumbers` has noted; the environment variable that asks for it.
+#: Attribute of the shell with the `WatchedNumbers`, and environment variable that asks for them.
 WATCHED, WATCH_VARIABLE = "_sweeper_watched", "SWEEPER_WATCHED"
-#: Longer lists of numbers, larger dictionaries and more variables are data, and no scores (chosen).
+#: Limits of lists, dictionaries and variables beyond which they count as data and not as scores
+#: (chosen).
 _LONGEST_SERIES, _MOST_KEYS, _MOST_VARIABLES = 5000, 50, 2000
-#: A longer array is data: five folds have five scores.
+#: Limit of an array beyond which it counts as data (chosen). Five folds have five scores.
 _LONGEST_ARRAY = 50
-#: How long a kernel waits at its end for its thread that takes requests (chosen).
+#: Seconds that a kernel waits at its end for the thread that receives requests (chosen).
 _LAST_REQUEST_S = 2
 
 
@@ -71,16 +72,16 @@ _LAST_REQUEST_S = 2
 
 
 def prepare_started(finders: str, folder: str, frozen: Mapping[str, str], **trial: Any) -> None:
-    """Prepare a started kernel for its trial: it finds this package and frozen modules.
+    """Prepare a started kernel for its trial: make this package and frozen modules importable.
 
-    From then on it also ends with the sweep's process, even if it stands still and nobody is left
-    to end it.
+    From then on, it also ends when the sweep's process ends, even if it is paused and nobody is
+    left to end it.
 
     Args:
-        finders: The source of the module `finders`.
-        folder: The folder of this package.
-        frozen: The sources of those modules, by their absolute paths without links.
-        trial: The arguments of `prepare`.
+        finders: Source of the module `finders`.
+        folder: Folder of this package.
+        frozen: Sources of the frozen modules, by absolute path without symbolic links.
+        trial: Arguments of `prepare`.
     """
     if sys.platform == "linux":
         import ctypes
@@ -101,11 +102,11 @@ def prepare_forked(**trial: Any) -> None:
 
 
 def prepare(*, environment: Mapping[str, str], gpu_fraction: float | None) -> None:
-    """Tell a kernel what it has to know of its trial, and let it answer the sweep.
+    """Set the trial's variables in a kernel, and let it answer the sweep's questions.
 
     Args:
-        environment: Variables of the trial.
-        gpu_fraction: The share of a GPU's memory that torch may use; None for all. torch reads it
+        environment: Environment variables of the trial.
+        gpu_fraction: Fraction of a GPU's memory that torch may use. None for all. torch reads it
             when it first uses CUDA.
     """
     os.environ.update(environment)
@@ -123,24 +124,24 @@ def prepare(*, environment: Mapping[str, str], gpu_fraction: float | None) -> No
 
 
 def _cap_memory(fraction: float) -> None:
-    """Let torch use no more than a fraction of its GPU's memory, unless users have set it up."""
+    """Limit torch to a fraction of its GPU's memory, unless users have configured its allocator."""
     if {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & {*os.environ}:
         return
     try:
         version = [int(part) for part in metadata.version("torch").split(".")[:2]]
     except (ImportError, ValueError):
         return
-    # torch before 2.13 refuses to use CUDA at all where it does not know a key.
+    # torch before 2.13 does not know this key, and refuses to use CUDA because of it.
     if version >= [2, 13]:
         capped = f"per_process_memory_fraction:{fraction:.4f}"
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = capped
 
 
 def _answer_questions(shell: Any) -> None:
-    """Answer the sweep's question among a request's expressions.
+    """Answer the sweep's question among the user expressions of a request.
 
-    IPython gives the values of expressions to the notebook's display formatters, which may round
-    them, colour them or raise. The answer to a question passes none of them.
+    IPython passes the values of expressions to the notebook's display formatters, which may round
+    them, color them or raise. The answer to the question does not pass through them.
     """
     evaluate = shell.user_expressions
 
@@ -158,16 +159,16 @@ def _answer_questions(shell: Any) -> None:
 
 
 def _run_commands_without_input(shell: Any) -> None:
-    """Give `!command` the end of input at once.
+    """Give commands of `!command` an empty input.
 
-    IPython gives a command a terminal of its own, where `unzip`, `cp -i`, git and ssh would wait
-    for an answer for ever. All other ways to start one give it no terminal.
+    IPython gives a command a terminal of its own, in which `unzip`, `cp -i`, git and ssh would wait
+    for an answer forever. Other ways to start a command give it no terminal.
     """
 
     def system(command: str) -> None:
         if command.rstrip().endswith("&"):
             raise OSError("Background processes not supported.")
-        # The depth is that of the cell: `{name}` may be a variable of a function.
+        # `depth` makes `{name}` refer to the variables of the calling function, too.
         code = _run_command(shell.var_expand(command, depth=1))
         shell.user_ns["_exit_code"] = code
         if getattr(shell, "system_raise_on_error", False) and code != 0:
@@ -177,10 +178,11 @@ def _run_commands_without_input(shell: Any) -> None:
 
 
 def _run_command(command: str) -> int:
-    """Run a command and print its output as it comes; return its exit code.
+    """Run a command, print its output as it arrives, and return its exit code.
 
-    The command prints to a terminal, so that it shows progress as for a person. That is not the
-    controlling one, so there is no `/dev/tty`, and who reads from it reads the end of input.
+    The command prints to a terminal, so that it shows its progress as it does for a person. This is
+    not its controlling terminal: there is no `/dev/tty`, and reading from it gives the end of
+    input.
     """
     output, terminal = os.openpty()
     try:
@@ -210,12 +212,12 @@ def _run_command(command: str) -> int:
             _signal_group(process, signal.SIGKILL)
             process.wait()
     code = process.returncode
-    # A shell adds 128 to the signal that has ended its command; in IPython a signal is negative.
+    # A shell returns 128 plus the signal that ended its command. IPython returns minus the signal.
     return 128 - code if code > 128 else code
 
 
 def _set_up_terminal(terminal: int) -> None:
-    """Give a terminal its size, and let every read from it return the end of input."""
+    """Set the size of a terminal, and let every read from it return the end of input."""
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", *_TERMINAL_SIZE, 0, 0))
     attributes = termios.tcgetattr(terminal)
     attributes[3] &= ~(termios.ICANON | termios.ECHO)
@@ -225,7 +227,7 @@ def _set_up_terminal(terminal: int) -> None:
 
 
 def _print_output(process: Any, output: int) -> None:
-    """Print the output of a process, until it has ended."""
+    """Print the output of a process until it has ended."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     poll = select.poll()
     poll.register(output, select.POLLIN)
@@ -234,17 +236,17 @@ def _print_output(process: Any, output: int) -> None:
         if poll.poll(0 if has_ended else _POLL_MS):
             try:
                 data = os.read(output, _READ_BYTES)
-            except OSError:  # nobody can write to it any more
+            except OSError:  # no process has the terminal open any more
                 break
             if not data:
                 break
             sys.stdout.write(decoder.decode(data))
             sys.stdout.flush()
-        elif has_ended:  # processes that it has started may still have it open
+        elif has_ended:  # processes that it has started may still have the terminal open
             break
         elif process.poll() is not None:
             has_ended = True
-            # As when a terminal is closed: what the command leaves behind ends, but for `nohup`.
+            # As when a terminal is closed: processes of the command end, unless it used `nohup`.
             _signal_group(process, signal.SIGHUP)
     sys.stdout.write(decoder.decode(b"", True))
     process.wait()
@@ -259,11 +261,15 @@ def _signal_group(process: Any, number: int) -> None:
 
 
 class WatchedNumbers:
-    """Notes after each cell the numbers that the notebook's variables have.
+    """Records the numbers in the notebook's variables after each cell.
+
+    Args:
+        shell: IPython's shell.
 
     Attributes:
-        numbers: By expression the number of the cell's execution that has changed it last, and its
-            values in hexadecimal: several where it is the last one of a list, or a mean.
+        numbers: By expression, the execution count of the cell that changed it last (`cell`), and
+            its values in hexadecimal (`values`). There are several values if the expression is the
+            last element of a list or the mean of an array.
     """
 
     def __init__(self, shell: Any) -> None:
@@ -272,7 +278,7 @@ class WatchedNumbers:
         self.numbers: dict[str, dict[str, Any]] = {}
 
     def note(self, result: Any) -> None:
-        """Note the numbers after a cell; a notebook never fails by it."""
+        """Record the numbers after a cell. An error here never fails the notebook."""
         _tried(self._note, result)
 
     def _note(self, result: Any) -> None:
@@ -291,7 +297,7 @@ class WatchedNumbers:
 
 
 def _numbers_of(name: str, value: Any) -> list[tuple[str, list[str]]]:
-    """List the expressions of a variable that are numbers, each with its values."""
+    """Return the numeric expressions of a variable, each with its values in hexadecimal."""
     if isinstance(value, dict):
         keyed = list(value.items())[: _MOST_KEYS + 1]
         parts = [
@@ -320,7 +326,7 @@ def _numbers_in(expression: str, value: Any) -> list[tuple[str, list[str]]]:
 
 
 def _hexadecimal(value: Any) -> Any:
-    """Return a real number in hexadecimal; None for all else."""
+    """Return a real number in hexadecimal. Return None for other values."""
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
@@ -334,15 +340,16 @@ def _hexadecimal(value: Any) -> Any:
 def _answer(
     shell: Any, *, floats: Sequence[str], values: Sequence[str], reads_imports: bool
 ) -> dict[str, Any]:
-    """Read what the sweep wants to know of a kernel, and prepare the kernel to end in order.
+    """Read what the sweep asks of a kernel, and prepare the kernel for a clean exit.
 
     Args:
-        floats: Expressions of the notebook's names, to read as numbers.
-        values: Expressions of the notebook's names, to read as plain values.
-        reads_imports: Whether to list what the kernel has imported.
+        shell: IPython's shell.
+        floats: Expressions to read as numbers.
+        values: Expressions to read as plain values.
+        reads_imports: Whether to list the modules that the kernel has imported.
 
     Returns:
-        An answer for each question; None for one that could not be answered.
+        One answer for each question. None if it could not be answered.
     """
     answer: dict[str, Any] = {
         "floats": {name: _tried(_float, shell, name) for name in floats},
@@ -358,10 +365,10 @@ def _answer(
 
 
 def _tried(read: Any, *arguments: Any) -> Any:
-    """Return what a function returns; None where it raises."""
+    """Call a function and return its result. Return None if it raises."""
     try:
         return read(*arguments)
-    except BaseException:  # noqa: BLE001  without a reply the sweep would wait for ever
+    except BaseException:  # noqa: BLE001  without a reply, the sweep would wait forever
         return None
 
 
@@ -370,18 +377,18 @@ def _value(shell: Any, expression: str) -> Any:
 
 
 def _float(shell: Any, expression: str) -> str:
-    """Return a number in hexadecimal, which has all of its bits."""
+    """Return a number in hexadecimal, which keeps all its bits."""
     return float(_value(shell, expression)).hex()
 
 
 def _plain(shell: Any, expression: str) -> dict[str, Any]:
-    """Return a value in a dictionary, as None is a value too."""
+    """Return a value in a dictionary, because None is a value, too."""
     return {"value": _scalar_or_text(_value(shell, expression))}
 
 
 def _scalar_or_text(value: Any) -> Any:
     """Return a scalar of JSON as it is, and another object as a short description."""
-    if getattr(value, "shape", None) == () and hasattr(value, "item"):  # of numpy, torch and JAX
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):  # numpy, torch and JAX
         value = value.item()
     if value is None or isinstance(value, bool):
         return value
@@ -398,9 +405,9 @@ def _scalar_or_text(value: Any) -> Any:
 
 
 def import_profile() -> dict[str, Any]:
-    """List what this process has imported, in order, from where it is installed.
+    """Return the installed modules that this process has imported, in order, and its environment.
 
-    An environment on top of another one, as `uv run --with` or `--system-site-packages` make it,
+    An environment on top of another one, as made by `uv run --with` or `--system-site-packages`,
     has libraries outside of its own folders.
     """
     paths = sysconfig.get_paths()
@@ -422,7 +429,7 @@ def import_profile() -> dict[str, Any]:
 
 
 def _gpu_bytes() -> int | None:
-    """Return the most memory that torch has held on GPUs in this process; None for none."""
+    """Return the peak of the GPU memory that torch has reserved in this process. None if none."""
     cuda = sys.modules["torch"].cuda
     if not cuda.is_initialized():
         return None
@@ -436,12 +443,12 @@ def _not_replicable() -> list[str]:
 
 
 def _end_in_order(kernel: Any) -> None:
-    """Remove two things that keep an ipykernel from ending in order.
+    """Remove two causes of a late end of ipykernel.
 
-    It closes the thread that sends its messages while the thread that took the request to shut down
-    may still have a message to send, and then waits for ever. So the second thread is waited for
-    first, before the notebook's exit handlers. And it waits up to 14 s for children that have
-    ended, but whose exit code was not read.
+    First, ipykernel closes the thread that sends its messages while the thread that received the
+    shutdown request may still have a message to send. Then that thread waits forever. So the second
+    thread is joined first, before the notebook's exit handlers. Second, ipykernel waits up to 14 s
+    for ended child processes whose exit code was not read.
     """
     atexit.register(kernel.parent.control_thread.join, _LAST_REQUEST_S)
     children = kernel._process_children

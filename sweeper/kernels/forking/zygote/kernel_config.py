@@ -1,6 +1,6 @@
-"""IPython's configuration of a sweep's kernels, which find it in their folder of IPython.
+"""Configure IPython for a sweep's kernels. IPython finds this file in their IPython folder.
 
-Every kernel runs it when it boots, and so does the zygote. Nothing imports it.
+Every kernel runs it when it boots, and so does the zygote. No module imports it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from ipykernel.iostream import IOPubThread
 from ipykernel.kernelapp import IPKernelApp
 from zmq.eventloop.zmqstream import ZMQStream
 
-#: How long a child's last prints may be on their way, which is ipykernel's own value.
+#: Milliseconds in which a child's last prints must be delivered, as in ipykernel.
 _LINGER_MS = 3000
 
 
 def _init_iopub(self: Any, context: Any, _original: Any = IPKernelApp.init_iopub) -> None:
-    """Bind the socket that publishes outputs, without a limit of its messages.
+    """Bind the socket that publishes outputs, without a limit on queued messages.
 
-    By default it drops messages beyond 1000 that its reader has not taken, as on a machine whose
-    processors are busy. ipykernel makes and binds the socket in one method, so the context has no
-    limit for new sockets while that method runs.
+    By default, messages beyond 1000 that the client has not read are dropped, which happens on a
+    busy machine. ipykernel makes and binds the socket in one method. So the context has no limit
+    for new sockets while that method runs.
     """
     context.setsockopt(zmq.SNDHWM, 0)
     try:
@@ -33,11 +33,11 @@ def _init_iopub(self: Any, context: Any, _original: Any = IPKernelApp.init_iopub
 
 
 def _setup_pipe_in(self: Any) -> None:
-    """Listen to forked children of the kernel, which print through it.
+    """Open a private socket for the prints of the kernel's forked children.
 
-    By default ipykernel listens at a TCP port, where any user of the machine can send until its
-    memory is full. This socket is in a folder that only this user can enter, whatever transport
-    the kernel itself has.
+    By default, ipykernel opens a TCP port, to which any user of the machine could send until memory
+    is full. This socket is in a folder that only this user can enter, whatever transport the kernel
+    itself uses.
     """
     self._children = f"ipc://{os.environ['IPYTHONDIR']}/children-{os.getpid()}"
     self._pipe_uuid = os.urandom(16)
@@ -62,12 +62,12 @@ IOPubThread._setup_pipe_in = _setup_pipe_in  # type: ignore[method-assign]
 IOPubThread._setup_pipe_out = _setup_pipe_out  # type: ignore[method-assign]
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821  IPython runs this file with it
-# Each kernel would have a database of its history, and a thread that writes to it.
+# By default, each kernel would have a database of its history, and a thread that writes to it.
 c.HistoryManager.enabled = False
-c.HistoryManager.hist_file = ":memory:"  # as nbclient has it
+c.HistoryManager.hist_file = ":memory:"  # as in nbclient
 
-# Nobody attaches a debugger to a trial, and its import takes a fifth of a kernel's boot and 8 MB.
-# Notebooks can still import it. ipykernel 6 imports it before it reads this.
+# Trials need no debugger, and its import takes 20 % of a kernel's boot time and 8 MB. Notebooks can
+# still import it. ipykernel 6 imports it before it reads this file.
 if not {"debugpy", "ipykernel.debugger"} & sys.modules.keys():
     sys.modules["debugpy"] = None  # type: ignore[assignment]  # as if it were not installed
     try:

@@ -1,4 +1,4 @@
-"""Import what a notebook imports before the first fork, and check that a fork can carry it over."""
+"""Import what a notebook imports before the first fork, and check that a fork can use it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .imports import ImportWatch
 from .server import fork
 from .shell import App
 
-#: What must see the running kernel when it is imported.
+#: Modules that need the running kernel when they are imported, so the zygote must not import them.
 DENIED = ("matplotlib_inline", "IPython.extensions", "ipywidgets", "__main__")
-#: Threads of the system's allocator are made anew after a fork.
+#: Threads of the memory allocator, which starts them again after a fork.
 _HARMLESS_THREADS = ("jemalloc_bg_thd",)
-#: Open where CUDA or ROCm is initialised. NVML opens others, and can be forked.
+#: Files that are open if CUDA or ROCm is initialized. NVML opens other files, and can be forked.
 _GPU_FILES = ("/dev/nvidia-uvm", "/dev/kfd")
 
 
@@ -29,18 +29,19 @@ class Libraries:
     """Imports what a notebook imports, in a process in which a kernel's shell has booted.
 
     Args:
-        modules: In the notebook's order.
-        environment: The variables that libraries read when they are imported, as the notebook has
-            left them.
-        app: The kernel's application, booted by half.
-        before: The process's environment before that.
+        modules: Names of the modules, in the notebook's order.
+        environment: Environment variables that libraries read at import, with the notebook's
+            values.
+        app: Application of the kernel, of which the first half has booted.
+        before: Environment of the process before that.
 
     Attributes:
-        refusal: Why no kernel can be forked; None when kernels can be.
+        refusal: Why no kernel can be forked. None if kernels can be forked.
         exclude: Modules without which another zygote may be able to fork. They start threads, or
-            what they do when they are imported cannot be repeated in a fork.
-        changed: What the boot and the imports did to the environment, as a notebook's own would.
-        duration_s: How long the imports took.
+            the effects of their import cannot be repeated in a fork.
+        changed: Environment variables that the boot and the imports have changed, as they would in
+            a started kernel.
+        duration_s: Seconds that the imports took.
     """
 
     def __init__(
@@ -53,13 +54,13 @@ class Libraries:
     ) -> None:
         self._app = app
         started_s = time.perf_counter()
-        # As in a cell, where `get_ipython` is a builtin: pandas looks for it when it is imported.
+        # `get_ipython` is a builtin, as in a cell, because pandas looks for it at import.
         with app.shell.builtin_trap, ImportWatch(self._effects) as watch:
             _import_all(modules)
         self.duration_s = time.perf_counter() - started_s
         app.recorder.take()
         watch.hide(watch.importers_of(watch.acting))
-        # What the imports did to the process, a fresh kernel would see at the same import.
+        # A started kernel would have the same changes after the same imports.
         self.changed = {
             name: value for name, value in os.environ.items() if before.get(name) != value
         }
@@ -84,13 +85,13 @@ class Libraries:
         return {**states, "output": self._app.output_count()}
 
     def _excluded(self, watch: ImportWatch) -> set[str]:
-        """Return what has to be left out, so that another zygote can fork with the rest."""
+        """Return the modules to leave out, so that another zygote can fork with the others."""
         culprits = {name for name in watch.acting if not _can_import_in_a_fork(name)}
         foreign = _foreign_threads()
         culprits |= {module for task, module in watch.threads.items() if task in foreign}
         excluded = watch.importers_of(culprits)
         acting = watch.importers_of(watch.acting)
-        # The generators of numpy and torch begin anew in each fork, which has to find them.
+        # Each fork seeds the generators of numpy and torch, so they must be in `sys.modules`.
         if not acting.isdisjoint(("numpy", "torch")):
             excluded |= acting
         return excluded
@@ -99,7 +100,7 @@ class Libraries:
 def settle() -> None:
     """Prepare all objects of this process to be shared by many forks."""
     gc.collect()
-    gc.freeze()  # the collector would otherwise write to every shared page
+    gc.freeze()  # otherwise, the garbage collector would write to every shared page
 
 
 def _can_import_in_a_fork(name: str) -> bool:
@@ -107,7 +108,7 @@ def _can_import_in_a_fork(name: str) -> bool:
 
 
 def _succeeds_in_a_fork(call: Callable[[], object]) -> bool:
-    """Call a function in a throw-away child; return whether it returned there."""
+    """Call a function in a temporary child process. Return whether it raised no exception there."""
     pid = fork()
     if pid == 0:
         exit_code = 1
@@ -124,8 +125,8 @@ def _succeeds_in_a_fork(call: Callable[[], object]) -> bool:
 
 
 def lost_by_a_fork() -> str | None:
-    """Return what this process has that a fork of it would not have; None for nothing."""
-    _succeeds_in_a_fork(lambda: None)  # OpenBLAS ends its threads at a fork
+    """Return what this process has that a fork of it would not have, in words, or None."""
+    _succeeds_in_a_fork(lambda: None)  # makes OpenBLAS end its threads
     if any(target.startswith(_GPU_FILES) for target in open_files().values()):
         return "a GPU in use, and CUDA cannot be forked"
     if threading.active_count() > 1:
@@ -138,18 +139,18 @@ def lost_by_a_fork() -> str | None:
 
 
 def open_files() -> dict[int, str]:
-    """Return what each descriptor of this process is open on."""
+    """Return the file of each open file descriptor of this process."""
     found = {}
     for descriptor in Path("/proc/self/fd").iterdir():
         try:
             found[int(descriptor.name)] = str(descriptor.readlink())
-        except OSError:  # the one that lists them
+        except OSError:  # the descriptor with which this loop lists them
             continue
     return found
 
 
 def _foreign_threads() -> dict[int, str]:
-    """Return the names of threads that a fork would not have, by their numbers."""
+    """Return the names of threads that a fork would not have, by thread id."""
     found = {}
     for thread in Path("/proc/self/task").iterdir():
         name = (thread / "comm").read_text().strip()
@@ -159,7 +160,7 @@ def _foreign_threads() -> dict[int, str]:
 
 
 def _import_all(modules: Iterable[str]) -> None:
-    # Installed modules are meant, not files of the same name in the working directory.
+    # Only installed modules are imported, not files with the same name in the working folder.
     place = sys.path.index("") if "" in sys.path else None
     if place is not None:
         del sys.path[place]

@@ -1,4 +1,4 @@
-"""What goes over the zygote's sockets: JSON, and open files with it."""
+"""Send and receive JSON messages with open files over the zygote's sockets."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-#: The request that all messages of shared cells answer.
+#: Id of the request that all messages of shared cells refer to.
 RECORDED = "recorded"
-#: How many open files come with one message at most.
+#: Open files that one message can carry at most.
 _MOST_FILES = 4
 _LENGTH = struct.Struct("<I")
 
@@ -18,14 +18,17 @@ _LENGTH = struct.Struct("<I")
 def send(
     connection: socket.socket, message: dict[str, Any], descriptors: Sequence[int] = ()
 ) -> None:
-    """Send one JSON message, with open files."""
+    """Send one JSON message, with open file descriptors."""
     data = json.dumps(message).encode()
     socket.send_fds(connection, [_LENGTH.pack(len(data))], descriptors)
     connection.sendall(data)
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """Receive one message and its files; None in place of the message at the end."""
+    """Receive one message and its file descriptors.
+
+    The message is None if the connection has ended.
+    """
     head, descriptors, _, _ = socket.recv_fds(connection, _LENGTH.size, _MOST_FILES)
     if len(head) < _LENGTH.size:
         return None, descriptors

@@ -1,8 +1,8 @@
 """Fork a child for each request.
 
-Each child has a connection, which is also its lease: a request comes in with open files, the
-child's pid goes out, later its exit code. When the connection closes, the child and its session are
-killed; when the owner's socket closes, all children are.
+Each child has a connection, which is also its lease. A request with open files comes in. The
+child's pid goes out, and later its exit code. If the connection closes, the child and its session
+are killed. If the owner's socket closes, all children are killed.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from typing import Any, NoReturn
 from .messages import receive, send
 
 _PR_SET_PDEATHSIG = 1
-#: How many requests may wait while a fork is made (chosen).
+#: Requests that can wait while a fork is made (chosen).
 _BACKLOG = 64
 
 
 def fork() -> int:
-    """`os.fork`, which newer Pythons warn of when the allocator has a thread."""
+    """Call `os.fork` without the warning of newer Pythons about threads of the memory allocator."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
 
 def _readable(sources: Iterable[Any]) -> list[Any]:
-    """Wait until some sockets or descriptors can be read; return these.
+    """Wait until some sockets or descriptors can be read, and return these.
 
-    `select.select` takes no descriptor from 1,024 on.
+    `select.select` cannot be used, because it supports only descriptors below 1,024.
     """
     with selectors.PollSelector() as selector:
         for source in sources:
@@ -52,10 +52,12 @@ class _Child:
 
 
 class Server:
-    """Listens at a path. In a forked child `serve` returns what the child should become.
+    """Listens at a path, and forks. In the forked child, `serve` returns what it should become.
 
     Args:
-        owner: A socket whose end ends the server; None for a server that is killed with its parent.
+        path: Path of the socket.
+        owner: Socket at whose end the server ends. None for a server that is killed with its
+            parent.
     """
 
     def __init__(self, path: str, owner: socket.socket | None) -> None:
@@ -66,7 +68,10 @@ class Server:
         self._children: dict[socket.socket, _Child | None] = {}
 
     def serve(self) -> tuple[dict[str, Any], list[int]]:
-        """Fork a child for each request; return in the child: (request, open files)."""
+        """Fork a child for each request.
+
+        Return only in the child, with its request and open files.
+        """
         while True:
             pidfds = {
                 child.pidfd: connection
@@ -88,10 +93,10 @@ class Server:
                     request = self._answer(source)
                     if request is not None:
                         return request
-                break  # the other ready sources may be closed by now
+                break  # the other readable sources may be closed by now
 
     def _answer(self, connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-        """Fork a child, if that is requested; in the child, return the request."""
+        """Fork a child if one is requested. In the child, return the request."""
         try:
             request, descriptors = receive(connection)
         except OSError:
@@ -101,7 +106,7 @@ class Server:
             return None
         try:
             pid = fork()
-        except OSError as error:  # too many processes, or too little memory, for the moment
+        except OSError as error:  # too many processes or too little memory at the moment
             with contextlib.suppress(OSError):
                 send(connection, {"error": f"fork: {error.strerror}"})
             self._drop(connection)
@@ -116,7 +121,7 @@ class Server:
         return None
 
     def _send(self, connection: socket.socket, message: dict[str, Any]) -> None:
-        """Send a message about a child; end the child where nobody receives it."""
+        """Send a message about a child. If nobody receives it, end the child."""
         try:
             send(connection, message)
         except OSError:
@@ -137,7 +142,7 @@ class Server:
                 os.close(child.pidfd)
 
     def _send_exit_code(self, connection: socket.socket) -> None:
-        """Send the exit code; the zombie keeps its pid until the lease ends."""
+        """Send the exit code of a child. The zombie keeps its pid until the lease ends."""
         child = self._children[connection]
         assert child is not None
         ended = os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED | os.WNOWAIT)
@@ -154,9 +159,9 @@ class Server:
         if not child.has_ended:
             try:
                 os.killpg(child.pid, signal.SIGKILL)
-            except ProcessLookupError:  # not yet the leader of its group
+            except ProcessLookupError:  # the child is not the leader of its group yet
                 os.kill(child.pid, signal.SIGKILL)
-        # A driver that hangs may hold a killed process; init takes note of its end then.
+        # A driver that hangs may hold a killed process, so this does not wait. init collects it.
         os.waitpid(child.pid, 0 if child.has_ended else os.WNOHANG)
         os.close(child.pidfd)
 

@@ -1,7 +1,7 @@
-"""A kernel that boots in two halves: its shell in the zygote, its sockets and threads in each fork.
+"""Boot a kernel in two halves: its shell in the zygote, its sockets and threads in each fork.
 
-Libraries that ask for IPython when they are imported find the shell that every forked kernel
-continues with. Until a kernel is attached, a session records messages in place of sending them.
+Libraries that look for IPython at import find the shell with which every forked kernel continues.
+Until a kernel is attached, a session records messages instead of sending them.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from .messages import RECORDED
 
 
 class Recorder(Session):
-    """Keeps the messages that a kernel would send.
+    """Records the messages that a kernel would send.
 
     Attributes:
-        messages: The types, contents and metadata of the messages, in order.
+        messages: Types, contents and metadata of the messages, in order.
     """
 
     messages: list[dict[str, Any]]
 
     def send(self, stream: Any, msg_or_type: Any, *arguments: Any, **options: Any) -> Any:
-        """Keep a message."""
+        """Record a message."""
         message = msg_or_type
         if not isinstance(message, dict):
             names = ("content", "parent", "ident", "buffers", "track", "header", "metadata")
@@ -45,27 +45,27 @@ class Recorder(Session):
         return message
 
     def recorded(self) -> list[dict[str, Any]]:
-        """Return the messages since the last `take`, with those of text that was not sent yet."""
+        """Return the messages since the last `take`, including text that was not flushed yet."""
         for stream in _OutStream.made.values():
             stream.flush()
         return self.messages
 
     def take(self) -> list[dict[str, Any]]:
-        """Return the messages since the last call."""
+        """Return the messages since the last call, and forget them."""
         messages = self.recorded()
         self.messages = []
         return messages
 
 
 class _NoThread(iostream.IOPubThread):
-    """Replaces the thread that sends what is printed: a zygote may have no threads."""
+    """Replaces the thread that sends printed text, because a zygote must not have threads."""
 
     def __init__(self) -> None:
         self.thread: Any = None
         self.io_loop: Any = self
 
     def call_later(self, *_: Any) -> None:
-        """Do nothing: what is printed is kept until it is flushed."""
+        """Do nothing: printed text is kept until it is flushed."""
 
     def schedule(self, f: Any) -> None:
         """Call `f` at once."""
@@ -76,7 +76,10 @@ class _NoThread(iostream.IOPubThread):
 
 
 class _OutStream(iostream.OutStream):
-    """One object for each name, set up anew on each request: cells may have kept the object."""
+    """One stream object for each name.
+
+    Each fork sets it up again, because cells may keep the object.
+    """
 
     made: ClassVar[dict[str, _OutStream]] = {}
 
@@ -96,7 +99,7 @@ class App(IPKernelApp):
     shell: Any
 
     def boot(self, arguments: Sequence[str]) -> None:
-        """Boot the first half: everything that imports and cells need to run."""
+        """Boot the first half: everything that imports and cells need."""
         BaseIPythonApplication.initialize(self, list(arguments))
         self.init_pdb()
         self.init_blackhole()
@@ -113,8 +116,8 @@ class App(IPKernelApp):
         assert isinstance(displayhook, ZMQShellDisplayHook)
         assert isinstance(publisher, ZMQDisplayPublisher)
         displayhook.session = publisher.session = recorder
-        # `%matplotlib inline` asks the kernel for its event loop, which is none; older widgets
-        # register themselves with its manager, of which a process has one.
+        # `%matplotlib inline` asks the kernel for its event loop. Older widgets register with its
+        # comm manager, of which there is one per process.
         self.kernel = self.shell.kernel = SimpleNamespace(
             eventloop=None,
             comm_manager=comm.get_comm_manager(),
@@ -126,7 +129,10 @@ class App(IPKernelApp):
         self.init_code()
 
     def enter_fork(self) -> None:
-        """Let the streams record what is printed in this fork, too; they serve one process."""
+        """Let the streams record what is printed in this fork.
+
+        They only work in the process that they know.
+        """
         for stream in _OutStream.made.values():
             stream._master_pid = os.getpid()
 
@@ -134,7 +140,7 @@ class App(IPKernelApp):
         """Boot the second half: everything that a client connects to."""
         self.parent_handle = os.getppid()
         self.connection_file = connection_file
-        # Cells may look for it where a started kernel's command line has put it.
+        # Cells may look for it here, where the command line of a started kernel puts it.
         self.config.IPKernelApp.connection_file = connection_file
         self.init_connection_file()
         self.init_poller()
@@ -152,7 +158,7 @@ class App(IPKernelApp):
         sys.stderr.flush()
 
     def init_io(self) -> None:
-        """Give the streams their thread; they stay the same objects, which cells may have kept."""
+        """Give the streams their thread. They remain the same objects, which cells may keep."""
         sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
         self.outstream_class = f"{__name__}._OutStream"
         super().init_io()
@@ -161,5 +167,5 @@ class App(IPKernelApp):
         """Do nothing: `boot` has done it."""
 
     def output_count(self) -> int:
-        """Return how many messages have been recorded of what was printed and displayed."""
+        """Return how many messages about printed text and displays have been recorded."""
         return len(self.recorder.recorded())
