@@ -1,4 +1,4 @@
-"""Which params come next and which trials are worth their time: samplers and pruners by name.
+"""Choose the params of trials, and which trials to end early: samplers and pruners by name.
 
-What a study stores does not belong here.
+The folder `study` stores what they decide.
 """

@@ -1,4 +1,4 @@
-"""Options of a sampler or pruner in a parameters file: arguments of the class behind its name."""
+"""Check the options of a sampler or pruner against the arguments of its class."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from ..settings.messages import nearest
 def check_options(
     kind: type, options: Collection[str], *, reserved: Collection[str], where: str
 ) -> None:
-    """Refuse an option that is no argument of a class.
+    """Refuse an option that is not an argument of a class.
 
     Args:
-        kind: a class of Optuna's, or a subclass of ours, whose own arguments are options as well.
-        reserved: arguments that a parameters file cannot set.
-        where: the key and the name, with which the message begins.
+        kind: Class of Optuna, or a subclass of it, whose additional arguments are options, too.
+        options: Names of the options in the parameters file.
+        reserved: Arguments that a parameters file cannot set.
+        where: Key and name of the sampler or pruner, for the message.
 
     Raises:
-        SettingsError: with the first wrong option and what would be right.
+        SettingsError: An option is wrong. The message names it and the nearest right one.
     """
     known = [name for name in _arguments(kind) if name not in reserved]
     for option in options:
@@ -29,7 +30,10 @@ def check_options(
 
 
 def _arguments(kind: type) -> Iterator[str]:
-    """Names of the arguments of a class, and of its base classes where it passes `**options` on."""
+    """Yield the names of a class's arguments.
+
+    If it passes `**options` on, also its base classes'.
+    """
     for base in inspect.getmro(kind):
         if "__init__" not in vars(base):
             continue

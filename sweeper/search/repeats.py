@@ -1,4 +1,4 @@
-"""Further runs of proposals: which are due, and what samplers see of them."""
+"""Find which repeats of proposals are due, and show samplers one trial per proposal."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ..trials import TrialState as State
 from .seeds import derived_seed
 from .trial_codec import record_of
 
-#: The attribute of a further run, with the number of its proposal's first one.
+#: Trial attribute of a repeat: number of the first trial of its proposal.
 REPEAT = "sweeper.repeat"
 
 
 def seeds_of(settings: Settings) -> list[int]:
-    """The seeds of the runs of each proposal; empty where it has one."""
+    """Return the seeds on which each proposal runs. Empty if proposals run once."""
     runs = 0 if settings.repeat is None else settings.repeat.runs
     return [derived_seed(settings.study.seed, "repeat", run) for run in range(runs)]
 
 
 def plan_of_repeats(settings: Settings) -> dict[str, Any]:
-    """What a study with `repeat` stores of its repeats."""
+    """Return the plan of repeats that a study with `repeat` stores."""
     assert settings.repeat is not None
     ((name, goal),) = settings.objective.items()
     seeds = seeds_of(settings)
@@ -38,10 +38,11 @@ def plan_of_repeats(settings: Settings) -> dict[str, Any]:
 
 
 class RepeatedTrials(Repeats):
-    """The trials of a study that repeats its proposals, as Optuna has them.
+    """The proposals of a search that repeats them, made of Optuna's trials.
 
     Args:
-        settings: of the study, with `repeat`.
+        settings: Settings of the study, with `repeat`.
+        trials: All trials of the study, in Optuna's form.
     """
 
     def __init__(self, settings: Settings, trials: Sequence[FrozenTrial]) -> None:
@@ -51,11 +52,12 @@ class RepeatedTrials(Repeats):
 
     @property
     def due(self) -> tuple[int, int] | None:
-        """The number of a proposal, and the seed or fold of its next run.
+        """Number of a proposal that must run again, and the next seed or fold.
 
-        Each of its runs so far has a score, and it may still be the best.
+        None if there is none.
 
-        One at a time, because its score decides whether another one follows.
+        Its runs so far all have a score, and it can still be the best. A proposal has only one run
+        at a time, because each score decides whether another run follows.
         """
         for number, proposal in self.proposals.items():
             left = [place for place in self.plan["values"] if place not in proposal.runs]
@@ -66,7 +68,7 @@ class RepeatedTrials(Repeats):
 
     @property
     def n_owed(self) -> int:
-        """How many further runs the running proposals may need."""
+        """Number of further runs that running proposals may need."""
         runs = len(self.plan["values"])
         return sum(
             runs - len(proposal.runs)
@@ -76,11 +78,11 @@ class RepeatedTrials(Repeats):
 
     @property
     def is_running(self) -> bool:
-        """Whether the end of a run may make another one due."""
+        """Whether a proposal is running, so that another run of it may become due."""
         return any(map(_is_running, self.proposals.values()))
 
     def seen(self) -> list[FrozenTrial]:
-        """The trials as a sampler is to see them: one for each proposal, with its mean."""
+        """Return one trial per proposal, with the mean of its runs, for the sampler."""
         shown = []
         for trial in self._trials:
             if REPEAT in trial.user_attrs:
@@ -98,7 +100,7 @@ class RepeatedTrials(Repeats):
 
 
 def _is_running(one: ConfirmedTrial) -> bool:
-    """Whether a run of a proposal takes place; a frozen one does not."""
+    """Return whether a run of a proposal is running. A frozen run is not."""
     return any(run.state is State.RUNNING for run in one.runs.values())
 
 

@@ -1,4 +1,4 @@
-"""A trial's record as JSON among Optuna's attributes of that trial."""
+"""Store a trial's record as JSON in a user attribute of Optuna's trial."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..trials import TrialRecord, TrialState
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-#: The attribute's name.
+#: Name of the attribute.
 RECORD = "sweeper"
 
 _RECORDS = TypeAdapter(TrialRecord)
 
 
 def encode(record: TrialRecord) -> dict[str, Any]:
-    """A record as JSON, without its number, which Optuna stores, and without unset fields."""
+    """Encode a record as JSON, without its number, which Optuna stores, and without defaults."""
     stored: dict[str, Any] = _RECORDS.dump_python(
         record, mode="json", exclude={"number"}, exclude_defaults=True
     )
@@ -28,37 +28,38 @@ def encode(record: TrialRecord) -> dict[str, Any]:
 
 
 def record_of(trial: FrozenTrial) -> TrialRecord | None:
-    """The record that a trial of Optuna's carries; None for a trial that was never begun.
+    """Return the record that Optuna's trial has. Return None if the trial has never begun.
 
     Raises:
-        ValueError: the attribute is no record; the text names the field.
+        ValueError: The attribute is not a record. The message names the field.
     """
     return decode(trial.number, trial.user_attrs[RECORD]) if has_begun(trial) else None
 
 
 def has_begun(trial: FrozenTrial) -> bool:
-    """Whether a trial of Optuna's carries a record of its own."""
+    """Return whether Optuna's trial has a record of its own."""
     stored = trial.user_attrs.get(RECORD)
     return stored is not None and is_own(stored, has_ended=trial.state.is_finished())
 
 
 def is_own(stored: Mapping[str, Any], *, has_ended: bool) -> bool:
-    """Whether a record is that of the trial which carries it.
+    """Return whether a record belongs to the trial that has it.
 
-    Where another process has taken a trial's number, the trial is stored under the next one, has
-    ended in Optuna at once, and still carries the record with which it was to begin.
+    If another process has used a trial's number, the trial is stored with the next number and
+    marked as failed at once. It still has the record with which it was to begin. That record does
+    not belong to it.
 
     Args:
-        stored: the record as JSON.
-        has_ended: whether the trial has, for Optuna.
+        stored: The record as JSON.
+        has_ended: Whether the trial has ended in Optuna.
     """
     return not has_ended or stored.get("state") != TrialState.RUNNING
 
 
 def decode(number: int, stored: Mapping[str, Any]) -> TrialRecord:
-    """The record of a trial from its JSON.
+    """Decode the record of a trial from its JSON.
 
     Raises:
-        ValueError: the JSON is no record; the text names the field.
+        ValueError: The JSON is not a record. The message names the field.
     """
     return _RECORDS.validate_python({**stored, "number": number})

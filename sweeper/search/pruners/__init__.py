@@ -1,6 +1,6 @@
-"""When a running trial is given up: the pruners by name, with options of theirs.
+"""Decide whether a running trial continues: the pruners by name, with their options.
 
-When a trial is judged, and how its notebook is stopped, does not belong here.
+The folder `sweep/scheduling` asks a pruner after each report, and `kernels` stops a notebook.
 """
 
 from optuna.pruners import BasePruner as Pruner

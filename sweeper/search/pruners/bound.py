@@ -1,4 +1,4 @@
-"""The bound of `pruner: auto`: final scores of completed trials, regressed on their reports."""
+"""Predict final scores by a regression on earlier reports: the bound of `pruner: auto`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from .race import FURTHEST
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """What the completed trials predict for a trial at its last step. Higher scores are better.
+    """Prediction of a trial's final score from completed trials. Higher scores are better.
 
     Attributes:
-        likely: The predicted final score.
-        spread: The standard deviation of that.
-        is_beaten: Whether the best completed score is beyond the bound of the prediction. It must
-            not be beyond the bound that the same trial had at that step.
+        likely: Predicted final score.
+        spread: Standard deviation of the prediction.
+        is_beaten: Whether the best completed score is above the upper bound of the prediction. It
+            does not count if the trial with that score was itself above its own bound at the same
+            step.
     """
 
     likely: float
@@ -31,15 +32,21 @@ class Bound:
 def bound_of(
     curves: Curves, number: int, *, n_startup_trials: int, confidence: float
 ) -> Bound | None:
-    """Return the bound of a trial at its last step.
+    """Return the prediction for a trial at its last step.
 
-    At each step the final scores of completed trials are regressed on the best that these had
-    reported up to that step, linearly by least squares, and the bound is that of the prediction of
-    one more value (Draper and Smith, 1998, "Applied Regression Analysis", section 3.1).
+    The final scores of completed trials are regressed on their best reports up to that step,
+    linearly by least squares. The bound is that of the prediction of one more value (Draper and
+    Smith, 1998, "Applied Regression Analysis", section 3.1).
+
+    Args:
+        curves: Learning curves of the study.
+        number: Trial number in the study.
+        n_startup_trials: Completed trials that are needed for a prediction.
+        confidence: One-sided confidence level of the bound.
 
     Returns:
-        None where fewer than `n_startup_trials` completed trials have reported at that step, or all
-        of them the same.
+        The prediction. None if fewer than `n_startup_trials` completed trials have reported at that
+        step, or if all of them have reported the same value.
     """
     step, sign = max(curves.by_number[number].values), curves.sign
     pairs, best = _pairs_at(step, curves)
@@ -52,10 +59,10 @@ def bound_of(
     squares, freedom = float(away @ away), len(pairs) - 2
     if squares <= 0 or not math.isfinite(own):
         return None
-    # A higher score early on is no sign of a lower one in the end.
+    # A higher score early does not predict a lower one at the end.
     slope = max(float(away @ final) / squares, 0.0)
     residuals = final - final.mean() - slope * away
-    # Of the trial itself, and of the best completed one as it was at this step.
+    # Predictions for the trial itself, and for the best completed trial as it was at this step.
     both = np.array([own, reported[final.argmax()]]) - reported.mean()
     likely = final.mean() + slope * both
     variance = residuals @ residuals / freedom
@@ -71,7 +78,7 @@ def bound_of(
 
 
 def floor_of(values: Sequence[float] | np.ndarray) -> float:
-    """Return the lowest value that counts as it is, where higher ones are better."""
+    """Return the value below which scores are cut off. Higher scores are better."""
     middle = float(np.median(values))
     return middle - FURTHEST * (float(np.max(values)) - middle)
 
@@ -80,7 +87,8 @@ def _pairs_at(step: int, curves: Curves) -> tuple[Array, float]:
     """Return the best report up to a step and the final score of each completed trial.
 
     Returns:
-        The pairs of the trials that have reported at that step, and the best final score of all.
+        The pairs of the trials that have reported at that step, and the best final score of all
+        trials.
     """
     pairs, best = [], -math.inf
     for curve in curves.by_number.values():
@@ -95,6 +103,6 @@ def _pairs_at(step: int, curves: Curves) -> tuple[Array, float]:
 
 
 def _best_until(step: int, values: Mapping[int, float], sign: float) -> float:
-    """Return the best that a trial has reported by a step, higher ones being better."""
+    """Return the best value that a trial has reported up to a step. Higher values are better."""
     numbers = [sign * value for at, value in values.items() if at <= step and not math.isnan(value)]
     return max(numbers, default=-math.inf)

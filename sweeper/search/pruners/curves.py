@@ -1,4 +1,4 @@
-"""The learning curves of a study, as pruners see them."""
+"""Collect the learning curves of a study for pruners."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import optuna
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-#: Of numbers, one for each trial or step.
+#: Array of numbers, one for each trial or step.
 Array = np.ndarray[Any, np.dtype[np.float64]]
 CurveState = Literal["running", "frozen", "completed", "pruned"]
 _STATES: Mapping[TrialState, CurveState] = {
@@ -23,13 +23,13 @@ _STATES: Mapping[TrialState, CurveState] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """What a trial has reported so far.
+    """The reports of a trial so far.
 
     Attributes:
-        values: what it reported, by step, in any order, also NaN.
-        state: failed and waiting trials have no curve.
-        final: its final score; None unless it has completed.
-        ends_at: its last step; None as long as nobody knows it.
+        values: Reported values by step, in any order. They may be NaN.
+        state: State of the trial. Failed and waiting trials have no curve.
+        final: Final score. None if the trial has not completed.
+        ends_at: Last step of the whole training. None if it is not known.
     """
 
     values: Mapping[int, float]
@@ -40,11 +40,11 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Curves:
-    """What the trials of a study have reported.
+    """The learning curves of a study.
 
     Attributes:
-        by_number: of the trials that have begun and not failed.
-        sign: 1 or -1, by which scores are multiplied, so that higher ones are better.
+        by_number: Curves by trial number, of trials that have begun and not failed.
+        sign: 1 or -1. Scores multiplied by it are better if they are higher.
     """
 
     by_number: Mapping[int, Curve]
@@ -52,7 +52,12 @@ class Curves:
 
 
 def curves_of(study: optuna.Study, *, frozen: Collection[int] = ()) -> Curves:
-    """The curves of a study of one objective; the running trials among `frozen` stand still."""
+    """Return the learning curves of a study with one objective.
+
+    Args:
+        study: Optuna's study.
+        frozen: Numbers of the trials that are frozen.
+    """
     found = {}
     trials = study.get_trials(deepcopy=False, states=tuple(_STATES))
     ends = _known_ends(trials)
@@ -68,9 +73,10 @@ def curves_of(study: optuna.Study, *, frozen: Collection[int] = ()) -> Curves:
 
 
 def _known_ends(trials: Sequence[FrozenTrial]) -> Mapping[int, int]:
-    """The last step of each trial, where completed trials of several lengths show what decides it.
+    """Return the last step of each trial's training, if a param decides it.
 
-    They do when the last step of each is as far from one of its params as those of the others.
+    This shows if completed trials have several lengths, and in all of them the last step differs
+    from one of the params by the same number.
     """
     lasts = {
         trial.number: trial.last_step

@@ -1,4 +1,4 @@
-"""Makes the pruner that a parameters file names."""
+"""Make the pruner that a parameters file names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CLASSES: Mapping[str, type[BasePruner]] = {
     "threshold": optuna.pruners.ThresholdPruner,
     "wilcoxon": optuna.pruners.WilcoxonPruner,
 }
-#: Our defaults for options without a default in Optuna.
+#: Defaults for options that have none in Optuna.
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "percentile": {"percentile": 25.0},
     "patient": {"patience": 3, "wrapped_pruner": None},
@@ -37,10 +37,10 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 
 def make_pruner(settings: Settings) -> BasePruner:
-    """Make the pruner of a study.
+    """Return the pruner of a study.
 
     Raises:
-        SettingsError: an option does not exist or is invalid, or there are several objectives.
+        SettingsError: An option does not exist or is invalid, or there are several objectives.
     """
     chosen = settings.study.pruner
     where = f"{settings.file or 'settings'}: study.pruner"
@@ -54,7 +54,7 @@ def make_pruner(settings: Settings) -> BasePruner:
         kind, chosen.options, reserved=["wrapped_pruner"], where=f"{where}: {chosen.name}"
     )
     try:
-        # Optuna marks some pruners as experimental; our tests cover them.
+        # Optuna marks some pruners as experimental. This project's tests cover them.
         with warnings.catch_warnings(
             action="ignore", category=optuna.exceptions.ExperimentalWarning
         ):
@@ -64,7 +64,7 @@ def make_pruner(settings: Settings) -> BasePruner:
 
 
 def why_pruned(pruner: BasePruner, study: optuna.Study, trial: FrozenTrial) -> str:
-    """Why a pruner has pruned a trial at its last step, with what completed trials say about it."""
+    """Return why a trial is pruned at its last step, with the scores of completed trials."""
     step = trial.last_step
     assert step is not None, "a trial that has reported nothing is not pruned"
     begins = f"pruned at step {step} with {trial.intermediate_values[step]:.6g}"

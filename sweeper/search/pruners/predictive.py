@@ -1,4 +1,4 @@
-"""Freezes trials that will hardly win now, and prunes those that will hardly win at all."""
+"""Freeze trials that are unlikely to win now, and prune those that are unlikely to win at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .race import COMMITTED, COMPLETED, RESTLESS, SLOTS, Race
 
 
 class Verdict(Enum):
-    """What becomes of a running trial that has reported."""
+    """Decision about a running trial that has reported."""
 
     GO_ON = "go on"
     FREEZE = "freeze"
@@ -26,16 +26,16 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """The prediction of how a trial will end, in the scores' own units and direction.
+    """Prediction of a trial's final score, in the score's own unit and direction.
 
     Attributes:
         number: Trial number in the study.
-        step: The last step of the trial, at which it is judged.
-        likely: The predicted final score.
-        spread: The standard deviation of that.
-        may_win: False where the trial may be given up.
-        best: The best score of the completed trials; None while there is none.
-        completed: The number of completed trials from which this follows.
+        step: Last step of the trial, at which it is judged.
+        likely: Predicted final score.
+        spread: Standard deviation of the prediction.
+        may_win: Whether the trial can still win. If not, it may be pruned.
+        best: Best score of the completed trials. None if there is none.
+        completed: Number of completed trials on which the prediction is based.
     """
 
     number: int
@@ -56,36 +56,38 @@ class Outlook:
 
 
 class PredictivePruner(BasePruner):
-    """Freezes trials that will hardly win now, and prunes those that will hardly win at all.
+    """Freezes trials that are unlikely to win now, and prunes those that cannot win any more.
 
-    Where trials can be frozen (`judge`, `thaw`, `order`), each is judged after a ninth of its
-    training. While trials are left to begin, one slot in four continues with the trial that can
-    reach most, and the others begin new ones. Then all slots continue frozen trials, until none of
-    these is predicted to end within a standard deviation of the best. A trial that has got through
-    two ninths runs until it completes, as long as it can win. The `Race` predicts what a trial can
-    reach, as long as completed trials have ended about where it predicted; else the bound below.
+    If trials can be frozen (`judge`, `thaw`, `order`), each trial is judged after one ninth of its
+    training. While new trials are left, one slot in four continues the trial that can reach the
+    best score, and the other slots begin new trials. After that, all slots continue frozen trials,
+    until none of them is predicted to end within one standard deviation of the best. A trial that
+    has done two ninths of its training runs until it completes, as long as it can win. The `Race`
+    predicts which score a trial can reach, as long as its predictions for completed trials were
+    about right. Otherwise the bound below decides.
 
-    Where trials cannot be frozen (`prune`), a trial is pruned when the best score so far is beyond
-    the bound of what the completed trials predict for it (`bound_of`). Where early scores say
-    little about late ones, as in the first half of a one-cycle schedule, the bound is wide and
-    hardly a trial is pruned. The idea is that of Domhan et al. (2015), "Speeding Up Automatic
-    Hyperparameter Optimization of Deep Neural Networks by Extrapolation of Learning Curves", with
-    the study's own curves in place of families of functions.
+    If trials cannot be frozen (`prune`), a trial is pruned when the best score so far is above the
+    bound of its prediction (`bound_of`). If early scores say little about final ones, as in the
+    first half of a one-cycle schedule, the bound is wide, and few trials are pruned. The idea comes
+    from Domhan et al. (2015), "Speeding Up Automatic Hyperparameter Optimization of Deep Neural
+    Networks by Extrapolation of Learning Curves". Here, the study's own curves replace families of
+    functions.
 
-    At its last step no trial is frozen or pruned. Where a param decides how many steps a trial has,
-    that is known once trials of two lengths have completed; else the median length counts.
+    No trial is frozen or pruned at its last step. If a param decides the number of steps, the last
+    step is known when trials of two lengths have completed. Otherwise, the median length of
+    completed trials counts.
 
-    A trial that reports NaN is pruned, as its training has diverged.
+    A trial that reports NaN is pruned, because its training has diverged.
 
     Args:
-        confidence: of the bound, above 0.5 and below 1. A trial is judged at each of its steps, and
-            the later winner is often a lucky one of several that are alike, so 0.95 prunes it in
-            one of four studies.
-        n_startup_trials: so many trials complete before the bound is believed; at least 3.
-        n_warmup_steps: no trial is frozen or pruned at an earlier step.
+        confidence: Confidence level of the bound, above 0.5 and below 1. A trial is judged at each
+            step, and the winner is often a lucky one of several equal trials. With 0.95, the later
+            winner is pruned in one of four studies.
+        n_startup_trials: Completed trials that the bound needs, at least 3.
+        n_warmup_steps: Step before which no trial is frozen or pruned.
 
     Raises:
-        ValueError: an argument is out of its range.
+        ValueError: An argument is out of its range.
     """
 
     def __init__(
@@ -114,10 +116,13 @@ class PredictivePruner(BasePruner):
         return self._is_beaten(curves, trial.number)
 
     def judge(self, curves: Curves, number: int, *, to_begin: int) -> Verdict:
-        """Decide what becomes of a running trial at its last report, where it can be frozen.
+        """Decide whether a running trial continues, is frozen, or is pruned after its last report.
 
         Args:
-            to_begin: How many trials the study has still to begin; 0 at the end of the search.
+            curves: Learning curves of the study.
+            number: Trial number in the study.
+            to_begin: Number of trials that the study has still to begin. 0 at the end of the
+                search.
         """
         values = curves.by_number[number].values
         step = max(values)
@@ -147,13 +152,14 @@ class PredictivePruner(BasePruner):
         return Verdict.GO_ON if is_ahead else Verdict.FREEZE
 
     def thaw(self, curves: Curves, *, to_begin: int) -> int | None:
-        """Choose the frozen trial that continues in a free slot.
+        """Return the number of the frozen trial that continues in a free slot.
 
         Args:
-            to_begin: The same as in `judge`.
+            curves: Learning curves of the study.
+            to_begin: Number of trials that the study has still to begin.
 
         Returns:
-            None where a new trial has priority, or none of the frozen ones can win.
+            The number. None if a new trial has priority, or if no frozen trial can win.
         """
         frozen = _numbers_of(curves, "frozen")
         if not frozen:
@@ -165,7 +171,7 @@ class PredictivePruner(BasePruner):
             return min(judged_too_early)
         running = _numbers_of(curves, "running")
         n_continuing = len(set(running) - beginning)
-        # The free slot counts as well; where nothing runs, it begins a new trial.
+        # The free slot counts, too. If no trial runs, it begins a new one.
         if to_begin and n_continuing >= max(min(1, len(running)), (len(running) + 1) // SLOTS):
             return None
         reach = self._reach(curves, race)
@@ -173,7 +179,10 @@ class PredictivePruner(BasePruner):
         return max(can_win, key=reach.__getitem__, default=None)
 
     def order(self, curves: Curves) -> Sequence[Outlook]:
-        """Return the frozen trials, the most promising first; those that cannot win are last."""
+        """Return the predictions for the frozen trials, the most promising first.
+
+        Trials that cannot win come last.
+        """
 
         def rank(outlook: Outlook) -> tuple[bool, float]:
             return not outlook.may_win, -curves.sign * outlook.likely - outlook.spread
@@ -181,7 +190,7 @@ class PredictivePruner(BasePruner):
         return sorted(self.outlooks(curves, _numbers_of(curves, "frozen")), key=rank)
 
     def outlooks(self, curves: Curves, numbers: Sequence[int]) -> list[Outlook]:
-        """Return the outlooks of trials that have not completed and have reported a number."""
+        """Return predictions for trials that have not completed but reported a finite value."""
         reported = {number: curves.by_number[number].values for number in numbers}
         known = [n for n, values in reported.items() if any(map(math.isfinite, values.values()))]
         if not known:
@@ -207,7 +216,7 @@ class PredictivePruner(BasePruner):
         )
 
     def _reach(self, curves: Curves, race: Race) -> dict[int, float]:
-        """Return how far above the leader trials can end, of those that can win and are judged."""
+        """Return how far above the leader each trial can end, if it can win and has been judged."""
         beginning = _beginning(curves, race)
         return {
             number: float(race.leads[place] + race.off[place])
@@ -242,17 +251,17 @@ def _numbers_of(curves: Curves, state: CurveState) -> list[int]:
 
 
 def _slots_to_continue(curves: Curves, beginning: set[int], *, to_begin: int) -> int:
-    """Return how many slots continue trials that are judged; the others begin new ones."""
+    """Return how many slots continue trials that were judged. The other slots begin new trials."""
     running = _numbers_of(curves, "running")
     slots = len(running) - len(beginning.intersection(running))
     return min(slots, max(1, len(running) // SLOTS)) if to_begin else slots
 
 
 def _beginning(curves: Curves, race: Race) -> set[int]:
-    """Return the trials that continue whatever the others do.
+    """Return the trials that continue regardless of the other trials.
 
-    These are trials before their first look and, until a trial has completed, the very first one,
-    which shows how long a training is.
+    These are trials before their first judgement. Until a trial has completed, the first trial is
+    one of them, because it shows how long a training is.
     """
     live = [
         (number, bool(race.begun[place]))

@@ -1,4 +1,7 @@
-"""Where the trials of a study stand in its race: formulas over their curves, and all constants."""
+"""Predict final scores by comparing trials at the same step.
+
+Contains all constants of the pruner.
+"""
 
 from __future__ import annotations
 
@@ -14,68 +17,70 @@ from .curves import Array, Curve, Curves
 # with an odd index and were then checked on the 17 even ones (benchmarks/README.md, "Pruning").
 # *Chosen* ones are round numbers that were set by judgement.
 #
-# What is predicted:
-#: share of a lead that was won in the last doubling of steps by which the lead still grows; fitted
+# Prediction:
+#: Share of the lead gained in the last doubling of steps by which the lead still grows (fitted).
 GAIN_KEPT = 0.68
-#: the same, as a share of the part of a doubling that is left; fitted
+#: The same share, relative to the part of a doubling that is left (fitted).
 GAIN_KEPT_NEAR_THE_END = 0.9
-#: share of the study's spread by which two trials move apart while training grows e-fold; fitted
+#: Share of the study's spread by which two trials diverge while training grows e-fold (fitted).
 WANDER = 0.2
-#: trials whose prediction is assumed to have been exactly as far off as that; chosen
+#: Number of imaginary trials whose predictions were off by one standard deviation (chosen).
 PRIOR_TRIALS = 4
-#: how much each completed trial counts beside these; chosen
+#: Weight of each completed trial in comparison with these (chosen).
 TRIAL_WEIGHT = 2
-#: lowest factor of the predicted variance, however close predictions came; chosen
+#: Smallest factor of the predicted variance, even if all predictions were close (chosen).
 LEAST_VARIANCE = 0.4
-#: highest factor with which predictions are still believed; chosen after one-cycle curves
+#: Largest factor of the variance at which predictions are still used (chosen on one-cycle curves).
 MOST_VARIANCE = 6.0
 #
 # When a trial is judged:
-#: first look, as a part of the training: one ninth; chosen
+#: A trial is first judged after this part of its training: one ninth (chosen).
 FIRST_LOOK = 9
-#: first look in steps, where nobody knows how long a training is; chosen
+#: Steps after which a trial is first judged if the length of a training is not known (chosen).
 FIRST_STEPS = 4
-#: length of a training in longest curves so far, where nobody knows it; chosen
+#: Assumed length of a training, in lengths of the longest curve so far, if it is not known
+#: (chosen).
 UNKNOWN_TOTAL = 4
-#: steps to which the curves of a study are thinned, for speed; chosen
+#: Steps to which the curves of a study are thinned, for speed (chosen).
 MOST_STEPS = 64
 #
-# What is decided:
-#: completed trials before a frozen trial is given up; chosen
+# Decisions:
+#: Completed trials before a frozen trial can be pruned (chosen).
 COMPLETED = 2
-#: slots of which one continues a trial while others are left to begin; chosen
+#: One in so many slots continues a trial while new trials are left (chosen).
 SLOTS = 4
-#: first looks after which a trial that can win runs until it completes; chosen, as a sweep that was
-#: stopped early had dozens of trials that stood half way, and no score (decision 27)
+#: Multiple of the first judgement's step after which a trial that can win runs until it completes
+#: (chosen). Without it, a sweep that was stopped early had dozens of half-trained trials and no
+#: score (decision 27).
 COMMITTED = 2
-#: share of its deviation that a trial gains on others by running already; chosen
+#: Share of its standard deviation that a running trial has as an advantage over frozen ones
+#: (chosen).
 RESTLESS = 0.25
 #
-# What is off the scale:
-#: distances from median to best below the median where scores are cut off: a loss of a million
-#: would hide what the others have in common; chosen
+# Outliers:
+#: Scores are cut off below the median minus this multiple of the distance from median to best
+#: (chosen). A loss of a million would otherwise hide the differences between other trials.
 FURTHEST = 4.0
 
 
 class Race:
-    """Where trials stand, by how far they are behind the leader at the same step.
+    """Predicts the final scores of trials from their distances to the leader at the same step.
 
-    A trial is expected to keep gaining on the leader, or falling behind, by two thirds of what it
-    gained in the last doubling of its steps. Beyond that the distance may change by a fifth of the
+    A trial's lead over the leader is predicted to keep growing, or shrinking, by two thirds of its
+    change in the last doubling of steps. In addition, it may change at random by one fifth of the
     study's spread for each e-fold of training that is left. Higher scores are better throughout.
 
-    All arrays are read-only results of formulas over three: `values`, `done` and `finals`.
+    All arrays are read-only results of formulas over `values`, `done` and `finals`.
 
     Args:
-        curves: Curves of which at least one has a value.
+        curves: Curves of the study. At least one must have a value.
 
     Attributes:
-        numbers: Numbers of the trials that have a value. A trial's place is its index here.
+        numbers: Numbers of the trials that have a value. The index in this list is a trial's place.
         is_completed: By place, whether the trial has completed.
-        done: By place, the steps that the trial has behind it, counted along all steps of the
-            study.
-        finals: By place, the final score; minus infinity where there is none.
-        values: The value of each trial at or before each step, shape (trials, steps).
+        done: By place, the number of steps that the trial has done, among all steps of the study.
+        finals: By place, the final score. Minus infinity if there is none.
+        values: Value of each trial at or before each step, shape (trials, steps).
     """
 
     def __init__(self, curves: Curves) -> None:
@@ -96,13 +101,13 @@ class Race:
 
     @cached_property
     def total(self) -> int | None:
-        """The steps of a whole training; None until a trial has completed."""
+        """Number of steps of a whole training. None until a trial has completed."""
         ends = self.done[self.is_completed]
         return int(np.median(ends)) if len(ends) else None
 
     @property
     def first_look(self) -> int:
-        """The steps after which a trial is judged at all."""
+        """Number of steps after which a trial is first judged."""
         return FIRST_STEPS if self.total is None else -(-self.total // FIRST_LOOK)
 
     @cached_property
@@ -126,7 +131,7 @@ class Race:
 
     @cached_property
     def _level(self) -> Array:
-        """By place and step, the final score if the trial gained as much as all others do."""
+        """By place and step, a predicted final score without the gain that all trials share."""
         halves = np.maximum(self._steps // 2, 1) - 1
         gains = self.values - self.values[:, halves]
         kept = np.minimum(GAIN_KEPT, GAIN_KEPT_NEAR_THE_END * self._left / math.log(2))
@@ -135,7 +140,10 @@ class Race:
 
     @cached_property
     def leader(self) -> int:
-        """The place of the best completed trial, or before there is one of the best so far."""
+        """Place of the best completed trial.
+
+        Before one has completed, place of the best trial so far.
+        """
         if self.is_completed.any():
             return int(self.finals.argmax())
         levels = self._level[np.arange(len(self.numbers)), self.done - 1]
@@ -144,7 +152,7 @@ class Race:
 
     @property
     def best(self) -> float:
-        """The best final score; minus infinity while there is none."""
+        """Best final score. Minus infinity if there is none."""
         return float(self.finals.max())
 
     @cached_property
@@ -156,7 +164,7 @@ class Race:
         return leads
 
     def likely(self, place: int) -> float:
-        """Return the final score that is predicted for a trial."""
+        """Return the predicted final score of a trial."""
         if self.is_completed.any():
             return float(self.leads[place] + self.best)
         return float(self.leads[place] + self._level[self.leader, self.done[self.leader] - 1])
@@ -165,14 +173,14 @@ class Race:
 
     @cached_property
     def _spread(self) -> float:
-        """The distance from the median to the best at the first look."""
+        """Distance from the median to the best score at the first judgement."""
         step = min(self.first_look, self.values.shape[1])
         looked = self.values[self.begun, step - 1]
         return float(looked.max() - np.median(looked)) if len(looked) else 0.0
 
     @cached_property
     def _wander(self) -> Array:
-        """By step, how far a lead may still change: a standard deviation, above zero."""
+        """By step, the standard deviation of a lead's further change. Always above zero."""
         wander: Array = np.maximum(WANDER * self._spread * self._left, 1e-12)
         return wander
 
@@ -186,12 +194,12 @@ class Race:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the completed trials have ended about where that was predicted."""
+        """Whether the completed trials have ended about where they were predicted to end."""
         return self._deviation <= MOST_VARIANCE
 
     @cached_property
     def _deviation(self) -> float:
-        """The mean over completed trials of their largest error, relative and squared."""
+        """Mean over completed trials of their largest error, relative to `_wander` and squared."""
         others = np.flatnonzero(self.is_completed)
         others = others[others != self.leader]
         if not len(others) or self.total is None or self.first_look >= self.total:
@@ -203,14 +211,14 @@ class Race:
 
 
 def _finite(curve: Curve, sign: float) -> tuple[Array, Array]:
-    """Return steps in their order, and values, higher ones being better, shape (reports) each."""
+    """Return the steps in order and the finite values, shape (reports) each. Higher is better."""
     finite = [(step, value) for step, value in curve.values.items() if math.isfinite(value)]
     array: Array = np.array(sorted(finite), dtype=float).reshape(-1, 2)
     return array[:, 0], sign * array[:, 1]
 
 
 def _grid_of(all_steps: Sequence[Array]) -> Array:
-    """Return the steps of a study in their order, thinned where there are many."""
+    """Return the steps of a study in order, thinned if there are many."""
     grid: Array = np.unique(np.concatenate(all_steps))
     if len(grid) > MOST_STEPS:
         kept = np.linspace(0, len(grid) - 1, MOST_STEPS).round().astype(int)
@@ -219,7 +227,10 @@ def _grid_of(all_steps: Sequence[Array]) -> Array:
 
 
 def _along(grid: Array, steps: Array, values: Array) -> Array:
-    """Return the last value at or before each step of a grid, before the first step the first."""
+    """Return the last value at or before each step of a grid.
+
+    Before the first step, the first value.
+    """
     places = np.maximum(np.searchsorted(steps, grid, side="right") - 1, 0)
     along: Array = values[places]
     return along

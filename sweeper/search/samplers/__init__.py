@@ -1,6 +1,6 @@
-"""What a trial tries: the samplers by name, options of theirs, and the search space for Optuna.
+"""Propose the params of trials: the samplers by name, their options, and Optuna's search space.
 
-When a proposal is made, and what the queue has before it, does not belong here.
+The folder `study` decides when a proposal is made, and which queued trials come before it.
 """
 
 from .distributions import as_queued, suggest

@@ -1,4 +1,4 @@
-"""Translates search spaces and params for Optuna, and Optuna's distributions into words."""
+"""Convert search spaces and params to Optuna's form, and describe Optuna's distributions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ...trials import Params
 
 
 def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """Each dimension of a space as Optuna's distribution."""
+    """Return each dimension of a space as Optuna's distribution, by name."""
     return {name: _distribution(dimension) for name, dimension in space.items()}
 
 
@@ -48,7 +48,7 @@ def _distribution(dimension: AnyDimension) -> BaseDistribution:
 
 
 def in_words(distribution: BaseDistribution) -> str:
-    """A distribution of Optuna's in the words of a parameters file."""
+    """Describe one of Optuna's distributions in the words of a parameters file."""
     attributes = json.loads(distribution_to_json(distribution))["attributes"]
     if "choices" in attributes:
         attributes["choices"] = [from_scalar(choice) for choice in attributes["choices"]]
@@ -56,21 +56,27 @@ def in_words(distribution: BaseDistribution) -> str:
 
 
 def as_queued(params: Params) -> dict[str, Any]:
-    """Params as Optuna's queue stores them: lists and mappings as text."""
+    """Return params as Optuna's queue stores them: lists and mappings become text."""
     return {name: as_scalar(value) for name, value in params.items()}
 
 
 def as_trial(
     params: Params, score: float, known: Mapping[str, BaseDistribution]
 ) -> optuna.trial.FrozenTrial:
-    """Params and a score as a completed trial; what is not in `known` is dropped."""
+    """Return a completed trial with these params and this score, in Optuna's form.
+
+    Args:
+        params: Params of the trial. Params that are not in `known` are dropped.
+        score: Score of the trial.
+        known: Distributions by name of param.
+    """
     queued = {name: value for name, value in as_queued(params).items() if name in known}
     used = {name: known[name] for name in queued}
     return optuna.trial.create_trial(params=queued, distributions=used, value=score)
 
 
 def suggest(trial: optuna.Trial, space: SearchSpace) -> dict[str, Any]:
-    """Suggest the params of a trial one after the other, only in the branches that they open."""
+    """Suggest the params of a trial one after the other, only in the branches that are open."""
 
     def pick(name: str, dimension: AnyDimension) -> Any:
         if isinstance(dimension, ChoiceDimension):

@@ -1,4 +1,4 @@
-"""Makes the sampler that a parameters file names."""
+"""Make the sampler that a parameters file names."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from .distributions import as_trial, distributions
 from .padded_gp import PaddedGP
 from .views import ExpectingTPE, StorageView, with_constraints, with_learned
 
-#: In studies of up to this many trials the Gaussian process needs half as many trials as TPE.
+#: Number of trials up to which a Gaussian process needs half as many trials as TPE (measured).
 _GP_TRIALS = 250
-#: From this trial on TPE proposes every second one of `auto`: it has caught up on coarse grids.
+#: Trial number from which `auto` uses TPE for every second trial. On coarse grids, TPE has caught
+#: up by then (measured).
 _TURNS_FROM = 25
-#: A sampler that enumerates a stepped dimension takes half a second and 100 MB for so many values.
+#: Values of a stepped dimension at most. A sampler that enumerates so many takes 0.5 s and 100 MB.
 _MOST_VALUES = 1_000_000
-#: Samplers that walk through one sequence, so that all their proposals need the same seed.
+#: Samplers that go through one sequence, so that all their proposals need the same seed.
 _ONE_SEED = ("qmc", "grid", "brute_force")
 #: Samplers that end when they have tried every combination.
 _EXHAUSTIBLE = ("grid", "brute_force")
@@ -36,32 +37,35 @@ _CLASSES: Mapping[str, type[BaseSampler]] = {
     "tpe": optuna.samplers.TPESampler,
     "gp": PaddedGP,
     "random": optuna.samplers.RandomSampler,
-    # Optuna's grid sampler ignores the trials of `start`, and has no branches.
+    # Optuna's grid sampler ignores the trials of `start`, and does not support branches.
     "grid": optuna.samplers.BruteForceSampler,
     "qmc": optuna.samplers.QMCSampler,
     "cmaes": optuna.samplers.CmaEsSampler,
     "nsga2": optuna.samplers.NSGAIISampler,
     "brute_force": optuna.samplers.BruteForceSampler,
 }
-#: Samplers that propose better params if they see infeasible trials.
-#: Those of nsga2 are no worse where such trials are unknown to it: either way none is a parent.
+#: Samplers that propose better params if they see infeasible trials. nsga2 proposes equally good
+#: params without them, because an infeasible trial is never a parent.
 _SEES_INFEASIBLE = ("tpe", "gp")
-#: Arguments that the factory passes, so a parameters file cannot set them.
+#: Arguments that the factory sets, so that a parameters file cannot set them.
 _PASSED = ("seed", "space", "design_seed")
 
 
 class SamplerFactory:
-    """Makes a new sampler for each proposal, from the study's seed and the trial's number.
+    """Makes a new sampler for each proposal, from the study's seed and the trial number.
 
-    A proposal thus depends only on the trials so far and on its number, and is the same after a
-    restart. A long-lived sampler would repeat its random stream from the start after a restart.
+    So a proposal depends only on its number and on the trials so far, and is the same after a
+    restart. A sampler that is kept would repeat its random stream from the start after a restart.
+
+    Args:
+        settings: Settings of the study.
 
     Attributes:
-        settings: of the study.
-        name: of the sampler.
+        settings: Settings of the study.
+        name: Name of the sampler.
 
     Raises:
-        SettingsError: the sampler does not suit the space, or an option does not exist.
+        SettingsError: The sampler does not support the space, or an option does not exist.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -85,7 +89,7 @@ class SamplerFactory:
             raise SettingsError(f"{where}: {self.name}: {error}") from error
 
     def make(self, number: int) -> BaseSampler:
-        """Make the sampler that proposes the trial with this number."""
+        """Return the sampler that proposes the trial with this number."""
         seed = derived_seed(self._seed, "sampler", "all" if self.name in _ONE_SEED else number)
         kind: Callable[..., BaseSampler] = _CLASSES[self.name]
         passed = dict(self._options)
@@ -94,16 +98,17 @@ class SamplerFactory:
         elif issubclass(_CLASSES[self.name], PaddedGP):
             design_seed = derived_seed(self._seed, "sampler", "design")
             passed |= {"space": self._space, "design_seed": design_seed}
-        # Optuna marks some samplers as experimental; our tests cover them.
+        # Optuna marks some samplers as experimental. This project's tests cover them.
         with warnings.catch_warnings(
             action="ignore", category=optuna.exceptions.ExperimentalWarning
         ):
             return kind(seed=seed, **passed)
 
     def seen(self, storage: Any, learned: Sequence[Sequence[LearnedTrial]] = ()) -> Any:
-        """A study's storage, or a view of it, as the sampler is to see it.
+        """Return the storage that the sampler sees: the study's storage, or a view of it.
 
         Args:
+            storage: Storage of the study.
             learned: Trials of each earlier study, the best first.
         """
         if self.settings.repeat is not None:
@@ -119,18 +124,18 @@ class SamplerFactory:
 
     @property
     def most_trials(self) -> int:
-        """How many trials a study has: those it asks for, or every combination once."""
+        """Number of trials of the study: as many as it asks for, or every combination once."""
         wanted, repeat = self.settings.study.trials, self.settings.repeat
         runs = 1 if repeat is None else repeat.runs
         return min(wanted, (self.most_proposals or wanted) * runs)
 
     @property
     def most_proposals(self) -> int | None:
-        """How many different params there are to try; None without a limit."""
+        """Number of different combinations of params. None if there is no limit."""
         return self._space.count() if self.name in _EXHAUSTIBLE else None
 
     def _suitable(self) -> str:
-        """The sampler that `sampler: auto` means for the study."""
+        """Return the name of the sampler that `sampler: auto` means for the study."""
         is_short = self.settings.study.trials <= _GP_TRIALS
         has_torch = importlib.util.find_spec("torch") is not None
         return "gp" if is_short and has_torch else "tpe"

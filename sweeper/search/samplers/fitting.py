@@ -1,4 +1,4 @@
-"""Checks whether an existing study fits the settings with which it is to be continued."""
+"""Check that an existing study fits the settings with which it is to be resumed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ def check_fits(study: optuna.Study, objectives: list[str], settings: Settings, p
     """Refuse settings whose objectives or dimensions contradict those of the study.
 
     Args:
-        objectives: the names of the study's stored objectives.
-        place: the storage, as messages name it.
+        study: Optuna's study.
+        objectives: Names of the study's stored objectives.
+        settings: Settings of the sweep.
+        place: Name of the storage, for messages.
 
     Raises:
-        StudyError: the settings do not fit the study.
+        StudyError: The settings do not fit the study.
     """
     remedy = "choose another name with --study, and other outputs with -o"
     stored = [d.name.lower() for d in study.directions]

@@ -1,4 +1,4 @@
-"""A Gaussian process for spaces with branches, after a first design that covers the space."""
+"""Propose params by a Gaussian process that supports branches, after a space-filling design."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ from .views import with_pruned
 class PaddedGP(optuna.samplers.GPSampler):
     """Optuna's Gaussian process, which also models dimensions that only some trials have.
 
-    In trials and candidates without a dimension, it has a fixed value, the middle of its range.
-    Trials of different branches thus share what they have in common, and no candidate looks
-    promising for a value that it will not have. The fixed value is the imputation of Lévesque et
-    al., 2017, "Bayesian optimization for conditional hyperparameter spaces". The first trials are
-    points of a scrambled Sobol sequence (Owen, 1998, "Scrambling Sobol' and Niederreiter-Xing
-    points"), which cover ranges and branches evenly. Pruned trials count with the values that are
-    to be expected of them. It computes on one thread, as more would compete with the trials.
+    In trials and candidates without a dimension, the dimension has a fixed value, the middle of its
+    range. So trials of different branches share what they have in common, and a candidate is not
+    preferred for a value that it will not have. The fixed value is the imputation of Lévesque et
+    al., 2017, "Bayesian optimization for conditional hyperparameter spaces".
+
+    The first trials are points of a scrambled Sobol sequence (Owen, 1998, "Scrambling Sobol' and
+    Niederreiter-Xing points"), which cover ranges and branches evenly. Pruned trials count with
+    their predicted scores. The sampler computes on one thread, because more threads would slow down
+    the trials.
 
     Args:
-        space: of the study.
-        design_seed: of the first trials; the same for all proposals of a study.
-        n_startup_trials: how many trials end so that they count, before the first is fitted.
-        **options: of Optuna's sampler.
+        space: Search space of the study.
+        design_seed: Seed of the first trials, the same for all proposals of a study.
+        n_startup_trials: Trials that must have a score before the process is fitted.
+        **options: Further options of Optuna's sampler.
     """
 
     def __init__(
@@ -55,13 +57,13 @@ class PaddedGP(optuna.samplers.GPSampler):
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """The dimensions of all branches."""
+        """Return the dimensions of all branches."""
         return dict(self._padding.distributions)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Propose values of the dimensions of all branches, of which the trial uses its own."""
+        """Propose values for the dimensions of all branches. A trial uses those of its branch."""
         study = with_pruned(study)
         completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if len(completed) < self._fits_from:
@@ -76,7 +78,7 @@ class PaddedGP(optuna.samplers.GPSampler):
         running_trials: list[FrozenTrial],
         search_space: dict[str, BaseDistribution],
     ) -> dict[str, Any]:
-        # Optuna asks for a trial's values by the names of `search_space`, which are the same.
+        # `modelled` has the same names as `search_space`, by which Optuna reads a trial's values.
         proposed = super()._sample_relative_impl(
             study, completed_trials, running_trials, self._padding.modelled
         )
@@ -88,14 +90,15 @@ class PaddedGP(optuna.samplers.GPSampler):
 
 @contextmanager
 def on_one_thread() -> Iterator[None]:
-    """Have torch, NumPy and SciPy use one thread of this process while the block runs.
+    """Let torch, NumPy and SciPy use one thread of this process during the block.
 
-    A proposal's matrices are small: with two threads of OpenBLAS it takes more than three times as
-    much CPU, which trials lack. Its last bits do not depend on the machine's cores then.
+    The matrices of a proposal are small. With two threads of OpenBLAS, a proposal takes more than
+    three times as much CPU time, which trials need. With one thread, its last bits do not depend on
+    the number of cores.
     """
-    # What is imported later has no limit. The imports take seconds, for which a study's first
-    # trials need not wait.
-    import scipy.linalg  # noqa: F401  what Optuna calls
+    # Libraries that are imported later would have no limit. They are imported here and not at the
+    # top, because their imports take seconds, and the first trials of a study do not need them.
+    import scipy.linalg  # noqa: F401  Optuna uses it
     import torch
 
     before = torch.get_num_threads()
@@ -103,5 +106,5 @@ def on_one_thread() -> Iterator[None]:
     try:
         with threadpool_limits(limits=1):
             yield
-    finally:  # a notebook that sweeps may train afterwards
+    finally:  # a notebook that has run a sweep may train afterwards
         torch.set_num_threads(before)

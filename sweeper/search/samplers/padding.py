@@ -1,4 +1,4 @@
-"""Trials of spaces with branches, with fixed values where they have none."""
+"""Give trials of spaces with branches a fixed value for the dimensions that they lack."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .views import StorageView
 if TYPE_CHECKING:
     import torch
 
-#: A range of more values than this is continuous to the process, and its values are rounded:
-#: Optuna tries the steps of a range in turn, which took ten times as long where four ranges had a
+#: Ranges with more values are modelled as continuous, and their values are rounded. Optuna tries
+#: the steps of a range one after the other, which took ten times as long for four ranges with a
 #: thousand values each.
 _MOST_STEPS = 16
 
@@ -33,9 +33,10 @@ class Padding:
     """Gives every trial of a space a value of every dimension.
 
     Attributes:
-        distributions: of all dimensions that make a difference.
-        modelled: the same as a Gaussian process sees them: long ranges with steps are continuous.
-        values: of each dimension for the trials that do not have it: the middle of its range.
+        distributions: Distributions of all dimensions that have more than one value.
+        modelled: The same dimensions as a Gaussian process models them: long ranges with steps are
+            continuous.
+        values: Value of each dimension for trials without it: the middle of its range.
     """
 
     def __init__(self, space: SearchSpace) -> None:
@@ -59,18 +60,18 @@ class Padding:
         self._branches = _branches(space, list(self.distributions))
 
     def as_params(self, modelled: Mapping[str, Any]) -> dict[str, Any]:
-        """Values of `modelled` as values of `distributions`."""
+        """Return values of `modelled` as values of `distributions`."""
         return {name: _rounded(self.distributions[name], v) for name, v in modelled.items()}
 
     def design(self, number: int, *, seed: int) -> dict[str, Any]:
-        """The point with this number of a scrambled Sobol sequence, as params."""
+        """Return the point with this number of a scrambled Sobol sequence, as params."""
         rng = np.random.RandomState(seed)
-        # A sequence is balanced after powers of two; a longer one begins with the shorter ones.
+        # The sequence is balanced after powers of two. A longer sequence begins with a shorter one.
         points = self._cube.sample_normalized_params(1 << number.bit_length(), rng)
         return self.as_params(self._cube.get_unnormalized_param(points[number]))
 
     def seen(self, study: optuna.Study) -> optuna.Study:
-        """The study, with a value of every dimension in each trial."""
+        """Return a view of the study in which each trial has a value of every dimension."""
         return StorageView(study._storage, self._filled).study(study)
 
     def _filled(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
@@ -80,14 +81,14 @@ class Padding:
         return filled
 
     def only_active(self, acquisition: Any) -> Any:
-        """An acquisition function for which a dimension has its fixed value where it is missing."""
+        """Return an acquisition function that uses the fixed value of each missing dimension."""
         return _OnlyActive(acquisition, self) if self._branches else acquisition
 
     def padded(self, candidates: torch.Tensor) -> torch.Tensor:
-        """Candidates with fixed values in place of those that they will not have.
+        """Return candidates with the fixed value of each dimension that they will not have.
 
         Args:
-            candidates: points of the unit cube, shape (…, dimensions); choices count from 0.
+            candidates: Points of the unit cube, shape (…, dimensions). Choices are counted from 0.
         """
         import torch
 
@@ -100,7 +101,7 @@ class Padding:
 
 
 class _OnlyActive:
-    """An acquisition function that does not look at what a candidate will not have."""
+    """An acquisition function that ignores the dimensions that a candidate will not have."""
 
     def __init__(self, acquisition: Any, padding: Padding) -> None:
         self._acquisition = acquisition
@@ -110,12 +111,12 @@ class _OnlyActive:
         return getattr(self._acquisition, name)
 
     def eval_acqf(self, x: torch.Tensor) -> torch.Tensor:
-        """The logarithm of the expected improvement of candidates."""
+        """Return the logarithm of the expected improvement of candidates."""
         value: torch.Tensor = self._acquisition.eval_acqf(self._padding.padded(x))
         return value
 
     def eval_acqf_no_grad(self, x: Any) -> Any:
-        """The same for an array, as an array."""
+        """Return the same for an array, as an array."""
         import torch
 
         with torch.no_grad():
@@ -125,11 +126,11 @@ class _OnlyActive:
 def _branches(
     space: SearchSpace, columns: list[str]
 ) -> list[tuple[int, list[tuple[int, np.ndarray[Any, Any]]]]]:
-    """The columns of dimensions that not all trials have, parents first.
+    """Return the columns of the dimensions that not all trials have, parents first.
 
     Returns:
-        for each the columns on which it depends, and for each of these which of its choices,
-        shape (choices), it needs.
+        For each such column, its conditions: a parent's column, and which of the parent's choices
+            open the branch, shape (choices).
     """
     branches = []
     for name in columns:
@@ -154,7 +155,7 @@ def _modelled(distribution: BaseDistribution) -> BaseDistribution:
 
 
 def _rounded(distribution: BaseDistribution, value: Any) -> Any:
-    """The nearest value that a distribution has."""
+    """Return the nearest value that a distribution contains."""
     if not isinstance(distribution, FloatDistribution | IntDistribution) or not distribution.step:
         return value
     low, step = distribution.low, distribution.step

@@ -1,6 +1,6 @@
-"""The trials of a study as samplers are to see them.
+"""Show samplers a changed view of a study's trials.
 
-What a sampler makes of them does not belong here.
+The samplers themselves are in other modules.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from optuna.trial import FrozenTrial, TrialState
 from ..pruners import PredictivePruner, curves_of, floor_of
 from ..trial_codec import RECORD
 
-#: The attribute of a trial with what its sampler has noted about the study.
+#: Trial attribute with the attributes that its sampler has stored about the study.
 _NOTED = "sweeper.noted"
-#: So many own trials outvote those of earlier studies.
+#: Completed trials of the study from which on those of earlier studies are no longer used (chosen).
 _OUTVOTED_BY = 10
-#: Optuna's attribute of a trial for the constraint `memory`: above 0 where it is violated.
+#: Optuna's trial attribute for the constraint `memory`. A value above 0 means that it is violated.
 _CONSTRAINT = "constraints:memory"
 
 
 class StorageView:
-    """Stands in for a study's storage in one proposal.
+    """Replaces a study's storage for one proposal, and shows the sampler other trials.
 
     Args:
-        storage: of Optuna's kind, or another view.
-        seen: makes of all trials those that the sampler is to see.
+        storage: Storage of Optuna, or another view.
+        seen: Returns the trials that the sampler sees, from all trials.
     """
 
     def __init__(
@@ -49,32 +49,37 @@ class StorageView:
         deepcopy: bool = True,
         states: Container[TrialState] | None = None,
     ) -> list[FrozenTrial]:
-        """The study's trials, as the sampler is to see them."""
+        """Return the study's trials as the sampler sees them."""
         seen = self._seen(self._storage.get_all_trials(study_id, deepcopy=deepcopy))
         return [trial for trial in seen if states is None or trial.state in states]
 
     def study(self, like: optuna.Study) -> optuna.Study:
-        """A study as Optuna loads it from this view."""
-        storage: Any = self  # it has all of a storage's methods
+        """Return a study that reads its trials from this view.
+
+        Args:
+            like: Optuna's study, of which name, sampler and pruner are used.
+        """
+        storage: Any = self  # it has all methods of a storage
         return optuna.load_study(
             study_name=like.study_name, storage=storage, sampler=like.sampler, pruner=like.pruner
         )
 
 
 class InOrder(StorageView):
-    """A study at a fixed point, whatever trials have ended since.
+    """A view of a study at a fixed point, regardless of which trials have ended since.
 
-    The sampler sees the ends of the trials up to `number - lag`. Trials after these run, as far as
-    it can see, and none after `number` exists. So it proposes the same in each run of the study.
+    The sampler sees the ends of the trials up to `number - lag`. Later trials are shown as running,
+    and trials after `number` do not exist for it. So it proposes the same params in each run of the
+    study.
 
-    Some samplers note a count or a list about the study as a whole. Such notes are kept with the
-    trial and read in the order of trials: those of a proposal that a kill has lost are lost with
-    it, and the proposal is the same when it is made again.
+    Some samplers store a count or a list about the study. Such attributes are kept with the trial
+    and read in the order of trials. If a kill has lost a proposal, its attributes are lost, too. So
+    the proposal is the same when it is made again.
 
     Args:
-        storage: of the study.
-        number: of the trial that is proposed.
-        lag: how many numbers before it the last trial is whose end counts; at least 1.
+        storage: Storage of the study.
+        number: Number of the trial that is proposed.
+        lag: Distance from `number` to the last trial whose end counts, at least 1.
     """
 
     def __init__(self, storage: InMemoryStorage, *, number: int, lag: int) -> None:
@@ -91,7 +96,7 @@ class InOrder(StorageView):
         ]
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
-        """What samplers have noted about the study in the trials before this one."""
+        """Return the attributes that samplers stored about the study for trials before this one."""
         attrs = dict(self._storage.get_study_system_attrs(study_id))
         trials = self._storage.get_all_trials(study_id, deepcopy=False)
         for trial in trials:
@@ -100,7 +105,7 @@ class InOrder(StorageView):
         return attrs | self._noted
 
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        """Note something about the study, with the trial that is proposed."""
+        """Store an attribute about the study with the trial that is proposed."""
         self._noted[key] = value
         number = self._number
         trial_id = self._storage.get_trial_id_from_study_id_trial_number(study_id, number)
@@ -115,11 +120,11 @@ def _as_running(trial: FrozenTrial) -> FrozenTrial:
 
 
 def with_constraints(trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    """The trials, with those that did not fit into memory as ones that violate a constraint.
+    """Return the trials with those that ran out of memory shown as violating a constraint.
 
     They have failed, and Optuna's samplers ignore failed trials. Here they have completed with the
-    mean of the values of all others, which makes their params neither better nor worse than others.
-    A study without such trials stays as it is, so its proposals are the same.
+    mean score of all other trials, so that their params seem neither better nor worse. A study
+    without such trials is not changed, so that its proposals are the same.
     """
     values = [trial.values for trial in trials if trial.state is TrialState.COMPLETE]
     if not values or not any(map(_is_infeasible, trials)):
@@ -141,13 +146,15 @@ def with_constraints(trials: list[FrozenTrial]) -> list[FrozenTrial]:
 def with_learned(
     trials: list[FrozenTrial], *, studies: Sequence[Sequence[FrozenTrial]]
 ) -> list[FrozenTrial]:
-    """The trials, with those of earlier studies until ten of the study's own have completed.
+    """Return the trials together with those of earlier studies.
 
-    Earlier scores are shifted by what the earlier best params have gained or lost here, so that
-    another data set or a longer training does not make one study look better than the other.
+    If ten trials of the study have completed, earlier studies are no longer used. Earlier scores
+    are shifted by the difference that the best earlier params have made here. So another data set
+    or a longer training does not make one study look better than the other.
 
     Args:
-        studies: the trials of each earlier study, the best first.
+        trials: Trials of the study.
+        studies: Trials of each earlier study, the best first.
     """
     own = [trial for trial in trials if trial.state is TrialState.COMPLETE]
     if len(own) >= _OUTVOTED_BY:
@@ -171,11 +178,12 @@ def _is_infeasible(trial: FrozenTrial) -> bool:
 
 
 def with_pruned(study: optuna.Study) -> optuna.Study:
-    """A study of one objective whose pruned and frozen trials have the value to be expected.
+    """Return a view of a study in which pruned and frozen trials have their predicted scores.
 
-    It is what all curves let expect of the trial at its last step. Without it, a study whose pruner
-    ends most trials would never have enough for a model, and the model would know neither where the
-    bad ones are nor which of the others go best. A trial that has diverged counts as the worst.
+    The prediction uses the curves of all trials up to the trial's last step. Otherwise, a study in
+    which most trials are pruned would never have enough scores for a model. And the model would
+    know neither where bad trials are nor which of the others are best. A trial that has diverged
+    counts as the worst. Studies with several objectives are not changed.
     """
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if not completed or len(study.directions) > 1:
@@ -201,10 +209,10 @@ def with_pruned(study: optuna.Study) -> optuna.Study:
 
 
 class ExpectingTPE(optuna.samplers.TPESampler):
-    """Optuna's TPE, for which pruned and frozen trials have the values that `with_pruned` gives."""
+    """Optuna's TPE, for which pruned and frozen trials have the scores of `with_pruned`."""
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Propose values of the dimensions that all trials of a branch have."""
+        """Propose values for the dimensions that all trials of a branch have."""
         return super().sample_relative(with_pruned(study), trial, search_space)
