@@ -1,5 +1,5 @@
-"""What a notebook imports: reports, scores, checkpoints, determinism, and messages to the sweep.
+"""Define what a notebook imports: reports, scores, checkpoints, artifacts, determinism.
 
-Imports the standard library only; torch and numpy inside functions. What the sweep does with a
-report does not belong here.
+Modules import only the standard library at the top, and torch and numpy inside functions. The
+sweep's side of a report belongs to other folders.
 """

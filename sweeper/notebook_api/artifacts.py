@@ -1,4 +1,4 @@
-"""Save files of a trial for other studies and for people; the standard library only."""
+"""Save files of a trial for other studies and for people. Uses only the standard library."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from secrets import token_hex
 from .calls import trial
 from .disks import insist
 
-#: The end of the names under which something lies only while it is written.
+#: End of the names of files and folders that are being written.
 PART = ".part"
 
 
 def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path:
-    """Save a file or a folder as an artifact of the trial, where another study finds it by name.
+    """Save a copy of a file or folder as an artifact of the trial, for other studies and people.
 
-    A parameters file of another study names it under `inputs`. What was saved under the name
-    before is replaced when all of the new content is on the disk, so that the best model so far can
-    be saved again and again. In a notebook run by hand the folder is `./artifacts/by-hand`.
+    The parameters file of another study names it under `inputs`. An artifact with the same name is
+    replaced when the new copy is complete on the disk. So the best model so far can be saved again
+    and again. In a notebook that is run by hand, the folder is `./artifacts/by-hand`.
 
     Args:
-        path: the file or folder to copy; links are followed.
-        name: of the artifact; default: the last part of the path. It has no slashes.
+        path: File or folder to copy. Symbolic links are followed.
+        name: Name of the artifact, without slashes. Default: the last part of the path.
 
     Returns:
-        The place of the copy.
+        Path of the copy.
 
     Raises:
-        FileNotFoundError: there is no such file or folder.
-        ValueError: the name is no plain name of a file.
-        OSError: the disk is full or the folder read-only, in a trial for a minute; what was saved
-            before is still there.
+        FileNotFoundError: There is no such file or folder.
+        ValueError: The name is not a plain file name.
+        OSError: The disk is full or the folder is read-only. In a trial, this is raised after one
+            minute of repeated attempts. The artifact that was saved before still exists.
     """
     source = Path(os.path.abspath(path))
     name = source.name if name is None else name
@@ -52,7 +52,7 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
         )
     folder = Path(os.path.abspath(trial().artifact_folder))
     place = folder / name
-    if place.exists() and source.samefile(place):  # a library has written it there
+    if place.exists() and source.samefile(place):  # a library has written the file there itself
         return place
     if folder.is_relative_to(source):
         raise ValueError(
@@ -81,7 +81,7 @@ def _copy(source: Path, place: Path) -> None:
             shutil.copyfile(source, beside)
             with beside.open("rb+") as file:
                 os.fsync(file.fileno())
-        if place.is_dir() or source.is_dir():  # a folder replaces nothing, and nothing replaces it
+        if place.is_dir() or source.is_dir():  # `os.replace` does not replace folders
             remove(place)
         os.replace(beside, place)
     finally:
@@ -90,10 +90,10 @@ def _copy(source: Path, place: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it, if it is there.
+    """Remove a file, or a folder with its content. Do nothing if it does not exist.
 
     Raises:
-        OSError: it cannot be removed.
+        OSError: It cannot be removed.
     """
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)

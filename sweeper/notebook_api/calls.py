@@ -1,4 +1,4 @@
-"""The calls of a notebook about its trial: `report`, `score`, `trial`, `should_stop`."""
+"""Define the calls of a notebook about its trial: `report`, `score`, `trial`, `should_stop`."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from .messages import (
 
 @dataclass(frozen=True)
 class TrialInfo:
-    """The trial that this notebook runs as, or a stand-in for a notebook that is run by hand.
+    """The trial that this notebook runs as, or default values for a notebook that is run by hand.
 
     Attributes:
-        number: the trial's number in its study, from 0.
-        run_id: the number with four digits; `"by-hand"` outside a sweep.
-        params: the swept parameters of this trial; empty by hand.
-        seed: the trial's own seed, for `seed_everything` and `seeded_loader`.
-        attempt: 1, and one more each time that the trial is run again after an interruption.
-        folder: the path of `checkpoint_dir`, as text.
-        artifact_folder: the path of `artifact_dir`, as text.
+        number: Trial number in the study, from 0.
+        run_id: The number with four digits. `"by-hand"` outside of a sweep.
+        params: Swept parameters of this trial. Empty outside of a sweep.
+        seed: Seed of the trial, for `seed_everything` and `seeded_loader`.
+        attempt: 1, and one more each time the trial is run again after an interruption.
+        folder: Path of `checkpoint_dir`, as text.
+        artifact_folder: Path of `artifact_dir`, as text.
     """
 
     number: int = 0
@@ -49,14 +49,15 @@ class TrialInfo:
 
     @property
     def checkpoint_dir(self) -> Path:
-        """The trial's own folder, the same in all attempts; made on first use."""
+        """Folder of the trial's checkpoints, the same in all attempts. Made at first use."""
         return _made(self.folder)
 
     @property
     def artifact_dir(self) -> Path:
-        """The folder of what `save_artifact` saves, for libraries that write there themselves.
+        """Folder of the trial's artifacts, for libraries that write files there themselves.
 
-        Each file and folder in it is an artifact when the trial has ended. Made on first use.
+        When the trial ends, each file and folder in it is an artifact, as if `save_artifact` had
+        saved it. Made at first use.
         """
         return _made(self.artifact_folder)
 
@@ -68,14 +69,14 @@ def _made(folder: str) -> Path:
 
 
 class TrialPruned(Exception):
-    """Raised by `report` in a trial that the pruner ends early; do not catch it.
+    """Raised by `report` in a trial that the pruner ends early. Do not catch it.
 
-    `finally` blocks run. A pruned trial is not a failed one.
+    `finally` blocks run. A pruned trial does not count as failed.
     """
 
 
 class TrialStopped(Exception):
-    """Raised by `report` in a trial that is stopped with its sweep; do not catch it.
+    """Raised by `report` in a trial that is stopped with its sweep. Do not catch it.
 
     `finally` blocks run, and may save a checkpoint. The next sweep of the study runs the trial
     again.
@@ -86,7 +87,7 @@ _Call = TypeVar("_Call", bound=Callable[..., None])
 
 
 def _says_what_is_missing(report: _Call) -> _Call:
-    """Decorate `report` so that a call without a step is told what to write instead."""
+    """Decorate `report` so that a call without a step raises an error that shows the right call."""
 
     @functools.wraps(report)
     def with_step(*step: Any, **metrics: Any) -> None:
@@ -100,8 +101,8 @@ def _says_what_is_missing(report: _Call) -> _Call:
 def trial() -> TrialInfo:
     """Return the trial that this notebook runs as.
 
-    Run by hand, a notebook gets a stand-in: number 0, no params, seed 0, attempt 1, checkpoints in
-    `./checkpoints/by-hand`, artifacts in `./artifacts/by-hand`.
+    In a notebook that is run by hand, return default values: number 0, no params, seed 0, attempt
+    1, checkpoints in `./checkpoints/by-hand`, artifacts in `./artifacts/by-hand`.
     """
     return TrialInfo(**json.loads(os.environ.get(TRIAL_VARIABLE, "{}")))
 
@@ -111,14 +112,14 @@ def report(step: int, /, **metrics: Any) -> None:
     """Report the values of one step while the notebook runs; each metric becomes a series.
 
     Args:
-        step: a whole number that increases, usually the epoch.
-        **metrics: anything that `float()` takes: numbers, numpy scalars, tensors of one element.
+        step: Integer that increases, usually the epoch.
+        **metrics: Values that `float()` accepts: numbers, numpy scalars, tensors with one element.
             NaN and infinities are reported as they are.
 
     Raises:
-        TypeError: the step is missing or is not a whole number, or a metric is not a number.
-        TrialPruned: the pruner ends this trial early.
-        TrialStopped: the sweep is being stopped, for example because its machine is taken away.
+        TypeError: The step is missing or not an integer, or a metric is not a number.
+        TrialPruned: The pruner ends this trial early.
+        TrialStopped: The sweep is being stopped, for example because its machine is taken away.
     """
     whole = _floats("report", {"step": step})["step"]
     if not whole.is_integer() or whole != step:
@@ -128,7 +129,7 @@ def report(step: int, /, **metrics: Any) -> None:
 
 
 def _without_step(metrics: Mapping[str, Any]) -> str:
-    """What is wrong with a call without a step, and the call that would be right."""
+    """Return what is wrong with a call without a step, and how to write it."""
     values = ", ".join(f"{name}=…" for name in metrics if name != "step")
     if "step" in metrics:
         return f"report(step=…): write the step first and without a name: report(epoch, {values})"
@@ -139,34 +140,34 @@ def _without_step(metrics: Mapping[str, Any]) -> str:
 
 
 def observed(point: Point) -> None:
-    """Send a point that a library has reported, and end the trial as `report` does."""
+    """Send a point that a library has reported. End the trial as `report` does."""
     path = os.environ.get(REPORTS_VARIABLE)
     if path is not None and send(path, point.encode()):
         _end_if_asked()
 
 
 def _end_if_asked() -> None:
-    """Raise if the trial is to end.
+    """Raise an exception if the trial is to end.
 
     Raises:
-        TrialPruned: the pruner ends it early.
-        TrialStopped: the sweep is being stopped.
+        TrialPruned: The pruner ends the trial early.
+        TrialStopped: The sweep is being stopped.
     """
     request = _stop_request()
     if request is None:
         return
-    # The sweep leaves the `finally` blocks their time before it interrupts the kernel.
+    # Tells the sweep to wait for `finally` blocks before it interrupts the kernel.
     _announce(RAISING, is_new=True)
     is_pruned = request["kind"] == StopReason.PRUNED
     raise (TrialPruned if is_pruned else TrialStopped)(request["message"])
 
 
 def should_stop() -> bool:
-    """Whether the trial should save what it needs to continue later, and leave its training loop.
+    """Return whether the trial should save its state and leave its training loop.
 
-    True once the sweep is being stopped: by Ctrl-C, SIGTERM, or the sweep's time limit. A trial
-    that calls this function is interrupted only after the grace time (`limits.grace`); the cells
-    after this one do not run. Always False in a notebook run by hand.
+    True when the sweep is being stopped by Ctrl-C, SIGTERM, or its time limit. A trial that calls
+    this function is interrupted only after the grace time (`limits.grace`). Cells after this one do
+    not run. Always False in a notebook that is run by hand.
     """
     _announce(HANDLES_STOP)
     request = _stop_request()
@@ -177,7 +178,10 @@ def should_stop() -> bool:
 
 
 def _stop_request() -> dict[str, str] | None:
-    """The sweep's request to stop, with `kind` and `message`; None while the trial may go on."""
+    """Return the sweep's request to stop, with `kind` and `message`.
+
+    None if the trial may continue.
+    """
     stop_file = os.environ.get(STOP_VARIABLE)
     if stop_file is None or not Path(stop_file).exists():
         return None
@@ -186,7 +190,12 @@ def _stop_request() -> dict[str, str] | None:
 
 
 def _announce(fact: str, *, is_new: bool = False) -> None:
-    """Send what is no point to the sweep, where there is one; once, if it is not new each time."""
+    """Send a fact to the sweep, if there is one.
+
+    Args:
+        fact: Key of the message.
+        is_new: Whether to send it at each call. Otherwise it is sent once.
+    """
     path = os.environ.get(REPORTS_VARIABLE)
     if path is not None and (is_new or fact not in _announced) and send(path, {fact: True}):
         _announced.add(fact)
@@ -195,8 +204,11 @@ def _announce(fact: str, *, is_new: bool = False) -> None:
 def score(**metrics: Any) -> None:
     """State final values that differ from the last reported ones.
 
+    Args:
+        **metrics: Values that `float()` accepts.
+
     Raises:
-        TypeError: a value is not a number.
+        TypeError: A value is not a number.
     """
     _reporter.send(Point(step=None, metrics=_floats("score", metrics)))
 
@@ -213,5 +225,5 @@ def _floats(call: str, metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 _reporter = Reporter()
-#: The facts that the sweep has been told.
+#: Facts that were sent to the sweep.
 _announced: set[str] = set()

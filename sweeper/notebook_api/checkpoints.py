@@ -1,9 +1,9 @@
 """Save and load the whole state of a training, so that it continues with the same bits.
 
-Runs in the kernel; the coordinator uses `checkpoint_files` too. torch and numpy are used only
-where the notebook has imported them. A checkpoint is a pickle in a ZIP file (torch's format where
-torch is imported), by whose checksums incomplete and changed ones are found. It can run code when
-it is loaded: load only your own.
+These functions run in the kernel. The sweep itself uses only `checkpoint_files`. torch and numpy
+are used only if the notebook has imported them. A checkpoint is a pickle in a ZIP file (in torch's
+format if torch is imported), whose checksums reveal incomplete and changed files. Loading a pickle
+can run code: load only your own checkpoints.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .generators import random_states, restore_random_states
 _NAME = re.compile(r"(\d{6,})\.ckpt")
 _PART = ".part"
 _PICKLE = "content.pkl"
-#: Whether the last checkpoint was left out, so that the next one is not waited for.
+#: Whether the last checkpoint was left out. If so, the next one is tried only once.
 _left_out = False
 _UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, RecursionError)
 
@@ -36,29 +36,28 @@ _UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, RecursionError)
 def save_checkpoint(*, keep: int = 1, **state: Any) -> Path:
     """Save the state of a training into the trial's folder, between two epochs.
 
-    The file holds the arguments and the random states of `random`, numpy and torch (CPU, and CUDA
-    where it is initialized). Older checkpoints are deleted only when the new one is on the disk,
-    so the disk needs space for `keep` + 1 of them. In a notebook run by hand the folder is
-    `./checkpoints/by-hand`; delete it to start again from the beginning.
+    The file contains the arguments and the random states of `random`, numpy and torch (CPU, and
+    CUDA if it is initialized). Older checkpoints are deleted when the new one is complete on the
+    disk, so the disk needs space for `keep` + 1 checkpoints. In a notebook that is run by hand, the
+    folder is `./checkpoints/by-hand`. Delete it to start from the beginning.
+
+    In a trial, a write that fails is repeated for one minute. After that, this checkpoint is left
+    out with a warning, and the training continues: a full disk fails no trial.
 
     Args:
-        keep: the number of newest checkpoints to keep, 1 or more.
-        **state: of an object with a `state_dict()` (model, optimizer, scheduler, GradScaler, a
-            `seeded_loader`) its state is stored; any other value is stored itself: numbers, text,
-            lists, dicts, numpy arrays, tensors.
-
-    In a trial a write that fails is repeated for a minute. Then this checkpoint is left out with a
-    warning, so that the training goes on and no trial fails by its disk.
+        keep: Number of the newest checkpoints to keep, 1 or more.
+        **state: Values to store. If an object has a `state_dict()` (model, optimizer, scheduler,
+            GradScaler, `seeded_loader`), its state is stored. Other values are stored themselves:
+            numbers, text, lists, dicts, numpy arrays, tensors.
 
     Returns:
-        The checkpoint's path. Where it was left out: that of the one before it, or of one that is
-        not there.
+        Path of the checkpoint. If it was left out, path of the one before it, which may not exist.
 
     Raises:
         ValueError: `keep` is less than 1.
-        TypeError: a value cannot be stored; nothing was written.
-        OSError: the disk is full or the folder read-only, in a notebook run by hand; the last
-            checkpoint is still there.
+        TypeError: A value cannot be stored. Nothing was written.
+        OSError: The disk is full or the folder is read-only. Raised only in a notebook that is run
+            by hand. The last checkpoint still exists.
     """
     if not isinstance(keep, int) or keep < 1:
         raise ValueError(f"save_checkpoint(keep=…): expected 1 or more, got {keep!r}")
@@ -98,7 +97,7 @@ def _write_next(content: Mapping[str, Any], folder: Path, tries: int = 4) -> Pat
         number = 1 + sum(int(newest.stem) for newest in checkpoint_files(folder)[:1])
         path = folder / f"{number:06d}.ckpt"
         write_file(content, path)
-    except FileNotFoundError:  # somebody is removing the file, its folder or the one above
+    except FileNotFoundError:  # another process is removing the file or its folder
         if tries == 1:
             raise
         return _write_next(content, folder, tries - 1)
@@ -108,26 +107,26 @@ def _write_next(content: Mapping[str, Any], folder: Path, tries: int = 4) -> Pat
 def load_checkpoint(**state: Any) -> dict[str, Any] | None:
     """Restore the state of this trial's newest complete checkpoint, if there is one.
 
-    The objects are restored in place, on the devices where they are, and the random states last of
-    all, so that the training continues with the same bits::
+    Objects are restored in place, on their devices, and random states last, so that the training
+    continues with the same bits::
 
         saved = sweeper.load_checkpoint(model=model, optimizer=optimizer, loader=loader)
         first = (saved or {"epoch": -1})["epoch"] + 1
 
-    Call it when all objects are built, right before the first epoch. A file that is incomplete or
-    changed is skipped with a warning.
+    Call it when all objects are built, right before the first epoch. An incomplete or changed file
+    is skipped with a warning.
 
     Args:
-        **state: the objects with a `load_state_dict()`, under the names with which they were saved.
+        **state: Objects with a `load_state_dict()`, with the names under which they were saved.
 
     Returns:
-        The other saved values by name, tensors on the CPU. None where there is no checkpoint, as in
-        a first attempt.
+        The other saved values by name, tensors on the CPU. None if there is no checkpoint, as in a
+        first attempt.
 
     Raises:
-        ValueError: a name is not that of a saved state, a state does not fit its object, or the
+        ValueError: A name is not that of a saved state, a state does not fit its object, or the
             file cannot be unpickled.
-        OSError: a file cannot be read.
+        OSError: A file cannot be read.
     """
     found = _newest_complete(Path(trial().folder))
     if found is None:
@@ -144,7 +143,10 @@ def load_checkpoint(**state: Any) -> dict[str, Any] | None:
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
-    """List the finished checkpoints in a trial's folder, newest first; empty without the folder."""
+    """Return the complete checkpoints in a trial's folder, newest first.
+
+    Empty if the folder does not exist.
+    """
     with suppress(FileNotFoundError):
         names = [name for name in os.listdir(folder) if _NAME.fullmatch(name)]
         names.sort(key=lambda name: int(name.partition(".")[0]), reverse=True)
@@ -156,13 +158,13 @@ def checkpoint_files(folder: Path) -> list[Path]:
 
 
 def content_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Gather what a checkpoint holds, as `save_checkpoint` describes it.
+    """Return the content of a checkpoint, as `save_checkpoint` describes it.
 
     Args:
-        state: the objects and values to store, by name.
+        state: Objects and values to store, by name.
 
     Raises:
-        TypeError: a value has an object with a state in it.
+        TypeError: A value contains an object with a state.
     """
     content: dict[str, Any] = {"random": random_states(), "states": {}, "values": {}}
     for name, value in state.items():
@@ -175,16 +177,21 @@ def content_of(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def restore(content: Mapping[str, Any], path: Path, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Restore objects, and the random states last, from the content of the file `path`.
+    """Restore objects, and then the random states, from the content of a checkpoint.
+
+    Args:
+        content: Content of the checkpoint.
+        path: Path of the checkpoint, for messages.
+        state: Objects to restore, by name.
 
     Returns:
         The stored values without a state, by name.
 
     Raises:
-        ValueError: as `load_checkpoint`.
+        ValueError: A name is not that of a saved state, or a state does not fit its object.
     """
     states = content["states"]
-    for name, target in state.items():  # all of them before any object is changed
+    for name, target in state.items():  # all are checked before any object is changed
         if name not in states or not callable(getattr(target, "load_state_dict", None)):
             raise ValueError(
                 f"load_checkpoint({name}=…): expected one of {', '.join(states)}, whose state is "
@@ -203,12 +210,12 @@ def restore(content: Mapping[str, Any], path: Path, state: Mapping[str, Any]) ->
 
 
 def has_state(value: Any) -> bool:
-    """Whether a checkpoint stores the state of an object, and not the object itself."""
+    """Return whether a checkpoint stores the state of an object instead of the object itself."""
     return callable(getattr(value, "state_dict", None)) and not isinstance(value, type)
 
 
 def _check_plain(name: str, value: Any) -> None:
-    """Refuse a container of objects with a state: loading would make new ones, restoring none."""
+    """Refuse a container of objects with a state, because loading could not restore them."""
     if has_state(value):
         reason = f"the {type(value).__name__} in it needs a name of its own"
         raise _not_storable(name, value, reason)
@@ -218,11 +225,11 @@ def _check_plain(name: str, value: Any) -> None:
 
 
 def _dump(content: Mapping[str, Any], file: IO[bytes]) -> None:
-    """Pickle what a checkpoint holds, in torch's format where torch is imported.
+    """Pickle the content of a checkpoint, in torch's format if torch is imported.
 
     Raises:
-        TypeError: a value cannot be pickled.
-        OSError: the file cannot be written.
+        TypeError: A value cannot be pickled.
+        OSError: The file cannot be written.
     """
     try:
         if torch := sys.modules.get("torch"):
@@ -257,11 +264,11 @@ def _not_storable(name: str, value: Any, reason: object) -> TypeError:
 
 
 def write_file(content: Mapping[str, Any], path: Path) -> None:
-    """Write a checkpoint beside its place, and rename it when it is on the disk.
+    """Write a checkpoint under another name, and rename it when it is complete on the disk.
 
     Raises:
-        TypeError: a value cannot be pickled; nothing is left of the file.
-        OSError: the disk is full or the folder read-only.
+        TypeError: A value cannot be pickled. No file is left.
+        OSError: The disk is full or the folder is read-only.
     """
     part = path.with_name(path.name + _PART)
     try:
@@ -296,10 +303,10 @@ def _is_intact(path: Path) -> bool:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Read a checkpoint.
+    """Return the content of a checkpoint.
 
     Raises:
-        ValueError: the file cannot be unpickled.
+        ValueError: The file cannot be unpickled.
     """
     try:
         with zipfile.ZipFile(path) as zipped:
@@ -308,5 +315,5 @@ def read_file(path: Path) -> dict[str, Any]:
         import torch
 
         return dict(torch.load(path, map_location="cpu", weights_only=False))
-    except Exception as error:  # of any type: unpickling runs foreign code
+    except Exception as error:  # of any type, because unpickling runs foreign code
         raise ValueError(f"load_checkpoint: cannot read {path}: {error}") from error

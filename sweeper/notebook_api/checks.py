@@ -1,8 +1,8 @@
 """Checks that a notebook runs before a long training: `sweeper.checks`.
 
-Each returns a `CheckResult`, which is true where the check has passed and displays itself with
-figures and the remedy; `assert found, found` ends the trial where it has not. None of them changes
-the training that follows: random states, weights and loaders are as before.
+Each check returns a `CheckResult`. It is true if the check has passed, and displays its figures and
+the remedy. `assert found, found` ends the trial if the check has not passed. No check changes the
+training that follows: random states, weights and loaders stay as they are.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ __all__ = [
     "overfits_one_batch",
 ]
 
-#: A finding lists five names at most.
+#: Names that a finding lists at most (chosen).
 _MOST_NAMES = 5
-#: So many batches of a loader are compared.
+#: Batches of a loader that are compared (chosen).
 _BATCHES = 10
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check has found; true where it passed.
+    """Result of a check; true if it has passed.
 
     Attributes:
-        check: the name of the check.
-        passed: whether what it looks for holds.
-        finding: what it found, with figures, as one line.
-        remedy: what to do about it where it has not passed.
+        check: Name of the check.
+        passed: Whether the check has passed.
+        finding: What it found, with figures, in one line.
+        remedy: What to do if it has not passed.
     """
 
     check: str
@@ -63,15 +63,15 @@ class CheckResult:
 
 
 def near_chance(loss: Any, n_classes: int, *, tolerance: float = 0.25) -> CheckResult:
-    """Check that the loss of an untrained classifier is near ln(n_classes), that of guessing.
+    """Check that the loss of an untrained classifier is near ln(n_classes), the loss of guessing.
 
     Args:
-        loss: the mean cross-entropy of a batch, a number or a tensor of one element.
-        n_classes: among which the classifier chooses, 2 or more.
-        tolerance: how far the loss may be from ln(n_classes), as a part of it.
+        loss: Mean cross-entropy of a batch, a number or a tensor with one element.
+        n_classes: Number of classes, 2 or more.
+        tolerance: Largest relative difference of the loss from ln(n_classes).
 
     Raises:
-        ValueError: there are fewer than 2 classes.
+        ValueError: There are fewer than 2 classes.
     """
     if n_classes < 2:
         raise ValueError(f"near_chance(n_classes=…): expected 2 or more, got {n_classes!r}")
@@ -96,24 +96,24 @@ def overfits_one_batch(
     lr: float = 3e-3,
     target: float | None = None,
 ) -> CheckResult:
-    """Check that a copy of the model learns a single batch by heart.
+    """Check that a copy of the model can fit a single batch.
 
-    A model that cannot do this has a defect in its layers, its loss or its labels. The copy is in
-    training mode and is trained by Adam until its loss has reached the target; take a batch of 8 to
-    64 samples. It needs memory for the model, its gradients and two times its weights.
+    A model that cannot do this has a bug in its layers, its loss or its labels. The copy is in
+    training mode, and Adam trains it until its loss has reached the target. Use a batch of 8 to 64
+    samples. The check needs memory for the model, its gradients and twice its weights.
 
     Args:
-        model: a torch module; it is not changed.
-        batch: whatever `loss_fn` takes.
-        loss_fn: called as `loss_fn(model, batch)` with the copy; returns the loss, a tensor of one
-            element: `lambda model, batch: F.cross_entropy(model(batch[0]), batch[1])`.
-        steps: how many updates are made at most.
-        lr: Adam's learning rate.
-        target: the loss to reach; default: a tenth of the first one. State it where the loss cannot
-            come near 0, as with label smoothing.
+        model: torch module. It is not changed.
+        batch: Batch in the form that `loss_fn` accepts.
+        loss_fn: Called as `loss_fn(model, batch)` with the copy. Returns the loss, a tensor with
+            one element: `lambda model, batch: F.cross_entropy(model(batch[0]), batch[1])`.
+        steps: Number of updates at most.
+        lr: Learning rate of Adam.
+        target: Loss to reach. Default: a tenth of the first loss. State it if the loss cannot come
+            near 0, as with label smoothing.
 
     Raises:
-        ValueError: the model has no trainable parameter, or there is no target, and the first loss
+        ValueError: The model has no trainable parameter, or there is no target and the first loss
             is not positive.
     """
     import torch
@@ -150,13 +150,13 @@ def overfits_one_batch(
 
 
 def gradients_flow(model: Any, loss: Any) -> CheckResult:
-    """Check that each trainable parameter gets a finite gradient that is not zero from a loss.
+    """Check that each trainable parameter gets a finite, non-zero gradient from a loss.
 
-    The gradients that the parameters have stay as they are, and `loss.backward()` may follow.
+    Existing gradients are not changed, and `loss.backward()` may follow.
 
     Args:
-        model: a torch module.
-        loss: a tensor of one element, computed from the model outside of `torch.no_grad`.
+        model: torch module.
+        loss: Tensor with one element, computed from the model outside of `torch.no_grad`.
     """
     import torch
 
@@ -186,11 +186,11 @@ def gradients_flow(model: Any, loss: Any) -> CheckResult:
 def loader_is_seeded(loader: Any) -> CheckResult:
     """Check that a loader gives the same batches whatever the global seeds are.
 
-    The first ten batches of its next epoch are read twice, with other states of the global random
-    generators. A loader of `seeded_loader` is then at the epoch at which it was.
+    The first ten batches of its next epoch are read twice, with different states of the global
+    random generators. After that, a loader of `seeded_loader` is at the same epoch as before.
 
     Args:
-        loader: a torch DataLoader, best one of `seeded_loader`.
+        loader: torch DataLoader, preferably made by `seeded_loader`.
     """
     epoch = loader.state_dict() if has_state(loader) else None
     read = []
@@ -207,22 +207,22 @@ def loader_is_seeded(loader: Any) -> CheckResult:
 
 
 def checkpoint_round_trip(*, step: Callable[..., Any], **state: Any) -> CheckResult:
-    """Check that `save_checkpoint` stores all on which the next step of a training depends.
+    """Check that `save_checkpoint` stores everything on which the next training step depends.
 
-    The state is written to a temporary file, and one step of the training is run. The file is then
-    loaded: all of the state must be as before, bit for bit, and a second step must come to the same
-    as the first one. In the end the file is loaded once more; only gradients, and what the
+    The state is written to a temporary file, and one training step is run. Then the file is loaded:
+    the whole state must be as before, bit for bit, and a second step must have the same results as
+    the first one. At the end, the file is loaded once more. Only gradients, and state that the
     checkpoint lacks, are then as the steps have left them.
 
     Args:
-        step: one step of the training as `step(**state)`; what it returns is compared as well, such
-            as the loss.
-        **state: the objects and values as they are passed to `save_checkpoint`.
+        step: Runs one training step as `step(**state)`. Its return value, such as the loss, is
+            compared, too.
+        **state: Objects and values as they are passed to `save_checkpoint`.
 
     Raises:
-        TypeError: a value cannot be stored.
-        ValueError: there is nothing to save.
-        OSError: the temporary file cannot be written.
+        TypeError: A value cannot be stored.
+        ValueError: There is nothing to save.
+        OSError: The temporary file cannot be written.
     """
     if not state:
         raise ValueError("checkpoint_round_trip(…): expected objects, as in model=model")
@@ -271,12 +271,12 @@ def _states(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differing(left: Mapping[str, bytes], right: Mapping[str, bytes]) -> list[str]:
-    """The places at which only one of two values has a part, or both have other bits."""
+    """Return the places where only one of two values has a part, or where their bits differ."""
     return [place for place in {**left, **right} if left.get(place) != right.get(place)]
 
 
 def _digests(value: Any, place: str = "") -> dict[str, bytes]:
-    """A digest of the bits of each part of a value, by places as `model.weight` and `batch[0]`."""
+    """Return a digest of the bits of each part of a value, by places such as `model.weight`."""
     if isinstance(value, Mapping):
         parts = [(f"{place}.{key}".lstrip("."), part) for key, part in value.items()]
     elif isinstance(value, (list, tuple)):
@@ -289,11 +289,11 @@ def _digests(value: Any, place: str = "") -> dict[str, bytes]:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles equal objects to equal bytes: torch would store the addresses of tensors."""
+    """Pickles equal objects to equal bytes. torch would store the addresses of tensors."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=4)
-        self.fast = True  # without references to what is shared inside of the value
+        self.fast = True  # writes no references between parts of the value
 
     def persistent_id(self, value: Any) -> Any:
         torch = sys.modules.get("torch")

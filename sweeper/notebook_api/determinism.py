@@ -1,6 +1,6 @@
 """Seed the global random generators, and build loaders whose batches depend on the seed alone.
 
-Runs in the kernel.
+These functions run in the kernel.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 def seed_everything(seed: int, strict: bool = False) -> None:
     """Seed `random`, numpy and torch, as far as installed, and make torch deterministic.
 
-    Call it first, before anything uses a GPU; the call itself does not start CUDA. torch then takes
-    the deterministic version of each operation that has one. Of the others torch only warns, and a
-    sweep names them in its summary and in the tag `sweeper.not_replicable` of the run.
+    Call it first, before anything uses a GPU. The call itself does not start CUDA. torch then uses
+    the deterministic version of each operation that has one. For other operations, torch only
+    warns, and a sweep names them in its summary and in the tag `sweeper.not_replicable` of the run.
 
-    Matrix products of float32 on GPUs are set to torch's default, full precision, because variables
-    of containers change it, and the same trial would then differ between machines. To choose
-    otherwise, call `torch.set_float32_matmul_precision` afterwards.
+    Matrix products of float32 on GPUs are set to torch's default, full precision. Environment
+    variables of some containers change it, and the same trial would then differ between machines.
+    For another precision, call `torch.set_float32_matmul_precision` afterwards.
 
-    TensorFlow is seeded where the notebook has imported it already. JAX has no global generator:
-    pass `seed` to `jax.random.key`.
+    TensorFlow is seeded if the notebook has imported it already. JAX has no global generator: pass
+    `seed` to `jax.random.key`.
 
     Args:
-        seed: up to 64 bits, which torch takes; numpy and TensorFlow get the lowest 32.
-        strict: have torch raise where an operation has no deterministic version.
+        seed: Integer of up to 64 bits for torch. numpy and TensorFlow get the lowest 32 bits.
+        strict: Whether torch raises an error for an operation without a deterministic version.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read at the first cuBLAS call
     random.seed(seed)
@@ -51,21 +51,21 @@ def seed_everything(seed: int, strict: bool = False) -> None:
         import torch
     except ImportError:
         return
-    torch.manual_seed(seed)  # CUDA too: now, or when it is initialized
+    torch.manual_seed(seed)  # seeds CUDA, too: now, or when it is initialized
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
     torch.use_deterministic_algorithms(True, warn_only=not strict)
-    # Filling costs time; mypy does not know the property of torch's module.
+    # Filling memory costs time. mypy does not know this property of torch's module.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    torch.set_num_threads(torch.get_num_threads())  # from now on MKL does not use fewer
+    torch.set_num_threads(torch.get_num_threads())  # stops MKL from using fewer threads
     _set_float32_precision(torch)
     observe_warnings()
 
 
 def _set_float32_precision(torch: Any) -> None:
-    """Give matrix products on GPUs full precision; warn where they had TF32."""
+    """Set matrix products of float32 on GPUs to full precision. Warn if they had TF32."""
     matmul = torch.backends.cuda.matmul
-    # torch 2.9 and later have a name of their own for it, and may warn about the older ones.
+    # torch 2.9 and later have another name for it, and may warn about the older names.
     before = getattr(matmul, "fp32_precision", None) or matmul.allow_tf32
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -89,32 +89,34 @@ def seeded_loader(
 ) -> DataLoader[Any]:
     """Build a torch DataLoader whose batches are the same bits for any `num_workers`.
 
-    The order of an epoch depends on (seed, epoch). Before each sample the global generators of
-    `random`, numpy and torch (CPU) are seeded with (seed, epoch, index), so that augmentation
-    repeats for a seed and differs between epochs; a generator of the dataset's own is not seeded.
-    The random states of the training do not change. A `sampler` or `batch_sampler` among the
-    options decides the order. An IterableDataset repeats only for the same number of workers.
+    The order of an epoch depends on (seed, epoch). Before each sample, the global generators of
+    `random`, numpy and torch (CPU) are seeded with (seed, epoch, index). So augmentation is the
+    same for the same seed, and differs between epochs. A generator of the dataset itself is not
+    seeded. The random states of the training do not change. A `sampler` or `batch_sampler` among
+    the options decides the order. An IterableDataset gives the same batches only for the same
+    number of workers.
 
-    Each `for` over the loader is the next epoch, from 0. `state_dict()` holds the next epoch, so
+    Each `for` over the loader is the next epoch, from 0. `state_dict()` contains the next epoch, so
     that a loader saved by `save_checkpoint(loader=loader)` between two epochs continues there.
-    `set_epoch(n)` of `loader.sampler` (of `loader.batch_sampler` where that is an option) sets it.
-    `loader.dataset` is a wrapper, through which the attributes of `dataset` can be read.
+    `set_epoch(n)` of `loader.sampler` (of `loader.batch_sampler` if that is an option) sets the
+    next epoch. `loader.dataset` is a wrapper, through which the attributes of `dataset` can be
+    read.
 
     Args:
-        dataset: an object with `__len__` and `__getitem__`, or an IterableDataset.
-        batch_size: samples in a batch; None for single samples without a batch dimension.
-        shuffle: a new order each epoch.
-        num_workers: worker processes; 0 loads in the kernel itself.
-        seed: any whole number.
-        loader_options: any other arguments of `torch.utils.data.DataLoader`.
+        dataset: Object with `__len__` and `__getitem__`, or an IterableDataset.
+        batch_size: Samples in a batch. None for single samples without a batch dimension.
+        shuffle: Whether each epoch has a new order.
+        num_workers: Number of worker processes. 0 loads in the kernel itself.
+        seed: Any integer.
+        loader_options: Other arguments of `torch.utils.data.DataLoader`.
 
     Raises:
-        ValueError: `shuffle` together with a sampler.
+        ValueError: `shuffle` is combined with a sampler.
     """
     import torch
     from torch.utils.data import DataLoader, IterableDataset, default_collate, default_convert
 
-    # A loader without its own generator draws from the global one at every epoch.
+    # A loader without its own generator uses the global one at every epoch.
     options = {"generator": torch.Generator().manual_seed(seed), **loader_options}
     options |= {"batch_size": batch_size, "num_workers": num_workers}
     if isinstance(dataset, IterableDataset):
@@ -131,7 +133,7 @@ def seeded_loader(
         del options["batch_size"]
     one_by_one = batch_size is None and not in_batches
     collate = options.get("collate_fn") or (default_convert if one_by_one else default_collate)
-    samples: Any = _SeededDataset(dataset, seed, collate)  # a torch Dataset in all but name
+    samples: Any = _SeededDataset(dataset, seed, collate)  # has all methods of a torch Dataset
     return _with_state(DataLoader(samples, **(options | {"collate_fn": _unchanged})), keys)
 
 
@@ -142,11 +144,11 @@ def _with_state(loader: Any, keys: _KeySampler | None) -> DataLoader[Any]:
 
 
 class _Key(NamedTuple):
-    """What the sampler passes to the dataset instead of an index."""
+    """Key of a sample, which the sampler passes to the dataset instead of an index."""
 
     epoch: int
     index: Any
-    turn: int  # distinguishes the repetitions of a sample that a sampler draws several times
+    turn: int  # distinguishes repetitions of a sample within an epoch
 
 
 class _KeySampler:
@@ -157,7 +159,7 @@ class _KeySampler:
     ) -> None:
         self._dataset, self._seed, self._sampler = dataset, seed, sampler
         self._shuffle, self._in_batches = shuffle, in_batches
-        self.epoch = 0  # the next one
+        self.epoch = 0  # the next epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Set the next epoch, counted from 0."""
@@ -167,7 +169,7 @@ class _KeySampler:
         return len(self._dataset if self._sampler is None else self._sampler)
 
     def __iter__(self) -> Iterator[_Key | list[_Key]]:
-        # A generator starts late: a loader with workers calls iter() twice before its first batch.
+        # Being a generator, this runs at the first batch: a loader with workers calls iter() twice.
         epoch = self.epoch
         self.epoch += 1
         for turn, drawn in enumerate(self._order(epoch)):
@@ -181,20 +183,20 @@ class _KeySampler:
 
         with as_in_a_worker():
             seed_generators(self._seed, epoch)
-            if self._sampler is not None:  # one without a length may have no end
+            if self._sampler is not None:  # a sampler without a length may be infinite
                 return list(self._sampler) if hasattr(self._sampler, "__len__") else self._sampler
             length = len(self._dataset)
             return torch.randperm(length).tolist() if self._shuffle else range(length)
 
 
 class _LoaderState:
-    """The position of a loader between two epochs, with the methods of torch's own objects."""
+    """The position of a loader between two epochs, with the methods of torch's objects."""
 
     def __init__(self, keys: _KeySampler | None, generator: Any) -> None:
         self._keys, self._generator = keys, generator
 
     def state_dict(self) -> dict[str, Any]:
-        """The next epoch, and the generator that seeds the workers of an IterableDataset."""
+        """Return the next epoch, and the generator that seeds the workers of an IterableDataset."""
         epoch = None if self._keys is None else self._keys.epoch
         return {"epoch": epoch, "generator": self._generator.get_state()}
 
@@ -208,7 +210,7 @@ class _LoaderState:
 class _SeededDataset:
     """Seeds the global generators before each sample.
 
-    Batches are collated here, because a collate function may be random too (MixUp). The class is
+    Batches are collated here, because a collate function may be random, too (MixUp). The class is
     at module level because spawned workers unpickle it.
     """
 
@@ -219,7 +221,7 @@ class _SeededDataset:
         return len(self._dataset)
 
     def __getitem__(self, key: Any) -> Any:
-        if not isinstance(key, _Key):  # loader.dataset[3], by hand
+        if not isinstance(key, _Key):  # a user has written loader.dataset[3]
             return self._dataset[key]
         with as_in_a_worker():
             return self._collate(self._sample(key))
@@ -228,8 +230,8 @@ class _SeededDataset:
         with as_in_a_worker():
             return self._collate([self._sample(key) for key in keys])
 
-    def __getattr__(self, name: str) -> Any:  # loader.dataset.classes
-        if name.startswith("_"):  # unpickling reads attributes before there is a dataset
+    def __getattr__(self, name: str) -> Any:  # for users: loader.dataset.classes
+        if name.startswith("_"):  # unpickling reads attributes before the dataset is set
             raise AttributeError(name)
         return getattr(self._dataset, name)
 

@@ -1,4 +1,4 @@
-"""Repeat the writes of a trial while its disk is full, read-only or away."""
+"""Repeat the writes of a trial while its disk is full, read-only or unavailable."""
 
 from __future__ import annotations
 
@@ -14,24 +14,27 @@ from .messages import TRIAL_VARIABLE
 
 T = TypeVar("T")
 
-#: In a sweep a write that fails is repeated for so long, with such pauses (chosen): a fault of the
-#: machine is no outcome of a trial.
+#: Seconds for which a write that fails in a trial is repeated, and seconds between two attempts
+#: (chosen). A fault of the machine must not fail a trial.
 PATIENCE_S, _PAUSE_S = 60.0, 0.5
 
 
 def is_in_sweep() -> bool:
-    """Whether this notebook runs as a trial, so that its folders are the sweep's."""
+    """Return whether this notebook runs as a trial."""
     return TRIAL_VARIABLE in os.environ
 
 
 def insist(write: Callable[[], T], *, limit_s: float | None = None) -> T:
-    """Call until the call succeeds, in a notebook run by hand once.
+    """Call `write` until it succeeds, and return its result.
+
+    In a notebook run by hand, call it once.
 
     Args:
-        limit_s: For how many seconds; default: `PATIENCE_S`.
+        write: Writes something.
+        limit_s: Seconds for which it is repeated. Default: `PATIENCE_S`.
 
     Raises:
-        OSError: the call's error, when it outlasts the limit.
+        OSError: The call still fails after the limit.
     """
     limit_s = PATIENCE_S if limit_s is None else limit_s
     until_s, is_told = time.monotonic() + limit_s, False
@@ -49,7 +52,7 @@ def insist(write: Callable[[], T], *, limit_s: float | None = None) -> T:
 
 
 def _is_of_the_source(error: OSError) -> bool:
-    """Whether something that was to be copied does not exist, such as the target of a link."""
+    """Return whether a copy fails because its source does not exist, as the target of a link."""
     if not isinstance(error, shutil.Error):
         return False
     return any(not Path(source).exists() for source, *_ in error.args[0])

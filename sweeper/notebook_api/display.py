@@ -1,4 +1,4 @@
-"""The display of reports in the notebook: one small table per cell, updated in place."""
+"""Display reports in the notebook: one small table per cell, updated in place."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .messages import KERNEL_VARIABLE, MIME, REPORTS_VARIABLE, Point, send
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARKLINE_WIDTH = 24
-#: The shortest time between two updates of a display while points are sent to the socket.
+#: Shortest time in seconds between two updates of a display, if points are sent to the socket.
 _MIN_INTERVAL_S = 0.2
 
 
 class Reporter:
-    """Sends points to the sweep, and displays the points so far, one display per executed cell."""
+    """Sends points to the sweep, and displays the points so far: one display per executed cell."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -32,10 +32,10 @@ class Reporter:
         self._is_flushed_by: Any = None
 
     def send(self, point: Point) -> None:
-        """Send a point to the sweep, where there is one, and display it, where IPython runs."""
+        """Send a point to the sweep, if there is one. Display it if IPython runs."""
         path = os.environ.get(REPORTS_VARIABLE)
         is_sent = path is not None and send(path, point.encode())
-        # A plain script has not imported IPython, and has no display.
+        # Without IPython, as in a plain script, there is no display.
         ipython = sys.modules.get("IPython")
         shell = ipython.get_ipython() if ipython is not None else None
         # A forked child has a copy of its parent's session, which cannot publish.
@@ -44,7 +44,7 @@ class Reporter:
         with self._lock:
             self._remember(point)
             self._is_behind = True
-            # A cell that is executed again has lost its display and needs a new one.
+            # A cell that is executed again has lost its display, and needs a new one.
             is_new, self._cell = self._cell != shell.execution_count, shell.execution_count
             if is_new or not is_sent or time.monotonic() - self._displayed_at_s >= _MIN_INTERVAL_S:
                 self._show(shell, None if is_sent else point, update=not is_new)

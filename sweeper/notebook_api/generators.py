@@ -1,6 +1,6 @@
-"""The global random generators of `random`, numpy and torch: their states, and how to seed them.
+"""Save, restore and seed the global random generators of `random`, numpy and torch.
 
-Each is looked at only where the notebook has imported it.
+A library is used only if the notebook has imported it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from typing import Any
 
 
 def random_states(*, of_cuda: bool = True) -> dict[str, Any]:
-    """The states of the global random generators; of CUDA's where it is initialized."""
+    """Return the states of the global random generators.
+
+    Args:
+        of_cuda: Whether to include the states of CUDA, if it is initialized.
+    """
     states: dict[str, Any] = {"python": random.getstate()}
     if numpy := sys.modules.get("numpy"):
         states["numpy"] = numpy.random.get_state()
@@ -26,7 +30,7 @@ def random_states(*, of_cuda: bool = True) -> dict[str, Any]:
 
 
 def restore_random_states(states: Mapping[str, Any]) -> None:
-    """Put the global random generators into states that `random_states` has returned."""
+    """Set the global random generators to states that `random_states` has returned."""
     random.setstate(states["python"])
     if "numpy" in states:
         import numpy as np
@@ -42,21 +46,25 @@ def restore_random_states(states: Mapping[str, Any]) -> None:
 
 
 def seed_generators(*key: object) -> None:
-    """Seed `random`, numpy and torch (CPU) with any values; the generator of CUDA is left alone."""
+    """Seed `random`, numpy and torch (CPU) with any values. Do not change CUDA's generator."""
     import torch
 
     digest = hashlib.blake2b(repr(key).encode(), digest_size=20).digest()
     random.seed(digest[:8])
-    # torch.manual_seed would seed the training's CUDA generator as well.
+    # torch.manual_seed would seed the CUDA generator of the training, too.
     torch.default_generator.manual_seed(int.from_bytes(digest[8:16], "big"))
     if numpy := sys.modules.get("numpy"):  # torch has imported it if it is installed
-        # Both use the same Mersenne Twister: with one seed torch and numpy would draw alike.
+        # torch and numpy use the same Mersenne Twister: one seed would give both the same numbers.
         numpy.random.seed(int.from_bytes(digest[16:], "big"))
 
 
 @contextmanager
 def random_states_kept(*, of_cuda: bool = True) -> Iterator[None]:
-    """Restore the global random states after the block."""
+    """Restore the global random states after the block.
+
+    Args:
+        of_cuda: Whether to include the states of CUDA, if it is initialized.
+    """
     states = random_states(of_cuda=of_cuda)
     try:
         yield
@@ -66,7 +74,7 @@ def random_states_kept(*, of_cuda: bool = True) -> Iterator[None]:
 
 @contextmanager
 def as_in_a_worker() -> Iterator[None]:
-    """Load data as in a worker process: on one thread, and without a trace in the random states."""
+    """Load data as in a worker process: on one thread, without a change of the random states."""
     import torch
 
     if torch.utils.data.get_worker_info() is not None:

@@ -1,6 +1,6 @@
-"""The messages between a notebook and its sweep, their encoding, and how a notebook sends them.
+"""Define the messages between a notebook and its sweep, and send them.
 
-A kernel's environment may have Python 3.9, as for all modules of this folder.
+The Python of a kernel may be 3.9, so all modules of this folder must run in it.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-#: The MIME type of a report in display messages and in executed notebooks.
+#: MIME type of a report in display messages and in executed notebooks.
 MIME = "application/vnd.sweeper.report+json"
-#: The environment variable with the kernel's trial, as the JSON of `TrialInfo`.
+#: Environment variable with the kernel's trial, as the JSON of `TrialInfo`.
 TRIAL_VARIABLE = "SWEEPER_TRIAL"
-#: The environment variable with the path of a file that appears when the trial should stop.
+#: Environment variable with the path of a file that appears when the trial should stop.
 STOP_VARIABLE = "SWEEPER_STOP"
-#: The environment variable with the path of the socket for points.
+#: Environment variable with the path of the socket for points.
 REPORTS_VARIABLE = "SWEEPER_REPORTS"
-#: The environment variable with what is taken from libraries, as JSON: whether their `reports` are,
-#: the `begun` steps of the series that an earlier attempt has, and of `mlflow` the `uri`, its
-#: `version` and of the trial `study`, `study_id` and `run_id`.
+#: Environment variable with JSON about the calls of libraries. `reports`: whether they count as
+#: reports. `begun`: number of steps of each series in earlier attempts. `mlflow`: MLflow's `uri`
+#: and `version`, and the trial's `study`, `study_id` and `run_id`.
 OBSERVED_VARIABLE = "SWEEPER_OBSERVED"
-#: The environment variable with the process id of the kernel.
+#: Environment variable with the process id of the kernel.
 KERNEL_VARIABLE = "SWEEPER_KERNEL"
-#: What a notebook announces beside points: that it handles a stop, that it is stopping, and that
-#: a report of it raises.
+#: Facts that a notebook sends in addition to points: it checks for a stop itself, it is stopping,
+#: and one of its reports raises an exception.
 HANDLES_STOP, STOPPING, RAISING = "listens", "obeys", "raises"
-#: The largest datagram, and the size of the socket's buffer.
+#: Bytes of the largest datagram, and of the socket's buffer.
 DATAGRAM_BYTES = 1 << 20
 
 
 class _Word(str, Enum):
-    """A string out of a few."""
+    """A string with a few possible values."""
 
     def __str__(self) -> str:
         return str(self.value)
@@ -55,19 +55,23 @@ class PointSource(_Word):
 
     REPORTED = "reported"  # by `report` or `score`
     OBSERVED = "observed"  # by a library, such as Keras's `fit`
-    LOGGED = "logged"  # by MLflow's `log_metric`: the trial's run has it
+    LOGGED = "logged"  # by MLflow's `log_metric`, so that the trial's run has it already
     DISPLAYED = "displayed"  # by scrapbook's `glue` or papermill's `record`, in a cell's outputs
     PRINTED = "printed"  # in a text that matches a pattern of the parameters file
 
 
 @dataclass(frozen=True)
 class Point:
-    """Values of some metrics at one step; at no step for `score` and for displayed scores.
+    """Values of some metrics at one step.
 
     Attributes:
-        library: the library that has logged the values; empty for other sources.
-        unread: by metric, a printed text in place of a number; the sweep keeps it to itself.
-        too_slow: the metrics whose patterns take too long on the printed text, and find no more.
+        step: The step. None for `score` and for displayed scores.
+        metrics: Values by name.
+        source: How the notebook has put out the point.
+        library: Name of the library that has logged the values. Empty for other sources.
+        unread: By metric, a printed text that is not a number. It is not sent, only kept by the
+            sweep.
+        too_slow: Metrics whose patterns take too long on the printed text, and are no longer used.
     """
 
     step: int | None
@@ -78,7 +82,7 @@ class Point:
     too_slow: tuple[str, ...] = ()
 
     def encode(self) -> dict[str, Any]:
-        """Encode as JSON data; NaN and infinities, which JSON does not have, become strings."""
+        """Encode as JSON data. NaN and infinities, which JSON does not have, become strings."""
         source = {} if self.source is PointSource.REPORTED else {"source": str(self.source)}
         library = {"library": self.library} if self.library else {}
         metrics = {k: encode_float(v) for k, v in self.metrics.items()}
@@ -86,7 +90,7 @@ class Point:
 
     @classmethod
     def decode(cls, data: Mapping[str, Any]) -> Point:
-        """Decode what `encode` has made, to the last bit."""
+        """Decode the output of `encode`, to the last bit."""
         return cls(
             step=data["step"],
             metrics={k: float(v) for k, v in data["metrics"].items()},
@@ -96,7 +100,7 @@ class Point:
 
 
 def encode_float(value: float) -> float | str:
-    """Encode a float for JSON: NaN and infinities become strings, which `float` takes."""
+    """Encode a float for JSON. NaN and infinities become strings that `float` accepts."""
     return value if math.isfinite(value) else str(value)
 
 
@@ -104,12 +108,12 @@ def send(path: str, message: Mapping[str, Any]) -> bool:
     """Send a message to the sweep's socket.
 
     Args:
-        path: the path of the socket.
+        path: Path of the socket.
         message: JSON data.
 
     Returns:
-        Whether the socket took it; False when there is no socket any more, and for a message that
-        is longer than a datagram.
+        Whether the message was sent. False if the socket no longer exists, or if the message is
+        larger than a datagram.
     """
     try:
         # A new socket for each message shares nothing with other threads or forked children.

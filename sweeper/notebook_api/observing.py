@@ -1,7 +1,7 @@
-"""What libraries report by themselves: their epochs are points, and MLflow's calls join the trial.
+"""Use the logs of libraries as reports, and direct MLflow's calls into the trial's run.
 
-A sweep has it act in a kernel on each library that the notebook imports. A notebook that is run by
-hand has none of it.
+In a kernel of a sweep, this module changes each known library that the notebook imports. It does
+nothing in a notebook that is run by hand.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from typing import Any
 from .calls import observed
 from .messages import OBSERVED_VARIABLE, Point, PointSource
 
-#: MLflow gets the run of a trial soon after its start, from another process.
+#: Seconds to wait for the trial's run in MLflow, which another process creates, and seconds between
+#: two checks (chosen).
 _RUN_LIMIT_S, _LOOK_S = 60.0, 0.2
-#: What MLflow measures of the machine is no score.
+#: Beginning of the names of MLflow's system metrics, which are not scores.
 _OF_MACHINE = "system/"
 
 
 def observe(module: Any) -> None:
-    """Have the library of a module report from now on, if it is a known one."""
+    """Let the library of a module report from now on, if it is a known library."""
     known, name = json.loads(os.environ.get(OBSERVED_VARIABLE, "null")), module.__name__
     if known is not None and name not in _acted_on and (known["reports"] or name == "mlflow"):
         _acted_on.add(name)
@@ -40,7 +41,16 @@ def _report(
     values: Mapping[Any, Any],
     source: PointSource = PointSource.OBSERVED,
 ) -> None:
-    """Report the numbers among some values; the first library that has a name keeps it."""
+    """Report the numbers among some values.
+
+    If several libraries use a name, the first one keeps it.
+
+    Args:
+        library: Name of the library.
+        step: Step of the values.
+        values: Values by name. Values that are not numbers are left out.
+        source: How the library has put them out.
+    """
     metrics = {}
     for name, value in values.items():
         if not isinstance(value, str) and _owners.setdefault(str(name), library) == library:
@@ -51,12 +61,14 @@ def _report(
 
 
 def _step_of(name: str, step: int | None, *, run: str = "") -> int:
-    """Return the step of a value; where none is stated, which is 0 to MLflow, values are counted.
+    """Return the step of a value. If no step is given, count the values of the series.
 
-    The count goes on where an earlier attempt at the trial had come to.
+    MLflow uses 0 if no step is given. The count continues that of earlier attempts at the trial.
 
     Args:
-        run: a run of MLflow other than the trial's, which has counts of its own.
+        name: Name of the series.
+        step: Step that the notebook has given, or None.
+        run: Id of an MLflow run other than the trial's, which has its own counts.
     """
     if not step:
         if (run, name) not in _counts and not run:
@@ -68,7 +80,13 @@ def _step_of(name: str, step: int | None, *, run: str = "") -> int:
 
 
 def _after(owner: Any, name: str, report: Callable[..., None]) -> None:
-    """Call `report` with the arguments of a function after each call of it."""
+    """Call `report` after each call of a function, with the same arguments.
+
+    Args:
+        owner: Class or module of the function.
+        name: Name of the function.
+        report: Called with the function's arguments.
+    """
     function = getattr(owner, name)
 
     @functools.wraps(function)
@@ -104,7 +122,7 @@ def _lightning(module: Any) -> None:
     @functools.wraps(fit)
     def observed_fit(trainer: Any, *arguments: Any, **options: Any) -> Any:
         if not any(isinstance(callback, Observer) for callback in trainer.callbacks):
-            trainer.callbacks.append(Observer())  # behind those that save checkpoints
+            trainer.callbacks.append(Observer())  # after the callbacks that save checkpoints
         return fit(trainer, *arguments, **options)
 
     module.Trainer.fit = observed_fit
@@ -158,7 +176,7 @@ def _tensorboard(module: Any) -> None:
 
 
 def _mlflow(module: Any) -> None:
-    """Have MLflow's calls join the run of the trial, and take its metrics as points."""
+    """Direct MLflow's calls into the run of the trial, and use its metrics as points."""
     known = json.loads(os.environ[OBSERVED_VARIABLE])
     uri, version = known["mlflow"]["uri"], known["mlflow"]["version"]
     if uri.startswith("sqlite") and module.__version__.split(".")[:2] != version.split(".")[:2]:
@@ -168,7 +186,7 @@ def _mlflow(module: Any) -> None:
             stacklevel=2,
         )
         return
-    if known["mlflow"]["run_id"] is None:  # MLflow wants to hear that such a folder is meant
+    if known["mlflow"]["run_id"] is None:  # MLflow refuses a folder as store without this variable
         os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
     module.set_tracking_uri(uri)
     module.set_tracking_uri = lambda *_, **__: None
@@ -176,14 +194,16 @@ def _mlflow(module: Any) -> None:
 
 
 def _join(module: Any, trial: Mapping[str, Any], *, reports: bool) -> None:
-    """Let the run of a trial stand for those that the notebook would start.
+    """Make the notebook's calls use the trial's run in place of runs that they would start.
 
-    A run that is nested stays a run of its own, a param that the trial has with another value
-    becomes a tag, and only the sweep ends the trial's run: MLflow's exit handler may come later.
+    A nested run remains a run of its own. A param that the trial's run has with another value
+    becomes a tag. Only the sweep ends the trial's run.
 
     Args:
-        trial: its `run_id`, its `study` and the study's id; without a `run_id` the store at `uri`
-            is a folder for this run alone.
+        module: The module `mlflow`.
+        trial: The trial's `run_id`, `study` and `study_id`. Without a `run_id`, the store is a
+            folder for this run alone.
+        reports: Whether metrics count as reports.
     """
     run = _RunOfTrial(module, trial)
     _join_experiment(module, run)
@@ -194,7 +214,12 @@ def _join(module: Any, trial: Mapping[str, Any], *, reports: bool) -> None:
 
 
 class _RunOfTrial:
-    """The run that MLflow has of this trial, which is looked for when it is first needed."""
+    """The trial's run in MLflow, which is searched when it is first needed.
+
+    Args:
+        module: The module `mlflow`.
+        trial: The trial's `run_id`, `study` and `study_id`.
+    """
 
     def __init__(self, module: Any, trial: Mapping[str, Any]) -> None:
         self._module, self._trial = module, trial
@@ -202,10 +227,10 @@ class _RunOfTrial:
 
     @functools.cached_property
     def id(self) -> str:
-        """The run's id in MLflow, which may have the run only some moments later.
+        """Id of the run in MLflow. The run may be created some moments after the first use.
 
         Raises:
-            RuntimeError: MLflow has no such run.
+            RuntimeError: MLflow has no such run after 60 s.
         """
         client, trial = self._module.MlflowClient(), self._trial
         experiment_id = self._set_experiment(trial["study"]).experiment_id
@@ -225,18 +250,18 @@ class _RunOfTrial:
             time.sleep(_LOOK_S)
 
     def experiment(self) -> Any:
-        """Return the experiment that the run belongs to."""
+        """Return the experiment of the run."""
         client = self._module.MlflowClient()
         return client.get_experiment(client.get_run(self.id).info.experiment_id)
 
 
 def _namespaces(module: Any) -> list[Any]:
-    """Return where MLflow's functions are called from: by a notebook, and by MLflow itself."""
+    """Return the modules from which a notebook and MLflow itself call MLflow's functions."""
     return [module, import_module("mlflow.tracking.fluent")]
 
 
 def _join_experiment(module: Any, run: _RunOfTrial) -> None:
-    """Let the study's experiment stand for each that the notebook names."""
+    """Use the study's experiment in place of each experiment that the notebook names."""
 
     def set_experiment(*_: Any, **__: Any) -> Any:
         return run.experiment()
@@ -249,7 +274,7 @@ def _join_experiment(module: Any, run: _RunOfTrial) -> None:
 
 
 def _join_starts(module: Any, run: _RunOfTrial) -> None:
-    """Let `start_run` go on with the trial's run, unless another or a nested one is meant."""
+    """Let `start_run` continue the trial's run, unless another run or a nested run is meant."""
     start_run = module.start_run
 
     @functools.wraps(start_run)
@@ -266,7 +291,7 @@ def _join_starts(module: Any, run: _RunOfTrial) -> None:
 
 
 def _leave_open(client_class: Any, run: _RunOfTrial) -> None:
-    """Let the notebook end other runs only."""
+    """Let the notebook end only other runs than the trial's."""
     set_terminated = client_class.set_terminated
 
     def end_other(self: Any, run_id: str, *rest: Any, **more: Any) -> None:
@@ -277,7 +302,7 @@ def _leave_open(client_class: Any, run: _RunOfTrial) -> None:
 
 
 def _soften_params(module: Any, run: _RunOfTrial) -> None:
-    """Make a tag of a param that the trial's run has with another value."""
+    """Store a param as a tag if the trial's run has it with another value."""
     log_param = module.MlflowClient.log_param
 
     def log_softly(self: Any, run_id: str, key: str, value: Any, *rest: Any, **more: Any) -> Any:
@@ -293,10 +318,12 @@ def _soften_params(module: Any, run: _RunOfTrial) -> None:
 
 
 def _observe_metrics(client_class: Any, run: _RunOfTrial, *, reports: bool) -> None:
-    """Give each metric a step, and report those of the trial's run as points.
+    """Give each metric a step, and report the metrics of the trial's run as points.
 
     Args:
-        reports: Whether metrics are reported at all.
+        client_class: The class `mlflow.MlflowClient`.
+        run: The trial's run.
+        reports: Whether metrics count as reports.
     """
     log_metric, log_batch = client_class.log_metric, client_class.log_batch
 
@@ -346,7 +373,7 @@ _LIBRARIES: Mapping[str, Callable[[Any], None]] = {
     "xgboost.callback": _xgboost,
 }
 _acted_on: set[str] = set()
-#: By the name of a series, the library that reports it.
+#: Name of the library that reports a series, by name of the series.
 _owners: dict[str, str] = {}
-#: By run of MLflow and series, how many values have come without a step.
+#: Number of values without a step, by MLflow run and series.
 _counts: Counter[tuple[str, str]] = Counter()

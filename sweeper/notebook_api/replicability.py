@@ -1,7 +1,7 @@
-"""Which operations of a notebook need not give the same bits again.
+"""Record which operations of a notebook may give other bits when they are repeated.
 
-torch only warns about them after `seed_everything(seed)`. The sweep reads their names after the
-last cell; in a notebook that is run by hand nobody does.
+After `seed_everything(seed)`, torch only warns about them. The sweep reads their names after the
+last cell. In a notebook that is run by hand, nobody reads them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 import warnings
 from typing import Any
 
-#: What torch's warnings say after the name of the operation, or instead of it.
+#: Texts of torch's warnings, which name the operation.
 _TEXTS = (
     re.compile(r"(?P<name>\S.*?) does not have a deterministic implementation, but you set"),
     re.compile(r"(?P<name>\S.*?) defaults to a non-deterministic algorithm"),
@@ -19,29 +19,31 @@ _TEXTS = (
 
 
 class _Observer:
-    """The pattern of a warnings filter: it matches no text, so each warning goes the usual way.
+    """The pattern of a warnings filter.
 
-    Only a filter receives all warnings: `warnings.showwarning` gets none of those that another
-    filter has hidden. Python checks each text against the pattern once for each place in the code.
+    It matches no text, so that each warning is handled as usual.
+
+    Only a filter sees all warnings: `warnings.showwarning` does not get warnings that another
+    filter has hidden. Python matches each text against the pattern once for each place in the code.
 
     Attributes:
-        names: of the operations that torch has warned about, in the order of the warnings.
+        names: Names of the operations that torch has warned about, in order.
     """
 
     def __init__(self) -> None:
         self.names: dict[str, None] = {}
 
     def match(self, text: str) -> None:
-        """Remember the operation in a text of torch's; match nothing."""
+        """Record the operation in one of torch's warnings. Match nothing."""
         found = next(filter(None, (pattern.match(text) for pattern in _TEXTS)), None)
         if found is not None:
             self.names[found["name"]] = None
 
 
 def observe_warnings() -> None:
-    """Remember the operations in torch's warnings from now on; warnings are displayed as before.
+    """Record the operations in torch's warnings from now on. Warnings are displayed as before.
 
-    A filter that the notebook adds later and that hides all warnings hides them from here, too.
+    A filter that hides all warnings and that the notebook adds later also hides them from here.
     """
     filters: Any = warnings.filters
     filters[:] = [entry for entry in filters if entry[1] is not _observer]
@@ -49,7 +51,7 @@ def observe_warnings() -> None:
 
 
 def not_replicable() -> list[str]:
-    """List the operations that torch has warned about in this process, by torch's own names."""
+    """Return the names of the operations that torch has warned about in this process."""
     return list(_observer.names)
 
 
