@@ -1,4 +1,4 @@
-"""One study's folder: its locks, requests, snapshots of code, and hashes of what trials saved.
+"""Manage a study's folder: locks, requests, snapshots of code, and hashes of artifacts.
 
-What Optuna or MLflow store there does not belong here.
+Optuna's and MLflow's files in it belong to other folders.
 """

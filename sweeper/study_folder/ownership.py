@@ -1,7 +1,8 @@
-"""Locks for everything that only one sweep at a time may use.
+"""Lock everything that only one sweep at a time may use.
 
-Three things have a lock: a study's folder; the executed notebooks of an output template, which two
-studies can share; and a study in an SQLite file outside its folder, which two folders can share.
+There are three kinds of locks: for a study's folder; for the executed notebooks of an output
+template, which two studies may share; and for a study in a SQLite file outside its folder, which
+two folders may share.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ from ..settings.addresses import Address
 from ..trials import StudyPaths, display_path
 from .heartbeat import ALIVE_S, elsewhere_s, this_machine
 
-#: How long to wait for a command that holds the lock while it cleans up after a killed sweep.
+#: Seconds to wait for a command that holds the lock while it cleans up after a killed sweep.
 _PATIENCE_S = 1.0
 
 
 class HeldFolder:
-    """A study's folder while this process has its lock.
+    """A study's folder while this process holds its lock.
 
     Attributes:
-        is_needed: whether it stays when the lock is given back; one that was there stays anyway.
+        is_needed: Whether the folder remains when the lock is released. A folder that existed
+            before always remains.
     """
 
     def __init__(self) -> None:
@@ -41,11 +43,11 @@ class HeldFolder:
 
 @contextmanager
 def held_folder(paths: StudyPaths) -> Iterator[HeldFolder]:
-    """Lock a study's folder, which is made if it does not exist.
+    """Lock a study's folder during the block. Make the folder if it does not exist.
 
     Raises:
-        OutputError: the folder cannot be written.
-        StudyError: another process holds the folder.
+        OutputError: The folder cannot be written.
+        StudyError: Another process holds the lock.
     """
     made = _make_folders(paths.folder)
     held = HeldFolder()
@@ -54,7 +56,7 @@ def held_folder(paths: StudyPaths) -> Iterator[HeldFolder]:
         try:
             yield held
         finally:
-            if _read_owner(paths).get("pid") == os.getpid():  # else another sweep has taken over
+            if _read_owner(paths).get("pid") == os.getpid():  # else another sweep holds the folder
                 _remove(paths.owner)
             lock.release()
     finally:
@@ -64,17 +66,18 @@ def held_folder(paths: StudyPaths) -> Iterator[HeldFolder]:
 
 @contextmanager
 def held_elsewhere(paths: StudyPaths, storage: Path | None) -> Iterator[None]:
-    """Lock what two studies' folders could share, while the study's folder is locked.
+    """Lock files outside of the study's folder that two studies may share, during the block.
 
-    These are the executed notebooks of a template without `{study}`, and the study in an SQLite
-    file outside its folder.
+    These are the executed notebooks of a template without `{study}`, and the study in a SQLite file
+    outside its folder.
 
     Args:
-        storage: that file; None where the storage is on a server, which has its own lock.
+        paths: Paths of the study, whose folder is locked already.
+        storage: The SQLite file. None if the storage is on a server, which has its own lock.
 
     Raises:
-        StudyError: another sweep holds one of them.
-        OutputError: a lock cannot be made.
+        StudyError: Another sweep holds one of the locks.
+        OutputError: A lock file cannot be made.
     """
     with ExitStack() as held:
         if not paths.has_study_in_names:
@@ -94,7 +97,7 @@ def held_elsewhere(paths: StudyPaths, storage: Path | None) -> Iterator[None]:
             try:
                 lock.touch(
                     mode=PRIVATE
-                )  # a lock that cannot be made would look like one that is held
+                )  # otherwise, a lock file that cannot be made would look like one that is held
             except OSError as error:
                 why = error.strerror or error
                 raise StudyError(f"--storage {Address.of_file(storage)}: {why}") from error
@@ -104,7 +107,12 @@ def held_elsewhere(paths: StudyPaths, storage: Path | None) -> Iterator[None]:
 
 @contextmanager
 def _held(file: Path, refusal: str) -> Iterator[None]:
-    """Hold a lock whose file exists only while it is held."""
+    """Hold a lock during the block. Its file exists only during this time.
+
+    Args:
+        file: The lock file.
+        refusal: Message if another process holds the lock.
+    """
     lock = FileLock(file, mode=PRIVATE)
     try:
         lock.acquire(timeout=0)
@@ -120,14 +128,14 @@ def _held(file: Path, refusal: str) -> Iterator[None]:
 
 
 def _remove(file: Path) -> None:
-    """Remove a file if possible; one that stays has no effect without its lock."""
+    """Remove a file if possible. A file that remains has no effect without its lock."""
     with suppress(OSError):
         file.unlink(missing_ok=True)
 
 
 def is_held(paths: StudyPaths) -> bool:
-    """Whether a sweep of this study is alive, on this machine or another that has the folder."""
-    if not os.access(paths.lock, os.W_OK):  # it was never swept, or is another user's
+    """Return whether a sweep of this study is alive, on this machine or another with the folder."""
+    if not os.access(paths.lock, os.W_OK):  # it was never swept, or belongs to another user
         return False
     with while_unswept(paths) as is_unswept:
         return not is_unswept
@@ -135,10 +143,10 @@ def is_held(paths: StudyPaths) -> bool:
 
 @contextmanager
 def while_unswept(paths: StudyPaths) -> Iterator[bool]:
-    """Prevent sweeps of a study from starting while the block runs.
+    """Prevent sweeps of a study from starting during the block.
 
     Yields:
-        False when a sweep is alive or the folder cannot be written, so that nothing is prevented.
+        Whether this was possible. False if a sweep is alive or the folder cannot be written.
     """
     lock = FileLock(paths.lock, mode=PRIVATE)
     try:
@@ -153,13 +161,13 @@ def while_unswept(paths: StudyPaths) -> Iterator[bool]:
 
 
 def owner_of(paths: StudyPaths) -> str:
-    """The process that holds the folder, for messages."""
+    """Return the process that holds the folder, for messages."""
     owner = _read_owner(paths)
     return f"process {owner['pid']} on {owner['host']}" if owner else "another process"
 
 
 def _read_owner(paths: StudyPaths) -> Mapping[str, Any]:
-    """The owner's file of a study's folder; empty when there is none that can be read."""
+    """Return the content of the owner's file of a study's folder. Empty if it cannot be read."""
     try:
         owner = json.loads(paths.owner.read_text(encoding="utf-8"))
         return dict(owner) if {"pid", "host"} <= owner.keys() else {}
@@ -208,7 +216,7 @@ def _unwritable(folder: Path, error: OSError) -> OutputError:
 
 
 def _make_folders(folder: Path) -> list[Path]:
-    """Make a folder and those above it; return those that did not exist."""
+    """Make a folder and its parents. Return those that did not exist."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -221,7 +229,11 @@ def _make_folders(folder: Path) -> list[Path]:
 
 
 def _remove_folders(made: list[Path]) -> None:
-    """Remove the study's own folder with its files, and those above it that are empty."""
+    """Remove the study's folder with its files, and its parents if they are empty.
+
+    Args:
+        made: Folders that did not exist before, the study's folder first.
+    """
     for folder in made[:1]:
         shutil.rmtree(folder, ignore_errors=True)
     for folder in made[1:]:

@@ -1,6 +1,6 @@
-"""Repeats calls to a database or disk that is temporarily away, within a limit, and logs that.
+"""Repeat calls to a database or disk that is temporarily unavailable, within a limit, and log that.
 
-A database that restarts or a disk that is full for some seconds must not cost a sweep.
+A database that restarts or a disk that is full for some seconds must not end a sweep.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: The first pause between two attempts; each pause is twice the one before, up to the longest.
+#: Seconds before the second attempt, which double before each further one, and longest such wait.
 _FIRST_S, _LONGEST_S = 0.1, 2.0
-#: What comes and goes is said to be there again when it has been there for so long (chosen).
+#: Seconds after which something that was unavailable several times counts as available again
+#: (chosen).
 _SETTLED_S = 30.0
-#: A disk that is full, read-only, unmounted or failing; a folder that is gone, or of which the mode
-#: was changed; and a machine that has no descriptors, processes or memory left.
+#: Error numbers of faults of the machine: a full, read-only, unmounted or failing disk; a folder
+#: that was removed or whose mode was changed; and lack of descriptors, processes or memory.
 _OF_THE_MACHINE = frozenset(
     {
         errno.ENOSPC,
@@ -46,15 +47,15 @@ _OF_THE_MACHINE = frozenset(
 
 
 class Patience:
-    """Repeats calls that fail temporarily, for several threads.
+    """Repeats calls that fail temporarily. Safe to use from several threads.
 
     Args:
-        subject: the name of what may be away, for messages, such as the URL of a database.
-        may_pass: whether an error is temporary, so that the call may succeed later.
+        subject: Name of what may be unavailable, for messages, such as the URL of a database.
+        may_pass: Returns whether an error is temporary, so that the call may succeed later.
 
     Attributes:
-        limit_s: for how many seconds calls are repeated, as of now; at first for none.
-        has_succeeded: whether any call has succeeded so far.
+        limit_s: Returns the seconds for which calls are repeated, as of now. Returns 0 at first.
+        has_succeeded: Whether any call has succeeded so far.
     """
 
     def __init__(self, subject: str, *, may_pass: Callable[[Exception], bool]) -> None:
@@ -63,18 +64,19 @@ class Patience:
         self.limit_s: Callable[[], float] = lambda: 0.0
         self._since_s: float | None = None
         self._is_away = self._is_unsteady = False
-        self._there_since_s: float | None = None  # since the last error that was seen
+        self._there_since_s: float | None = None  # first success after the last error
         self.has_succeeded = False
 
     def insist(self, call: Callable[[], T], again: Callable[[], T] | None = None) -> T:
         """Call until the call succeeds, and return its result.
 
         Args:
-            again: called instead of `call` from the second attempt on; for a change that may have
+            call: The call.
+            again: Called instead of `call` from the second attempt on. For a change that may have
                 been made although its answer was lost.
 
         Raises:
-            Exception: the call's error, when it is not temporary or outlasts the limit.
+            Exception: The error of the call, if it is not temporary or if the limit is over.
         """
         pause_s = _FIRST_S
         while True:
@@ -91,10 +93,12 @@ class Patience:
             call = again or call
 
     def attempt(self, call: Callable[[], object]) -> None:
-        """Call once; a temporary error is only logged, because the caller calls again later.
+        """Call once.
+
+        Log a temporary error instead of raising it, because the caller calls again later.
 
         Raises:
-            Exception: the call's error, when it is not temporary.
+            Exception: The error of the call, if it is not temporary.
         """
         try:
             call()
@@ -123,7 +127,10 @@ class Patience:
             _log.warning("%s%s; trials go on, and %s", place, message, what_next)
 
     def note_success(self) -> None:
-        """Note that what may be away is there; for a call that goes on for long after that."""
+        """Note that the database or disk is available.
+
+        For a call that continues long after that.
+        """
         self.has_succeeded = True
         if not self._is_away:
             return
@@ -139,6 +146,6 @@ def _has_settled(since_s: float | None) -> bool:
 
 
 def is_of_the_machine(error: Exception) -> bool:
-    """Whether an error is a fault of this machine, which may pass, whichever file it names."""
-    # By its number: ZMQError is no OSError.
+    """Return whether an error is a fault of this machine, which may be temporary."""
+    # Checked by its number, because ZMQError is not an OSError.
     return isinstance(error, MemoryError) or getattr(error, "errno", None) in _OF_THE_MACHINE

@@ -1,4 +1,4 @@
-"""Requests to stop from another process: files in the study's folder that the sweep removes."""
+"""Send and receive requests to stop a sweep: files in the study's folder."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from .heartbeat import TOUCH_S
 
 _log = logging.getLogger(__name__)
 
-#: Requests about the whole sweep: stop the running trials and start no more; only start no more.
+#: Requests about the whole sweep: stop all running trials and start no more, or only start no more.
 ALL, NO_MORE = "all", "no-more"
-#: How often a sweep looks for requests.
+#: Seconds between two checks for requests.
 _POLL_INTERVAL_S = 0.25
 
 
 def ask_to_stop(folder: Path, request: str) -> None:
-    """Leave a request for the sweep that is alive.
+    """Leave a request for the sweep that is running.
 
     Args:
-        folder: the folder of the requests.
-        request: a run id, `ALL` or `NO_MORE`.
+        folder: Folder of the requests.
+        request: A run id, `ALL` or `NO_MORE`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / request).touch()
 
 
 class Requests:
-    """Looks for requests while a sweep runs, on a thread of its own, and touches the owner's file.
+    """Checks for requests while a sweep runs, and touches the owner's file. Uses a thread.
 
-    Requests that are there already were meant for an earlier sweep and are dropped. Make this
-    object as soon as other commands can see that the sweep is alive, or their requests are lost.
+    Requests that exist already were meant for an earlier sweep, and are dropped. So make this
+    object as soon as other commands can see that the sweep is alive.
 
     Args:
-        paths: of the study, whose folder this process holds.
-        on_request: called with a run id, `ALL` or `NO_MORE`, once for each request.
+        paths: Paths of the study, whose folder this process holds.
+        on_request: Called once for each request, with a run id, `ALL` or `NO_MORE`.
     """
 
     def __init__(self, paths: StudyPaths, on_request: Callable[[str], None]) -> None:
@@ -53,7 +53,7 @@ class Requests:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop checking for requests."""
         self._closing.set()
         self._thread.join()
 
@@ -67,12 +67,12 @@ class Requests:
                     _log.warning("the request to stop %s failed: %s", request, first_line(error))
             if time.monotonic() - touched_s >= TOUCH_S:
                 touched_s = time.monotonic()
-                with contextlib.suppress(OSError):  # the disk may come back before it is too late
+                with contextlib.suppress(OSError):  # the disk may be available again in time
                     os.utime(self._owner)
 
     def _take(self) -> list[str]:
         taken = []
-        with contextlib.suppress(OSError):  # the first request makes the folder
+        with contextlib.suppress(OSError):  # the folder does not exist before the first request
             for file in sorted(self._folder.iterdir()):
                 file.unlink(missing_ok=True)
                 taken.append(file.name)

@@ -1,4 +1,4 @@
-"""What trials have saved for other studies: its hashes, and what a study keeps of another one's."""
+"""Hash the artifacts that trials have saved, and keep artifacts of other studies."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _log = logging.getLogger(__name__)
 
 
 def saved_in(folder: Path) -> dict[str, SavedArtifact]:
-    """Return what lies in the folder of a trial's artifacts, by name.
+    """Return the artifacts in a trial's folder of artifacts, by name.
 
-    What cannot be read is left out with a warning: the trial has come to its end all the same.
+    A file that cannot be read is left out with a warning, because the trial has ended anyway.
     """
     if not folder.is_dir():
         return {}
@@ -27,23 +27,23 @@ def saved_in(folder: Path) -> dict[str, SavedArtifact]:
     for name in sorted(name for name in os.listdir(folder) if not _is_passing(name)):
         try:
             found[name] = content_of(folder / name)
-        except OSError as error:  # a link to nothing, or a file that a library has just removed
+        except OSError as error:  # such as a broken link, or a file that was just removed
             _log.warning("%s is no artifact: %s", folder / name, error.strerror or error)
     return found
 
 
 def content_of(path: Path) -> SavedArtifact:
-    """Read a file, or all files of a folder, and hash what is in it.
+    """Return the size and the hash of a file, or of all files of a folder.
 
     Raises:
-        OSError: it is missing, is no file, or cannot be read.
+        OSError: It is missing, is neither a file nor a folder, or cannot be read.
     """
     if path.is_dir():
         contents = {file: content_of(file) for file in _files_below(path)}
         lines = [f"{f.relative_to(path).as_posix()}\0{c.sha256}\n" for f, c in contents.items()]
         digest = hashlib.sha256("".join(lines).encode())
         size_bytes = sum(content.size_bytes for content in contents.values())
-    elif path.exists() and not path.is_file():  # a pipe would be waited for
+    elif path.exists() and not path.is_file():  # reading a pipe would wait forever
         raise OSError(f"{path} is neither a file nor a folder")
     else:
         with path.open("rb") as opened:
@@ -61,12 +61,12 @@ def is_intact(path: Path, sha256: str) -> bool:
 
 
 def keep(source: Path, place: Path) -> None:
-    """Put a second name of a file or a folder's files at a place, or copies on another disk.
+    """Hard-link a file or a folder's files to another place. On another disk, copy them.
 
-    A second name takes no space, and stays when the first one is removed or replaced.
+    A hard link needs no space, and remains if the original is removed or replaced.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: The place cannot be written.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     part = beside(place)
@@ -85,7 +85,7 @@ def _link(source: str | Path, place: str | Path) -> None:
     real = os.path.realpath(source)
     try:
         os.link(real, place)
-    except OSError:  # another disk, or one without second names
+    except OSError:  # another disk, or a disk without hard links
         shutil.copyfile(real, place)
 
 
@@ -93,9 +93,9 @@ def _files_below(folder: Path) -> Iterator[Path]:
     for above, folders, names in os.walk(folder):
         folders.sort()
         files = (Path(above, name) for name in sorted(names))
-        yield from (file for file in files if file.is_file())  # no links to nothing, no pipes
+        yield from (file for file in files if file.is_file())  # no broken links, no pipes
 
 
 def _is_passing(name: str) -> bool:
-    """Whether something lies there only while something else is written."""
+    """Return whether a file or folder is temporary, because an artifact is being written."""
     return name.startswith(".") or name.endswith(PART)

@@ -1,8 +1,9 @@
-"""The code and the environment of trials, kept in the study's folder under names made of both.
+"""Keep the code and the environments of trials in the study's folder.
 
-A snapshot is what a sweep has read when it began; an environment is where a trial ran. A trial's
-executed notebook names both, in `snapshot` and `environment` of `metadata.sweeper`. Equal content
-has one file, however many sweeps had it, and no file ever changes.
+A snapshot is the code that a sweep read when it began. An environment describes where a trial ran.
+A trial's executed notebook names both, in `snapshot` and `environment` of `metadata.sweeper`. The
+names are hashes of the content. So equal content has one file, however many sweeps used it, and no
+file ever changes.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ _DIGITS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeSnapshot:
-    """What the trials of a sweep run, as it was when the sweep began.
+    """The code that the trials of a sweep run, as it was when the sweep began.
 
     Attributes:
-        folder: of the research notebook, as an absolute path without links.
-        notebook_name: of the research notebook's file.
-        notebook: that file, without outputs.
-        parameters_name: of the parameters file; empty where there was none.
-        parameters: its settings as the sweep had them, with flags and without secrets.
-        files: the code beside the notebook that its cells import or run: the sources by their paths
-            relative to `folder`. Bytes that are not UTF-8 stand as lone surrogates
-            (`surrogateescape`).
+        folder: Folder of the research notebook, as an absolute path without symbolic links.
+        notebook_name: Name of the research notebook's file.
+        notebook: Content of that file, without outputs.
+        parameters_name: Name of the parameters file. Empty if there was none.
+        parameters: Settings of the sweep as a parameters file, with command-line options and
+            without secrets.
+        files: Sources of the local modules that the notebook imports or runs, by path relative to
+            `folder`. Bytes that are not UTF-8 are lone surrogates (`surrogateescape`).
     """
 
     folder: str
@@ -46,19 +47,22 @@ class CodeSnapshot:
 
     @property
     def name(self) -> str:
-        """Its name, twelve hexadecimal digits; equal code has equal names, wherever it ran."""
-        # Notebooks from before format 4.5 get other cell ids each time they are read.
+        """Name of the snapshot: 12 hexadecimal digits.
+
+        Equal code has the same name on all machines.
+        """
+        # Notebooks of formats before 4.5 get new cell ids each time they are read.
         node = json.loads(self.notebook)
         cells = [{k: v for k, v in cell.items() if k != "id"} for cell in node.get("cells", [])]
         return _name_of({**asdict(self), "notebook": {**node, "cells": cells}})
 
     @property
     def notebook_path(self) -> str:
-        """The absolute path of the research notebook."""
+        """Absolute path of the research notebook."""
         return os.path.join(self.folder, self.notebook_name)
 
     def frozen_in(self, folder: str) -> dict[str, str]:
-        """The sources in `files` by their absolute paths, on a machine with this folder."""
+        """Return the sources in `files` by absolute path, on a machine with this folder."""
         return {
             os.path.normpath(os.path.join(folder, path)): source
             for path, source in self.files.items()
@@ -66,10 +70,10 @@ class CodeSnapshot:
 
 
 def keep_snapshot(paths: StudyPaths, snapshot: CodeSnapshot) -> str:
-    """Write a snapshot into the study's folder, unless it is there; return its name.
+    """Write a snapshot into the study's folder, unless it exists already. Return its name.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: The file cannot be written.
     """
     name = snapshot.name
     try:
@@ -83,10 +87,10 @@ def keep_snapshot(paths: StudyPaths, snapshot: CodeSnapshot) -> str:
 
 
 def keep_environment(paths: StudyPaths, environment: Mapping[str, Any]) -> str:
-    """Write an environment into the study's folder, unless it is there; return its name.
+    """Write an environment into the study's folder, unless it exists already. Return its name.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: The file cannot be written.
     """
     name = _name_of(environment)
     _keep(paths.environment(name), environment)
@@ -97,10 +101,11 @@ def read_snapshot(paths: StudyPaths, name: str) -> CodeSnapshot:
     """Read a snapshot.
 
     Args:
-        name: as `snapshot` in `metadata.sweeper` of a trial's executed notebook has it.
+        paths: Paths of the study.
+        name: Name of the snapshot, as `snapshot` in a trial's `metadata.sweeper` says it.
 
     Raises:
-        StudyError: the file is missing, or is not what its name says.
+        StudyError: The file is missing or has changed.
     """
     file = paths.snapshot(name)
     try:
@@ -117,10 +122,11 @@ def read_environment(paths: StudyPaths, name: str) -> Mapping[str, Any]:
     """Read the environment of a trial.
 
     Args:
-        name: as `environment` in `metadata.sweeper` of the trial's executed notebook has it.
+        paths: Paths of the study.
+        name: Name of the environment, as `environment` in the trial's `metadata.sweeper` says it.
 
     Raises:
-        StudyError: the file is missing or damaged.
+        StudyError: The file is missing or damaged.
     """
     return _read(paths.environment(name))
 

@@ -323,7 +323,10 @@ class SweepClient(PapermillNotebookClient):
             interval_s = max(_AUTOSAVE_S, took_s / _SAVE_SHARE)
 
     async def _settle_by_time(self) -> None:
-        """Find the scores of a progress bar that stands still, too."""
+        """Find scores in a printed line without an end that no longer grows.
+
+        A progress bar prints such lines.
+        """
         while True:
             seen = self._messages
             await asyncio.sleep(_SETTLE_S)

@@ -31,7 +31,7 @@ _LINGER_MS = 100
 
 
 class QuickClient(AsyncKernelClient):
-    """A client that is ready when both sockets receive, and not after 0.2 s of silence."""
+    """A client that is ready as soon as both sockets receive, and does not wait for silence."""
 
     @default("context")
     def _own_context(self) -> zmq.asyncio.Context:
