@@ -1,7 +1,7 @@
 """The parameters file: its model, sections, search space, units, messages and JSON schema.
 
-The only owner of ruamel and of the model in pydantic. How a notebook, a study or a sweep uses the
-settings does not belong here.
+Only this folder uses ruamel, and it contains all pydantic models of the file. How other folders use
+the settings is decided there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ __all__ = ["Settings"]
 
 
 def __getattr__(name: str) -> Any:
-    # Commands that read no parameters file need the messages and addresses only, and not the model.
+    # The model is imported late: commands without a parameters file need only messages and
+    # addresses.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .model import Settings

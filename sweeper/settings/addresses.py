@@ -1,10 +1,10 @@
-"""URLs of databases and servers, whose passwords reach libraries only.
+"""URLs of databases and servers. Only libraries get their passwords.
 
-The text of an `Address` has `***` in place of the password, so that nothing that is written,
-printed or logged with it contains the password.
+The text of an `Address` has `***` in place of the password. So nothing that is written, printed or
+logged contains the password.
 
-`Address.of_file` is the only place that makes the URL of an SQLite file, and `Address.file` the
-only one that reads it. SQLAlchemy decodes `%41` in a path and ends the path at `?`.
+Only `Address.of_file` makes the URL of an SQLite file, and only `Address.file` reads it. SQLAlchemy
+decodes `%41` in a path and ends the path at `?`.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-#: The text in place of a password, also in a URL that a user has copied from our output.
+#: Text in place of a password. A user may copy a URL with it from the sweep's output.
 HIDDEN = "***"
-#: A secret part of a query: its name, and its value.
+#: Pattern of a secret in the query of a URL: its name, and its value.
 _SECRET_PART = re.compile(
     r"(?<=[?&])([^=&]*(?:pass|pwd|secret|token|credential|api_?key|access_?key|odbc_connect)"
     r"[^=&]*=)([^&]*)",
     re.I,
 )
-#: Host and port without a password before them.
+#: Pattern of a host and a port without a user or password before them.
 _HOST = re.compile(r"[^:]*(:\d*)?|\[[^\]]*\](:\d*)?")
-#: How the URL of a folder of this machine begins; the path follows as it is, without escapes.
+#: Pattern of the beginning of a local folder's URL. The path follows without escapes.
 LOCAL_SCHEME = re.compile(r"(file|local)://(?=/)")
-#: Secrets with fewer characters are replaced in URLs only, as they also occur in ordinary words.
+#: Number of characters of a secret at least. Shorter ones are replaced only inside of URLs, because
+#: they also occur in ordinary words.
 _SECRET_CHARACTERS = 4
 _IN_TEXT = re.compile(r"(\w://[^\s/@:'\"]*:|(?<=http)s?://)[^\s/@]*@")
 
@@ -37,22 +38,22 @@ class Address:
     """The URL of a database or a server.
 
     Attributes:
-        stated: the URL as the user stated it, with its password; only this module reads it.
+        stated: URL as the user stated it, with its password. Only this module reads it.
     """
 
     stated: str = field(repr=False)
 
     @classmethod
     def of(cls, url: str | Address) -> Address:
-        """Make an address from a URL; an address is returned as it is."""
+        """Return the address of a URL. An address is returned unchanged."""
         return url if isinstance(url, Address) else cls(url)
 
     @classmethod
     def of_file(cls, file: Path) -> Address:
-        """Make the URL of an SQLite file.
+        """Return the address of an SQLite file.
 
-        Only `%` and `?` are escaped, so that people can read the path. Such a URL names the driver,
-        because for `sqlite:///` MLflow also makes the folder that the escaped path would be.
+        Only `%` and `?` are escaped, so that people can read the path. A URL with escapes names the
+        driver, because for `sqlite:///` MLflow would also make a folder with the escaped path.
         """
         path = str(file)
         escaped = path.replace("%", "%25").replace("?", "%3F")
@@ -69,8 +70,8 @@ class Address:
     def full(self) -> str:
         """The URL for a library, with user and password.
 
-        Special characters are escaped, and a password that is missing (`***`) is left out. For
-        PostgreSQL without a driver in the URL it has the driver that is installed.
+        Special characters are escaped. A missing password (`***`) is left out. If a PostgreSQL URL
+        names no driver, it gets the installed one.
         """
         scheme, user, password, rest = self._parts()
         if scheme in ("postgres", "postgresql") and importlib.util.find_spec("psycopg2") is None:
@@ -86,13 +87,13 @@ class Address:
 
     @property
     def bare(self) -> str:
-        """The URL as a link for people: without user and password, with `***` for other secrets."""
+        """The URL as a link for people, without user and password, and other secrets as `***`."""
         scheme, _, _, rest = self._parts()
         return _joined(scheme, "", "", _hidden(rest))
 
     @property
     def file(self) -> Path | None:
-        """The file of an SQLite database; None for any other address."""
+        """The file of an SQLite database. None for any other address."""
         scheme, _, _, rest = self._parts()
         if scheme.partition("+")[0] != "sqlite":
             return None
@@ -101,27 +102,30 @@ class Address:
 
     @property
     def is_http(self) -> bool:
-        """Whether it is the URL of an HTTP server."""
+        """Whether this is the URL of an HTTP server."""
         return self.stated.startswith(("http://", "https://"))
 
     @property
     def is_postgres(self) -> bool:
-        """Whether it is the URL of a database on a PostgreSQL server."""
+        """Whether this is the URL of a database on a PostgreSQL server."""
         return self._parts()[0].partition("+")[0] in ("postgres", "postgresql")
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether `***` is in place of the password or another secret."""
+        """Whether `***` replaces the password or another secret."""
         return HIDDEN in self._secrets()
 
     def completed_by(self, other: str | None) -> Address:
-        """Return the other address if it is this one with the password, else this one."""
+        """Return another address if it is this one with its password.
+
+        Otherwise return this address.
+        """
         whole = Address(other or "")
         is_same = str(whole).rstrip("/") == str(self).rstrip("/")
         return whole if is_same and self.is_incomplete else self
 
     def scrubbed(self, text: str) -> str:
-        """Replace the address's secrets, and passwords in other URLs, in a library's message."""
+        """Return a library's message without this address's secrets and passwords in other URLs."""
         for stated in self._secrets():
             for secret in (stated, _quoted(stated), unquote(stated)):
                 if len(secret) >= _SECRET_CHARACTERS:
@@ -129,12 +133,12 @@ class Address:
         return _IN_TEXT.sub(rf"\1{HIDDEN}@", text)
 
     def _secrets(self) -> list[str]:
-        """The password, and secret parts of the query."""
+        """Return the password, and secrets in the query."""
         _, _, password, rest = self._parts()
         return [secret for secret in (password, *_query_secrets(rest)) if secret]
 
     def _parts(self) -> tuple[str, str, str, str]:
-        """Split the URL into scheme, user, password, and the rest from the host on."""
+        """Return the scheme, the user, the password, and the rest of the URL from the host on."""
         scheme, separator, rest = self.stated.partition("://")
         if not separator:
             return "", "", "", self.stated
@@ -151,7 +155,11 @@ class Address:
 
 
 def driver_missing(error: BaseException) -> str | None:
-    """Say which database driver an error of SQLAlchemy misses and how to install it, else None."""
+    """Return which database driver an error of SQLAlchemy misses, and how to install it.
+
+    Returns:
+        None if no driver is missing.
+    """
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ModuleNotFoundError) and cause.name:
@@ -183,12 +191,12 @@ def _quoted(text: str) -> str:
 
 
 def _hidden(rest: str) -> str:
-    """A URL from its host on, without secrets in its query."""
+    """Return a URL from its host on, without the secrets in its query."""
     before, mark, query = rest.partition("?")
     return before + _SECRET_PART.sub(rf"\1{HIDDEN}", mark + query)
 
 
 def _query_secrets(rest: str) -> list[str]:
-    """The secrets in the query of a URL that begins with its host."""
+    """Return the secrets in the query of a URL that begins with its host."""
     _, mark, query = rest.partition("?")
     return [value for _, value in _SECRET_PART.findall(mark + query)]

@@ -1,4 +1,4 @@
-"""The base class of the models in a parameters file, and the checks of names and plain values."""
+"""Base class of the models of a parameters file, and checks of names and plain values."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ from .units import DURATION_SCHEMA, parse_duration
 
 #: A plain value that is neither a list nor a mapping.
 Scalar = bool | int | float | str | None
-#: How deep lists and mappings may be nested.
+#: Number of lists and mappings that may be nested (chosen).
 _DEPTH = 32
 
 
 class SettingsModel(BaseModel):
-    """Base class of everything in a parameters file: frozen, strict, without unknown keys."""
+    """Base class of all sections of a parameters file.
+
+    They are frozen, and unknown keys are errors.
+    """
 
     model_config = ConfigDict(
         frozen=True,
@@ -40,7 +43,10 @@ class SettingsModel(BaseModel):
 
     @classmethod
     def file_keys(cls) -> list[str]:
-        """The keys of a file: a key such as `class` cannot name a field."""
+        """Return the keys in the file.
+
+        They differ from the fields if a field has an alias, as `class`.
+        """
         return [field.alias or name for name, field in cls.model_fields.items()]
 
     @model_validator(mode="before")
@@ -56,7 +62,7 @@ class SettingsModel(BaseModel):
 
     @classmethod
     def hint_at(cls, key: str, value: Any) -> str:
-        """Hint at the section that has a key with such a value, else at the nearest one here."""
+        """Return a hint for an unknown key: the section that has it, or the nearest known key."""
         for name, field in cls.model_fields.items():
             kind: Any = field.annotation
             is_section = isinstance(kind, type) and issubclass(kind, SettingsModel)
@@ -66,10 +72,14 @@ class SettingsModel(BaseModel):
 
 
 def check_name(name: str, *, where: str = "") -> None:
-    """Refuse a name that a notebook cannot assign.
+    """Check that a notebook can assign a name.
 
     Args:
-        where: the keys before the name, for the message.
+        name: Name of a variable.
+        where: Keys before the name, for the message.
+
+    Raises:
+        PydanticCustomError: The name is not a Python identifier.
     """
     if keyword.iskeyword(name):
         raise problem(
@@ -84,7 +94,7 @@ def check_name(name: str, *, where: str = "") -> None:
 
 
 def check_param_name(name: str, *, where: str = "") -> None:
-    """Check a name, or two with a dot between, as in `Adam.lr`; see `check_name`."""
+    """Check a name, or two names with a dot between them as in `Adam.lr`, with `check_name`."""
     owner, dot, own = name.rpartition(".")
     if owner:
         check_name(owner, where=where)
@@ -92,10 +102,14 @@ def check_param_name(name: str, *, where: str = "") -> None:
 
 
 def read_plain(value: Any, depth: int = 0) -> Any:
-    """Refuse a value that a notebook's JSON would change; return it with tuples as lists.
+    """Return a plain value with tuples as lists.
 
     Args:
-        depth: how many lists and mappings the value is in.
+        value: Value to read.
+        depth: Number of lists and mappings around the value.
+
+    Raises:
+        PydanticCustomError: JSON would change the value, or it is nested too deeply.
     """
     if depth > _DEPTH:
         raise problem("is nested too deep, or holds itself through an anchor; write it out")
@@ -127,10 +141,10 @@ def _has_infinite(value: Any) -> bool:
 
 
 def expected(text: str) -> WrapValidator:
-    """A validator with one message for whatever is wrong with a value, which may have many forms.
+    """Return a validator that has one message for all errors of a value with several forms.
 
     Args:
-        text: what would be right.
+        text: Description of a valid value, for the message.
     """
 
     def read(value: Any, validate: Callable[[Any], Any]) -> Any:
@@ -147,7 +161,7 @@ Duration = Annotated[float, BeforeValidator(parse_duration), WithJsonSchema(DURA
 if TYPE_CHECKING:
     Size = int
 else:
-    #: A size in bytes, likewise.
+    #: A size in bytes, read from text with a unit, or from a number of bytes.
     Size = ByteSize
 #: A plain value: a number, text, true, false, null, a list or a mapping.
 PlainValue = Annotated[Any, BeforeValidator(read_plain)]

@@ -1,4 +1,4 @@
-"""Translate the words of other tools (W&B, Optuna, Ray Tune) in a parameters file into its own."""
+"""Translate keys and values of other tools (W&B, Optuna, Ray Tune) in a parameters file."""
 
 from __future__ import annotations
 
@@ -21,10 +21,14 @@ _FOREIGN = ({*_LOW, *_HIGH, *_CHOICES, *_STEP, *_KINDS, "value", "mu", "sigma"})
 
 
 def section_hint(key: str, value: Any) -> str:
-    """Where a parameters file has what a key at its top, or in `study`, means elsewhere.
+    """Return a remedy for a key of another tool at the top of a parameters file, or in `study`.
+
+    Args:
+        key: Unknown key.
+        value: Value of the key.
 
     Returns:
-        a remedy; empty for a key that means nothing elsewhere.
+        Empty if no other tool has this key.
     """
     match key:
         case "method" | "search_alg" | "algorithm":
@@ -48,7 +52,7 @@ def section_hint(key: str, value: Any) -> str:
 
 
 def objective_here(value: Any) -> str:
-    """An objective as a parameters file has it, of W&B's `{name: loss, goal: minimize}`."""
+    """Return the `objective` that means the same as W&B's `{name: loss, goal: minimize}`."""
     name, direction = "NAME", "minimize"
     if isinstance(value, Mapping):
         stated = next((value[key] for key in ("goal", "direction", "mode") if key in value), "")
@@ -58,10 +62,13 @@ def objective_here(value: Any) -> str:
 
 
 def dimension_here(entry: Mapping[Any, Any]) -> str:
-    """How a dimension is written here that has keys or types of other tools.
+    """Return a remedy for a dimension with keys or types of other tools.
+
+    Args:
+        entry: Entry of `space`.
 
     Returns:
-        a remedy; empty for one that has none of their words.
+        Empty if the entry has no such keys or types.
     """
     kind = " ".join(str(entry[key]) for key in _KINDS if key in entry).lower()
     if _FOREIGN.isdisjoint(entry) and "uniform" not in kind:
@@ -75,7 +82,7 @@ def dimension_here(entry: Mapping[Any, Any]) -> str:
     if low is None or high is None or "normal" in kind:
         return ""
     is_log = "log" in kind
-    if is_log and not _is_positive(low):  # W&B's log_uniform has exponents of e
+    if is_log and not _is_positive(low):  # the bounds of W&B's log_uniform are exponents of e
         low, high = (math.exp(bound) if _is_small(bound) else "…" for bound in (low, high))
     whole_words = ("int", "q_", "quniform")
     if "uniform" in kind and step is None and not any(word in kind for word in whole_words):
@@ -91,10 +98,13 @@ def dimension_here(entry: Mapping[Any, Any]) -> str:
 
 
 def call_here(text: str) -> str:
-    """How a dimension is written here that is a call elsewhere, as `tune.loguniform(1e-4, 1)`.
+    """Return a remedy for a dimension that is a call of another tool.
+
+    Args:
+        text: Entry of `space`, such as `tune.loguniform(1e-4, 1)`.
 
     Returns:
-        a remedy; empty for other texts.
+        Empty for other texts.
     """
     name = text.partition("(")[0].lower()
     if "(" not in text:

@@ -1,4 +1,4 @@
-"""Read the values of command-line flags; an error becomes a message that names the flag."""
+"""Read the values of command-line flags. Messages of errors name the flag."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from .base import read_plain
 from .yaml_reader import BadYaml, read_yaml
 
 _WIDTH = 80
-#: The most characters of a value (chosen); a longer one belongs into a file of the notebook.
+#: Number of characters of a value at most (chosen). The notebook should read longer values from a
+#: file.
 _MOST_CHARACTERS = 10_000
 
 
 def read_value(text: str, *, flag: str = "--set ") -> tuple[str, Any]:
-    """Read `NAME=VALUE` into name and value; the value is YAML, as in a parameters file.
+    """Split `NAME=VALUE` into the name and the value, which is YAML as in a parameters file.
 
     Args:
-        text: the text of one argument.
-        flag: the flag before it, with a space; empty for a positional argument.
+        text: Text of one argument.
+        flag: Flag before the argument, with a space, for messages. Empty for a positional argument.
 
     Raises:
-        SettingsError: there is no name or no `=`, or the value is not YAML.
+        SettingsError: There is no name or no `=`, or the value is not YAML.
     """
     name, equals, value = text.partition("=")
     if not equals or not name.strip():

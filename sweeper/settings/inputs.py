@@ -1,4 +1,4 @@
-"""An input: a parameter that gets the path of what a trial of another study has saved."""
+"""Inputs: parameters that get the path of an artifact of another study."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .base import SettingsModel, expected
 
 
 def _digits(value: Any) -> Any:
-    """A run id also without its quotes, where YAML reads a number."""
+    """Convert a number to a run id, because YAML reads a run id without quotes as a number."""
     is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     return run_id_of(value) if is_number else value
 
@@ -24,15 +24,16 @@ RunId = Annotated[
 
 
 class InputSource(SettingsModel):
-    """What a trial of another study has saved by `sweeper.save_artifact`."""
+    """An artifact that a trial of another study has saved with `sweeper.save_artifact`."""
 
     study: Annotated[str, Field(min_length=1)]
-    """The other study: its name, where it lies beside this one, or the path of its folder."""
+    """The other study: its name, if its folder is next to this study's, else the path of its
+    folder."""
     artifact: Annotated[
         str,
         Field(pattern=r"^[^./\\\x00][^/\\\x00]*$"),
         expected("a plain file name such as 'model.pt', as save_artifact has it"),
     ]
-    """The name under which its trials have saved it."""
+    """The name of the artifact, as given to `save_artifact`."""
     take: Annotated[Literal["best"] | RunId, expected('best, or a run id such as "0007"')] = "best"
-    """Of which trial: the `best`, or that with a run id, as in "0007"."""
+    """The trial that saved it: `best`, or a run id such as "0007"."""

@@ -1,4 +1,4 @@
-"""The sections `resources` and `cluster`: what trials use of a machine, and on which they run."""
+"""The sections `resources` and `cluster`: what trials use of a machine, and where they run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .base import Duration, PlainValue, SettingsModel, Size, expected
 from .messages import as_yaml, problem
 
 _LOCAL = re.compile(r"local:([1-9]\d{0,3})")
-#: Dask's addresses: tcp, tls, ucx, ws, wss; others come from its plug-ins.
+#: Pattern of Dask's addresses. Their schemes are tcp, tls, ucx, ws, wss, and those of plug-ins.
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@]+(:\d+)?(/\S*)?")
-#: The host in an address of Dask's protocols that encrypt nothing.
+#: Pattern of an address of Dask without encryption, with its host.
 _EXPOSED = re.compile(r"(?:tcp|ws|ucx)://(\[[^]]*\]|[^:/]*)")
 _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
@@ -22,8 +22,8 @@ _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 class Resources(SettingsModel):
     """What trials use of the machine: GPUs and processor cores.
 
-    The number of threads can change the last bits of a result, so it does not depend on how many
-    trials run at once.
+    The number of threads can change the last bits of a result. So it does not depend on the number
+    of trials that run at once.
     """
 
     gpus: Annotated[
@@ -38,28 +38,28 @@ class Resources(SettingsModel):
     """The GPUs to use: `auto` for all, `none`, or their numbers, as in [0, 1]. They are numbered as
     by nvidia-smi, or as listed in CUDA_VISIBLE_DEVICES, whose own numbers are nvidia-smi's."""
     gpu_memory: Annotated[Literal["auto"] | Size, expected("auto or a size such as 9GB")] = "auto"
-    """The memory that one trial takes of a GPU: no more trials share one than fit. `auto` measures
-    what trials take."""
+    """The GPU memory that is reserved for one trial. Trials share a GPU as long as their memory
+    fits. `auto` measures how much trials use."""
     gpus_per_trial: Annotated[int, Field(ge=1)] = 1
-    """How many GPUs each trial gets; if more than one, they are its own."""
+    """The number of GPUs for each trial. Trials do not share GPUs if it is more than one."""
     mps: Literal["auto", "off"] = "off"
-    """NVIDIA's Multi-Process Service, by which trials on one GPU compute at the same time instead
-    of in turns: `auto` starts and ends it where it can be used. A fault of one trial then ends all
-    on its GPU, and they are run again."""
+    """NVIDIA's Multi-Process Service, with which trials on one GPU compute at the same time instead
+    of in turns. `auto` starts and ends it if the machine supports it. A GPU error of one trial then
+    ends all trials on its GPU, and they are run again."""
     cpus_per_trial: Annotated[
         Literal["auto"] | Annotated[int, Field(ge=1)],
         expected("auto or a whole number of 1 or more"),
     ] = "auto"
-    """The number of threads that each kernel computes with; `auto` is 1, whatever `--jobs` is."""
+    """The number of threads of each kernel. `auto` is 1, for every value of `--jobs`."""
 
     @property
     def claim_bytes(self) -> int | None:
-        """The stated memory that one trial takes of a GPU; None where it is measured."""
+        """GPU memory in bytes that is reserved for one trial. None if it is measured."""
         return None if self.gpu_memory == "auto" else int(self.gpu_memory)
 
     @property
     def threads(self) -> int:
-        """The number of threads that each kernel computes with."""
+        """Number of threads of each kernel."""
         return 1 if self.cpus_per_trial == "auto" else self.cpus_per_trial
 
 
@@ -67,19 +67,21 @@ class Cluster(SettingsModel):
     """The Dask cluster that runs the trials: one that exists, or one that the sweep starts."""
 
     url: str | None = None
-    """The address of a scheduler, as in tls://host:8786, or local:4 for four workers on this
+    """The address of a scheduler such as tls://host:8786, or local:4 for four workers on this
     machine."""
     class_: Annotated[str | None, Field(alias="class")] = None
-    """The class that starts a cluster, as in dask_jobqueue.SLURMCluster; the sweep ends it."""
+    """The class that starts a cluster, such as dask_jobqueue.SLURMCluster. The sweep also ends the
+    cluster."""
     options: dict[str, PlainValue] = Field(default_factory=dict)
     """The arguments of the class."""
     max: Annotated[int, Field(ge=1)] = 1
-    """How many workers the class starts at most; never more than trials run at once."""
+    """The number of workers that the class starts at most. There are never more workers than trials
+    that run at once."""
     wait: Duration = 600.0
-    """How long the sweep waits for a first worker, and for another one or the scheduler when they
-    are lost."""
+    """How long the sweep waits for the first worker, and for a new worker or the scheduler after it
+    was lost."""
     insecure: bool = False
-    """Whether a scheduler on another host may be used without encryption: everybody on its network
+    """Whether a scheduler on another host may be used without encryption. Everybody on its network
     can then run code on the workers and read the trials."""
 
     @model_validator(mode="after")
@@ -113,23 +115,23 @@ class Cluster(SettingsModel):
 
     @property
     def local_workers(self) -> int:
-        """How many workers to start on this machine; 0 for a cluster elsewhere."""
+        """Number of workers to start on this machine. 0 for a cluster elsewhere."""
         match = _LOCAL.fullmatch(self.url or "")
         return int(match[1]) if match else 0
 
     @property
     def place(self) -> str:
-        """The cluster for people."""
+        """The cluster's address or class, for people."""
         return self.url or str(self.class_)
 
 
 def is_exposed(address: str) -> bool:
-    """Whether a scheduler's address is that of another host, without encryption."""
+    """Return whether a scheduler is on another host and its address has no encryption."""
     match = _EXPOSED.match(address)
     if match is None:
         return False
     host = match[1].strip("[]")
     try:
         return not ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name
+    except ValueError:  # a host name
         return host != "localhost"

@@ -1,4 +1,4 @@
-"""Format the errors of a parameters file for its author: file, key, value and remedy."""
+"""Format the errors of a parameters file: file, key, value and remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pydantic_core import PydanticCustomError
 
 
-#: What W&B's sweeps, and people, call things that have another name here.
+#: Names in W&B's sweeps or in everyday use, with the names in this package.
 _ELSEWHERE = dict(
     pair.split(":")
     for pair in (
@@ -27,7 +27,10 @@ _ELSEWHERE = dict(
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Hint at the known name that means the same, or is closest; at all where none is close."""
+    """Return a hint for an unknown name: the known name that means the same or is most similar.
+
+    If no known name is similar, the hint lists all of them.
+    """
     names = [str(n) for n in known]
     if (here := _ELSEWHERE.get(name.lower())) in names:
         return f"it is {here} here"
@@ -39,7 +42,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def as_yaml(value: Any) -> str:
-    """Format a value as in a YAML file, cut after 80 characters: null, true, [1, 2], {low: 1}."""
+    """Return a value as in a YAML file, cut after 80 characters: null, true, [1, 2], {low: 1}."""
     text = ""
     for piece in _written(value, depth=4):
         text += piece
@@ -54,7 +57,7 @@ _WIDTH = 80
 def _written(value: Any, depth: int) -> Iterator[str]:
     if isinstance(value, Mapping | list | tuple):
         brackets = "{}" if isinstance(value, Mapping) else "[]"
-        yield brackets[0] if depth else "…"  # the value may contain itself, through an anchor
+        yield brackets[0] if depth else "…"  # through an anchor, the value may contain itself
         for index, part in enumerate(value if depth else ()):
             yield ", " if index else ""
             if isinstance(value, Mapping):
@@ -71,18 +74,20 @@ def _written(value: Any, depth: int) -> Iterator[str]:
 
 
 def problem(text: str) -> PydanticCustomError:
-    """Make the error of one value; pydantic adds its key, and `validation_message` the file."""
+    """Return the error of one value. pydantic adds its key, and `validation_message` the file."""
     from pydantic_core import PydanticCustomError
 
-    # pydantic takes the text as a template, in which braces would have to be doubled.
+    # pydantic uses the text as a template, in which braces would have to be doubled.
     return PydanticCustomError("sweeper", "{text}", {"text": text})
 
 
 def validation_message(error: ValidationError, *, where: str, data: Mapping[str, Any]) -> str:
-    """Format pydantic's error as one line per mistake, each with key, value and remedy.
+    """Return pydantic's error as one line for each mistake, with its key, value and remedy.
 
     Args:
-        where: the file, or the flags, with which each line begins.
+        error: pydantic's error.
+        where: File or flags with which each line begins.
+        data: Content of the file.
     """
     lines: dict[str, None] = {}
     for detail in error.errors():
@@ -91,7 +96,7 @@ def validation_message(error: ValidationError, *, where: str, data: Mapping[str,
         if detail["type"] == "sweeper":
             fault = detail["msg"]
         elif detail["type"] == "too_short" and detail["input"]:
-            continue  # its entries are wrong, and each has a line of its own
+            continue  # each of its wrong entries has its own line
         elif detail["loc"][-1:] == ("[key]",):
             fault = f"a name must be text; got {as_yaml(detail['input'])}"
         elif detail["type"] == "missing":
@@ -105,12 +110,12 @@ def validation_message(error: ValidationError, *, where: str, data: Mapping[str,
     return listed([*lines])
 
 
-#: How the keys are written without which there is no sweep.
+#: Examples of the required keys, for the message about a missing key.
 _EXAMPLES = {
     "objective": ", as in objective: {val_acc: maximize}",
     "space": ", as in space: {lr: {low: 1e-4, high: 1e-1, log: true}}",
 }
-#: The most characters of one mistake.
+#: Number of characters of the message about one mistake, at most (chosen).
 _LINE = 360
 
 
@@ -134,7 +139,10 @@ _TEXTS = {
 
 
 def _keys_in_file(loc: tuple[int | str, ...], data: Any) -> list[int | str]:
-    """List the keys of pydantic's location that the file has, without those of union members."""
+    """Return the keys in the file that belong to pydantic's location of an error.
+
+    pydantic's location also has the names of union members, which are left out.
+    """
     path: list[int | str] = []
     for part in loc:
         inside = isinstance(data, Mapping) and part in data

@@ -1,7 +1,7 @@
 """Read a parameters file into frozen `Settings`.
 
-The file is YAML 1.2 (`1e-3` is a number, `on` is text). The message for a mistake names the file,
-the key, the value and what would be right.
+The file is YAML 1.2 (`1e-3` is a number, `on` is text). The message about a mistake names the file,
+the key, the value and a valid value.
 """
 
 from __future__ import annotations
@@ -76,8 +76,9 @@ def _url_alone(value: Any) -> Any:
     return {"url": value} if isinstance(value, str) else value
 
 
-#: The most bytes of a parameters file, and the most entries of one of its keys (chosen): reading so
-#: much takes five seconds, and comparing so many names with the notebook's one.
+#: Limits of a parameters file: its size in bytes, and number of entries of one key (chosen).
+#: Reading a file of this size takes five seconds, and comparing so many names with the notebook one
+#: second.
 _MOST_BYTES, _MOST_ENTRIES = 1_000_000, 1_000
 
 
@@ -98,7 +99,7 @@ class Settings(SettingsModel):
     """The scores to optimise, one or several: {val_acc: maximize}, or
     {val_acc: {direction: maximize, take: best}}."""
     scores: dict[str, ScoreSource] = Field(default_factory=dict)
-    """Where to find scores that the notebook does not report: by name, each with one source."""
+    """The sources of scores that the notebook does not report: for each name, one source."""
     space: Annotated[
         dict[str, DimensionEntry],
         Field(json_schema_extra={**IDENTIFIERS, "minProperties": 1}),
@@ -108,27 +109,31 @@ class Settings(SettingsModel):
     fixed: Annotated[dict[str, PlainValue], Field(json_schema_extra={**IDENTIFIERS})] = Field(
         default_factory=dict
     )
-    """Names of the notebook that have this value in all trials instead of its own."""
+    """Names of the notebook, each with a value that it has in all trials instead of the notebook's
+    value."""
     inputs: Annotated[
         dict[str, InputSource],
         Field(json_schema_extra={**IDENTIFIERS}),
     ] = Field(default_factory=dict)
-    """Names of the notebook that get the path of what a trial of another study has saved."""
+    """Names of the notebook that get the path of an artifact which a trial of another study has
+    saved."""
     start: Annotated[tuple[dict[str, ChoiceValue], ...], Field(strict=False)] = ()
-    """Trials to run first, each a mapping from swept names to values; some may be missing."""
+    """Trials to run first, each a mapping from swept names to values. The sampler chooses values
+    for names that are missing."""
     learn_from: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Earlier studies of the same parameters, by name, folder or storage: [out/earlier]. Their best
-    params run first, and their scores guide the sampler until ten own trials have completed."""
+    params run first. Their scores guide the sampler until ten trials of this study have
+    completed."""
     smoke: Annotated[dict[str, PlainValue], Field(json_schema_extra={**IDENTIFIERS})] = Field(
         default_factory=dict
     )
-    """Values with which the notebook runs quickly: `check` fixes them, a sweep does not."""
+    """Values with which the notebook runs quickly. `check` uses them, a sweep does not."""
     confirm: Confirm | None = None
-    """Runs the best trials again on fresh seeds after the search, in addition to `study.trials`.
-    Means over these seeds decide which trial is the best."""
+    """Run the best trials again on fresh seeds after the search, in addition to `study.trials`. The
+    means over these seeds decide which trial is the best."""
     repeat: Repeat | None = None
-    """Runs each proposal of the search several times, as long as it may still be the best. Means
-    decide."""
+    """Run each proposal of the search several times, as long as it can still be the best. The means
+    of these runs decide."""
     checkpoints: CheckpointPolicy = CheckpointPolicy()
     """Which checkpoints of ended trials are kept."""
     limits: Limits = Limits()
@@ -136,12 +141,14 @@ class Settings(SettingsModel):
     resources: Resources = Resources()
     """What trials use of the machine: GPUs and processor cores."""
     kernels: Literal["auto", "fork", "cold"] = "auto"
-    """`auto`: kernels are forked from a process that has imported the notebook's libraries, once a
-    trial has come to the same in a started and in two forked kernels; `fork`: without that proof;
-    `cold`: each kernel is started, and no trial is run twice."""
+    """How kernels are made. `auto`: they are forked from a process that has imported the notebook's
+    libraries, once a trial has had the same results in a started kernel and in two forked ones.
+    `fork`: they are forked without this proof. `cold`: each kernel is started, and no trial is run
+    twice."""
     reports: Literal["auto", "explicit"] = "auto"
-    """`auto`: what MLflow, Keras, Lightning, Transformers, XGBoost, LightGBM, fastai and
-    TensorBoard log in a notebook are reports, too; `explicit`: calls of sweeper.report alone."""
+    """What counts as a report. `auto`: calls of sweeper.report, and what MLflow, Keras, Lightning,
+    Transformers, XGBoost, LightGBM, fastai and TensorBoard log in a notebook. `explicit`: only
+    calls of sweeper.report."""
     cost: Cost | None = None
     """The price of the machine, in any currency, and what may be spent."""
 
@@ -149,15 +156,15 @@ class Settings(SettingsModel):
         Notify | None,
         BeforeValidator(_url_alone, json_schema_input_type=str | Notify | None),
     ] = None
-    """Where word goes when the sweep has ended or needs somebody."""
+    """The address that is notified when the sweep has ended or needs attention."""
     sync: Annotated[
         Sync | None,
         BeforeValidator(_url_alone, json_schema_input_type=str | Sync | None),
     ] = None
-    """Where the study is copied while it is swept; the same command on a new machine brings it
-    back."""
+    """The folder to which the study is copied while it is swept. The same command on a new machine
+    restores the study from there."""
     data: Data | None = None
-    """The data of the trials, which each machine fetches once and keeps."""
+    """The data of the trials. Each machine fetches it once and keeps it."""
     cluster: Annotated[
         Cluster | None,
         BeforeValidator(_url_alone, json_schema_input_type=str | Cluster | None),
@@ -197,15 +204,15 @@ class Settings(SettingsModel):
 
     @classmethod
     def hint_at(cls, key: str, value: Any) -> str:
-        """Hint at what a key is here that other tools have, else at the nearest key."""
+        """Return a hint for an unknown key: what it means in other tools, or the nearest key."""
         return section_hint(key, value) or super().hint_at(key, value)
 
     @property
     def as_mapping(self) -> dict[str, Any]:
         """The settings as plain data, from which `from_mapping` makes the same settings.
 
-        They can be published: in place of secrets in `cluster` they have `***`, and the URL of
-        `notify`, with which anybody could send, is left out.
+        They can be published. Secrets in `cluster` are replaced by `***`. `notify` is left out,
+        because anybody could send notifications with its URL.
         """
         data = {key: value for key, value in self._plain.items() if key != "notify"}
         if "cluster" in data:
@@ -213,7 +220,7 @@ class Settings(SettingsModel):
         return {**data, "study": {**data.get("study", {}), "name": self.name}}
 
     def to_yaml(self) -> str:
-        """A parameters file with these settings, flags included, which can be published."""
+        """Return a parameters file with these settings, including flags. It can be published."""
         return write_yaml(self.as_mapping)
 
     @property
@@ -222,19 +229,19 @@ class Settings(SettingsModel):
 
     @property
     def file(self) -> Path | None:
-        """The file that was read; None for settings made in code."""
+        """The file that was read. None for settings that were made in code."""
         return self._file
 
     @property
     def name(self) -> str:
-        """The study's name: `study.name`, else made of the stem of the parameters file."""
+        """Name of the study: `study.name`, or a name made from the stem of the parameters file."""
         if self.study.name is not None:
             return self.study.name
         return study_name_of(self.file.stem if self.file is not None else "study")
 
     @property
     def sources(self) -> dict[str, str]:
-        """The origin of each name in `space` and `fixed`: a key of the file, or a flag `--set`."""
+        """The origin of each name in `space`, `fixed` and so on: a key of the file, or `--set`."""
         file = self.file or "settings"
         sources = dict.fromkeys(self.smoke, f"{file}: smoke")
         sources |= dict.fromkeys(self.space, f"{file}: space")
@@ -247,9 +254,9 @@ class Settings(SettingsModel):
 
     @property
     def search_space(self) -> SearchSpace:
-        """The space that is swept, without the fixed names and the branches that they close.
+        """The space that is swept, without fixed names and without branches that they close.
 
-        With `repeat: {fold: 5}` it has the fold, which no sampler chooses.
+        With `repeat: {fold: 5}` it contains the fold, which no sampler chooses.
         """
         dimensions: dict[str, AnyDimension] = {**self.space}
         if self.repeat is not None and self.repeat.by_fold:
@@ -257,10 +264,11 @@ class Settings(SettingsModel):
         return SearchSpace(dimensions).without(self.fixed)
 
     def check_params(self, params: Params) -> None:
-        """Refuse params that no trial of this study can have; some may be missing.
+        """Check that a trial of this study can have these params. Some params may be missing.
 
         Raises:
-            SettingsError: with the first wrong name, its value and what would be right.
+            SettingsError: A param is not in the search space. The message names it and the allowed
+                values.
         """
         try:
             self.search_space.check_params(params)
@@ -269,7 +277,7 @@ class Settings(SettingsModel):
 
     @property
     def start_params(self) -> list[dict[str, Any]]:
-        """The params of the first trials, without names whose branches `fixed` has closed."""
+        """The params of the first trials, without names in branches that `fixed` has closed."""
         space = self.search_space
         kept = ({k: v for k, v in params.items() if k in space} for params in self.start)
         return [params for params in kept if params]
@@ -279,7 +287,7 @@ class Settings(SettingsModel):
         """Read a parameters file.
 
         Raises:
-            SettingsError: the file is missing, is not YAML, or has mistakes.
+            SettingsError: The file is missing, is not YAML, or has mistakes.
         """
         file = Path(path)
         try:
@@ -312,13 +320,16 @@ class Settings(SettingsModel):
     def from_mapping(
         cls, data: Mapping[str, Any], *, file: Path | None = None, flags: str = ""
     ) -> Settings:
-        """Make settings from plain data that is structured like a parameters file.
+        """Return settings from plain data that has the structure of a parameters file.
 
         Args:
-            flags: what has changed the file, and is named in its place where that is wrong.
+            data: The data.
+            file: File from which the data was read, for messages.
+            flags: Flags that have changed the data. If they are given, messages name them and not
+                the file.
 
         Raises:
-            SettingsError: the data has mistakes.
+            SettingsError: The data has mistakes.
         """
         where = flags or str(file or "settings")
         for key, entries in data.items():
@@ -335,9 +346,9 @@ class Settings(SettingsModel):
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        """Make the JSON Schema of a parameters file, for editors.
+        """Return the JSON Schema of a parameters file, for editors.
 
-        The schema checks types and keys; only `load` checks relations, such as low < high.
+        The schema checks types and keys. Only `load` checks relations such as low < high.
         """
         described = cls.model_json_schema(schema_generator=AsWritten)
         return {
@@ -357,14 +368,21 @@ class Settings(SettingsModel):
         confirm: int | None = None,
         seeds: int | None = None,
     ) -> Settings:
-        """Return these settings changed by the flags of one call; a fixed name leaves the space.
+        """Return these settings, changed by the flags of one command.
+
+        A fixed name leaves the search space.
 
         Args:
-            confirm: how many of the best trials are run again on fresh seeds.
-            seeds: on how many; only where trials are confirmed.
+            study: Name of the study.
+            trials: Number of trials of the study.
+            fixed: Values of names that are fixed.
+            cold: Whether all kernels are started, and none is forked.
+            cluster: Address of a Dask scheduler, or `local:N`.
+            confirm: Number of best trials that are run again on fresh seeds.
+            seeds: Number of fresh seeds.
 
         Raises:
-            SettingsError: an override is wrong.
+            SettingsError: A flag is wrong.
         """
         fixed = dict(fixed or {})
         for name, value in fixed.items():
@@ -392,9 +410,11 @@ class Settings(SettingsModel):
         return changed
 
     def _check_override(self, name: str, value: Any) -> None:
-        """Refuse a value of `--set` that is no number where a range is swept."""
+        """Check that the value of `--set` for a range is a number.
+
+        It may be outside of the range.
+        """
         dimension = self.space.get(name)
-        # A number outside of the range is allowed.
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if isinstance(dimension, RangeDimension) and not is_number:
             raise SettingsError(
@@ -402,7 +422,10 @@ class Settings(SettingsModel):
             )
 
     def why_not_confirmed(self) -> str | None:
-        """Why such a study's best trials cannot be run again on fresh seeds; None if they can."""
+        """Return why the study's best trials cannot be run again on fresh seeds.
+
+        None if they can.
+        """
         if len(self.objective) > 1:
             return (
                 f"needs a single objective, and there are {len(self.objective)} "
@@ -441,6 +464,6 @@ def _without(names: Collection[str], values: Mapping[str, Any]) -> dict[str, Any
 
 
 def _set_flag(name: str, value: Any) -> str:
-    """Format the flag as the user may have written it."""
+    """Return the flag `--set` as the user may have written it."""
     value = masked(value, name)
     return f"--set {name}={value if isinstance(value, str) else as_yaml(value)}"

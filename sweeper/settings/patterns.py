@@ -1,7 +1,7 @@
-"""Compile a user's regular expressions, and match them within a limit of time.
+"""Compile a user's regular expressions, and match them within a time limit.
 
-`re` holds Python's interpreter lock while it matches. A pattern that backtracks would stop the
-whole sweep: no signal and no limit of time would be answered.
+`re` holds Python's interpreter lock while it matches. A pattern that backtracks could block the
+whole sweep: neither signals nor time limits would be handled.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from functools import cache
 
 import regex
 
-#: Seconds for the matches in one line. Chosen: a usual line takes microseconds.
+#: Seconds for all matches in one line (chosen). An ordinary line takes microseconds.
 LIMIT_S = 2.0
-#: Seconds of CPU for all lines of a trial that are slow, and when a line is (chosen). Quick lines
-#: do not count, so that a trial may print as many of them as it likes.
+#: Seconds of CPU time for all slow lines of a trial together, and seconds after which a line counts
+#: as slow (chosen). Quick lines do not count, so that a trial may print any number of them.
 TRIAL_LIMIT_S, SLOW_S = 5.0, 0.001
-#: What `re` reads as plain characters, and `regex` as an approximate match or a class of POSIX.
+#: Syntax that `re` reads as plain characters, but `regex` as an approximate match or a POSIX class.
 _READ_DIFFERENTLY = re.compile(r"\{(?=[^{}]*[deis])[\s\d<=+,deis]+\}|\[:\^?\w+:\]")
 
 
@@ -27,10 +27,10 @@ def compile_pattern(pattern: str) -> regex.Pattern[str]:
     """Compile a pattern in the syntax of `re`.
 
     Raises:
-        ValueError: the pattern is none, or the two libraries understand it differently.
+        ValueError: The pattern is not valid, or `re` and `regex` understand it differently.
     """
     try:
-        # Both read `[[` as the plain character, and warn of a future in which they will not.
+        # Both libraries read `[[` as a plain character, and warn that this will change.
         with warnings.catch_warnings(action="ignore", category=FutureWarning):
             re.compile(pattern)
             compiled = regex.compile(pattern, regex.VERSION0)
@@ -45,18 +45,18 @@ def compile_pattern(pattern: str) -> regex.Pattern[str]:
 
 
 def find_all(pattern: regex.Pattern[str], text: str) -> Iterator[regex.Match[str]]:
-    """Find all matches; other threads run meanwhile.
+    """Yield all matches. Other threads can run meanwhile.
 
     Raises:
-        TimeoutError: while iterating, when the limit of time has passed.
+        TimeoutError: The matches in this text took longer than the time limit.
     """
     return pattern.finditer(text, timeout=LIMIT_S, concurrent=True)
 
 
 def match_at(pattern: regex.Pattern[str], text: str, start: int) -> regex.Match[str] | None:
-    """Match a pattern at one place of a text.
+    """Match a pattern at one position of a text.
 
     Raises:
-        TimeoutError: the limit of time has passed.
+        TimeoutError: The match took longer than the time limit.
     """
     return pattern.match(text, start, timeout=LIMIT_S, concurrent=True)

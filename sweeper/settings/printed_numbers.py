@@ -1,8 +1,8 @@
-"""Read the number that a pattern has found in a printed line, as a person reads it.
+"""Read the number that a pattern has found in a printed line, in the way a person reads it.
 
-A pattern selects a place. The number that begins there counts as a whole, however little of it the
-pattern's group has matched: `loss=([0-9.]+)` finds 120000 in `loss=1.2e+05`. What can be read in
-two ways is no number.
+The pattern only selects a position. The whole number that begins there counts, even if the
+pattern's group has matched only a part of it: `loss=([0-9.]+)` finds 120000 in `loss=1.2e+05`. A
+text that can be read in two ways is not a number.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import regex
 
 from .patterns import match_at
 
-#: Codes that colour and move text in a terminal, and the backspaces of old progress bars.
+#: Terminal codes for colours and cursor movement, and the backspaces of old progress bars.
 _CODES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x08")
 _SPACES = "\u00a0\u2009\u202f"
 _MINUS = "\u2212"
-#: What may stand before a number: the type of a scalar, a bracket, a quote, a currency.
+#: Text that may precede a number: the type of a scalar, a bracket, a quote, a currency sign.
 _WRAPPER = re.compile(
     r"\s*(?:(?:\w{1,20}\.){0,3}(?:[Tt]ensor|[Aa]rray|DeviceArray|EagerTensor|Variable|Parameter"
     r"|Decimal|longdouble|(?:u?int|b?float)\d*)(?=\())?"
@@ -30,51 +30,54 @@ _NUMBER = re.compile(
     rf"(?P<fraction>\.\d*)?|\.\d+)(?P<exponent>e[-+{_MINUS}]?\d+)?)",
     re.IGNORECASE,
 )
-#: Thousands that spaces separate: columns look the same, so that a group must have them all.
+#: Number with spaces between thousands. Columns of numbers look the same, so it counts as one
+#: number only if the pattern's group has matched all of it.
 _SPACED = re.compile(r"\s*\d{1,3}(?: \d{3})+(?:\.\d+)?\s*")
-#: The letters behind a number that multiply it; any other is a unit, which is left out.
+#: Letters after a number that multiply it. All other letters are units, which are ignored.
 _MULTIPLIERS = {"k": 1e3, "K": 1e3, "M": 1e6}
-#: What behind a number makes another one of it, or one that can be read in two ways: a version, a
-#: power of ten, an exponent that was cut off, a billion or a byte, `12h30`, `0m 7s`, `0x1f`,
-#: `1j`.
+#: Text after a number that changes its value or makes it ambiguous: a version, a power of ten, an
+#: incomplete exponent, a billion or a byte, `12h30`, `0m 7s`, `0x1f`, `1j`.
 _OTHER = re.compile(
     rf"\.\d|_\w|\s?[x×*·]\s?10(?:\^|\*\*|[⁰¹²³⁴-⁹⁻])|[eEBGTj](?!\w)|[^\W\d_]+(?:[\d_]|[-+{_MINUS}]\d)"
     r"|(?:d|days?|hr?s?|m|min)\s\d{1,6}(?:\.\d{1,9})?\s?(?:h|hr|m|min|s|sec|ms)\b"
 )
 _UNIT = re.compile(r"[^\W\d_]{0,20}")
-#: Behind a number that a group has matched together with what follows: a date, a time, a share.
+#: Text after a number that the pattern's group has also matched: the rest of a date, a time or a
+#: fraction.
 _COMPOSITE = re.compile(r"[-+/:*^][-+]?\.?\d")
-#: What may follow a number in a bracket: its end, or what else the type of a scalar prints.
+#: Text that may follow a number in a bracket: the closing bracket, or attributes of a scalar.
 _CLOSED = re.compile(
     r"""[^\W\d_]{0,20}%?["'`*]{0,3}\s?(?:[)\]]|,\s{0,80}(?:device|dtype|grad_fn|requires_grad|shape|weak_type)=)"""
 )
-#: Before a place that is inside of a number.
+#: Text before a position that is inside of a number.
 _INSIDE = re.compile(rf"(?:\d|(?<!\.)\.|\d_|\d\.?[eE][-+{_MINUS}]?)\Z")
 _INSIDE_GROUPS = re.compile(r"(?<![\d.])\d{1,3},\Z")
 _GROUP = re.compile(r"\d{3}(?!\d)")
 _LONE_SIGN = re.compile(rf"(?:\A|[^\w)\]-])[-{_MINUS}]\Z")
-#: A clock is no number, nor is a whole number with a comma, unless the pattern goes on behind it.
+#: Text after digits that are part of a clock time, or of a number with a comma. Neither is read,
+#: unless the pattern itself matches this text.
 _CLOCK = re.compile(r":\d\d(?!\d)")
 _COMMA_AND_DIGIT = re.compile(r",\d")
 _POINTS_AS_GROUPS = re.compile(r"[1-9]\d{0,2}\.\d{3},\d+(?![\d.])")
-#: What may still become a part of a whole number, or of any, where a text is not complete yet.
+#: Text at the end of an incomplete line that may still become a part of a whole number, or of any
+#: number.
 _UNFINISHED_WHOLE = re.compile(rf"[,_{_SPACES}]\d{{0,3}}\Z")
 _UNFINISHED = re.compile(rf"(?:\.|\w{{0,20}}[-+{_MINUS}]?)\Z")
-#: So much of the text around a match is kept where the match is tried again without its sign.
+#: Number of characters around a match that are kept when it is tried again without its sign.
 _CONTEXT_CHARACTERS = 20
-#: So much of what cannot be read is quoted.
+#: Number of characters that are quoted of a text that is not a number.
 _QUOTED_CHARACTERS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The number at a place of a text.
+    """The number at a position of a text.
 
     Attributes:
-        value: the number; None where there is none, or none that can be read in one way only.
-        text: what stands there.
-        end: where the number or the group ends in the line, whichever is later.
-        is_complete: whether more text behind the line so far would not change the number.
+        value: The number. None if there is no number, or if it is ambiguous.
+        text: Text at the position.
+        end: End of the number or of the pattern's group in the line, whichever is later.
+        is_complete: Whether more text at the end of the line would not change the number.
     """
 
     value: float | None
@@ -84,18 +87,18 @@ class Reading:
 
 
 def without_codes(text: str) -> str:
-    """Leave out what a terminal does not show."""
+    """Return a text without the codes that a terminal does not show."""
     return _CODES.sub("", text) if "\x1b" in text or "\x08" in text else text
 
 
 def read_number(match: regex.Match[str]) -> Reading | None:
-    """Read the number at the first group of a match.
+    """Return the number at the first group of a match.
 
     Returns:
-        None where the group has no part in the match.
+        None if the group has matched nothing.
 
     Raises:
-        TimeoutError: the pattern takes too long.
+        TimeoutError: The pattern takes too long.
     """
     if match[1] is None:
         return None
@@ -129,13 +132,13 @@ def read_number(match: regex.Match[str]) -> Reading | None:
 
 
 def _skip_wrapper(text: str, start: int, end: int) -> tuple[int, bool]:
-    """Find where the number of a group begins, and whether a bracket is open there."""
+    """Return the position where the number of a group begins, and whether a bracket is open."""
     wrapper = _WRAPPER.match(text, start, end)
     return (wrapper.end(), bool(wrapper["bracket"])) if wrapper else (start, False)
 
 
 def _is_complete(text: str, found: re.Match[str] | None) -> bool:
-    """Whether a longer text would have the same number at this place."""
+    """Return whether the number at this position would be the same in a longer text."""
     if found is None:
         return True
     behind = found.end()
@@ -147,7 +150,7 @@ def _is_complete(text: str, found: re.Match[str] | None) -> bool:
 
 
 def _is_inside(text: str, begin: int) -> bool:
-    """Whether a place is within a number, not at its begin."""
+    """Return whether a position is within a number, and not at its beginning."""
     before = text[max(0, begin - 6) : begin]
     if _INSIDE_GROUPS.search(before):
         return _GROUP.match(text, begin) is not None
@@ -155,12 +158,13 @@ def _is_inside(text: str, begin: int) -> bool:
 
 
 def _is_ambiguous(found: re.Match[str], end: int, *, is_in_list: bool, goes_on: bool) -> bool:
-    """Whether what stands around a number leaves open which number is meant.
+    """Return whether the text around a number leaves open which number is meant.
 
     Args:
-        end: where the pattern's group ends.
-        is_in_list: whether a bracket is open, so that a comma may separate numbers.
-        goes_on: whether the pattern has matched something behind its group.
+        found: Match of the number.
+        end: End of the pattern's group.
+        is_in_list: Whether a bracket is open, so that a comma may separate numbers.
+        goes_on: Whether the pattern has matched text after its group.
     """
     text, behind = found.string, found.end()
     if _OTHER.match(text, behind) or (end > behind and _COMPOSITE.match(text, behind)):
@@ -189,9 +193,10 @@ def _value(found: re.Match[str]) -> float:
 
 
 def _has_lost_its_sign(match: regex.Match[str]) -> bool:
-    """Whether a part of the pattern that would match anything has swallowed the minus sign.
+    """Return whether the pattern has matched the minus sign before its group by accident.
 
-    A pattern that asks for the sign, as `loss=-([0-9.]+)` does, no longer matches without it.
+    This is so if the pattern also matches without the sign. A pattern that requires the sign, such
+    as `loss=-([0-9.]+)`, does not.
     """
     text, start = match.string, match.start(1)
     sign = start - 1

@@ -8,8 +8,9 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-#: The keys are names of parameters: one or two Python identifiers. All characters beyond ASCII are
-#: allowed, because the patterns of editors differ in which of them are letters.
+#: Schema of keys that are names of parameters: one or two Python identifiers with a dot between
+#: them. All characters beyond ASCII are allowed, because editors differ in which of them are
+#: letters.
 IDENTIFIERS = {
     "propertyNames": {"pattern": r"^((?![0-9])([A-Za-z0-9_]|[^\x00-\x7f])+(\.(?=.)|$)){1,2}$"}
 }
@@ -19,28 +20,31 @@ class AsWritten(GenerateJsonSchema):
     """Generates a schema without titles, and with defaults only in the form that people write."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """Generate no titles, which would only repeat the keys."""
+        """Return False: titles would only repeat the keys."""
         return False
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """Generate no default for a section, as its keys have theirs."""
+        """Return the schema of a value with a default.
+
+        Sections get no default, as their keys have theirs.
+        """
         if isinstance(schema.get("default"), BaseModel | tuple | None):
             return self.generate_inner(schema["schema"])
         return super().default_schema(schema)
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        """Generate a model without the name of its class."""
+        """Return the schema of a model, without the name of its class."""
         json_schema = super().model_schema(schema)
         json_schema.pop("title", None)
         return json_schema
 
 
 def choice_of(names: tuple[str, ...], *, default: str) -> dict[str, Any]:
-    """Describe a name, or a mapping with the name and options.
+    """Return the schema of a value that is a name, or a mapping with the name and options.
 
     Args:
-        names: the allowed names.
-        default: the name where the key is missing.
+        names: Allowed names.
+        default: Name that is used if the key is missing.
     """
     options = {
         "type": "object",

@@ -1,6 +1,7 @@
-"""What may not be published of a parameters file.
+"""Find and mask secrets in a parameters file, which must not be published.
 
-The values of parameters stand in executed notebooks, in MLflow, on the page and in the remote copy.
+Values of parameters are written to executed notebooks, MLflow, the comparison page and the remote
+copy.
 """
 
 from __future__ import annotations
@@ -13,22 +14,24 @@ from .addresses import HIDDEN, Address
 from .messages import problem
 
 _SECRET = frozenset({"token", "secret", "password", "passwd", "key", "apikey"})
-#: The special tokens of a tokenizer, as in `pad_token`.
+#: Words before `token` that name a special token of a tokenizer, as in `pad_token`. It is no
+#: secret.
 _SPECIAL = frozenset("pad eos bos unk mask sep cls special".split())
-#: The words of `api_key`, `apiKey`, `HF_TOKEN` and `--auth-token`.
+#: Pattern of the words in names such as `api_key`, `apiKey`, `HF_TOKEN` and `--auth-token`.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-#: `NAME=VALUE` as in a shell.
+#: Pattern of `NAME=VALUE`, as in a shell.
 _ASSIGNED = re.compile(r"(?<![\w-])([\w-]+)=('[^']*'|\"[^\"]*\"|[^\s'\"]+)")
 
 
 def masked(value: Any, name: str = "") -> Any:
-    """A plain value with `***` in place of secrets.
+    """Return a plain value with `***` in place of secrets.
 
-    A secret is a text whose name has a word such as `token`, `secret`, `password` or `key`, such a
-    `NAME=…` within a text, and the password in a URL.
+    These are secrets: a text whose name has a word such as `token`, `secret`, `password` or `key`;
+    the value of such a `NAME=…` within a text; the password in a URL.
 
     Args:
-        name: of the value; empty where what it is called does not matter.
+        value: Plain value.
+        name: Name of the value. Empty if its name does not matter.
     """
     if isinstance(value, Mapping):
         return {key: masked(part, str(key)) for key, part in value.items()}
@@ -46,13 +49,17 @@ def masked(value: Any, name: str = "") -> Any:
 
 
 def refuse_secret(value: Any, name: str, *, where: str = "") -> None:
-    """Refuse a value of a parameter where it, or a part of it, is a secret.
+    """Check that the value of a parameter contains no secret.
 
     Args:
-        name: likewise.
-        where: the keys before the name, for the message.
+        value: Plain value.
+        name: Name of the parameter. Empty if its name does not matter.
+        where: Keys before the name, for the message.
+
+    Raises:
+        PydanticCustomError: The value, or a part of it, is a secret.
     """
-    if repr(masked(value, name)) != repr(value):  # no NaN equals itself
+    if repr(masked(value, name)) != repr(value):  # values are not compared: NaN differs from itself
         raise problem(
             f"{where}{name}{name and ': '}a secret, to judge by its name or its URL, which "
             "notebooks, MLflow, the page and copies would have; let the notebook read it from the "

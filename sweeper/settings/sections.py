@@ -1,4 +1,4 @@
-"""The sections of a parameters file without its search space, each a frozen model."""
+"""The sections of a parameters file, each a frozen model. The search space has its own module."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ PRUNERS = (
     *("none", "auto", "median", "percentile", "hyperband"),
     *("asha", "patient", "threshold", "wilcoxon"),
 )
-#: All characters beyond ASCII are allowed: the patterns of editors cannot name their letters.
+#: Pattern of a study's name. All characters beyond ASCII are allowed, because the regular
+#: expressions of editors cannot describe which of them are letters.
 _STUDY_NAME = r"^([A-Za-z0-9_]|[^\x00-\x7f])([A-Za-z0-9_ .-]|[^\x00-\x7f]){0,99}$"
 _NAME_CHARACTERS = 100
 
@@ -47,11 +48,11 @@ class Algorithm(SettingsModel):
 
 
 def _read_algorithm(kind: str, known: Sequence[str]) -> BeforeValidator:
-    """Read `NAME`, or `{name: NAME, …options}`.
+    """Return a validator that reads `NAME`, or `{name: NAME, …options}`.
 
     Args:
         kind: `sampler` or `pruner`, for messages.
-        known: the allowed names.
+        known: Allowed names.
     """
 
     def read(value: Any) -> Any:
@@ -73,7 +74,11 @@ def _read_algorithm(kind: str, known: Sequence[str]) -> BeforeValidator:
 
 
 def checked_study_name(name: str) -> str:
-    """Refuse a name that is not valid for a folder and an MLflow experiment on every machine."""
+    """Return a study's name after a check that it is valid for folders and MLflow on every machine.
+
+    Raises:
+        PydanticCustomError: The name is not valid.
+    """
     if not re.fullmatch(_STUDY_NAME, name):
         raise problem(
             f"{name!r} cannot name a study; use letters, digits, '_', '-', '.' and spaces, "
@@ -83,7 +88,7 @@ def checked_study_name(name: str) -> str:
 
 
 def study_name_of(stem: str) -> str:
-    """The name of a study whose file has this stem, without what no name can have."""
+    """Return the study's name for a parameters file with this stem, without illegal characters."""
     if re.fullmatch(_STUDY_NAME, stem):
         return stem
     legal = "".join(re.findall(r"[A-Za-z0-9_ .-]|[^\x00-\x7f]", stem))
@@ -101,38 +106,40 @@ class StudySettings(SettingsModel):
         ]
         | None
     ) = None
-    """Names the study, its folder and its MLflow experiment. Default: the file's name,
-    without characters that no study's name can have."""
+    """The name of the study, its folder and its MLflow experiment. Default: the name of the
+    parameters file, without illegal characters."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """The seed of the sampler and of the trials' own seeds. The same seed proposes the same first
-    trials."""
+    """The seed of the sampler, from which the seeds of the trials are also derived. The same seed
+    proposes the same first trials."""
     trials: Annotated[int, Field(ge=1)] = 20
-    """How many trials the study has in total, over all calls."""
+    """The total number of trials of the study, over all calls."""
     sampler: Annotated[
         Algorithm,
         _read_algorithm("sampler", SAMPLERS),
         WithJsonSchema(choice_of(SAMPLERS, default="auto")),
     ] = Algorithm(name="auto")
-    """What proposes the params of each trial. `auto` is the Gaussian process (`gp`) where torch is
-    installed and the study has at most 250 trials, else `tpe`. Options are Optuna's."""
+    """The algorithm that proposes the params of each trial. `auto` is the Gaussian process (`gp`)
+    if torch is installed and the study has at most 250 trials, otherwise `tpe`. Options are
+    Optuna's."""
     pruner: Annotated[
         Algorithm,
         _read_algorithm("pruner", PRUNERS),
         WithJsonSchema(choice_of(PRUNERS, default="none")),
     ] = Algorithm(name="none")
-    """Ends trials that fall behind, in notebooks that report or print scores while they run. `auto`
-    prunes a trial that will hardly become the best, as the study's completed trials predict it;
-    the others are Optuna's."""
+    """The algorithm that ends trials with bad scores early, in notebooks that report or print
+    scores while they run. `auto` ends a trial if the study's completed trials predict that it will
+    hardly become the best. The others are Optuna's."""
     stop_after_failures: Annotated[int, Field(ge=1)] | None = None
-    """The sweep ends after this many failed trials in a row. Default: as long as no trial of the
-    study has completed, 10, or 3 (or one in each slot) that failed alike; then never."""
+    """The sweep ends after this number of failed trials in a row. Default: as long as no trial of
+    the study has completed, the sweep ends after 10 failures, or after 3 (or one in each slot) with
+    the same error. Afterwards there is no limit."""
     order: Literal["free", "fixed"] = "free"
-    """`fixed`: the same seed and `--jobs` give the same trials in the same order, whatever ends
-    first, also after a crash; now and then a slot waits for an earlier trial."""
+    """`fixed`: the same seed and `--jobs` give the same trials in the same order, no matter which
+    trial ends first, even after a crash. Sometimes a slot has to wait for an earlier trial."""
 
     @classmethod
     def hint_at(cls, key: str, value: Any) -> str:
-        """Hint at what a key is here that other tools have, else at the nearest key."""
+        """Return a hint for an unknown key: what it means in other tools, or the nearest key."""
         return section_hint(key, value) or super().hint_at(key, value)
 
     @model_validator(mode="after")
@@ -152,20 +159,21 @@ class Objective(SettingsModel):
     direction: Literal["maximize", "minimize"]
     """Whether a greater or a smaller score is better."""
     take: Literal["last", "best", "mean"] = "last"
-    """Which value of a reported series counts."""
+    """The value of a reported series that counts as the score."""
 
 
 class ScoreSource(SettingsModel):
-    """Where to find a score that the notebook does not report: exactly one of these keys."""
+    """The source of a score that the notebook does not report: exactly one of these keys."""
 
     variable: str | None = None
-    """The top-level variable of the notebook that holds the score at the end."""
+    """The top-level variable of the notebook that has the score after the last cell."""
     pattern: str | None = None
-    """A regular expression whose first group begins at the number, as in 'val_loss=([0-9.eE+-]+)';
-    each match in the printed lines is one point of the score's series. The number is read as a
+    """A regular expression whose first group begins at the number, as in 'val_loss=([0-9.eE+-]+)'.
+    Each match in the printed lines is one point of the score's series. The number is read as a
     person reads it: `8,453.` is 8453, `1.2e+05` is 120000, `93.4%` is 93.4."""
     expression: str | None = None
-    """Python that is evaluated after the last cell, as in 'clf.score(X_test, y_test)'."""
+    """A Python expression that is evaluated after the last cell, as in
+    'clf.score(X_test, y_test)'."""
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -198,39 +206,45 @@ class Limits(SettingsModel):
     """Limits of one trial: time and output."""
 
     trial: Duration | None = None
-    """A trial that takes longer is stopped and has failed. Default: no limit."""
+    """The time limit of a trial. A trial that takes longer is stopped and counts as failed.
+    Default: no limit."""
     cell_output: Size = 10_000_000
-    """The most that is kept of one cell's output; the rest is cut off."""
+    """The size of one cell's output that is kept. The rest is cut off."""
     grace: Duration = 25.0
-    """How long trials that use `should_stop` have to save when the sweep is stopped.
-    On SIGTERM, which a machine that is taken away sends, the whole sweep ends within it."""
+    """The time that trials with `should_stop` have to save their state when the sweep is stopped.
+    After SIGTERM, which is sent when a machine is taken away, the whole sweep ends within this
+    time."""
 
 
 class CheckpointPolicy(SettingsModel):
-    """Which checkpoints of ended trials are kept; those of other trials always are."""
+    """Which checkpoints of ended trials are kept. Failed and stopped trials always keep theirs."""
 
     completed: Literal["keep", "best", "remove"] = "keep"
-    """Of completed trials; `best` keeps those of the best one only."""
+    """Checkpoints of completed trials. `best` keeps only those of the best trial."""
     pruned: Literal["keep", "remove"] = "remove"
-    """Of pruned trials."""
+    """Checkpoints of pruned trials."""
 
 
 class Confirm(SettingsModel):
-    """The best trials are run again on fresh seeds after the search; their means decide."""
+    """Runs the best trials again on fresh seeds after the search.
+
+    The means of these runs decide.
+    """
 
     best: Annotated[int, Field(ge=1)] = DEFAULT_BEST
-    """How many of the best trials are run again."""
+    """The number of best trials that are run again."""
     seeds: Annotated[int, Field(ge=2)] = DEFAULT_SEEDS
-    """On how many fresh seeds each; an interval needs two."""
+    """The number of fresh seeds for each trial. At least two are needed for an interval."""
 
 
 class Repeat(SettingsModel):
-    """Each proposal runs several times, each run a trial; the mean of their scores counts."""
+    """Runs each proposal several times, each run as a trial. The mean of their scores counts."""
 
     seeds: Annotated[int, Field(ge=2)] | None = None
-    """On so many seeds, which are the same for all proposals."""
+    """The number of seeds on which each proposal runs. The seeds are the same for all proposals."""
     fold: Annotated[int, Field(ge=2)] | None = None
-    """Once for each of so many folds: the notebook assigns `fold`, which gets 0, 1 and so on."""
+    """The number of folds on which each proposal runs. The notebook has to assign `fold`, which
+    gets the values 0, 1 and so on."""
 
     @model_validator(mode="after")
     def _is_one_of_them(self) -> Self:
@@ -245,12 +259,12 @@ class Repeat(SettingsModel):
 
     @property
     def runs(self) -> int:
-        """How many runs a proposal has at most."""
+        """Number of runs of a proposal at most."""
         return self.seeds or self.fold or 0
 
 
 class Cost(SettingsModel):
-    """The price of the machine, in any currency; with a budget, the study ends when it is spent."""
+    """The price of the machine, in any currency. With a budget, the study ends when it is spent."""
 
     price_per_hour: Annotated[float, Field(gt=0)]
     """The price of one hour of the whole machine."""
@@ -258,22 +272,23 @@ class Cost(SettingsModel):
     """The study ends when all its sweeps together have cost this much. Default: no limit."""
 
     def price_of(self, duration_s: float) -> float:
-        """Return the price of the machine for so many seconds."""
+        """Return the price of the machine for a duration in seconds."""
         return self.price_per_hour * duration_s / 3600
 
 
 class Notify(SettingsModel):
-    """Who is told of a sweep's end, and of what needs somebody."""
+    """Notifications about the end of a sweep, and about problems that need attention."""
 
     url: Annotated[str, Field(json_schema_extra={"pattern": r"^https?://[^\s/]+"})]
-    """A topic of ntfy, as in https://ntfy.sh/mine, which gets a text, or a webhook, which gets JSON
-    with `event`, `study`, `text`, `best` and `page`. No study stores it."""
+    """An ntfy topic such as https://ntfy.sh/mine, which gets a text, or a webhook, which gets JSON
+    with `event`, `study`, `text`, `best` and `page`. The URL is not stored in the study."""
     on: Annotated[
         tuple[Literal["end", "failure", "budget", "preemption"], ...],
         Field(strict=False, min_length=1),
     ] = ("end", "failure", "budget", "preemption")
-    """What is told: the sweep's `end`, the first `failure` of a trial or that of the sweep, the end
-    by a spent `budget`, the end by `preemption`. Default: all."""
+    """The events that are notified: the `end` of the sweep, the first `failure` of a trial or the
+    failure of the sweep, the end because the `budget` is spent, the end by `preemption`. Default:
+    all."""
 
     @field_validator("url")
     @classmethod
@@ -283,12 +298,17 @@ class Notify(SettingsModel):
         return url
 
 
-#: A URL of fsspec's, without chains such as `a::b://…`; or a path, in which any character may be.
+#: Pattern of a URL for fsspec, without chains such as `a::b://…`. A local path may have any
+#: character.
 _URL = re.compile(rf"{LOCAL_SCHEME.pattern}.+|[A-Za-z][A-Za-z0-9+.-]*://[^\s]+")
 
 
 def _folder_url(url: str) -> str:
-    """The URL of a folder, without `/` at its end and without secrets, which messages repeat."""
+    """Return the URL of a folder without `/` at its end.
+
+    Raises:
+        PydanticCustomError: The URL is not valid, or contains secrets, which messages would repeat.
+    """
     if LOCAL_SCHEME.match(url) and _URL.fullmatch(url):
         return url.rstrip("/") if LOCAL_SCHEME.sub("", url).strip("/") else url
     place = re.sub(r"://.*@", "://…@", url.partition("?")[0])
@@ -316,25 +336,26 @@ _FolderUrl = Annotated[
 
 
 class Sync(SettingsModel):
-    """The remote copy of the study, from which a new machine brings it back."""
+    """The remote copy of the study. A new machine restores the study from it."""
 
     url: _FolderUrl
-    """A folder in an object storage, as in s3://bucket/prefix, or any other URL of fsspec's.
-    Credentials come from the environment."""
+    """A folder in an object storage, such as s3://bucket/prefix, or any other URL for fsspec.
+    Credentials are read from the environment."""
     every: Duration = 15.0
-    """How often what has changed is copied."""
+    """The time between two copies of changed files."""
 
 
 class Data(SettingsModel):
-    """The data of the trials, which each machine fetches once, before its first trial."""
+    """The data of the trials. Each machine fetches it once, before its first trial."""
 
     path: Annotated[str, Field(min_length=1)]
-    """The folder on each machine. A relative path begins in the notebook's folder."""
+    """The folder of the data on each machine. A relative path begins in the notebook's folder."""
     source: Annotated[_FolderUrl, Field(alias="from")]
-    """Where `data push` puts it and other machines fetch it: a URL as that of `sync`."""
+    """The URL to which `data push` sends the data, and from which other machines fetch it, in the
+    form of the URL of `sync`."""
     version: Annotated[
         Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None,
         expected('the 16 digits that `data push` has named, in quotes: "5ac57d74e1b20f33"'),
     ] = None
-    """The version to use. Default: that with which the study began, for a new study the one that
-    was pushed last."""
+    """The version to use. Default: the version with which the study began. For a new study, this is
+    the version that was pushed last."""

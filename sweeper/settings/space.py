@@ -1,6 +1,6 @@
-"""The search space: its dimensions, the values they allow, and the branches they belong to.
+"""The search space: its dimensions, their allowed values, and the branches to which they belong.
 
-Samplers are not known here: `SearchSpace.sample` takes a function that picks a value.
+Samplers are not known here: `SearchSpace.sample` calls a function that chooses a value.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from .elsewhere import call_here, dimension_here
 from .messages import as_yaml, nearest, problem
 from .secrets import refuse_secret
 
-#: Up to this number every whole number is exactly a float, which is what a study stores.
+#: Largest whole number up to which a float can represent every whole number. A study stores floats.
 _LARGEST = 2**53
-#: The prefix of a list or mapping as text.
+#: Prefix of a list or mapping that is stored as text.
 _JSON_PREFIX = "json:"
 
 
 def as_scalar(value: Value) -> Scalar:
     """Convert a value to one that a sampler can store: lists and mappings become text.
 
-    Different values have different texts: the list [32] becomes 'json:[32]', [32.0] becomes
-    'json:[32.0]', and a text that begins with 'json:' gets the prefix once more.
+    Different values have different texts: the list [32] becomes 'json:[32]', and [32.0] becomes
+    'json:[32.0]'. A text that begins with 'json:' gets the prefix once more.
     """
     if isinstance(value, list | dict) or (
         isinstance(value, str) and value.startswith(_JSON_PREFIX)
@@ -39,7 +39,7 @@ def as_scalar(value: Value) -> Scalar:
 
 
 def from_scalar(scalar: Scalar) -> Value:
-    """Convert a scalar of `as_scalar` back to the value."""
+    """Convert a scalar from `as_scalar` back to the value."""
     if not isinstance(scalar, str) or not scalar.startswith(_JSON_PREFIX):
         return scalar
     value: Value = json.loads(scalar.removeprefix(_JSON_PREFIX))
@@ -59,7 +59,7 @@ _VALUE_OR_VALUES = {
 
 
 class Dimension(SettingsModel):
-    """The base class of all dimensions: the branch to which a dimension belongs."""
+    """Base class of all dimensions. It states the branch to which a dimension belongs."""
 
     when: Annotated[
         Mapping[str, Annotated[tuple[ChoiceValue, ...], Field(min_length=1)]],
@@ -69,8 +69,8 @@ class Dimension(SettingsModel):
         ),
     ] = Field(default_factory=dict)
     """The branch in which the parameter exists, as in {optimizer: sgd}: names of other parameters,
-    and the value or list of values that each must have; write a value that is a list as a list in
-    a list."""
+    each with the value or the list of values that it must have. Write a value that is a list as a
+    list in a list."""
 
 
 class RangeDimension(Dimension):
@@ -113,10 +113,10 @@ class FloatDimension(RangeDimension):
     """A real number in [low, high]."""
 
     type: Literal["float"] = "float"
-    """By default the type of low, high and step decides."""
+    """Default: decided by the types of low, high and step."""
 
     def allows(self, value: Value) -> bool:
-        """Whether a trial may have this value."""
+        """Return whether a trial may have this value."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
         if not self.low <= value <= self.high:
@@ -125,7 +125,7 @@ class FloatDimension(RangeDimension):
         return math.isclose(offset, round(offset), abs_tol=1e-9)
 
     def count(self) -> int | None:
-        """The number of values; None without a step."""
+        """Return the number of values. None if there is no step."""
         return None if self.step is None else int((self.high - self.low) / self.step + 1e-9) + 1
 
 
@@ -133,7 +133,7 @@ class IntDimension(RangeDimension):
     """A whole number in [low, high]."""
 
     type: Literal["int"] = "int"
-    """By default the type of low, high and step decides."""
+    """Default: decided by the types of low, high and step."""
     low: Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
     """The least value."""
     high: Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
@@ -142,17 +142,17 @@ class IntDimension(RangeDimension):
     """The distance between values, counted from low."""
 
     def allows(self, value: Value) -> bool:
-        """Whether a trial may have this value."""
+        """Return whether a trial may have this value."""
         if isinstance(value, bool) or not isinstance(value, int):
             return False
         return self.low <= value <= self.high and (value - self.low) % (self.step or 1) == 0
 
     def count(self) -> int | None:
-        """The number of values."""
+        """Return the number of values."""
         return (self.high - self.low) // (self.step or 1) + 1
 
 
-#: A sampler looks at all choices for each trial.
+#: Number of choices at most (chosen). A sampler considers all choices for each trial.
 _MOST_CHOICES = 10_000
 
 
@@ -162,7 +162,7 @@ class ChoiceDimension(Dimension):
     type: Annotated[Literal["choice"], WithJsonSchema({"enum": ["choice", "categorical"]})] = (
         "choice"
     )
-    """May be left out."""
+    """Not needed: `choices` is enough."""
     choices: Annotated[
         tuple[ChoiceValue, ...],
         Field(strict=False, min_length=1),
@@ -180,7 +180,7 @@ class ChoiceDimension(Dimension):
         found: dict[Scalar, Value] = {}
         for value in self.choices:
             plain = as_scalar(value)
-            if plain in found:  # True == 1 == 1.0 to a sampler
+            if plain in found:  # a sampler treats True, 1 and 1.0 as equal
                 earlier = found[plain]
                 if repr(earlier) == repr(value) or isinstance(value, list | dict):
                     raise problem(f"{as_yaml(value)} stands twice among the choices")
@@ -189,16 +189,16 @@ class ChoiceDimension(Dimension):
                     "tell them apart; keep one of them"
                 )
             found[plain] = value
-            if isinstance(value, str):  # what is swept is no secret by its name
+            if isinstance(value, str):  # the name of a swept param does not make it a secret
                 refuse_secret(value, "")
         return self
 
     def allows(self, value: Value) -> bool:
-        """Whether a trial may have this value; 1 and true are different."""
+        """Return whether a trial may have this value. The values 1 and true are different."""
         return any(_same(value, choice) for choice in self.choices)
 
     def count(self) -> int | None:
-        """The number of values."""
+        """Return the number of values."""
         return len(self.choices)
 
     @property
@@ -211,7 +211,7 @@ _FORMS = "expected {low: …, high: …}, {choices: […]} or a list of choices"
 
 
 def _long_form(entry: Any) -> Any:
-    """Add the `type` that an entry of `space` implies, by which pydantic chooses the class."""
+    """Add the `type` that an entry of `space` implies. pydantic chooses the class by it."""
     if isinstance(entry, Dimension):
         return entry
     if isinstance(entry, list | tuple):
@@ -238,7 +238,7 @@ def _long_form(entry: Any) -> Any:
 
 AnyDimension = FloatDimension | IntDimension | ChoiceDimension
 _Choices = Annotated[list[ChoiceValue], Field(min_length=1)]
-#: An entry of `space`: read from its short or its long form.
+#: An entry of `space`, which is read from its short or its long form.
 DimensionEntry = Annotated[
     AnyDimension,
     Field(discriminator="type"),
@@ -247,10 +247,17 @@ DimensionEntry = Annotated[
 
 
 class SearchSpace(Mapping[str, AnyDimension]):
-    """Dimensions by name, each after those on which its branch depends."""
+    """The dimensions by name. Each one comes after the dimensions on which its branch depends.
+
+    Args:
+        dimensions: The dimensions in any order.
+
+    Raises:
+        PydanticCustomError: Branches depend on each other in a circle.
+    """
 
     def __init__(self, dimensions: Mapping[str, AnyDimension]) -> None:
-        # A parent that is not a dimension is fixed.
+        # A parent that is not a dimension has a fixed value.
         parents = {
             name: [parent for parent in dimension.when if parent in dimensions]
             for name, dimension in dimensions.items()
@@ -277,14 +284,24 @@ class SearchSpace(Mapping[str, AnyDimension]):
         return [n for n, d in self.items() if isinstance(d, RangeDimension) and d.log]
 
     def exists(self, name: str, params: Params) -> bool:
-        """Whether a dimension exists with these params, which have all dimensions before it."""
+        """Return whether a dimension exists in a trial with these params.
+
+        Args:
+            name: Name of the dimension.
+            params: Params of the trial, at least for all dimensions before this one.
+        """
         return all(
             parent in params and any(_same(params[parent], value) for value in values)
             for parent, values in self._dimensions[name].when.items()
         )
 
     def sample(self, pick: Callable[[str, AnyDimension], Any]) -> dict[str, Any]:
-        """Make the params of one trial by calling `pick` for each dimension that exists in it."""
+        """Return the params of one trial, with values from `pick`.
+
+        Args:
+            pick: Called with the name and the dimension of each param that exists in the trial.
+                Returns the value.
+        """
         params: dict[str, Any] = {}
         for name, dimension in self.items():
             if self.exists(name, params):
@@ -292,7 +309,7 @@ class SearchSpace(Mapping[str, AnyDimension]):
         return params
 
     def without(self, fixed: Params) -> SearchSpace:
-        """The space without fixed names, and without dimensions whose branches they close."""
+        """Return the space without fixed names, and without dimensions in closed branches."""
         remaining: dict[str, AnyDimension] = {}
         for name, dimension in self.items():
             when = dict(dimension.when)
@@ -305,7 +322,7 @@ class SearchSpace(Mapping[str, AnyDimension]):
         return SearchSpace(remaining)
 
     def count(self) -> int | None:
-        """The number of different params; None where a dimension is continuous."""
+        """Return the number of different params. None if a dimension is continuous."""
         if any(dimension.count() is None for dimension in self._dimensions.values()):
             return None
         parents = {parent for dimension in self._dimensions.values() for parent in dimension.when}
@@ -324,7 +341,12 @@ class SearchSpace(Mapping[str, AnyDimension]):
         return sum(self._count(rest, {**chosen, name: value}, parents) for value in values)
 
     def check_params(self, params: Mapping[str, Any]) -> None:
-        """Refuse params that no trial of this space can have; some may be missing."""
+        """Check that a trial of this space can have these params. Some params may be missing.
+
+        Raises:
+            PydanticCustomError: A param is not in the space, has another value, or its branch is
+                closed.
+        """
         for name, value in params.items():
             if name not in self._dimensions:
                 raise problem(f"{name!r} is not in the space; {nearest(name, self)}")
@@ -342,13 +364,18 @@ class SearchSpace(Mapping[str, AnyDimension]):
 
 
 def _same(left: Value, right: Value) -> bool:
-    """Whether two values are equal: 1 equals 1.0, not true; [1] equals neither [1.0] nor [true]."""
+    """Return whether two values are equal: 1 equals 1.0 but not true; [1] differs from [1.0]."""
     plain = as_scalar(left), as_scalar(right)
     return plain[0] == plain[1] and isinstance(left, bool) == isinstance(right, bool)
 
 
 def check_branches(dimensions: Mapping[str, AnyDimension], fixed: Params) -> None:
-    """Refuse a `when` with an unknown name, with a value that never occurs, or in a circle."""
+    """Check the `when` of all dimensions.
+
+    Raises:
+        PydanticCustomError: A `when` has an unknown name, has a value that never occurs, or is part
+            of a circle.
+    """
     for name, dimension in dimensions.items():
         for parent, values in dimension.when.items():
             if parent not in dimensions and parent not in fixed:

@@ -1,4 +1,4 @@
-"""Durations and sizes: read such as `90s`, and written for people."""
+"""Durations and sizes: read texts such as `90s`, and format them for people."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .messages import as_yaml, problem
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-#: Timers overflow at longer durations.
+#: Longest duration in seconds. Timers overflow at longer durations.
 _LONGEST_S = 3650 * 86400.0
 
-#: Durations in JSON Schema.
+#: JSON Schema of a duration.
 DURATION_SCHEMA: dict[str, Any] = {
     "anyOf": [
         {"type": "number", "exclusiveMinimum": 0},
@@ -22,10 +22,10 @@ DURATION_SCHEMA: dict[str, Any] = {
 
 
 def parse_duration(value: Any) -> float:
-    """Read a duration into seconds: `90s`, `15m`, `8h`, `1d`, or a number of seconds.
+    """Return a duration in seconds: from `90s`, `15m`, `8h`, `1d`, or a number of seconds.
 
     Raises:
-        PydanticCustomError: it is not a positive duration, or is longer than 10 years.
+        PydanticCustomError: The value is not a positive duration, or is longer than 10 years.
     """
     match = _DURATION.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
     if match is not None:
@@ -42,7 +42,7 @@ def parse_duration(value: Any) -> float:
 
 
 def duration(seconds: float) -> str:
-    """A duration for people: `3.1s`, `4m05s`, `2h10m`."""
+    """Return a duration for people: `3.1s`, `4m05s`, `2h10m`."""
     if seconds < 60:
         return f"{seconds:.1f}s"
     minutes, rest = divmod(round(seconds), 60)
@@ -51,7 +51,7 @@ def duration(seconds: float) -> str:
 
 
 def size(n_bytes: int) -> str:
-    """As people read it: `1.5 GB`, `20 MB`, `3 kB`."""
+    """Return a size for people: `1.5 GB`, `20 MB`, `3 kB`."""
     if n_bytes >= 1e9:
         return f"{n_bytes / 1e9:.1f} GB"
     return f"{n_bytes / 1e6:.0f} MB" if n_bytes >= 500_000 else f"{n_bytes / 1e3:.0f} kB"

@@ -1,4 +1,4 @@
-"""Read YAML 1.2 into plain values, and write it; an error has a line, a column and a remedy.
+"""Read YAML 1.2 into plain values, and write it. Errors have a line, a column and a remedy.
 
 Only this module uses ruamel.yaml.
 """
@@ -15,17 +15,17 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from ..errors import first_line
 
-#: Half a character; two of them are one character, as JSON writes an emoji.
+#: Half of a surrogate pair. JSON writes a character such as an emoji as two of them.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-#: Aliases may repeat so many values (chosen): nine lists, each with eight of the one before,
-#: would be 150 million.
+#: Number of values that aliases may repeat (chosen). Nine lists, each with eight aliases of the
+#: previous one, would repeat 150 million values.
 _MOST_REPEATED = 100_000
 
 
 class _Constructor(SafeConstructor):
-    """Reads what looks like a date as text, as YAML 1.2 does, and JSON's pairs as characters."""
+    """Reads dates as text, as YAML 1.2 does, and JSON's surrogate pairs as characters."""
 
     def construct_scalar(self, node: Any) -> Any:
         value = super().construct_scalar(node)
@@ -48,8 +48,8 @@ class BadYaml(Exception):
     """A text is not YAML, or is nested too deeply.
 
     Attributes:
-        line: the line of the fault, counted from 1; 0 where it is unknown.
-        column: the column, likewise.
+        line: Line of the error, from 1. 0 if it is unknown.
+        column: Column of the error, from 1. 0 if it is unknown.
     """
 
     def __init__(self, message: str, mark: Any = None) -> None:
@@ -62,7 +62,7 @@ def read_yaml(text: str) -> Any:
     """Read a text with one YAML document into plain values.
 
     Raises:
-        BadYaml: it is not YAML, or is nested too deeply.
+        BadYaml: The text is not YAML, is nested too deeply, or repeats too many values by aliases.
     """
     reader = YAML(typ="safe", pure=True)
     reader.Constructor = _Constructor
@@ -82,7 +82,7 @@ def read_yaml(text: str) -> Any:
 
 
 def _n_repeated(value: Any) -> int:
-    """Count the values that would be added if each alias was written out."""
+    """Return the number of values that would be added if each alias were written out."""
     n_written = 0
     sizes: dict[int, int] = {}
 
@@ -92,7 +92,7 @@ def _n_repeated(value: Any) -> int:
             return 0
         if id(part) not in sizes:
             n_written += len(part)
-            sizes[id(part)] = 0  # until it is counted, as it may hold itself
+            sizes[id(part)] = 0  # a value that contains itself must not be counted for ever
             parts = part.values() if isinstance(part, dict) else part
             sizes[id(part)] = len(part) + sum(map(size_of, parts))
         return sizes[id(part)]
@@ -101,7 +101,7 @@ def _n_repeated(value: Any) -> int:
 
 
 def write_yaml(value: Any) -> str:
-    """Write plain values as a YAML document, from which `read_yaml` makes the same values."""
+    """Return plain values as a YAML document, from which `read_yaml` reads the same values."""
     writer, text = YAML(typ="safe", pure=True), io.StringIO()
     writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     writer.dump(value, text)
@@ -109,7 +109,7 @@ def write_yaml(value: Any) -> str:
 
 
 def _with_remedy(error: MarkedYAMLError) -> str:
-    """Format a parser's error with a remedy."""
+    """Return a parser's error with a remedy."""
     text = str(error.problem).replace("'\\x00'", "the end of the file")
     if twice := re.match(r'found duplicate key "(.*?)" with value', text):
         return f"the key {twice[1]!r} stands twice; keep one of them"
