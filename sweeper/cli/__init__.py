@@ -1,6 +1,6 @@
-"""The command line: reads flags, calls the other folders, prints, and returns exit codes.
+"""The command line: read flags, call other folders, print, and return exit codes.
 
-No other folder prints, and nothing that the library can do is decided here.
+Only this folder prints. It only calls what the library can do.
 """
 
 from __future__ import annotations
@@ -22,8 +22,15 @@ _Command = Callable[[argparse.Namespace], int]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code."""
-    # Relative where `PATH` has a relative folder; kernels start in the notebook's folder.
+    """Run one command.
+
+    Args:
+        arguments: Words of the command line. None for those of this process.
+
+    Returns:
+        The exit code.
+    """
+    # It is relative if `PATH` has a relative folder, but kernels start in the notebook's folder.
     sys.executable = sys.executable and os.path.abspath(sys.executable)
     with unbreakable() as stdout:
         command, code = _run(list(sys.argv[1:] if arguments is None else arguments))
@@ -39,7 +46,7 @@ def _run(words: Sequence[str]) -> tuple[_Command | None, int]:
     """Run a command.
 
     Returns:
-        the command, None where the words name none, and its exit code.
+        The command and its exit code. The command is None if the words name none.
     """
     command: _Command | None = None
     try:
@@ -51,7 +58,7 @@ def _run(words: Sequence[str]) -> tuple[_Command | None, int]:
         _print_error(str(error))
         has_begun = isinstance(error, BrokenError | FailedRunError)
         return command, NOTHING_COMPLETED if has_begun else WRONG_USE
-    except KeyboardInterrupt:  # a sweep that has begun ends otherwise
+    except KeyboardInterrupt:  # a sweep that has begun handles Ctrl-C itself
         when = " before anything had started" if command in (None, run) else ""
         _print_error(f"stopped by Ctrl-C{when}")
         return command, INTERRUPTED
@@ -60,19 +67,19 @@ def _run(words: Sequence[str]) -> tuple[_Command | None, int]:
 
 
 def _print_error(message: str) -> None:
-    lines = map(shortened, message.splitlines())  # some quote an option of any length
+    lines = map(shortened, message.splitlines())  # a message may quote a very long option
     print("notebook_hpo.py:", "\n".join(lines), file=sys.stderr)
 
 
 class _ToStderr(logging.Handler):
-    """Writes to the current `sys.stderr`, which the live table replaces while it is drawn."""
+    """Writes to the current `sys.stderr`, which the live table replaces while it is displayed."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(self.format(record), file=sys.stderr)
 
 
 def _quiet_libraries(*, verbose: bool) -> None:
-    """Silence the messages of libraries that our own messages replace."""
+    """Silence messages of libraries for which the sweep has its own messages."""
     level = logging.INFO if verbose else logging.ERROR
     logging.basicConfig(
         level=logging.WARNING, format="%(name)s: %(message)s", handlers=[_ToStderr()]

@@ -1,4 +1,4 @@
-"""The command `mcp`: sweeps for a coding agent."""
+"""The command `mcp`: serve sweeps to a coding agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `check`: what can be known of a sweep before it is paid for."""
+"""The command `check`: find faults of a sweep, and forecast its time, before it starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .run_options import RunOptions
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Check a sweep; 0 where everything holds."""
+    """Check a sweep. Return 0 if nothing has to be changed."""
     from ..control.check import check as run_checks
 
     console, options = ConsoleOutput.of(arguments), RunOptions.of(arguments)

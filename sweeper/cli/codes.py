@@ -1,11 +1,11 @@
-"""The exit codes of the command line."""
+"""Exit codes of the command line."""
 
 OK, NOTHING_COMPLETED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
-#: A replay differs from its trial, or did not come to its end.
+#: A replay differs from its trial, or did not complete.
 DIFFERENT = 1
-#: A check has found something to change.
+#: `check` has found a fault.
 FOUND_FAULTS = 1
-#: The machine is taken away.
+#: The machine is taken away (SIGTERM).
 PREEMPTED = 143
 #: Signals that end a sweep at once.
 OF_SIGNALS = {"SIGTERM": PREEMPTED, "SIGHUP": 129}

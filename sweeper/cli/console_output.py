@@ -1,4 +1,4 @@
-"""The output of commands: progress on stderr, results on stdout, or on stderr with `--json`."""
+"""Print the output of commands: progress to stderr, results to stdout (with `--json` to stderr)."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ if TYPE_CHECKING:
     from ..sweep import Sweep
     from ..trials import Event
 
-#: How many ended trials `status` prints; with `-v` it prints all.
+#: Number of ended trials that `status` prints without `-v`.
 _MOST_ENDED = 20
-#: Params stand below each other, except beside a longer reason of a failure.
+#: Width in characters up to which the endings of trials are padded, so that params are aligned.
 _WIDEST = 60
-#: A chore is said where there is no table once it has taken so long; so often it is looked for.
+#: Without a live table: seconds after which a task of the sweep is printed, and seconds between two
+#: checks.
 _LONG_S, _LOOK_S = 4.0, 1.0
 
 
 class ConsoleOutput:
-    """Prints what one command has to report.
+    """Prints the output of one command.
 
     Args:
-        quiet: Whether to print only what went wrong.
+        quiet: Whether to print only failures.
         verbose: Whether to print more.
-        json: Whether the last line of standard output is a JSON object, so that all else goes to
-            standard error.
+        json: Whether the last line of stdout is a JSON object. Everything else is then printed to
+            stderr.
     """
 
     def __init__(self, *, quiet: bool, verbose: bool, json: bool) -> None:
@@ -54,13 +55,13 @@ class ConsoleOutput:
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> ConsoleOutput:
-        """Make the output that a command line asks for."""
+        """Return the output with the options of a command line."""
         return cls(quiet=arguments.quiet, verbose=arguments.verbose, json=arguments.json)
 
     def begin(self, line: str) -> None:
-        """Print that a sweep is prepared, from which its clock counts.
+        """Print that a sweep is being prepared, and restart the clock at the beginning of lines.
 
-        From now on until `close`, a terminal has a live table.
+        From now on until `close`, a terminal displays the live table.
         """
         self._started = time.monotonic()
         if self._quiet:
@@ -72,11 +73,11 @@ class ConsoleOutput:
         self.progress(line)
 
     def watch(self, sweep: Sweep | Observer | None) -> None:
-        """Print the progress of a sweep from now on, or of one run of a notebook."""
+        """Print the progress of a sweep, or of one observed run of a notebook, from now on."""
         self._sweep = sweep
 
     def close(self) -> None:
-        """Print no more progress, and erase the table."""
+        """Stop printing progress, and erase the live table."""
         self._watching.close()
 
     def _snapshot(self) -> Snapshot | None:
@@ -84,7 +85,7 @@ class ConsoleOutput:
 
     @contextmanager
     def _said_chores(self) -> Iterator[None]:
-        """Print each chore of the sweep that takes long, once, while the block runs."""
+        """Print each long task of the sweep (besides trials) once, while the block runs."""
         has_ended = threading.Event()
 
         def say() -> None:
@@ -119,7 +120,7 @@ class ConsoleOutput:
             case "trial_ended" if record is not None:
                 objectives = self._sweep.plan.settings.objective
                 ending = f"{record.run_id} {screen.ending_line(record, objectives)}"
-                if self._has_table:  # whose lines end where the terminal does
+                if self._has_table:  # lines above the table must not be wider than the terminal
                     room = shutil.get_terminal_size().columns - len("[10h00m] ")
                     ending = ending if len(ending) <= room else f"{ending[: room - 1]}…"
                 self.progress(ending)
@@ -139,7 +140,7 @@ class ConsoleOutput:
                 )
 
     def summary(self, result: SweepResult) -> None:
-        """Print the summary of a sweep."""
+        """Print the summary of a sweep that has ended."""
         if not (self._quiet and result.counts[TrialState.COMPLETED]):
             stream = self._stream
             width = shutil.get_terminal_size().columns
@@ -157,8 +158,10 @@ class ConsoleOutput:
         """Print the state of a study.
 
         Args:
-            owner: the process that sweeps it; None for none.
-            chosen: the trials that were asked for, in their order; None for those that ended last.
+            result: Results of the study so far.
+            snapshot: Progress of the running trials.
+            owner: Process that sweeps the study. None if no process does.
+            chosen: Trials to print, in this order. None for the trials that ended last.
         """
         if self._quiet:
             return
@@ -191,7 +194,7 @@ class ConsoleOutput:
             self._print(text)
 
     def json(self, data: Any) -> None:
-        """Print the JSON object, as the last line of stdout."""
+        """Print the JSON object as the last line of stdout, if the command has `--json`."""
         if self._json:
             print(json.dumps(data, allow_nan=False), flush=True)
 
@@ -219,7 +222,7 @@ class ConsoleOutput:
             )
 
     def progress(self, line: str) -> None:
-        """Print on stderr what is being done, with the time since the command began."""
+        """Print what is being done to stderr, with the time since the command began."""
         if not self._quiet:
             took = duration(time.monotonic() - self._started)
             with self._lock:

@@ -1,4 +1,4 @@
-"""The command `data push`: put the data of trials where machines fetch it."""
+"""The command `data push`: send the data of trials to a place from which machines fetch it."""
 
 from __future__ import annotations
 

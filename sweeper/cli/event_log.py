@@ -1,4 +1,4 @@
-"""One JSON object per event of a sweep, for programs that follow it: `--events`."""
+"""Write one JSON object for each event of a sweep, for programs that follow it: `--events`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from typing import Any
 from ..errors import SettingsError
 from ..trials import Event, TrialRecord, trial_json
 
-#: The end of a sweep waits so long for a reader that does not read.
+#: Seconds that the end of a sweep waits for a reader that does not read (chosen).
 _LIMIT_S = 5.0
 
 
 class EventLog:
-    """Appends to a file, or to a descriptor such as `/dev/fd/3`, a line for each event.
+    """Appends a line for each event to a file, or to a descriptor such as `/dev/fd/3`.
 
-    A reader that goes away ends the lines, and not the sweep; one that does not read delays only
-    the lines, as a thread writes them.
+    If the reader goes away, no more lines are written, and the sweep continues. A thread writes the
+    lines, so that a slow reader does not delay the sweep.
+
+    Args:
+        path: File to append to.
 
     Raises:
-        SettingsError: it cannot be written.
+        SettingsError: The file cannot be written.
     """
 
     def __init__(self, path: str) -> None:
@@ -39,16 +42,21 @@ class EventLog:
         self._thread.start()
 
     def observe(self, event: Event, record: TrialRecord | None) -> None:
-        """Write an event of a sweep."""
+        """Write a line for an event of a sweep."""
         self.write(str(event), **({} if record is None else {"trial": trial_json(record)}))
 
     def write(self, event: str, **about: Any) -> None:
-        """Write a line, at once and whole."""
+        """Append a line, in one write.
+
+        Args:
+            event: Name of the event.
+            **about: Further keys of the JSON object.
+        """
         line = {"version": 1, "event": event, "time_s": round(time.time(), 3), **about}
         self._lines.put(json.dumps(line, allow_nan=False).encode() + b"\n")
 
     def close(self) -> None:
-        """Wait a moment for the lines that are not written."""
+        """Wait at most 5 s until all lines are written."""
         self._lines.put(None)
         self._thread.join(_LIMIT_S)
 

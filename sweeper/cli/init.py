@@ -1,4 +1,4 @@
-"""The commands `init` and `schema`: a first parameters file, and the schema of such files."""
+"""The commands `init` and `schema`: a first parameters file, and the JSON schema of such files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def init(options: argparse.Namespace) -> int:
-    """Print a parameters file made from a notebook."""
+    """Print a parameters file that is drafted from a notebook."""
     from ..drafting.draft import draft
     from ..notebooks.research import ResearchNotebook
 
@@ -26,7 +26,10 @@ def init(options: argparse.Namespace) -> int:
 
 
 def _drafted_from_a_run(notebook: ResearchNotebook, options: argparse.Namespace) -> str:
-    """Draft the file from one run of the notebook, of which nothing is kept."""
+    """Run a notebook once, and draft the file from what it computed.
+
+    The executed notebook is not kept.
+    """
     from ..drafting.observed_run import observe
     from ..sweep import Sweep
 

@@ -1,7 +1,7 @@
-"""The live table of a sweep: redrawn at the bottom of a terminal, below the lines that stay.
+"""The live table of a sweep at the bottom of a terminal, below the lines that were printed.
 
-It is written here, and not by rich's `Live`: after the window has become narrower, `Live` leaves
-rows of the old table on the screen, and an exception in a drawing ends it for good.
+rich's `Live` is not used. After the window has become narrower, it leaves rows of the old table on
+the screen, and an exception during a drawing ends it for good.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ from ..display.frames import Frame, Frames
 from ..trials import Snapshot
 from .streams import folded
 
-#: The table is drawn so often, and soon after a line was printed, whose trial it may still have.
+#: Seconds between two drawings of the table, and between a printed line and the next drawing. After
+#: the line about a trial's end, the table may still show the trial.
 _INTERVAL_S, _SOON_S = 0.5, 0.05
-#: How long the end of a sweep waits for a drawing that has begun, in seconds.
+#: Seconds that the end of a sweep waits for a drawing that has begun.
 _MAX_DRAW_S = 10.0
-#: How many printed lines are kept, to be printed again in a window that has become narrower: as
-#: many as a high window has.
+#: Number of printed lines that are kept, to be printed again when the window has become narrower
+#: (chosen). A high window has about so many.
 _MOST_ABOVE = 200
-#: All up to the last character: tmux keeps what is cleared in another way among earlier lines.
+#: Terminal codes that clear the window up to its last character. If it is cleared in another way,
+#: tmux keeps the old lines in its history.
 _CLEAR_WINDOW = "\x1b[999;999H\x1b[1J\x1b[H"
 _HIDE_CURSOR, _SHOW_CURSOR, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[K", "\x1b[J"
 
 
 @contextmanager
 def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[None]:
-    """Redraw the table while the block runs; lines printed to stderr meanwhile appear above it.
+    """Redraw the table while the block runs. Lines that are printed to stderr appear above it.
 
     Args:
-        look: returns the state to draw; None while there is none.
-        stream: a terminal that `can_redraw`.
+        look: Returns the state to draw, or None while there is none.
+        stream: Terminal for which `can_redraw` is true.
     """
     area = _Area(Frames(look, stream), stream)
     has_ended = threading.Event()
@@ -48,7 +50,7 @@ def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[
             area.draw()
 
     thread = threading.Thread(target=redraw, name="table", daemon=True)
-    before, sys.stderr = sys.stderr, area  # it has all that a stream has
+    before, sys.stderr = sys.stderr, area  # `_Area` has all attributes of a stream
     try:
         area.draw()
         thread.start()
@@ -62,12 +64,18 @@ def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[
 
 
 class _Area:
-    """The end of a terminal's text, which is redrawn; as a stream, it prints lines above it.
+    """The last rows of a terminal, which are redrawn.
 
-    Safe to use from any thread, and reentrant, as a signal handler may print.
+    It replaces stderr and prints lines above them.
+
+    It can be used from any thread, and its lock is reentrant, because a signal handler may print.
 
     Attributes:
-        has_printed: is set by each line that was printed.
+        has_printed: Event that is set by each printed line.
+
+    Args:
+        frames: Draws the table.
+        stream: Terminal.
     """
 
     def __init__(self, frames: Frames, stream: TextIO) -> None:
@@ -80,12 +88,12 @@ class _Area:
 
     def draw(self) -> None:
         """Draw the next frame in place of the last one."""
-        frame = self._frames.next()  # it may print itself
+        frame = self._frames.next()  # outside of the lock, because it may log a warning
         with self._lock:
             self._put([], frame)
 
     def write(self, text: str) -> int:
-        """Print the lines that are complete above the frame."""
+        """Print the complete lines of a text above the frame."""
         with self._lock:
             *lines, self._begun_line = (self._begun_line + text).split("\n")
             if lines:
@@ -94,7 +102,7 @@ class _Area:
         return len(text)
 
     def flush(self) -> None:
-        """Do nothing: complete lines are on the screen already."""
+        """Do nothing: complete lines are already on the screen."""
 
     def close(self) -> None:
         """Erase the frame, so that only the lines above it remain."""
@@ -110,12 +118,12 @@ class _Area:
     def _put(self, lines: Sequence[str], frame: Frame) -> None:
         """Replace the frame, and print lines above it."""
         columns, height = self._frames.size
-        if frame.columns > columns:  # drawn before the window became narrower
+        if frame.columns > columns:  # it was drawn before the window became narrower
             frame = Frame(columns=columns)
         self._above.extend(lines)
         if columns < self._frame.columns:
-            # The terminal has wrapped the old frame's rows or cut them off: nobody knows which
-            # rows it has now. So the whole window is written again.
+            # The terminal has wrapped or cut the old frame's rows, and their number is unknown. So
+            # the whole window is written again.
             begin, lines = _CLEAR_WINDOW, self._last_lines(columns, height - len(frame.lines) - 1)
         else:
             begin = "\r" + (f"\x1b[{len(self._frame.lines)}A" if self._frame.lines else "")
@@ -126,6 +134,11 @@ class _Area:
         self._frame = replace(frame, columns=columns)
 
     def _last_lines(self, width: int, room: int) -> list[str]:
-        """The last printed lines that fit into so many rows."""
+        """Return the last rows of printed lines.
+
+        Args:
+            width: Number of columns.
+            room: Number of rows at most.
+        """
         rows = folded(self._above, width)
         return rows[-room:] if room > 0 else []

@@ -1,4 +1,4 @@
-"""The line `%sweep` of IPython: the command `run` in a notebook's own kernel."""
+"""The line magic `%sweep` of IPython: the command `run` in a notebook's own kernel."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 def sweep(line: str) -> SweepResult | None:
     """Sweep a notebook with the options of the command line, as in `%sweep my.ipynb -j 4`.
 
+    An error is printed as one line.
+
     Returns:
-        the result, which Jupyter displays; None in a trial, which sweeps nothing, after the help,
-        and where the sweep is refused, which is printed in one line.
+        The result, which Jupyter displays. None if nothing was swept: within a trial, after the
+        help was printed, or after an error.
     """
     if TRIAL_VARIABLE in os.environ:
         return None
@@ -36,7 +38,7 @@ def sweep(line: str) -> SweepResult | None:
             arguments = parse(_words(line))
             if arguments.command is not run:
                 raise SettingsError("it sweeps a notebook, as in %sweep my.ipynb -j 4")
-            # Nobody can press a key.
+            # A cell cannot ask the user for a key.
             options = replace(RunOptions.of(arguments), yes=True)
             warnings.filterwarnings("ignore", "IProgress not found")  # tqdm wants widgets
             propose(options, ConsoleOutput.of(arguments))

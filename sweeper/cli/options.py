@@ -1,4 +1,4 @@
-"""The commands, and the options of each."""
+"""The commands of the command line, and their options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..settings.units import parse_duration
 from ..trials import run_id_of
 from . import agents, checks, data, init, run, studies
 
-#: The names of an argument, and what argparse is to know of it.
+#: The names of an argument, and the options of `add_argument`.
 Argument: TypeAlias = tuple[tuple[str, ...], dict[str, Any]]
 
 
@@ -21,9 +21,10 @@ class Command:
     """A command of the command line.
 
     Attributes:
-        does: what it does, for people.
-        function: called with the options; returns the exit code.
-        example: how it is called, without the name of the program.
+        does: Description of the command, for the help.
+        function: Called with the parsed options. Returns the exit code.
+        example: Example of a call, without the name of the program.
+        arguments: Arguments of the command.
     """
 
     does: str
@@ -33,7 +34,14 @@ class Command:
 
 
 def _argument(names: str, metavar: str, help: str, **options: Any) -> Argument:
-    """An argument with a value; `names` has spaces between them."""
+    """Return an argument with a value.
+
+    Args:
+        names: Names of the argument, separated by spaces.
+        metavar: Name of its value in the help.
+        help: Description, for the help.
+        **options: Further options of `add_argument`.
+    """
     return tuple(names.split()), {"metavar": metavar, "help": help, **options}
 
 
@@ -51,13 +59,20 @@ def _study(help: str) -> Argument:
 
 
 def _whole_run_id(text: str) -> str:
-    """`7` as the run id 0007; a folder of that name, and all else, as it is."""
+    """Return the run id of a short number, as 0007 for `7`. All other texts are returned unchanged.
+
+    A number that is also the name of a folder is returned unchanged, too.
+    """
     is_short = text.isascii() and text.isdigit() and not Path(text).exists()
     return run_id_of(int(text)) if is_short else text
 
 
 def _count(names: str, metavar: str, help: str, *, least: int = 1, **options: Any) -> Argument:
-    """An argument that is a whole number."""
+    """Return an argument whose value is a whole number.
+
+    Args:
+        least: Smallest allowed number.
+    """
 
     def read(text: str) -> int:
         if not (text.isdecimal() and int(text) >= least):
@@ -88,7 +103,7 @@ _INPUT = _argument("-i --input", "PATH", "the research notebook", required=True)
 _PARAMETERS = _argument("-p --parameters", "PATH", "the parameters file (YAML)", required=True)
 _JOBS = _jobs("trials at once", default="1, on a cluster as many as it offers")
 _KERNEL = _argument("-k --kernel", "NAME", "kernel to use instead of the notebook's own")
-#: What a sweep and its check have in common.
+#: Arguments of `run` and `check`.
 _OF_SWEEP = (
     _PARAMETERS,
     _JOBS,
@@ -128,7 +143,7 @@ _OUTPUT = (
 _ALLOW_CHANGES = _flag(
     "--allow-changes", "go on with a study although notebook, code or space have changed since"
 )
-#: What the commands about a study that exists have in common.
+#: Arguments of the commands about an existing study.
 _OF_STUDY = (
     _STORAGE,
     _argument(

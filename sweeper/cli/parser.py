@@ -1,4 +1,4 @@
-"""The command line: which commands there are, and one message for a wrong one."""
+"""Parse the command line. A wrong command line gets one message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser that raises one message for a wrong command line, instead of printing its usage.
 
     Attributes:
-        example: How the command is called; None for the parser of all commands.
+        example: Example of a call of the command. None for the parser of all commands.
     """
 
     def __init__(self, *, example: str | None = None, **options: Any) -> None:
@@ -26,10 +26,10 @@ class _Parser(argparse.ArgumentParser):
         self.example = example
 
     def error(self, message: str) -> NoReturn:
-        """Refuse the command line.
+        """Raise an error with an example of a right command line.
 
         Raises:
-            SettingsError: always.
+            SettingsError: Always.
         """
         problem = message.replace("the following arguments are required", "missing")
         raise SettingsError(f"{problem}; as in: {self.example}" if self.example else problem)
@@ -45,14 +45,17 @@ def _refuse_other_encodings(words: Sequence[str]) -> None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read a command line; `command` of the result is the function to call.
+    """Parse a command line.
 
     Args:
-        arguments: the words of the command line; `run` is the command where none is named.
+        arguments: Words of the command line. If they name no command, the command is `run`.
+
+    Returns:
+        The options. `command` is the function to call.
 
     Raises:
-        SettingsError: the command line is wrong; the text is one line with the remedy.
-        SystemExit: it asks for the help or the version, which are printed.
+        SettingsError: The command line is wrong. The message is one line with a remedy.
+        SystemExit: The help or the version was requested and printed.
     """
     words = list(arguments) or ["--help"]
     with suppress(FileNotFoundError):  # the working folder was removed
@@ -66,7 +69,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         del words[0]
     proposes = words[0].endswith((".ipynb", ".py"))
     if not words[0].startswith("-"):
-        if proposes:  # what is stated besides comes last, and counts
+        if proposes:  # options of the user come last, and override these
             path = Path(words[0])
             parameters = str(path.with_suffix(".yml"))
             output = f"out/{as_template(path.stem)}.{{run_id}}.ipynb"
@@ -85,7 +88,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             commands[words[0]].error(f"nothing is expected at {rest[0]!r}")
         names = [name for names, _ in COMMANDS[words[0]].arguments for name in names]
         flags = ["--help", *(name for name in names if name.startswith("--"))]
-        from ..settings.sections import StudySettings  # takes as long as all else of a command line
+        from ..settings.sections import StudySettings  # its import takes as long as all the rest
 
         key = flag.lstrip("-").replace("-", "_")
         if key in StudySettings.model_fields and flag not in flags:
@@ -96,7 +99,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def make_parsers() -> tuple[_Parser, dict[str, _Parser]]:
-    """The parser of the whole command line, and those of its commands."""
+    """Return the parser of the whole command line, and the parser of each command by name."""
     parser = _Parser(
         prog="notebook_hpo.py",
         description="Hyperparameter sweeps over a Jupyter notebook. `run` is the default command.",

@@ -1,7 +1,8 @@
-"""A sweep of a notebook without a parameters file: one run of it shows what could be swept.
+"""Propose a sweep of a notebook without a parameters file, after one run of the notebook.
 
-The run's scores and the params are listed; a key takes one score, keeps the sweep as a file, and
-begins. Where nobody can be asked, only a clear score begins.
+The run shows the scores and params, which are listed. With a key, the user chooses a score, keeps
+the sweep as a file, and starts it. If there is no terminal to ask, the sweep starts only if the
+score is clear.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
     from ..drafting.seen_scores import SeenScore
     from ..notebooks.research import ResearchNotebook
 
-#: A first look at a notebook; `init` drafts a longer sweep.
+#: Number of trials of a proposed sweep (chosen). It is a first test of a notebook; `init` drafts
+#: more.
 _TRIALS = 12
-#: How many scores are listed, and how wide their names may be.
+#: Number of scores that are listed at most, and width of their names in characters at most.
 _MOST_LISTED, _WIDEST_NAME = 9, 28
 _ARROWS = {"minimize": "↓", "maximize": "↑", None: "?"}
 _WORDS = {"min": "minimize", "max": "maximize"}
@@ -40,15 +42,21 @@ _ONLY = "belongs to a notebook as the only argument, as in notebook_hpo.py my.ip
 
 
 def propose(options: RunOptions, console: ConsoleOutput) -> bool:
-    """Run the notebook once, list what it shows, and keep the chosen sweep, where no file is named.
+    """Run the notebook once, list its scores and params, and keep the sweep that the user chooses.
+
+    This does nothing if the command line names a parameters file, or if the file exists.
+
+    Args:
+        options: Options of the command line.
+        console: Output of the command.
 
     Returns:
-        whether the sweep is to begin.
+        Whether the sweep starts now.
 
     Raises:
-        NotebookError: the run failed, or there is nothing to sweep or no score.
-        OutputError: the file cannot be written.
-        SettingsError: the score is not clear, and nobody is there to be asked.
+        NotebookError: The run failed, or the notebook has no score or nothing to sweep.
+        OutputError: The file cannot be written.
+        SettingsError: The score is not clear, and there is no terminal to ask.
     """
     file = Path(options.parameters)
     if not options.proposes:
@@ -74,7 +82,7 @@ def propose(options: RunOptions, console: ConsoleOutput) -> bool:
 
 
 def _show_static(notebook: ResearchNotebook, console: ConsoleOutput) -> None:
-    """Print what is known without a run: what could be swept."""
+    """Print the params that could be swept, which are known without a run."""
     from ..drafting.draft import draft
 
     console.line(f"{notebook.display_name}: its scores are known after one run; params:")
@@ -85,7 +93,10 @@ def _show_static(notebook: ResearchNotebook, console: ConsoleOutput) -> None:
 def _observed(
     options: RunOptions, notebook: ResearchNotebook, study: str, console: ConsoleOutput
 ) -> ObservedRun:
-    """Run the notebook as it is, with a live table; a run that was made before counts."""
+    """Run the notebook as it is, with the live table.
+
+    An earlier run of the same notebook is used again.
+    """
     from ..drafting.observed_run import OBSERVED_NAME, ObservedRun, Observer, settings_to_observe
     from ..study_folder.ownership import held_folder
 
@@ -111,10 +122,10 @@ def _observed(
 
 @contextmanager
 def _ended_by_ctrl_c(observer: Observer) -> Iterator[None]:
-    """End the run in order at Ctrl-C, where it is the main thread that runs it.
+    """End the run in order at Ctrl-C. This works only in the main thread.
 
     Raises:
-        KeyboardInterrupt: at the end, after Ctrl-C.
+        KeyboardInterrupt: Ctrl-C was pressed, and the run has ended with an error.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -137,7 +148,15 @@ def _ended_by_ctrl_c(observer: Observer) -> Iterator[None]:
 
 
 class _Proposal:
-    """The sweep that one run of a notebook proposes, and the keys that change it."""
+    """The sweep that is proposed after one run of a notebook, and the keys that change it.
+
+    Args:
+        run: The run.
+        notebook: The research notebook.
+        options: Options of the command line.
+        file: Parameters file to write.
+        console: Output of the command.
+    """
 
     def __init__(
         self,
@@ -158,10 +177,13 @@ class _Proposal:
         return list(self._run.scores[:_MOST_LISTED])
 
     def take_clear(self) -> bool:
-        """Keep the sweep of the score that was named, or of a clear one.
+        """Keep the sweep of the score that `--score` names, or of a clear score, without asking.
+
+        Returns:
+            True: the sweep starts.
 
         Raises:
-            SettingsError: neither is there.
+            SettingsError: No score was named and none is clear, or its direction is unknown.
         """
         from ..drafting.seen_scores import is_clear
 
@@ -187,7 +209,11 @@ class _Proposal:
         return True
 
     def ask(self) -> bool:
-        """List scores and params, and do what the keys say; whether the sweep is to begin."""
+        """List scores and params, and do what the user's keys say.
+
+        Returns:
+            Whether the sweep starts now.
+        """
         self._show(self._drafted())
         while True:
             self._console.line(
@@ -217,10 +243,13 @@ class _Proposal:
                         self._show(self._drafted())
 
     def _choose(self, text: str) -> None:
-        """Take the score with a number in the list, or of a name, perhaps with a direction.
+        """Choose a score, and its direction if the text states it.
+
+        Args:
+            text: Number of the score in the list, or its name, perhaps with `:min` or `:max`.
 
         Raises:
-            SettingsError: there is none.
+            SettingsError: There is no such score.
         """
         from ..settings.messages import nearest
 
@@ -246,13 +275,17 @@ class _Proposal:
             raise OutputError(f"{self._file}: cannot be written: {first_line(error)}") from error
 
     def _edit(self) -> bool:
-        """Keep the file and open it; the same command then goes on with it."""
+        """Write the file and open it in an editor. The user starts the sweep later.
+
+        Returns:
+            False: no sweep starts now.
+        """
         self._keep()
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
         if editor:
             try:
                 subprocess.run([*shlex.split(editor), str(self._file)], check=False)
-            except (OSError, ValueError) as error:  # no such program, or an open quote
+            except (OSError, ValueError) as error:  # no such program, or a missing quote
                 self._console.line(f"EDITOR={editor}: cannot be started: {first_line(error)}")
         self._console.line(f"{self._file} is kept; the same command runs it")
         return False
@@ -287,6 +320,6 @@ class _Proposal:
 
 
 def _section(text: str, head: str) -> list[str]:
-    """Return a section of a drafted file, its comments included."""
+    """Return the lines of a section of a drafted file, including its comments."""
     sections = (part.splitlines() for part in text.rstrip("\n").split("\n\n"))
     return next(part for part in sections if part[0] == head)

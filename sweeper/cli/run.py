@@ -1,4 +1,4 @@
-"""The command `run`, which sweeps a notebook."""
+"""The commands `run`, which sweeps a notebook, and `ablate`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Handler = Callable[[int, FrameType | None], None]
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Sweep a notebook."""
+    """Sweep a notebook. Return the exit code."""
     options = RunOptions.of(arguments)
     with (
         _handled(_end),
@@ -68,11 +68,12 @@ def prepared(
     """Build the sweep that a command line describes, ready to run.
 
     Args:
-        console: Prints its progress; None where it displays itself.
-        events: Gets its events, where a program follows it.
+        options: Options of the command line.
+        console: Prints the progress of the sweep. None in Jupyter, where the sweep displays itself.
+        events: Writes the events of the sweep. None without `--events`.
 
     Raises:
-        SweepError: whatever is wrong; nothing was started.
+        SweepError: Something is wrong with the sweep. Nothing was started.
     """
     from ..notebooks.research import ResearchNotebook
 
@@ -86,7 +87,7 @@ def prepared(
             f"preparing the sweep of {notebook.display_name}: the study and the MLflow store"
         )
     # All checks so far are quick. The rest imports Optuna, papermill and MLflow and may create a
-    # store, which takes seconds, and on a busy machine a minute.
+    # store, which takes seconds, or a minute on a busy machine.
     observers = [output.observe for output in (events, console) if output is not None]
     return options.sweep(
         settings,
@@ -99,7 +100,10 @@ def prepared(
 
 
 def _adopt(options: RunOptions, settings: Settings) -> Adopt | None:
-    """Return what takes an observed run for the first trial, where there is such a run."""
+    """Return a function that uses the observed run as the first trial.
+
+    None if there is no such run.
+    """
     from ..drafting.observed_run import OBSERVED_NAME
 
     file = StudyPaths.parse(options.output, study=settings.name).folder / OBSERVED_NAME
@@ -131,11 +135,11 @@ def _swept(sweep: Sweep, console: ConsoleOutput, events: EventLog | None = None)
 def _signals(sweep: Sweep) -> Iterator[list[int]]:
     """Handle signals while the block runs.
 
-    The first Ctrl-C starts no more trials, the second one stops the running ones. SIGHUP stops all
-    at once, SIGTERM within the grace time.
+    After the first Ctrl-C no more trials start. The second one stops the running trials. SIGHUP
+    stops all trials at once, and SIGTERM within the grace time.
 
     Yields:
-        the exit codes of the signals received so far.
+        The exit codes of the signals that were received so far.
     """
     received: list[int] = []
 
@@ -156,20 +160,23 @@ def _signals(sweep: Sweep) -> Iterator[list[int]]:
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
-    """End the command while the sweep is built, which closes a cluster of its own."""
+    """End the command while the sweep is being built.
+
+    This also closes a cluster that it has started.
+    """
     raise SystemExit(OF_SIGNALS[signal.Signals(number).name])
 
 
 @contextmanager
 def _handled(terminate: _Handler, interrupt: _Handler | None = None) -> Iterator[None]:
-    """Handle signals while the block runs, where it is the main thread that runs it.
+    """Handle signals while the block runs. This works only in the main thread.
 
-    A signal that is ignored stays ignored: `nohup` and a shell's `&` mean the sweep to outlive
-    the terminal.
+    A signal that is ignored stays ignored: `nohup` and a shell's `&` let a sweep outlive the
+    terminal.
 
     Args:
-        terminate: called for SIGTERM and SIGHUP.
-        interrupt: called for Ctrl-C; None for Python's own KeyboardInterrupt.
+        terminate: Called for SIGTERM and SIGHUP.
+        interrupt: Called for Ctrl-C. None for Python's own KeyboardInterrupt.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

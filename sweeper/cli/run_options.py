@@ -1,4 +1,4 @@
-"""What the command line asks of a sweep, read out of argparse's namespace once."""
+"""The options of a sweep, read from argparse's namespace once."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What the command line asks of a sweep; `check` takes a part of it.
+    """The options of a sweep. `check` has only some of them.
 
-    A field has the name of its option in `cli/options.py`, and None where that was not given.
+    Each field has the name of its option in `cli/options.py`. It is None if the option was not
+    given.
 
     Attributes:
-        set: The values of `--set`, each as `NAME=VALUE`.
-        timeout: Wall-clock limit of the sweep, in seconds.
-        proposes: Whether the notebook is the only argument, so that a parameters file is drafted
-            where there is none.
-        yes: Whether to sweep what is proposed without asking, if its score is clear.
-        score: The score of a proposed sweep, as `NAME`, `NAME:min` or `NAME:max`.
+        set: Values of `--set`, each as `NAME=VALUE`.
+        timeout: Wall-clock limit of the sweep in seconds.
+        proposes: Whether the notebook is the only argument. Then a parameters file is drafted if
+            there is none.
+        yes: Whether to start a proposed sweep without asking, if its score is clear.
+        score: Score of a proposed sweep, as `NAME`, `NAME:min` or `NAME:max`.
         dry_run: Whether only to show what is known without a run.
     """
 
@@ -53,12 +54,12 @@ class RunOptions:
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> RunOptions:
-        """Take the options of a sweep out of a parsed command line."""
+        """Return the options of a sweep from a parsed command line."""
         names = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in vars(arguments).items() if name in names})
 
     def settings(self) -> Settings:
-        """Load the parameters file, and change it by the options that override it."""
+        """Load the parameters file, and override it with the options."""
         from ..settings import Settings
         from ..settings.flags import read_value
 
@@ -76,7 +77,9 @@ class RunOptions:
         """Build the sweep of a notebook.
 
         Args:
-            **others: More arguments of `Sweep.from_settings`.
+            settings: Settings of the sweep.
+            notebook: The notebook or its path.
+            **others: Further arguments of `Sweep.from_settings`.
         """
         from ..sweep import Sweep
 

@@ -1,6 +1,6 @@
-"""Standard output and error that raise nothing when their reader goes away or the disk is full.
+"""Make standard output and error safe to write, and wrap lines to the width of a terminal.
 
-And lines that fit the window of a terminal.
+A write does not raise if the reader has gone away or the disk is full.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-#: The errors when the reader has gone: the other end of a pipe, or the terminal.
+#: Errors of a write after the reader (the other end of a pipe, or the terminal) has gone away.
 _NO_READER = (errno.EPIPE, errno.EIO, errno.ECONNRESET)
 
 
@@ -23,7 +23,7 @@ class Output:
     """A text stream that drops all text after its first failed write.
 
     Attributes:
-        fault: why the write failed; None without a failure, and where the reader has gone, which
+        fault: Why the write failed. None if no write failed, or if the reader has gone away, which
             is no fault.
     """
 
@@ -34,7 +34,7 @@ class Output:
             stream.reconfigure(errors="backslashreplace")
 
     def write(self, text: str) -> int:
-        """Write a text, or drop it; returns the number of its characters."""
+        """Write a text, or drop it. Return the number of its characters."""
         try:
             self._stream.write(text)
         except OSError as error:
@@ -52,7 +52,7 @@ class Output:
         return getattr(self._stream, name)
 
     def _lose(self, error: OSError) -> None:
-        """Send all that follows to nowhere, what the stream has buffered included."""
+        """Redirect all further text to the null device, including text in the stream's buffer."""
         if error.errno not in _NO_READER:
             self.fault = error.strerror
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -62,12 +62,17 @@ class Output:
 
 @contextmanager
 def unbreakable() -> Iterator[Output]:
-    """Replace standard output and error by `Output` while the block runs; yields the first."""
+    """Replace standard output and error by `Output` while the block runs.
+
+    Yields:
+        The replaced standard output.
+    """
     before = sys.stdout, sys.stderr
-    # Null devices take the numbers of closed streams, or later files would get these.
+    # Null devices get the descriptors of closed streams. Otherwise files that are opened later
+    # would get them.
     _, stdout, stderr = (stream or open(os.devnull, "w") for stream in (sys.stdin, *before))  # noqa: SIM115
     outputs = Output(stdout), Output(stderr)
-    # An `Output` has all that a text stream has, by `__getattr__`.
+    # Through `__getattr__`, an `Output` has all attributes of a text stream.
     sys.stdout, sys.stderr = outputs
     try:
         yield outputs[0]
@@ -78,17 +83,20 @@ def unbreakable() -> Iterator[Output]:
 
 
 def can_redraw(stream: TextIO) -> bool:
-    """Whether a stream is a terminal in which lines can be replaced."""
+    """Return whether a stream is a terminal in which lines can be overwritten."""
     return stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb", "unknown")
 
 
 def folded(lines: Iterable[str], width: int) -> list[str]:
-    """Lines, each wrapped between words where it is longer than the window."""
+    """Return lines that are wrapped between words to the width of a window."""
     return [part for text in lines for line in text.split("\n") for part in wrapped(line, width)]
 
 
 def wrapped(line: str, width: int) -> list[str]:
-    """A line, wrapped between words where it is longer than the window; a clock stands apart."""
+    """Return a line that is wrapped between words to the width of a window.
+
+    If the line begins with a clock, its other rows are indented by the width of the clock.
+    """
     if len(line) <= width:
         return [line]
     clock = re.match(r"\[.{6}\] |", line)

@@ -1,4 +1,4 @@
-"""The commands about studies that exist, from `status` to `export`."""
+"""The commands about existing studies, from `status` to `rebuild`."""
 
 from __future__ import annotations
 
@@ -101,7 +101,10 @@ def retry(options: argparse.Namespace) -> int:
 
 
 def replay(options: argparse.Namespace) -> int:
-    """Run trials again and compare; 0 where all numbers are the same bits."""
+    """Run trials again and compare them with the originals.
+
+    Return 0 if all numbers are equal bit for bit.
+    """
     from ..control import replay as replaying
     from ..control.lookup import clean_up_after_crash
 
@@ -177,7 +180,7 @@ def ui(options: argparse.Namespace) -> int:
 
 
 def export(options: argparse.Namespace) -> int:
-    """Write the comparison page, the trials as tables, figures, or the code of one."""
+    """Write the comparison page of a study, a table of its trials, figures, or a trial's code."""
     from ..control.exporting import KINDS, write_code, write_figure, write_page, write_table
     from ..control.loaded import load
     from ..control.lookup import find_study
@@ -189,7 +192,7 @@ def export(options: argparse.Namespace) -> int:
     written = {kind: str(file) for kind, file in files.items()}
     if options.by and not options.table:
         raise SettingsError(f"--by {options.by}: needs --table, as in --table markdown")
-    if options.table is not None:  # alone on stdout, which goes into a file of the paper
+    if options.table is not None:  # only this is printed to stdout, which users redirect to a file
         from ..control.tables import paper_table
 
         by = [name.strip() for name in (options.by or "").split(",") if name.strip()]
@@ -215,7 +218,7 @@ def export(options: argparse.Namespace) -> int:
 
 
 def rebuild(options: argparse.Namespace) -> int:
-    """Make damaged databases of studies again from their executed notebooks."""
+    """Rebuild damaged databases of studies from their executed notebooks."""
     from ..control.rebuilding import rebuild
 
     console = ConsoleOutput.of(options)
@@ -242,7 +245,7 @@ def _is_run_id(target: str) -> bool:
 
 
 def _when(existing: ExistingStudy) -> str:
-    """When queued trials of a study will run, for messages."""
+    """Return when queued trials of a study will run, for messages."""
     is_swept = existing.swept_by() is not None
     return "the next free slot takes it" if is_swept else "the next sweep begins with it"
 
@@ -250,9 +253,16 @@ def _when(existing: ExistingStudy) -> str:
 def _targeted(
     options: argparse.Namespace, is_target: Callable[[str], bool]
 ) -> tuple[ExistingStudy, list[str]]:
-    """The study that a command changes, without what a killed sweep has left; and its targets.
+    """Find the study that a command changes, and correct what a killed sweep has left.
 
-    The first word is the study's, unless it is a target.
+    The first word on the command line names the study, unless it is a target.
+
+    Args:
+        options: Options of the command line.
+        is_target: Returns whether a word is a target, such as a run id.
+
+    Returns:
+        The study and the targets.
     """
     from ..control.lookup import clean_up_after_crash, find_study
 
