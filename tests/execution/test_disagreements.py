@@ -1,4 +1,4 @@
-"""Two sources of a score disagree where a person would say so."""
+"""Two sources of a score disagree if their values differ by more than rounding."""
 
 from __future__ import annotations
 
@@ -37,11 +37,13 @@ def given(rank: ScoreRank, value: float, points: Sequence[float] = ()) -> Given:
         (given(NAMED, 0.0), given(LOGGED, 0.0, [0.5, 0.0]), True),
     ],
 )
-def test_sources_disagree_beyond_rounding_alone(first: Given, other: Given, is_one: bool) -> None:
+def test_sources_disagree_only_if_they_differ_by_more_than_rounding(
+    first: Given, other: Given, is_one: bool
+) -> None:
     assert bool(disagreements("acc", [first, other])) is not is_one
 
 
-def test_a_disagreement_is_said_once_with_both_values_and_the_number_of_trials() -> None:
+def test_a_disagreement_is_reported_once_with_both_values_and_the_number_of_trials() -> None:
     pair = [given(NAMED, 0.47), given(LOGGED, 1.0, [1.0])]
     found = {run_id: disagreements("acc", pair) for run_id in ("0003", "0001")}
     (sentence,) = disagreements_in_words(found)

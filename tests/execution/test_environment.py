@@ -1,4 +1,4 @@
-"""Where trials run: the kernels' packages, the machine and the git commit."""
+"""The environment of trials is recorded: packages, machine and git commit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_packages_are_those_of_the_interpreter_that_runs_the_kernels(tmp_path: P
     assert not {"gpus", "gpu_driver", "git"} & found.keys()
 
 
-def test_what_an_interpreter_does_not_answer_is_left_out(tmp_path: Path) -> None:
+def test_the_environment_lacks_python_if_the_interpreter_does_not_answer(tmp_path: Path) -> None:
     found = environment_of(
         interpreter=[f"{tmp_path}/python"], env={}, folder=tmp_path, threads=1, gpus=[]
     )
@@ -73,13 +73,13 @@ def test_the_commit_is_kept_and_whether_its_files_have_changed(repository: Path)
     assert git_state(repository, {}) == {"commit": commit, "is_dirty": True}
 
 
-def test_without_a_commit_or_without_git_there_is_no_state(tmp_path: Path) -> None:
+def test_the_git_state_is_none_without_a_commit_or_without_git(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     assert git_state(tmp_path, {}) is None
     assert git_state(tmp_path, {"PATH": str(tmp_path)}) is None
 
 
-def test_the_facts_of_an_environment_are_texts_by_their_names_for_people() -> None:
+def test_the_facts_of_an_environment_are_texts_by_readable_names() -> None:
     python = {"version": "3.11.7", "packages": {"numpy": "2.0"}}
     assert environment_facts({"gpus": ["A100", "H200"], "threads": 2, "python": python}) == {
         "the GPU": "A100, H200",

@@ -1,4 +1,4 @@
-"""Every executor keeps the contract; one of them ships its trials to other processes."""
+"""Every executor passes the contract. One of them sends its trials to other processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TestLocalExecutor(ExecutorContract):
         return LocalExecutor(workload, places=Places(), jobs=jobs)
 
 
-def test_what_an_executor_ships_survives_pickling(tmp_path: Path) -> None:
+def test_workloads_specs_and_outcomes_survive_pickling(tmp_path: Path) -> None:
     spec = trial_spec(3, params={"layers": [32, 64], "lr": float("inf")}, continues=tmp_path / "a")
     assert pickle.loads(pickle.dumps(spec)) == spec
     outcome = TrialOutcome(state=TrialState.FAILED, reason=Reason.NO_SCORE, scores={"val": 0.1})

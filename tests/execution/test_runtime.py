@@ -1,4 +1,4 @@
-"""What a sweep has on this machine is gone when the sweep is, at whatever moment it dies."""
+"""Processes and folders of a sweep are gone when the sweep ends, however it ends."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def guards(sweep: int | None = None) -> list[psutil.Process]:
     return found
 
 
-def test_an_error_leaves_neither_a_folder_nor_a_guard(tmp_path: Path) -> None:
+def test_an_error_in_a_sweep_leaves_neither_its_private_folder_nor_its_guard(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(MemoryError), guarded(tmp_path) as (token, folder):
         assert folder.is_dir()
         assert folders(tmp_path) == [folder]
@@ -47,7 +49,9 @@ def test_an_error_leaves_neither_a_folder_nor_a_guard(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # it starts processes
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_kill_beside_the_making_of_the_folder_leaves_none(tmp_path: Path, moment: str) -> None:
+def test_a_kill_while_the_private_folder_is_made_leaves_no_folder(
+    tmp_path: Path, moment: str
+) -> None:
     code = (
         "import os, sys; from pathlib import Path; from sweeper.execution.runtime import guarded\n"
         "mkdir = Path.mkdir\n"
@@ -62,7 +66,7 @@ def test_a_kill_beside_the_making_of_the_folder_leaves_none(tmp_path: Path, mome
     until(lambda: not folders(tmp_path))
 
 
-def test_what_a_guard_could_not_remove_is_removed_by_the_next_command_of_the_study(
+def test_the_next_command_of_the_study_removes_what_a_guard_could_not_remove(
     tmp_path: Path,
 ) -> None:
     stale = Path("/tmp") / f"sweep-{mark_of(tmp_path)}dead"
@@ -77,7 +81,7 @@ def test_what_a_guard_could_not_remove_is_removed_by_the_next_command_of_the_stu
         clear_up(tmp_path / "other")
 
 
-def test_a_guard_that_was_killed_is_replaced_and_clears_up_all_the_same(tmp_path: Path) -> None:
+def test_a_killed_guard_is_replaced_and_its_replacement_cleans_up(tmp_path: Path) -> None:
     with guarded(tmp_path) as (token, folder):
         first = guards()
         for process in first:
@@ -111,7 +115,7 @@ with guarded(Path(sys.argv[1])) as (token, _):
 """
 
 
-def test_a_frozen_kernel_ends_where_its_sweep_and_its_guard_are_killed_at_once(
+def test_a_frozen_kernel_ends_if_its_sweep_and_its_guard_are_killed_at_once(
     tmp_path: Path,
 ) -> None:
     command = [sys.executable, "-c", FREEZES, str(tmp_path)]
@@ -125,7 +129,7 @@ def test_a_frozen_kernel_ends_where_its_sweep_and_its_guard_are_killed_at_once(
     until(lambda: not marked_processes(mark) and not folders(tmp_path))
 
 
-def test_a_folder_of_folders_that_another_user_has_planted_stops_no_sweep(tmp_path: Path) -> None:
+def test_a_nested_folder_made_by_another_user_stops_no_sweep(tmp_path: Path) -> None:
     planted = Path("/tmp") / f"sweep-{mark_of(tmp_path)}planted"
     try:
         at = os.open("/tmp", os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""Whether a trial is run once more because its kernel may be to blame."""
+"""A failed trial runs again if its kernel may be the cause."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STARTED = KernelResult(ending=RAISED, origin=KernelOrigin(is_forked=False))
         (ORPHAN, Reason.OUT_OF_HOST_MEMORY, EARLY_S, False, None),
     ],
 )
-def test_a_failure_that_a_forked_kernel_may_have_caused_is_tried_in_a_started_one(
+def test_a_failure_that_forking_may_have_caused_is_repeated_in_a_started_kernel(
     result: KernelResult,
     reason: Reason,
     took_s: float,
@@ -43,12 +43,12 @@ def test_a_failure_that_a_forked_kernel_may_have_caused_is_tried_in_a_started_on
 
 
 @pytest.mark.parametrize("state", [TrialState.COMPLETED, TrialState.PRUNED, TrialState.STOPPED])
-def test_what_has_not_failed_is_not_run_again(state: TrialState) -> None:
+def test_a_trial_that_has_not_failed_is_not_run_again(state: TrialState) -> None:
     outcome = TrialOutcome(state=state)
     assert decide_second_run(ORPHAN, outcome, took_s=EARLY_S, is_stopped=False) is None
 
 
-def test_failures_are_of_one_kind_where_the_same_cell_has_raised_the_same_exception() -> None:
+def test_failures_are_of_one_kind_if_the_same_cell_raises_the_same_exception() -> None:
     outcome = TrialOutcome(state=TrialState.FAILED, reason=Reason.CELL_ERROR)
     kind = FailureKind.of(FORKED, outcome)
     other_text = CellFailed(Raised(cell=3, exception="ValueError"), "In [3]: ValueError: never")

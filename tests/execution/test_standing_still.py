@@ -1,4 +1,4 @@
-"""A kernel that stands still and goes on ends as one that never stopped."""
+"""A trial whose kernel was paused ends with the same results as a trial that was not."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ for epoch in tqdm(range(6), file=sys.stderr, bar_format="{n}"):
 
 
 class FrozenOnce(ListedTrials):
-    """Freezes trial 0 at a step, and has it go on when trial 1 has ended in its slot."""
+    """A source that freezes trial 0 at a step, and thaws it when trial 1 has ended in its slot."""
 
     def __init__(self, specs: list[TrialSpec]) -> None:
         super().__init__(specs, on_point=self._freeze)
@@ -69,7 +69,7 @@ class FrozenOnce(ListedTrials):
 
 
 def _is_still(pid: int | None) -> bool:
-    """Whether a kernel and all that it has started stand still."""
+    """Return whether a kernel and all its processes are paused."""
     kernel = psutil.Process(pid)
     return {one.status() for one in (kernel, *kernel.children(recursive=True))} == {"stopped"}
 
@@ -79,7 +79,7 @@ def _printed(spec: TrialSpec) -> str:
     return "".join(it.text for it in outputs if it.get("name") == "stdout")
 
 
-def test_a_trial_that_stood_still_ends_with_the_same_bits(tmp_path: Path) -> None:
+def test_a_trial_that_was_frozen_ends_with_the_same_bits(tmp_path: Path) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", TRAIN, parameters="seed = 1")
     workload = workload_of(notebook, objective={"val": "minimize"}, kernels="cold")
     specs = [trial_spec(n, seed=7, notebook=tmp_path / f"{n:04d}.ipynb") for n in range(2)]

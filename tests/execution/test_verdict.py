@@ -1,4 +1,4 @@
-"""What the end of an execution means for a trial."""
+"""The outcome of a trial follows from the end of its execution and its scores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def judged(result: KernelResult, *, was_short: bool = False) -> TrialOutcome:
     return judge(file, result, RunningTrial(), SETTINGS, was_short=was_short)
 
 
-def test_a_printed_text_that_is_no_number_is_quoted_and_leaves_no_score() -> None:
+def test_a_printed_text_that_is_not_a_number_fails_the_trial_and_is_quoted() -> None:
     (name,) = SETTINGS.objective
     settings = SETTINGS.model_copy(update={"scores": {name: ScoreSource(pattern="=(.*)")}})
     file = ExecutedNotebook(new_notebook(), trial_spec())
@@ -50,14 +50,16 @@ def test_a_printed_text_that_is_no_number_is_quoted_and_leaves_no_score() -> Non
         ("RuntimeError: CUDA error: device-side assert triggered", "cell_error"),
     ],
 )
-def test_a_gpu_or_a_machine_without_memory_is_no_mistake_of_a_cell(error: str, reason: str) -> None:
+def test_lack_of_memory_is_reported_as_such_and_not_as_a_cell_error(
+    error: str, reason: str
+) -> None:
     outcome = judged(failed_with(f"In [4]: {error}"))
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason(reason))
     assert outcome.message == f"In [4]: {error}"
 
 
-def test_a_kernel_that_a_library_aborts_has_died_of_what_the_library_said() -> None:
-    """As CatBoost ends the process where a GPU has no memory left."""
+def test_a_kernel_aborted_by_a_library_fails_for_the_reason_that_the_library_printed() -> None:
+    """CatBoost ends the process in this way if a GPU has no memory left."""
     said = "uncaught exception:\n    type -> NCudaLib::TOutOfMemoryError"
     for exit_code, reason in ((-6, Reason.OUT_OF_MEMORY), (-11, Reason.KERNEL_DIED)):
         result = KernelResult(ending=KernelDied(), exit_code=exit_code, stderr_tail=said)
@@ -76,14 +78,14 @@ def test_a_kernel_that_a_library_aborts_has_died_of_what_the_library_said() -> N
         (failed_with("In [4]: KeyError: 'x'"), "cell_error"),
     ],
 )
-def test_a_killed_process_ran_out_of_memory_only_if_the_system_counts_it(
+def test_a_killed_process_ran_out_of_memory_only_if_the_system_says_so(
     result: KernelResult, reason: str
 ) -> None:
     assert judged(result, was_short=True).reason == Reason(reason)
     assert judged(result).reason in (Reason.KERNEL_DIED, Reason.CELL_ERROR)
 
 
-def test_a_loader_that_lacked_shared_memory_is_known_by_the_exception_before_the_cells() -> None:
+def test_a_loader_without_shared_memory_is_recognized_by_the_earlier_exception() -> None:
     before = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is "
     before += "possible that dataloader's workers are out of shared memory. Please try to raise"
     lost = "RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly"
@@ -124,7 +126,7 @@ def test_the_message_of_a_crash_names_its_signal(exit_code: int, words: str) -> 
     ("language", "words"),
     [("python", "or assign a number to val"), ("R", "; print it, and name a pattern under scores")],
 )
-def test_the_remedy_for_a_missing_score_is_one_of_the_kernels_language(
+def test_the_remedy_for_a_missing_score_suits_the_language_of_the_kernel(
     language: str, words: str
 ) -> None:
     node = new_notebook(metadata={"language_info": {"name": language}})

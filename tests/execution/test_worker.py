@@ -1,4 +1,4 @@
-"""One trial in a real kernel: every way in which it can end, and what its file then says."""
+"""One trial runs in a real kernel and ends in every possible way. Its notebook shows how."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ REPORT = "import sweeper\nsweeper.report(0, val=x)"
 
 
 class Bench:
-    """Runs notebooks made from strings as trials of one sweep."""
+    """Runs notebooks made of strings as trials of one sweep."""
 
     def __init__(self, folder: Path, runtime_folder: Path) -> None:
         self.folder = folder
@@ -66,7 +66,7 @@ class Bench:
         notebook: Path | None = None,
         **settings: Any,
     ) -> tuple[TrialOutcome, Any]:
-        """Outcome and executed notebook of one trial."""
+        """Run one trial, and return its outcome and its executed notebook."""
         notebook = notebook or write_notebook(
             self.folder / "nb.ipynb", *cells, parameters=parameters
         )
@@ -113,13 +113,13 @@ class Bench:
 
 
 def one_gpu(folder: Path) -> Places:
-    """A machine with one GPU, which a trial has for itself as long as nobody knows its need."""
+    """A machine with one GPU, which a trial has for itself until its memory need is known."""
     driver = StatedDriver("GPU-a")
     return Places(driver.gpus, driver=driver, claims=Claims(folder / "claims"))
 
 
 def share(places: Places) -> AbstractContextManager[Place]:
-    """Another trial's place."""
+    """Lease the place of another trial."""
     return places.lease(trial_spec(), RunningTrial())
 
 
@@ -133,7 +133,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     assert not marked_processes(runtime_folder.name)
 
 
-def test_no_kernel_starts_in_a_private_folder_that_somebody_else_may_have_made(
+def test_no_kernel_starts_in_a_private_folder_that_another_user_may_have_made(
     bench: Bench,
 ) -> None:
     bench.runtime_folder.chmod(0o777)
@@ -152,7 +152,7 @@ def printed(node: Any) -> str:
     return "".join(o.text for o in streams)
 
 
-def test_a_trial_that_reports_completes_and_its_file_says_so(bench: Bench) -> None:
+def test_a_trial_that_reports_completes_and_its_executed_notebook_says_so(bench: Bench) -> None:
     outcome, node = bench.run(
         "import sweeper\nfor i in range(4): sweeper.report(i, val=x / 3 + i, loss=1 / (i + 1))",
         "sweeper.score(extra=0.1 + 0.2)",
@@ -177,7 +177,7 @@ def test_a_trial_that_reports_completes_and_its_file_says_so(bench: Bench) -> No
     assert len(displays) == 2, "one display for each cell that reports, however often it does"
 
 
-def test_params_seed_and_run_id_are_injected_and_known_to_trial(bench: Bench) -> None:
+def test_params_seed_and_run_id_are_injected_and_returned_by_trial(bench: Bench) -> None:
     outcome, node = bench.run(
         "import sweeper; t = sweeper.trial()",
         "t.checkpoint_dir.joinpath('a').write_text('b')",
@@ -193,7 +193,7 @@ def test_params_seed_and_run_id_are_injected_and_known_to_trial(bench: Bench) ->
     assert "x = 2.0" in injected.source
 
 
-def test_a_trial_keeps_a_param_that_this_call_fixes_and_shares_no_cells_with_the_others(
+def test_a_trial_keeps_a_param_that_was_fixed_later_and_uses_no_shared_cells(
     bench: Bench,
 ) -> None:
     outcome, _ = bench.run(REPORT, space={"y": [1]}, fixed={"x": 5.0}, params={"x": 2.0})
@@ -202,7 +202,7 @@ def test_a_trial_keeps_a_param_that_this_call_fixes_and_shares_no_cells_with_the
     assert outcome.kernel.reason == "it began before x was fixed"
 
 
-def test_what_a_trial_saves_is_listed_and_gone_for_an_attempt_that_begins_anew(
+def test_artifacts_are_listed_and_removed_before_an_attempt_that_begins_anew(
     bench: Bench,
 ) -> None:
     cells = (
@@ -237,7 +237,7 @@ def test_a_failing_cell_fails_the_trial_and_the_cells_after_it_never_ran(bench: 
     assert outcome.message.startswith("In [4]: OSError: gone")
 
 
-def test_a_killed_kernel_fails_the_trial_and_keeps_what_it_had_put_out(bench: Bench) -> None:
+def test_a_killed_kernel_fails_the_trial_and_its_outputs_are_kept(bench: Bench) -> None:
     outcome, node = bench.run(
         REPORT,
         "print('so far', flush=True)\nimport os, signal, time; time.sleep(0.5)\n"
@@ -251,7 +251,7 @@ def test_a_killed_kernel_fails_the_trial_and_keeps_what_it_had_put_out(bench: Be
     assert node.metadata["sweeper"]["exit_code"] == -9
 
 
-def test_a_notebook_may_end_itself_and_is_told_where_argparse_did(bench: Bench) -> None:
+def test_a_notebook_may_end_itself_and_an_exit_of_argparse_has_a_remedy(bench: Bench) -> None:
     outcome, node = bench.run(REPORT, "import sys\nsys.exit()", "raise ValueError('never run')")
     assert outcome.state is TrialState.COMPLETED
     assert statuses(node)[3:] == ["completed", "pending"]
@@ -264,7 +264,7 @@ def test_a_notebook_may_end_itself_and_is_told_where_argparse_did(bench: Bench) 
     assert outcome.message.endswith("write parse_args([]) in the notebook")
 
 
-def test_a_series_outlives_a_cleared_output(bench: Bench) -> None:
+def test_a_series_is_kept_if_the_output_is_cleared(bench: Bench) -> None:
     outcome, _ = bench.run(
         "import sweeper\nfrom IPython.display import clear_output\n"
         "for i in range(3):\n    sweeper.report(i, val=x + i)\n    clear_output(wait=True)\n"
@@ -303,7 +303,7 @@ def test_after_a_stop_the_next_report_raises_and_finally_blocks_are_not_interrup
     assert not [output for output in node.cells[-1].outputs if output.output_type == "error"]
 
 
-def test_a_notebook_that_catches_the_stop_and_goes_on_is_interrupted(bench: Bench) -> None:
+def test_a_notebook_that_catches_the_stop_and_continues_is_interrupted(bench: Bench) -> None:
     started = time.monotonic()
     outcome, node = bench.run(
         "import itertools, sweeper, time\nfor step in itertools.count():\n    try:\n"
@@ -325,7 +325,7 @@ resource.setrlimit(resource.RLIMIT_AS, (taken + 2**29, resource.RLIM_INFINITY))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_a_kernel_without_memory_for_its_objects_is_out_of_host_memory(
+def test_a_kernel_that_uses_too_much_memory_is_out_of_host_memory(
     bench: Bench,
 ) -> None:
     outcome, _ = bench.run(TAKE_TOO_MUCH, "hold = bytearray(2 * 10**9)", REPORT)
@@ -335,7 +335,9 @@ def test_a_kernel_without_memory_for_its_objects_is_out_of_host_memory(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_the_system_ends_a_kernel_and_its_children_before_the_sweep(bench: Bench) -> None:
+def test_the_system_kills_a_kernel_and_its_children_before_the_sweep_if_memory_runs_out(
+    bench: Bench,
+) -> None:
     own = int(Path("/proc/self/oom_score_adj").read_text())
     read = "cat /proc/self/oom_score_adj"
     cell = f"import subprocess\nval = float(subprocess.check_output({read.split()!r}))"
@@ -374,7 +376,7 @@ def test_a_cell_that_no_interrupt_ends_is_killed_in_the_end(bench: Bench, cell: 
     assert statuses(node)[2:] == ["stopped", "pending"]
 
 
-def test_operations_that_need_not_repeat_are_named_in_the_outcome_and_the_notebook(
+def test_operations_that_are_not_replicable_are_named_in_the_outcome_and_the_notebook(
     bench: Bench,
 ) -> None:
     outcome, node = bench.run(
@@ -386,7 +388,7 @@ def test_operations_that_need_not_repeat_are_named_in_the_outcome_and_the_notebo
     assert str(node).count("put_ does not have a deterministic implementation") == 1
 
 
-def test_a_kernel_that_the_system_does_not_end_is_left_behind_with_its_gpu(
+def test_a_kernel_that_sigkill_does_not_end_is_given_up_together_with_its_gpu(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     hasten_ends(monkeypatch)
@@ -424,7 +426,7 @@ def test_a_kernel_runs_its_exit_handlers_and_soon_ends_with_all_that_it_has_star
 
 
 @pytest.mark.parametrize("is_cleared", [False, True])
-def test_a_cell_that_puts_out_too_much_is_cut_with_a_notice_unless_it_has_cleared_it(
+def test_output_beyond_the_limit_is_cut_with_a_notice_unless_the_cell_has_cleared_it(
     bench: Bench, is_cleared: bool
 ) -> None:
     clear = "clear_output(wait=True)" if is_cleared else "pass"
@@ -471,7 +473,7 @@ def test_the_limit_of_a_cells_output_holds_for_all_kinds_of_outputs(bench: Bench
 
 
 @pytest.mark.parametrize("damage", ["removed", "a file for a while", "open to others"])
-def test_a_trial_whose_kernel_finds_no_private_folder_is_not_over(
+def test_a_trial_completes_even_if_the_private_folder_is_missing_or_open_to_others(
     bench: Bench, damage: str
 ) -> None:
     folder = bench.runtime_folder
@@ -487,7 +489,7 @@ def test_a_trial_whose_kernel_finds_no_private_folder_is_not_over(
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_trial_is_stopped_and_not_failed_where_no_kernel_starts_with_its_last_words(
+def test_a_trial_without_a_kernel_is_stopped_and_its_message_quotes_the_kernels_stderr(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     argv = [sys.executable, "-c", "import sys; sys.exit('no such library')"]
@@ -527,7 +529,7 @@ def test_a_kernel_that_is_lost_before_its_first_answer_is_started_anew_at_once(
     assert set(statuses(node)) == {"completed"}
 
 
-def test_a_trial_that_is_stopped_just_when_it_has_lost_its_kernel_has_not_failed(
+def test_a_trial_stopped_at_the_moment_when_its_kernel_dies_has_not_failed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class StoppedMeanwhile(Places):
@@ -558,7 +560,7 @@ def test_a_trial_whose_kernels_folder_is_removed_can_still_be_stopped(bench: Ben
     assert statuses(node)[-1] == "stopped"
 
 
-def test_a_file_of_somebody_else_is_never_overwritten(bench: Bench) -> None:
+def test_a_file_that_the_study_did_not_write_is_never_overwritten(bench: Bench) -> None:
     (bench.folder / "out").mkdir()
     theirs = write_notebook(bench.folder / "out" / "0000.ipynb", "1 + 1")
     before = theirs.read_bytes()
@@ -629,7 +631,7 @@ def catch(text):
 """
 
 
-def test_output_that_widgets_catch_never_stalls_a_trial(bench: Bench) -> None:
+def test_output_captured_by_a_widget_never_blocks_a_trial(bench: Bench) -> None:
     cells = [CATCHING, *["catch('caught')"] * 60, "val = x"]
     outcome, node = bench.run(*cells, limits={"trial": "120s"})
     assert outcome.state is TrialState.COMPLETED

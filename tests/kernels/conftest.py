@@ -1,4 +1,4 @@
-"""What the tests of kernels need."""
+"""Fixtures for the tests of kernels."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture(scope="module", autouse=True)
 def kernels_are_started(started_kernels: None) -> None:
-    """Tests of how kernels come to be have such as users have."""
+    """Use the default `kernels` setting of users in tests of how kernels are made."""

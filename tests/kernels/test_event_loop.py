@@ -1,4 +1,4 @@
-"""The event loop on which a thread talks to its kernels."""
+"""A thread talks to its kernels on an event loop, which is closed afterwards."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_loop_of_a_thread_is_closed_with_its_tasks_and_the_next_one_is_new()
     assert cancelled.is_set()
 
 
-def test_a_loop_that_runs_is_the_callers_and_stays_open() -> None:
+def test_a_loop_that_is_already_running_is_not_closed() -> None:
     async def notebook() -> None:
         with thread_event_loop():
             pass

@@ -1,4 +1,4 @@
-"""Kernels of a pool: which are kept ready, what is in them, and that nothing of theirs is lost."""
+"""A pool keeps kernels ready, and nothing that they send is lost."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ pytestmark = [
 
 
 def started_kernels() -> int:
-    """How many kernels this process has started that run; those that are forked are not its own."""
+    """Return how many running kernels this process has started. Forked kernels do not count."""
     return sum("ipykernel_launcher" in it.cmdline() for it in psutil.Process().children())
 
 
-def test_a_kernel_is_kept_ready_where_all_are_started(tmp_path: Path) -> None:
+def test_the_next_kernel_is_kept_ready_if_kernels_are_started(tmp_path: Path) -> None:
     with kernel_pool(tmp_path, imports=None) as pool:
         pool.prepare()
         until(lambda: started_kernels() == 1, "no kernel was started")
@@ -41,7 +41,7 @@ def test_a_kernel_is_kept_ready_where_all_are_started(tmp_path: Path) -> None:
         kernel.kill()
 
 
-def test_the_cell_that_failed_and_its_exception_are_told(tmp_path: Path) -> None:
+def test_the_result_names_the_failed_cell_and_its_exception(tmp_path: Path) -> None:
     source = write_notebook(tmp_path / "nb.ipynb", "1 + 1", "raise KeyError('x: y')")
     with kernel_pool(tmp_path, imports=None) as pool:
         node, result = run_alone(source, pool)
@@ -79,7 +79,7 @@ with kernel_pool(Path(), imports=None) as pool:
 """
 
 
-def test_a_kernel_that_stands_still_ends_where_its_sweep_and_all_of_its_guard_are_killed(
+def test_a_paused_kernel_ends_if_its_sweep_and_its_guard_are_killed(
     tmp_path: Path,
 ) -> None:
     tests = str(Path(kernels_alone.__file__).parent)
@@ -104,7 +104,7 @@ def _children_if_one_stands_still(pid: int) -> list[psutil.Process]:
     return children if is_still else []
 
 
-def test_none_is_started_while_the_libraries_of_forked_ones_are_imported(tmp_path: Path) -> None:
+def test_no_kernel_is_started_while_a_zygote_imports_libraries(tmp_path: Path) -> None:
     with kernel_pool(tmp_path, imports=None, kernels="fork") as pool:
         pool.fork_server.record_imports({"modules": ["pandas"], "environment": {}})
         pool.prepare()
@@ -135,7 +135,7 @@ thread.io_loop.add_callback(to_thread.on_recv, thread.io_loop, send)
 
 
 @pytest.mark.parametrize("cells", [(OVERLOOK, "score = 3.0"), ("score = 3.0" + OVERLOOK,)])
-def test_a_cell_and_values_whose_request_is_overlooked_are_had_all_the_same(
+def test_a_request_that_the_kernel_overlooks_is_answered_after_a_new_connection(
     tmp_path: Path, cells: tuple[str, ...]
 ) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", *cells)
@@ -191,9 +191,7 @@ listens = sum(it.status == psutil.CONN_LISTEN for it in psutil.Process().net_con
 
 
 @FORKED_OR_NOT
-def test_forked_children_print_and_no_kernel_listens_at_a_port_for_them(
-    is_forked: bool, tmp_path: Path
-) -> None:
+def test_forked_children_print_without_an_open_port(is_forked: bool, tmp_path: Path) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", PRINTING_CHILD, "import time; time.sleep(1)")
     with kernel_pool(tmp_path, imports="import psutil" if is_forked else None) as pool:
         node, result = run_alone(notebook, pool, variables=["listens"])

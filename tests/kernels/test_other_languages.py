@@ -1,4 +1,4 @@
-"""Kernels of other languages: parameters, and the environment of a trial."""
+"""Kernels of other languages get parameters and the environment of a trial."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_parameters_are_assigned_in_the_kernels_language(
     assert injected.cells[0].source == source
 
 
-def test_a_kernelspec_may_spell_python_otherwise(
+def test_a_kernelspec_may_write_python_in_upper_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_kernel(tmp_path, monkeypatch, "other", ["python"], language="Python 3")

@@ -1,4 +1,4 @@
-"""What a notebook may report and save, and which trial it runs as."""
+"""A notebook reports values, saves artifacts, and knows its trial."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from sweeper.notebook_api.messages import TRIAL_VARIABLE, Point, encode_float
 
 
 class Scalar:
-    """Like a numpy scalar or a tensor of one element."""
+    """An object like a numpy scalar or a tensor with one element."""
 
     def __float__(self) -> float:
         return 0.5
 
 
 class Tensor:
-    """Like a tensor of several elements, about which torch raises an error of its own kind."""
+    """An object like a tensor with several elements, for which torch raises a RuntimeError."""
 
     def __float__(self) -> float:
         raise RuntimeError("a Tensor with 2 elements cannot be converted to Scalar")
 
 
-def test_in_plain_python_every_call_works_and_nothing_happens(
+def test_every_call_works_without_effect_in_plain_python(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -46,7 +46,9 @@ def test_in_plain_python_every_call_works_and_nothing_happens(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_by_hand_the_trial_is_a_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_trial_has_default_values_in_a_notebook_run_by_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     trial = sweeper.trial()
     assert (trial.number, trial.run_id, trial.params) == (0, "by-hand", {})
@@ -56,7 +58,7 @@ def test_by_hand_the_trial_is_a_stand_in(tmp_path: Path, monkeypatch: pytest.Mon
     assert trial.checkpoint_dir.absolute() == tmp_path / "checkpoints" / "by-hand"
 
 
-def test_in_a_sweep_the_trial_comes_from_the_environment(
+def test_the_trial_is_read_from_the_environment_in_a_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "out" / "checkpoints" / "0007"
@@ -76,14 +78,14 @@ def test_anything_that_is_one_number_can_be_reported(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [None, "high", [0.5], {}, 1j, Tensor(), 10**400])
-def test_the_message_for_a_value_that_is_not_one_number_has_its_name(value: Any) -> None:
+def test_the_message_about_a_value_that_is_not_one_number_names_the_metric(value: Any) -> None:
     with pytest.raises(TypeError, match=r"^report\(acc=…\): expected one number, got "):
         sweeper.report(0, loss=0.5, acc=value)
     with pytest.raises(TypeError, match=r"^score\(acc=…\): expected one number, got "):
         sweeper.score(acc=value)
 
 
-def test_the_message_for_a_large_value_has_its_type() -> None:
+def test_the_message_about_a_large_value_names_its_type() -> None:
     with pytest.raises(TypeError, match=r"got a list$"):
         sweeper.score(acc=list(range(1000)))
 
@@ -94,7 +96,7 @@ def test_a_step_that_is_not_a_whole_number_is_refused(step: Any) -> None:
         sweeper.report(step, acc=0.5)
 
 
-def test_a_report_without_a_step_says_what_to_write_instead() -> None:
+def test_a_report_without_a_step_raises_an_error_with_the_right_call() -> None:
     report: Any = sweeper.report
     with pytest.raises(TypeError, match=r"report\(epoch, acc=….*score\(acc=…\)"):
         report(acc=0.9)
@@ -121,7 +123,7 @@ def test_a_point_survives_json(step: int | None) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder of a notebook that runs as a trial, whose artifacts are in `saved`."""
+    """The working folder of a notebook that runs as a trial. Its artifacts are in `saved`."""
     trial = {"number": 7, "run_id": "0007", "params": {}, "seed": 1, "attempt": 1, "folder": "c"}
     trial["artifact_folder"] = str(tmp_path / "saved")
     monkeypatch.setenv(TRIAL_VARIABLE, json.dumps(trial))
@@ -153,14 +155,14 @@ def test_a_folder_is_copied_whole_and_replaced_whole(folder: Path) -> None:
     assert os.listdir(folder / "saved") == ["model"]
 
 
-def test_a_file_takes_the_place_of_a_folder_and_the_other_way_round(folder: Path) -> None:
+def test_a_file_replaces_a_folder_and_a_folder_replaces_a_file(folder: Path) -> None:
     (folder / "model").mkdir()
     (folder / "file").write_text("f")
     for source, is_folder in (("model", True), ("file", False), ("model", True)):
         assert sweeper.save_artifact(source, "it").is_dir() == is_folder
 
 
-def test_what_a_library_writes_into_the_folder_itself_stays_as_it_is(folder: Path) -> None:
+def test_a_file_that_a_library_has_written_into_the_folder_is_not_changed(folder: Path) -> None:
     written = sweeper.trial().artifact_dir / "model.pt"
     written.write_text("w")
     assert sweeper.save_artifact(written) == written
@@ -168,14 +170,14 @@ def test_what_a_library_writes_into_the_folder_itself_stays_as_it_is(folder: Pat
 
 
 @pytest.mark.parametrize("name", ["../model", "/model", "a/b", "", ".", "..", ".m", "m.part"])
-def test_a_name_that_leads_elsewhere_is_refused(folder: Path, name: str) -> None:
+def test_a_name_that_leads_out_of_the_folder_is_refused(folder: Path, name: str) -> None:
     Path("model.pt").write_text("m")
     with pytest.raises(ValueError, match=r"expected a plain file name such as 'model\.pt'"):
         sweeper.save_artifact("model.pt", name)
     assert not (folder / "saved").exists()
 
 
-def test_a_missing_file_is_named_with_the_folder_in_which_it_was_looked_for(folder: Path) -> None:
+def test_the_message_about_a_missing_file_names_the_searched_folder(folder: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"save_artifact\('modl\.pt'\).*no such file") as it:
         sweeper.save_artifact("modl.pt")
     assert str(folder) in str(it.value)
@@ -186,7 +188,7 @@ def test_a_folder_that_holds_the_artifacts_is_refused(folder: Path) -> None:
         sweeper.save_artifact(folder)
 
 
-def test_a_copy_that_fails_leaves_what_was_saved_before(folder: Path) -> None:
+def test_a_copy_that_fails_leaves_the_earlier_artifact(folder: Path) -> None:
     Path("model.pt").write_text("first")
     sweeper.save_artifact("model.pt")
     (folder / "model").mkdir()
@@ -197,7 +199,7 @@ def test_a_copy_that_fails_leaves_what_was_saved_before(folder: Path) -> None:
     assert os.listdir(folder / "saved") == ["model.pt"]
 
 
-def test_run_by_hand_it_saves_beside_the_notebook(
+def test_a_notebook_run_by_hand_saves_artifacts_next_to_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""A checkpoint is complete or the one before it is used, and a training continues exactly."""
+"""A damaged checkpoint is replaced by the one before it, and a training continues exactly."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def run_script(code: str, **environment: str) -> str:
-    """What a script prints that runs in the test's folder."""
+    """Return what a script prints that runs in the test's folder."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -72,7 +72,7 @@ _FORKING.set_forkserver_preload(["torch", "torch._dynamo", "sweeper"])
 
 
 def run_script_with_torch(code: str, *, exit_code: int = 0) -> str:
-    """The same of a script that uses torch."""
+    """Return what a script prints that uses torch."""
     printed = Path("printed").absolute()
     printed.unlink(missing_ok=True)
     begin = f"import os; os.chdir({str(printed.parent)!r}); "
@@ -91,7 +91,7 @@ def names_in(folder: Path) -> list[str]:
 # --- saving and loading ----------------------------------------------------------------------
 
 
-def test_without_a_checkpoint_none_is_returned_and_no_folder_is_made() -> None:
+def test_loading_without_a_checkpoint_returns_none_and_makes_no_folder() -> None:
     assert load_checkpoint(counter=Counter()) is None
     assert not FOLDER.exists()
 
@@ -175,7 +175,7 @@ def test_a_value_that_cannot_be_stored_is_refused_and_leaves_no_file(
     ("wrong", "kind"),
     [({"modle": Counter()}, "Counter"), ({"model": {}}, "dict"), ({"epoch": 0}, "int")],
 )
-def test_the_message_for_what_is_no_saved_object_lists_the_saved_names(
+def test_the_message_about_an_unknown_name_lists_the_saved_names(
     wrong: dict[str, Any], kind: str
 ) -> None:
     save_checkpoint(model=Counter(), other=Counter(), epoch=1)
@@ -186,7 +186,7 @@ def test_the_message_for_what_is_no_saved_object_lists_the_saved_names(
     assert counter.count == 5, "no object changes before all names are checked"
 
 
-def test_the_message_for_a_state_that_does_not_fit_has_its_reason() -> None:
+def test_the_message_about_a_state_that_does_not_fit_gives_the_reason() -> None:
     class Wider(Counter):
         def load_state_dict(self, state: dict[str, Any]) -> None:
             raise RuntimeError("size mismatch for weight")
@@ -203,7 +203,7 @@ def test_a_saved_state_that_is_not_restored_causes_a_warning() -> None:
     assert warned[0].filename == __file__
 
 
-def test_the_message_for_a_missing_class_names_the_file() -> None:
+def test_the_message_about_a_missing_class_names_the_file() -> None:
     run_script(
         "import sweeper\nclass Lost: pass\nlost = Lost()\nsweeper.save_checkpoint(lost=lost)"
     )
@@ -255,7 +255,7 @@ class Remover(dict[str, int]):
         return dict, (dict(self),)
 
 
-def test_a_folder_that_is_removed_meanwhile_is_made_anew() -> None:
+def test_a_folder_that_is_removed_during_a_write_is_made_again() -> None:
     counter = Counter()
     removing = Remover()
     counter.state_dict = lambda: removing  # type: ignore[method-assign]
@@ -263,7 +263,7 @@ def test_a_folder_that_is_removed_meanwhile_is_made_anew() -> None:
     assert removing == {"removed": 3}
 
 
-def test_the_message_for_a_folder_that_cannot_be_made_names_it() -> None:
+def test_the_message_about_a_folder_that_cannot_be_made_names_it() -> None:
     FOLDER.parent.touch()
     with pytest.raises(NotADirectoryError, match=r"cannot write into .*by-hand: Not a directory"):
         save_checkpoint(epoch=1)
@@ -296,7 +296,7 @@ FULL_DISK = """if True:
     ],
     ids=["pickle", "torch"],
 )
-def test_a_full_disk_costs_only_the_new_checkpoint(begin: str, bulk: str, run: Any) -> None:
+def test_a_full_disk_loses_only_the_new_checkpoint(begin: str, bulk: str, run: Any) -> None:
     first, *others = run(FULL_DISK % (begin, bulk)).splitlines()
     assert "save_checkpoint: cannot write into" in first
     assert "by-hand: File too large; the checkpoint before this one is as it was" in first
@@ -328,9 +328,7 @@ READ_ONLY = """if True:
 """
 
 
-def test_a_trial_waits_for_a_folder_that_is_read_only_and_then_goes_on_without_the_checkpoint() -> (
-    None
-):
+def test_a_trial_waits_for_a_read_only_folder_then_continues_without_the_checkpoint() -> None:
     folder = tempfile.mkdtemp(dir="/tmp")
     try:
         trial = json.dumps({"folder": f"{folder}/checkpoints"})
@@ -429,7 +427,7 @@ TRAINING = """if True:
 
 
 def train(num_workers: int = 0, *, killed_at: int = -1) -> str:
-    """The weights, scores and draws to which a training of 5 epochs of 6 batches comes."""
+    """Return the weights, scores and random numbers of a training of 5 epochs with 6 batches."""
     code = f"num_workers, killed_at = {num_workers}, {killed_at}\n{TRAINING}"
     return run_script_with_torch(code, exit_code=0 if killed_at < 0 else -signal.SIGKILL)
 

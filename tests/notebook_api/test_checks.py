@@ -1,4 +1,4 @@
-"""Each check finds the defect that it is for, and the training goes on as if it had not run."""
+"""Each check finds its kind of bug, and does not change the training that follows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _quick_and_quiet() -> Iterator[None]:
 
 
 class Net(nn.Module):
-    """Two layers with all that a check could change: a buffer, dropout, modes, gradients."""
+    """Two layers with everything that a check could change: a buffer, dropout, modes, gradients."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ def loss_of(model: Any, batch: Any) -> Any:
 
 
 class Training:
-    """A training in full swing, as a notebook has it."""
+    """A running training, as a notebook has it."""
 
     def __init__(self) -> None:
         torch.manual_seed(5)
@@ -73,7 +73,7 @@ class Training:
         return {name: getattr(self, name) for name in names}
 
     def state(self) -> dict[str, bytes]:
-        """Digests of all that the rest of the training depends on."""
+        """Return digests of everything on which the rest of the training depends."""
         states = {name: part.state_dict() for name, part in self.parts.items()}
         gradients = [parameter.grad for parameter in self.model.parameters()]
         modes = [part.training for part in self.model.modules()]
@@ -82,7 +82,7 @@ class Training:
 
 
 class Noisy:
-    """Samples with noise from torch's global generator."""
+    """A dataset with noise from torch's global generator."""
 
     def __len__(self) -> int:
         return SAMPLES
@@ -92,7 +92,7 @@ class Noisy:
 
 
 def step(model: Any, optimizer: Any, schedule: Any, loader: Any, **_: Any) -> float:
-    """One epoch."""
+    """Train for one epoch."""
     for batch in loader:
         optimizer.zero_grad()
         loss = loss_of(model, batch)
@@ -118,7 +118,7 @@ def test_a_result_is_true_where_the_check_passed_and_shows_figures_and_remedy() 
         (3.4, {"tolerance": 0.5}, True, ""),
     ],
 )
-def test_the_first_loss_is_compared_with_that_of_guessing(
+def test_the_first_loss_is_compared_with_the_loss_of_guessing(
     loss: Any, options: Any, passed: bool, remedy: str
 ) -> None:
     result = checks.near_chance(loss, 10, **options)
@@ -126,7 +126,7 @@ def test_the_first_loss_is_compared_with_that_of_guessing(
     assert remedy in result.remedy
 
 
-def test_one_batch_is_learned_by_heart() -> None:
+def test_a_model_that_can_fit_one_batch_passes() -> None:
     training = Training()
     assert checks.overfits_one_batch(training.model, training.batch, loss_of)
     assert checks.overfits_one_batch(training.model, training.batch, loss_of, target=99, steps=0)
@@ -181,7 +181,7 @@ def test_a_checkpoint_restores_a_training() -> None:
 
 
 class Forgetful(nn.Linear):
-    """A layer whose state is complete, and which restores only a part of it."""
+    """A layer whose state is complete, but which restores only a part of it."""
 
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> None:
         with torch.no_grad():
@@ -189,7 +189,7 @@ class Forgetful(nn.Linear):
 
 
 class Averaged:
-    """Averaged weights without a state that anybody could save."""
+    """Averaged weights without a `state_dict()`."""
 
     mean = 0.0
 
@@ -200,7 +200,7 @@ class Averaged:
         pass
 
 
-def test_what_does_not_come_back_from_a_checkpoint_is_named() -> None:
+def test_state_that_a_checkpoint_does_not_restore_is_named() -> None:
     result = checks.checkpoint_round_trip(
         layer=Forgetful(2, 2), step=lambda layer: nn.init.ones_(layer.bias).sum()
     )
@@ -243,7 +243,7 @@ def round_trip(training: Training) -> None:
     ],
     ids=["overfits", "overfits-raising", "gradients", "loader", "round-trip"],
 )
-def test_the_training_goes_on_as_if_no_check_had_run(check: Callable[[Training], Any]) -> None:
+def test_the_training_continues_as_if_no_check_had_run(check: Callable[[Training], Any]) -> None:
     checked, alone = Training(), Training()
     checked.model.eval()
     alone.model.eval()
@@ -272,7 +272,7 @@ def test_the_training_goes_on_as_if_no_check_had_run(check: Callable[[Training],
         (lambda: checks.checkpoint_round_trip(step=step), ValueError, "as in model=model"),
     ],
 )
-def test_wrong_arguments_are_refused_in_words(
+def test_wrong_arguments_are_refused_with_an_explanation(
     call: Callable[[], Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):

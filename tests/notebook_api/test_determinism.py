@@ -28,7 +28,7 @@ SAMPLES = 23  # not a multiple of the batch size
 
 
 class Augmented:
-    """Each sample: its index, then one draw from each global generator."""
+    """A dataset of samples with their index and one random number of each global generator."""
 
     classes = ("even", "odd")
 
@@ -46,7 +46,7 @@ class ThreadCounts(Augmented):
 
 
 class RawDraws(Augmented):
-    """Eight 32-bit draws of numpy, then eight of torch."""
+    """A dataset of eight 32-bit random numbers of numpy and eight of torch."""
 
     def __getitem__(self, index: int) -> torch.Tensor:
         draws = np.random.randint(2**32, size=8, dtype=np.int64)
@@ -54,13 +54,13 @@ class RawDraws(Augmented):
 
 
 def add_noise(samples: list[torch.Tensor]) -> torch.Tensor:
-    """A collate function that is random itself, as MixUp is."""
+    """A collate function that uses random numbers itself, as MixUp does."""
     batch = torch.stack(samples)
     return batch + torch.rand_like(batch)
 
 
 def epochs(**options: Any) -> list[torch.Tensor]:
-    """The rows of two epochs as they come, one tensor an epoch."""
+    """Return the rows of two epochs in order, one tensor for each epoch."""
     options = {"batch_size": 4, "shuffle": True, "seed": 7} | options
     loader = seeded_loader(Augmented(), **options)
     return [torch.cat(list(loader)) for _ in range(EPOCHS)]
@@ -128,7 +128,7 @@ def test_augmentation_depends_on_the_sample_not_on_its_place() -> None:
     assert same([*seeded_loader(Augmented(), batch_size=None, seed=7)][:1], [ordered[0]])
 
 
-def test_set_epoch_continues_at_that_epoch() -> None:
+def test_a_loader_continues_at_the_epoch_that_set_epoch_has_set() -> None:
     loader = seeded_loader(Augmented(), batch_size=4, shuffle=True, seed=7)
     loader.sampler.set_epoch(1)  # type: ignore[attr-defined]
     assert same([torch.cat(list(loader))], epochs()[1:])
@@ -253,9 +253,7 @@ def test_seed_everything_makes_torch_deterministic_with_warnings_only(
     assert not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
 
 
-def test_seed_everything_gives_matrix_products_full_precision_and_warns_where_they_had_tf32() -> (
-    None
-):
+def test_seed_everything_sets_full_precision_of_matrix_products_and_warns_about_tf32() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         seed_everything(0)
@@ -271,7 +269,7 @@ def test_seed_everything_gives_matrix_products_full_precision_and_warns_where_th
         assert torch.get_float32_matmul_precision() == "highest"
 
 
-def test_tensorflow_is_seeded_where_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorflow_is_seeded_if_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds: list[int] = []
     tensorflow: Any = ModuleType("tensorflow")
     tensorflow.random = SimpleNamespace(set_seed=seeds.append)

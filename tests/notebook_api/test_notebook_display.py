@@ -1,4 +1,4 @@
-"""The displays of a notebook that reports in IPython."""
+"""A notebook in IPython displays what it reports."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CELLS = (
 
 @pytest.fixture(scope="module")
 def displayed(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
-    """What each of the cells displays, message by message."""
+    """Return the display messages of each cell."""
     done = subprocess.run(
         [sys.executable, "-c", IN_IPYTHON],
         input=json.dumps(CELLS),
@@ -92,7 +92,7 @@ def test_the_display_has_step_last_value_and_sparkline(displayed: Displayed) -> 
     assert "<td>acc</td><td>0.5</td><td>▁█</td>" in last["text/html"]
 
 
-def test_a_sparkline_continues_over_cells_until_a_loop_is_started_again(
+def test_a_sparkline_continues_across_cells_until_a_loop_starts_again(
     displayed: Displayed,
 ) -> None:
     assert line_of("acc", displayed[1][0]).split() == ["acc", "nan", "▁█·"]

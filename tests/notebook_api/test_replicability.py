@@ -1,4 +1,4 @@
-"""Operations that need not repeat bit for bit are named, in the kernel and by the sweep."""
+"""Operations that are not replicable are named in the kernel and by the sweep."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def put() -> None:
-    """An operation without a deterministic version, which a CPU has too."""
+    """An operation without a deterministic version, which also exists on a CPU."""
     torch.zeros(3).put_(torch.tensor([0, 1]), torch.ones(2))
 
 
@@ -53,7 +53,7 @@ def test_operations_are_named_once_and_the_notebook_still_displays_each_warning(
     assert "put_ does not have a deterministic implementation" in texts[0]
 
 
-def test_warnings_that_the_notebook_has_hidden_count_as_well() -> None:
+def test_operations_are_named_even_if_the_notebook_has_hidden_the_warnings() -> None:
     with warnings.catch_warnings(record=True) as displayed:
         warnings.filterwarnings("ignore")
         seed_everything(0)
@@ -82,7 +82,9 @@ def test_warnings_that_the_notebook_has_hidden_count_as_well() -> None:
     ],
     ids=["attention", "cublas", "other"],
 )
-def test_what_torch_says_of_gpus_is_understood(text: str, names: list[str]) -> None:
+def test_the_operations_in_torchs_warnings_about_gpus_are_recognized(
+    text: str, names: list[str]
+) -> None:
     with pytest.warns(UserWarning, match="^") as displayed:
         observe_warnings()
         warnings.warn(text, UserWarning, stacklevel=1)

@@ -1,4 +1,4 @@
-"""`pruner: auto` where trials can be frozen: which stand still, go on, and are given up."""
+"""If trials can be frozen, `pruner: auto` decides which are frozen, continue, or are pruned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEPS = 18  # so the first look is after two
 
 
 def shape(end: float, steps: int = STEPS) -> list[float]:
-    """A curve that nears its end as a power of the steps."""
+    """Return a curve that approaches its end by a power of the steps."""
     return [end - 0.3 * (end + 0.2) / (step + 1) for step in range(steps)]
 
 
@@ -26,7 +26,7 @@ def study(
     scale: Callable[[float], float] = float,
     sign: float = 1.0,
 ) -> Curves:
-    """Trials numbered in the order of the arguments."""
+    """Return the curves of trials, numbered in the order of the arguments."""
     found = []
     for state, several in (("completed", completed), ("frozen", frozen), ("running", running)):
         for curve in several:
@@ -40,14 +40,14 @@ ENDED = [shape(end) for end in (0.5, 0.7, 0.8)]
 EARLY = [shape(end, 2) for end in (0.4, 0.6, 0.86, 0.9)]
 
 
-def test_a_trial_is_frozen_at_its_first_look_for_new_ones_unless_it_leads() -> None:
+def test_a_trial_is_frozen_at_its_first_judgement_unless_it_leads() -> None:
     pruner = PredictivePruner()
     curves = study(completed=ENDED, running=[shape(0.9, 1), *EARLY])
     verdicts = [pruner.judge(curves, number, to_begin=9) for number in range(3, 8)]
     assert verdicts == [Verdict.GO_ON, *3 * [Verdict.FREEZE], Verdict.GO_ON]
 
 
-def test_without_a_completed_trial_the_first_goes_on_and_shows_how_long_a_training_is() -> None:
+def test_the_first_trial_continues_until_one_has_completed() -> None:
     pruner = PredictivePruner()
     curves = study(running=[shape(end, 5) for end in (0.3, 0.4, 0.6, 0.5)])
     verdicts = [pruner.judge(curves, number, to_begin=9) for number in range(4)]
@@ -55,7 +55,7 @@ def test_without_a_completed_trial_the_first_goes_on_and_shows_how_long_a_traini
 
 
 @pytest.mark.parametrize("sign", [1, -1], ids=["maximize", "minimize"])
-def test_at_the_end_the_most_promising_go_on_until_none_may_win(sign: int) -> None:
+def test_at_the_end_the_most_promising_trials_continue_until_none_can_win(sign: int) -> None:
     def scale(value: float) -> float:
         return sign * 1e6 * value + 3
 
@@ -72,11 +72,11 @@ def test_at_the_end_the_most_promising_go_on_until_none_may_win(sign: int) -> No
     assert str(best).endswith(f"finished trials has {scale(shape(1.3)[-1]):.6g}")
 
 
-def test_a_frozen_trial_that_was_judged_too_early_goes_on_before_new_ones_begin() -> None:
+def test_a_frozen_trial_that_was_judged_too_early_has_priority_over_new_trials() -> None:
     assert PredictivePruner().thaw(study(completed=ENDED, frozen=[[0.1]]), to_begin=9) == 3
 
 
-def test_while_trials_are_left_to_begin_one_slot_in_four_goes_on_with_a_frozen_one() -> None:
+def test_one_slot_in_four_continues_a_frozen_trial_while_new_trials_are_left() -> None:
     pruner = PredictivePruner()
     beginning = [shape(0.5, 1)] * 3
     assert pruner.thaw(study(completed=ENDED, frozen=EARLY, running=beginning), to_begin=9) == 6
@@ -85,7 +85,7 @@ def test_while_trials_are_left_to_begin_one_slot_in_four_goes_on_with_a_frozen_o
     assert pruner.thaw(curves, to_begin=9) is None
 
 
-def test_of_two_slots_one_goes_on_with_the_most_promising() -> None:
+def test_one_of_two_slots_continues_the_most_promising_trial() -> None:
     pruner = PredictivePruner()
     assert (
         pruner.thaw(study(completed=ENDED, frozen=EARLY, running=[shape(0.5, 1)]), to_begin=9) == 6
@@ -95,7 +95,7 @@ def test_of_two_slots_one_goes_on_with_the_most_promising() -> None:
     assert pruner.judge(curves, 8, to_begin=9) is Verdict.GO_ON
 
 
-def test_after_twice_the_first_look_a_trial_goes_on_while_it_may_win() -> None:
+def test_a_trial_past_two_ninths_of_its_training_continues_while_it_can_win() -> None:
     pruner = PredictivePruner()
     for steps, verdict in ((4, Verdict.FREEZE), (5, Verdict.GO_ON)):
         curves = study(completed=ENDED, frozen=EARLY, running=[shape(0.5, 1), shape(0.82, steps)])
@@ -104,21 +104,21 @@ def test_after_twice_the_first_look_a_trial_goes_on_while_it_may_win() -> None:
     assert pruner.judge(curves, 8, to_begin=9) is not Verdict.GO_ON
 
 
-def test_where_early_scores_mean_nothing_no_frozen_trial_is_given_up() -> None:
+def test_no_frozen_trial_is_pruned_if_early_scores_predict_nothing() -> None:
     chance = random.Random(1)
     done = [[*(chance.random() for _ in range(17)), 0.9 + chance.gauss(0, 0.01)] for _ in range(4)]
     curves = study(completed=done, frozen=[[chance.random() for _ in range(3)] for _ in range(20)])
     assert all(outlook.may_win for outlook in PredictivePruner().order(curves))
 
 
-def test_a_trial_goes_on_at_its_last_step_and_one_that_has_diverged_is_pruned() -> None:
+def test_a_trial_continues_at_its_last_step_and_a_diverged_trial_is_pruned() -> None:
     curves = study(completed=ENDED, running=[shape(0.1), [0.5, math.nan], [0.9, 0.9, 0.9]])
     pruner = PredictivePruner()
     verdicts = [pruner.judge(curves, number, to_begin=9) for number in (3, 4)]
     assert verdicts == [Verdict.GO_ON, Verdict.PRUNE]
 
 
-def test_a_study_with_freezing_keeps_its_winner_for_a_part_of_the_training() -> None:
+def test_freezing_keeps_the_winner_and_saves_most_of_the_training() -> None:
     chance = random.Random(5)
     ends = [chance.random() for _ in range(40)]
     curves = [
@@ -131,7 +131,7 @@ def test_a_study_with_freezing_keeps_its_winner_for_a_part_of_the_training() -> 
 
 
 def replay(curves: Sequence[Sequence[float]], *, jobs: int) -> tuple[int, list[int]]:
-    """The steps that are run, and the trials that complete, as a scheduler would have it."""
+    """Return the number of trained steps, and the trials that complete, as a scheduler would do."""
     pruner, begun, trained = PredictivePruner(), 0, 0
     seen: dict[int, Curve] = {}
     all_seen = Curves(by_number=seen, sign=1.0)

@@ -1,4 +1,4 @@
-"""The Gaussian process on spaces with branches, and the first trials of a study."""
+"""The Gaussian process handles spaces with branches, after first trials that cover the space."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def padding_of(space: Any) -> Padding:
         ({"optimizer": SGD}, {"optimizer": ADAM}, False),
     ],
 )
-def test_a_value_that_a_candidate_will_not_have_makes_no_difference(
+def test_a_value_that_a_candidate_will_not_have_does_not_change_its_acquisition(
     one: dict[str, float], other: dict[str, float], is_same: bool
 ) -> None:
     torch = pytest.importorskip("torch")
@@ -49,7 +49,7 @@ def test_a_value_that_a_candidate_will_not_have_makes_no_difference(
     assert bool(torch.equal(first, second)) is is_same
 
 
-def test_only_values_that_a_candidate_has_have_a_gradient() -> None:
+def test_only_values_that_a_candidate_will_have_get_a_gradient() -> None:
     torch = pytest.importorskip("torch")
     padding = padding_of(SPACE)
     shape = (1, len(padding.distributions))
@@ -98,7 +98,7 @@ def test_the_first_trials_cover_every_branch_and_every_part_of_a_range(begin: An
     assert [again.ask().params for _ in range(16)] != tried
 
 
-def test_the_process_finds_the_better_branch_and_what_is_best_in_it(begin: Any) -> None:
+def test_the_process_finds_the_better_branch_and_its_best_params(begin: Any) -> None:
     pytest.importorskip("torch")
     opened = begin(SPACE, sampler={"name": "gp", "n_startup_trials": 8}, trials=22)
     tried = []

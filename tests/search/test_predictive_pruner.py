@@ -1,4 +1,4 @@
-"""`pruner: auto` prunes what will hardly become the best, as completed trials predict it."""
+"""`pruner: auto` prunes trials that completed trials predict to be unlikely winners."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sweeper.search.pruners.predictive import PredictivePruner
 
 
 def studied(curves: Sequence[Sequence[float]], *, direction: Any = "maximize") -> optuna.Study:
-    """A study of completed trials, each with its last value as its score."""
+    """Return a study of completed trials. The last value of each is its score."""
     study = optuna.create_study(direction=direction)
     for curve in curves:
         trial = study.ask()
@@ -28,7 +28,7 @@ def studied(curves: Sequence[Sequence[float]], *, direction: Any = "maximize") -
 
 
 def reports(study: optuna.Study, *values: float) -> optuna.trial.FrozenTrial:
-    """A running trial that has reported these values."""
+    """Return a running trial that has reported these values."""
     trial = study.ask()
     for step, value in enumerate(values):
         trial.report(value, step)
@@ -42,7 +42,7 @@ TELLING = [(end / 2 + shift, end) for end, shift in zip(
 
 
 @pytest.mark.parametrize("sign", [1, -1], ids=["maximize", "minimize"])
-def test_where_early_scores_foretell_late_ones_the_hopeless_are_pruned(sign: int) -> None:
+def test_trials_without_a_chance_are_pruned_if_early_scores_predict_final_ones(sign: int) -> None:
     curves = [[sign * value for value in curve] for curve in TELLING]
     study = studied(curves, direction="maximize" if sign > 0 else "minimize")
     pruner = PredictivePruner()
@@ -52,7 +52,9 @@ def test_where_early_scores_foretell_late_ones_the_hopeless_are_pruned(sign: int
 
 
 @pytest.mark.parametrize("name", ["epochs", "other"])
-def test_where_a_param_decides_the_number_of_steps_none_is_given_up_at_its_last(name: str) -> None:
+def test_no_trial_is_pruned_at_its_last_step_if_a_param_decides_the_number_of_steps(
+    name: str,
+) -> None:
     study = optuna.create_study(direction="maximize")
     chance = random.Random(0)
 
@@ -80,7 +82,7 @@ def test_where_a_param_decides_the_number_of_steps_none_is_given_up_at_its_last(
 
 
 @pytest.mark.parametrize("completed", [10, 30, 300])
-def test_where_early_scores_mean_nothing_hardly_a_trial_is_pruned(completed: int) -> None:
+def test_few_trials_are_pruned_if_early_scores_predict_nothing(completed: int) -> None:
     chance = random.Random(3)
     study = studied([(chance.random(), chance.gauss(0, 1)) for _ in range(completed)])
     pruner = PredictivePruner()
@@ -88,17 +90,17 @@ def test_where_early_scores_mean_nothing_hardly_a_trial_is_pruned(completed: int
     assert sum(pruned) <= 5
 
 
-def test_the_best_so_far_counts_where_the_last_report_is_a_bad_one() -> None:
+def test_the_best_report_so_far_counts_and_not_a_bad_last_one() -> None:
     study = studied([(a, a, b) for a, b in TELLING])
     assert not PredictivePruner().prune(study, reports(study, 0.47, 0.1))
 
 
-def test_where_bad_beginnings_end_well_a_bad_beginning_is_no_reason() -> None:
+def test_a_bad_beginning_prunes_no_trial_if_bad_beginnings_end_well() -> None:
     study = studied([(1 - end, end) for end in (0.1, 0.3, 0.5, 0.6, 0.8, 0.95)])
     assert not PredictivePruner().prune(study, reports(study, 0.01))
 
 
-def test_one_score_that_is_off_the_scale_hides_nothing() -> None:
+def test_an_outlier_does_not_hide_the_differences_between_other_scores() -> None:
     curves = [*((2 - a, 1 - b) for a, b in TELLING), (1e6, 1e9)]
     study = studied(curves, direction="minimize")
     pruner = PredictivePruner()
@@ -107,7 +109,7 @@ def test_one_score_that_is_off_the_scale_hides_nothing() -> None:
     assert not pruner.prune(study, reports(study, 1.53))
 
 
-def test_options_state_who_judges_from_which_step_on_and_how_surely() -> None:
+def test_options_set_the_startup_trials_the_warmup_steps_and_the_confidence() -> None:
     study = studied(TELLING[:4])
     assert not PredictivePruner().prune(study, reports(study, 0.0))
     assert PredictivePruner(n_startup_trials=4).prune(study, reports(study, 0.0))
@@ -122,12 +124,12 @@ def test_options_state_who_judges_from_which_step_on_and_how_surely() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
-def test_a_trial_whose_score_is_no_number_is_pruned(value: float) -> None:
+def test_a_trial_that_reports_nan_is_pruned(value: float) -> None:
     study = studied(TELLING)
     assert PredictivePruner().prune(study, reports(study, value))
 
 
-def test_the_reason_for_pruning_nan_is_no_prediction() -> None:
+def test_the_reason_for_pruning_nan_contains_no_prediction() -> None:
     study = studied([(a, a, b) for a, b in TELLING])
     trial = reports(study, 0.49, math.nan)
     assert PredictivePruner().prune(study, trial)
@@ -135,14 +137,14 @@ def test_the_reason_for_pruning_nan_is_no_prediction() -> None:
     assert why.startswith("pruned at step 1 with nan; 6 finished trials, median")
 
 
-def test_values_without_a_number_and_equal_ones_predict_nothing() -> None:
+def test_nan_values_and_equal_values_predict_nothing() -> None:
     study = studied([(math.nan, 0.5), (math.inf, 0.6), *TELLING[:3]])
     assert not PredictivePruner().prune(study, reports(study, 0.0))
     study = studied([(0.5, end) for _, end in TELLING])
     assert not PredictivePruner().prune(study, reports(study, 0.1))
 
 
-def test_the_reason_says_what_was_predicted_from_what() -> None:
+def test_the_reason_contains_the_prediction_and_its_basis() -> None:
     study = studied(TELLING)
     why = why_pruned(PredictivePruner(), study, reports(study, 0.3))
     assert why.startswith("pruned at step 0 with 0.3; it was expected to end with 0.5")

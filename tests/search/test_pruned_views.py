@@ -1,4 +1,4 @@
-"""Pruned trials as the Gaussian process sees them."""
+"""The Gaussian process sees pruned trials with their predicted scores."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def trial(state: TrialState, *curve: float) -> FrozenTrial:
 
 
 def seen(*trials: FrozenTrial, direction: Direction = "maximize") -> list[float | None]:
-    """The values of the trials that the sampler takes for completed ones."""
+    """Return the values of the trials that count as completed for the sampler."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(direction=direction)
     study.add_trials(trials)
@@ -47,7 +47,7 @@ def pruned(*curve: float) -> FrozenTrial:
     return trial(TrialState.PRUNED, *curve)
 
 
-def test_a_pruned_trial_counts_with_its_place_among_all_curves() -> None:
+def test_a_pruned_trial_counts_with_its_predicted_score() -> None:
     low, middle, high = seen(*CURVES, pruned(0.05), pruned(0.25), pruned(0.45))[-3:]
     assert low is not None
     assert middle is not None
@@ -55,36 +55,36 @@ def test_a_pruned_trial_counts_with_its_place_among_all_curves() -> None:
     assert 0 < low < middle < high < 1
 
 
-def test_a_frozen_trial_counts_as_a_pruned_one_and_one_that_runs_does_not() -> None:
+def test_a_frozen_trial_counts_as_a_pruned_one_does_and_a_running_one_does_not() -> None:
     frozen, running = trial(TrialState.RUNNING, 0.25), trial(TrialState.RUNNING, 0.25)
     frozen.user_attrs = {RECORD: {"state": "frozen"}}
     assert seen(*CURVES, frozen) == seen(*CURVES, pruned(0.25))
     assert seen(*CURVES, running) == [one.value for one in CURVES]
 
 
-def test_where_only_good_trials_complete_bad_ones_are_still_told_from_them() -> None:
+def test_bad_pruned_trials_have_worse_predicted_scores_than_good_completed_ones() -> None:
     *good, bad, middle = seen(*CURVES[-2:], pruned(0.0), pruned(0.2))
     assert bad is not None
     assert middle is not None
     assert bad < middle < 0.9 * min(value for value in good if value is not None)
 
 
-def test_one_that_goes_better_than_all_counts_so_and_one_far_off_the_scale_does_not() -> None:
+def test_a_prediction_may_be_the_best_of_all_and_an_outlier_is_cut_off() -> None:
     assert seen(*CURVES, pruned(0.6))[-1] == pytest.approx(1.2)
     assert seen(*CURVES[:3], pruned(-9.0))[-1] == pytest.approx(0.1 - 4 * (0.4 - 0.1))
 
 
 @pytest.mark.parametrize(("direction", "worst"), [("maximize", 0.0), ("minimize", 1.0)])
-def test_one_that_has_diverged_is_as_bad_as_the_worst(direction: Direction, worst: float) -> None:
+def test_a_diverged_trial_counts_as_the_worst(direction: Direction, worst: float) -> None:
     assert seen(*CURVES, pruned(0.3, float("nan")), direction=direction)[-1] == worst
 
 
-def test_without_a_value_or_a_completed_trial_it_does_not_count() -> None:
+def test_a_pruned_trial_without_a_report_or_a_completed_trial_does_not_count() -> None:
     assert seen(*CURVES, pruned()) == [one.value for one in CURVES]
     assert seen(pruned(0.3)) == []
 
 
-def test_the_process_proposes_trials_also_where_most_are_pruned(begin: Any) -> None:
+def test_the_process_proposes_trials_even_if_most_trials_are_pruned(begin: Any) -> None:
     pytest.importorskip("torch")
     space = {"x": {"low": 0.0, "high": 1.0}}
     chosen = {"name": "gp", "n_startup_trials": 6}
@@ -115,7 +115,7 @@ def test_no_trial_is_pruned_at_the_last_step_of_the_completed_ones(begin: Any) -
     assert opened.study.why_to_prune(second.number, pruner) is None
 
 
-def test_the_process_goes_on_after_a_trial_that_was_pruned_and_one_that_did_not_fit(
+def test_the_process_continues_after_a_pruned_trial_and_one_out_of_memory(
     begin: Any,
 ) -> None:
     pytest.importorskip("torch")

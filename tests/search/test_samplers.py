@@ -1,4 +1,4 @@
-"""Samplers and pruners by name, with their options, as a parameters file has them."""
+"""A parameters file chooses samplers and pruners by name, with options."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_pruner_that_can_be_named_can_be_made(name: str) -> None:
         ("grid", {"n": {"low": 1, "high": 10**9}}, "widen the steps, or take tpe"),
     ],
 )
-def test_a_sampler_that_does_not_suit_is_refused_before_anything_runs(
+def test_a_sampler_that_does_not_suit_the_space_is_refused_before_a_trial_runs(
     sampler: Any, space: Any, message: str
 ) -> None:
     with pytest.raises(SettingsError) as raised:
@@ -69,11 +69,11 @@ def test_a_sampler_that_does_not_suit_is_refused_before_anything_runs(
         (20, {"shuffle_seed": {"low": 0, "high": 2**31 - 1}}, "gp"),
     ],
 )
-def test_auto_suits_the_space_and_the_number_of_trials(trials: int, space: Any, name: str) -> None:
+def test_auto_chooses_a_sampler_by_the_number_of_trials(trials: int, space: Any, name: str) -> None:
     assert SamplerFactory(settings(space=space, trials=trials)).name == name
 
 
-def test_tpe_proposes_every_second_trial_of_auto_from_the_25th_on_and_none_of_gp() -> None:
+def test_tpe_proposes_every_second_trial_of_auto_from_the_25th_on_and_no_trial_of_gp() -> None:
     auto, gp = (SamplerFactory(settings(sampler=name)) for name in ("auto", "gp"))
     turns = [isinstance(auto.make(number), optuna.samplers.TPESampler) for number in range(22, 29)]
     assert turns == [False, False, False, True, False, True, False]
@@ -81,7 +81,7 @@ def test_tpe_proposes_every_second_trial_of_auto_from_the_25th_on_and_none_of_gp
 
 
 @pytest.mark.parametrize("name", ["tpe", "gp"])
-def test_an_option_is_an_argument_of_our_subclass_or_of_optunas_class(
+def test_an_option_is_an_argument_of_the_subclass_or_of_optunas_class(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base: Any = factory._CLASSES[name]
@@ -111,11 +111,11 @@ def test_a_pruner_that_does_not_fit_is_refused() -> None:
 
 
 def threads() -> set[int]:
-    """Of all libraries for matrices that this process has loaded."""
+    """Return the numbers of threads of all matrix libraries in this process."""
     return {library["num_threads"] for library in threadpool_info()}
 
 
-def test_a_proposal_uses_one_thread_and_leaves_the_others_to_the_process() -> None:
+def test_a_proposal_uses_one_thread_and_restores_the_number_of_threads() -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("scipy.linalg")  # what is not loaded has no number of threads yet
     torch.set_num_threads(2)

@@ -1,4 +1,4 @@
-"""A storage for all tests of a folder, and a study of the test's own in it."""
+"""Fixtures: one storage for all tests of a folder, and a new study in it for each test."""
 
 from opened_studies import begin, storage
 

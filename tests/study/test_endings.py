@@ -1,4 +1,4 @@
-"""What executed notebooks state of the ends of trials, beside what the study knows."""
+"""Executed notebooks state ends of trials that the study may not know."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sweeper.trials import StudyPaths, TrialOutcome, TrialRecord, TrialState
 
 
 def record_of(paths: StudyPaths, attempt: int, state: TrialState) -> TrialRecord:
-    """The record of trial 0000 in the study."""
+    """Return the study's record of trial 0000."""
     return TrialRecord(
         number=0, state=state, params={}, seed=0, attempt=attempt, notebook=paths.notebook("0000")
     )
 
 
 def write_end(paths: StudyPaths, **of_spec: Any) -> Path:
-    """Write the notebook of trial 0000, which states that it has completed."""
+    """Write the notebook of trial 0000, which states that the trial has completed."""
     path = paths.notebook("0000")
     file = ExecutedNotebook(
         nbformat.v4.new_notebook(), trial_spec(0, study_id="s", notebook=path, **of_spec)
@@ -34,7 +34,7 @@ def write_end(paths: StudyPaths, **of_spec: Any) -> Path:
 
 
 @pytest.mark.parametrize("state", [RUNNING, STOPPED, COMPLETED])
-def test_an_end_is_unknown_if_it_is_of_a_later_attempt_than_the_study_knows(
+def test_an_end_is_unknown_if_its_attempt_is_later_than_the_studys_last_one(
     tmp_path: Path, state: TrialState
 ) -> None:
     paths = StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="p")

@@ -1,4 +1,4 @@
-"""What a study and its sampler make of params with which a trial did not fit into memory."""
+"""A study and its sampler handle params with which a trial ran out of memory."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def score(params: Params) -> TrialOutcome:
 
 
 def sweep(opened: Opened, n_trials: int, *, knows: bool = True) -> list[Params]:
-    """The params of all trials of a study in which only some fit.
+    """Return the params of all trials of a study in which only some trials fit into memory.
 
     Args:
-        knows: whether the study is told that those that do not fit are infeasible.
+        knows: Whether the study is told that the other trials are infeasible.
     """
     tried = []
     for _ in range(n_trials):
@@ -55,8 +55,10 @@ def sweep(opened: Opened, n_trials: int, *, knows: bool = True) -> list[Params]:
 
 
 @pytest.mark.slow
-def test_a_sampler_that_knows_constraints_avoids_params_that_do_not_fit(begin: Any) -> None:
-    """The best fitting params lie beside those that do not fit, so the sampler is drawn there."""
+def test_a_sampler_that_supports_constraints_avoids_params_that_ran_out_of_memory(
+    begin: Any,
+) -> None:
+    """The best params that fit are near params that do not, which attract the sampler."""
     lost = {}
     for knows in (False, True):
         opened = begin(SPACE, sampler={"name": "tpe", "n_startup_trials": 6}, seed=0)
@@ -68,7 +70,9 @@ def test_a_sampler_that_knows_constraints_avoids_params_that_do_not_fit(begin: A
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["tpe", "gp"])
 @pytest.mark.parametrize("objectives", [1, 2])
-def test_a_study_goes_on_whatever_does_not_fit(begin: Any, sampler: str, objectives: int) -> None:
+def test_a_study_continues_even_if_trials_run_out_of_memory(
+    begin: Any, sampler: str, objectives: int
+) -> None:
     if sampler == "gp":
         pytest.importorskip("torch")
     names = ["acc", "speed"][:objectives]
@@ -88,7 +92,7 @@ def test_a_study_goes_on_whatever_does_not_fit(begin: Any, sampler: str, objecti
     assert [trial.state for trial in opened.optunas()].count(OptunaState.FAIL) == 4
 
 
-def test_a_trial_that_does_not_fit_stays_failed_and_its_sampler_sees_a_violation(
+def test_a_trial_that_ran_out_of_memory_is_failed_and_the_sampler_sees_a_violated_constraint(
     begin: Any,
 ) -> None:
     opened = begin(trials=9)
@@ -108,7 +112,7 @@ def test_a_trial_that_does_not_fit_stays_failed_and_its_sampler_sees_a_violation
 
 
 @pytest.mark.parametrize("is_infeasible", [True, False])
-def test_a_trial_whose_end_is_only_in_its_notebook_has_failed_only_if_it_was_alone(
+def test_lack_of_memory_that_only_the_notebook_states_is_final_only_if_the_trial_was_alone(
     begin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_infeasible: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)

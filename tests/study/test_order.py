@@ -1,4 +1,4 @@
-"""A fixed order of trials: what is proposed does not depend on what ends first, nor on a kill."""
+"""With a fixed order, proposals do not depend on which trials end first, nor on kills."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def score(params: Params) -> float:
 
 
 class Slots:
-    """Slots whose trials take random times, in a simulated time, so that nothing is waited for.
+    """Slots whose trials take random times in a simulated clock, so that tests do not wait.
 
     Args:
-        order: whether the order is fixed, for this many slots at first.
-        seed: of the times.
-        ends: how a trial ends that does not complete.
+        order: Whether the order is fixed, for this many slots at first.
+        seed: Seed of the times.
+        ends: Returns how a trial ends that does not complete.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class Slots:
             self.opened.study.keep_order(self.jobs)
 
     def kill(self, jobs: int) -> None:
-        """Go on as the next process does, with so many slots."""
+        """Continue as the next process does, with this number of slots."""
         self.opened, self.running, self.jobs = self.opened.again(), [], jobs
         self.begin()
 
     def run(self, until: int = 10**9) -> None:
-        """Run until the study has all its trials, or so many have ended."""
+        """Run until the study has all its trials, or until this number of them has ended."""
         while True:
             while len(self.running) < self.jobs and (record := self.opened.next()) is not None:
                 ends_s = self.now + self.rng.lognormvariate(0.0, 1.0)
@@ -112,7 +112,7 @@ Make = Callable[..., Slots]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_the_same_trials_come_whatever_ends_first_and_after_kills_with_another_number_of_slots(
+def test_proposals_do_not_depend_on_which_trials_end_first_nor_on_kills_nor_on_later_slots(
     make: Make, sampler: str
 ) -> None:
     if sampler == "cmaes":
@@ -136,7 +136,7 @@ def test_one_slot_proposes_what_it_proposes_in_a_free_order(make: Make) -> None:
     assert fixed.table() == free.table()
 
 
-def test_a_study_keeps_to_the_number_of_slots_that_it_was_begun_with(make: Make) -> None:
+def test_a_study_keeps_the_number_of_slots_with_which_it_began(make: Make) -> None:
     slots = make(jobs=4)
     assert slots.opened.study.facts.lag == 4
     slots.run(until=5)
@@ -147,7 +147,7 @@ def test_a_study_keeps_to_the_number_of_slots_that_it_was_begun_with(make: Make)
 
 
 def ends_badly(record: TrialRecord) -> TrialOutcome | None:
-    """Failed trials, one that was stopped by name and one that did not fit into memory."""
+    """Return ends of trials: failures, one stop by hand, and one lack of memory."""
     if record.number in (2, 9):
         return failed()
     if record.number == 5:
@@ -159,7 +159,7 @@ def ends_badly(record: TrialRecord) -> TrialOutcome | None:
     return None
 
 
-def test_trials_that_do_not_complete_or_are_run_again_block_nothing(make: Make) -> None:
+def test_trials_that_do_not_complete_or_run_again_do_not_block_others(make: Make) -> None:
     tables = []
     for seed in (1, 2):
         slots = make(seed=seed, ends=ends_badly)
@@ -172,7 +172,7 @@ def test_trials_that_do_not_complete_or_are_run_again_block_nothing(make: Make) 
     assert tables[0] == tables[1]
 
 
-def test_trials_of_the_file_come_first_and_what_they_leave_open_is_the_same(make: Make) -> None:
+def test_start_trials_come_first_and_their_open_params_are_proposed_the_same(make: Make) -> None:
     start = [{"x": 0.25}, {"y": 0.5}, {"x": 0.75, "y": 0.75}]
     tables = []
     for seed in (1, 2):
@@ -185,7 +185,7 @@ def test_trials_of_the_file_come_first_and_what_they_leave_open_is_the_same(make
     assert [tables[0][n][1].items() >= params.items() for n, params in enumerate(start)] == [1] * 3
 
 
-def test_a_trial_that_was_killed_before_it_had_params_waits_its_turn_and_gets_the_same(
+def test_a_trial_killed_before_it_had_params_keeps_its_turn_and_gets_the_same_params(
     make: Make,
 ) -> None:
     start = [{"x": n / 10} for n in range(8)]
@@ -201,7 +201,7 @@ def test_a_trial_that_was_killed_before_it_had_params_waits_its_turn_and_gets_th
     assert killed.table() == whole.table()
 
 
-def test_a_trial_by_hand_takes_the_next_number_and_the_others_go_on(make: Make) -> None:
+def test_a_trial_queued_by_hand_gets_the_next_number_and_others_continue(make: Make) -> None:
     slots = make(trials=12, start=[{"x": n / 10} for n in range(6)])
     slots.run(until=1)
     by_hand = Study.load(slots.opened.storage.url, slots.opened.settings.name)
@@ -214,7 +214,9 @@ def test_a_trial_by_hand_takes_the_next_number_and_the_others_go_on(make: Make) 
     assert slots.table()[13][1]["x"] == 0.98
 
 
-def test_a_trial_by_hand_does_not_wait_for_queued_ones_that_are_not_wanted(make: Make) -> None:
+def test_a_trial_queued_by_hand_does_not_wait_for_queued_trials_beyond_the_planned_number(
+    make: Make,
+) -> None:
     slots = make(jobs=1, trials=1, start=[{"x": 0.1}, {"x": 0.2}, {"x": 0.3}])
     slots.run()
     Study.load(slots.opened.storage.url, slots.opened.settings.name).enqueue({"x": 0.5})

@@ -1,4 +1,4 @@
-"""Which trial is next: proposals of samplers, start trials, proposals ahead, trials by hand."""
+"""The next trial is a start trial, a trial queued by hand, or a proposal made now or ahead."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_same_seed_proposes_the_same_params_also_after_a_restart(
     assert len({params["x"] for params in expected}) == len(expected)
 
 
-def test_values_are_of_the_kind_and_on_the_steps_that_the_space_says(begin: Any) -> None:
+def test_values_have_the_type_and_the_steps_of_the_space(begin: Any) -> None:
     opened = begin(
         {
             "i": {"low": 1, "high": 9, "step": 4},
@@ -67,7 +67,7 @@ def test_lists_and_mappings_are_choices_for_every_sampler(begin: Any, sampler: A
     again.ask()
 
 
-def test_lists_can_be_asked_for_by_the_file_and_by_hand(begin: Any) -> None:
+def test_lists_can_be_queued_by_the_parameters_file_and_by_hand(begin: Any) -> None:
     space = {"layers": [[32], [64, 64], "[32]"], "lr": {"low": 0.0, "high": 1.0}}
     opened = begin(space, start=[{"layers": "[32]"}, {"layers": [32], "lr": 0.5}])
     by_hand = Study.load(opened.storage.url, opened.settings.name)
@@ -81,7 +81,7 @@ def test_lists_can_be_asked_for_by_the_file_and_by_hand(begin: Any) -> None:
     assert opened.again().ask().params == asked[1].params
 
 
-def test_a_parameter_outside_its_branch_is_not_there(begin: Any) -> None:
+def test_a_parameter_outside_of_its_branch_is_left_out(begin: Any) -> None:
     opened = begin(BRANCHES)
     records = [opened.ask() for _ in range(5)]
     for record in records:
@@ -113,7 +113,7 @@ def test_an_exhaustive_sampler_tries_every_combination_once_and_ends(
     assert len({tuple(sorted(params.items())) for params in tried}) == n_trials
 
 
-def test_start_trials_come_first_in_their_order_and_may_be_partial(begin: Any) -> None:
+def test_start_trials_come_first_in_order_and_may_leave_params_open(begin: Any) -> None:
     start: list[dict[str, Any]] = [
         {"optimizer": "sgd", "momentum": 0.9},
         {"optimizer": "adam"},
@@ -140,7 +140,7 @@ def test_the_sampler_replaces_a_queued_value_that_the_space_no_longer_allows(
     assert "trial 0000 was queued with {o: [8], x: 0.9}, which the space" in caplog.text
 
 
-def test_start_trials_are_queued_once_and_count(begin: Any) -> None:
+def test_start_trials_are_queued_once_and_count_as_planned_trials(begin: Any) -> None:
     opened = begin(start=[{"x": 0.125}, {"x": 0.25}], trials=2)
     opened.run(0.5)
     opened = opened.again()
@@ -184,7 +184,7 @@ def test_a_trial_queued_by_hand_runs_in_a_study_that_has_all_its_trials(begin: A
     assert opened.again(trials=2).ask().number == 1
 
 
-def test_a_trial_queued_by_hand_takes_the_number_of_a_proposal_made_ahead(begin: Any) -> None:
+def test_a_trial_queued_by_hand_may_have_the_number_of_a_prepared_proposal(begin: Any) -> None:
     opened = begin(trials=3)
     opened.study.prepare(opened.samplers)
     assert by_hand(opened, x=0.75) == 0
@@ -195,7 +195,7 @@ def test_a_trial_queued_by_hand_takes_the_number_of_a_proposal_made_ahead(begin:
     assert len(opened.optunas()) == 4
 
 
-def test_a_trial_whose_number_is_taken_meanwhile_is_no_trial_of_the_study(
+def test_a_trial_whose_number_another_process_has_used_is_not_a_trial_of_the_study(
     begin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = begin(trials=2)
@@ -220,7 +220,7 @@ def test_a_trial_whose_number_is_taken_meanwhile_is_no_trial_of_the_study(
         assert [record.number for record in study.records()] == [0, 2, 3]
 
 
-def test_of_equal_trials_the_first_is_the_best_whichever_has_ended_first(begin: Any) -> None:
+def test_the_trial_with_the_lowest_number_is_the_best_of_equal_trials(begin: Any) -> None:
     opened = begin(trials=4)
     numbers = [opened.ask().number for _ in range(4)]
     for number, score in zip(reversed(numbers), (0.25, 0.5, 0.5, 0.125), strict=True):

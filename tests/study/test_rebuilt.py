@@ -1,4 +1,4 @@
-"""A study made again from notebooks that somebody has changed."""
+"""A study is rebuilt from notebooks that users have changed."""
 
 from __future__ import annotations
 
@@ -50,18 +50,20 @@ def rebuild_from(stored: dict[str, Any], folder: Path) -> None:
     write_study(folder / "new.db", "again", FACTS, {0: (folder / "0000.ipynb", metadata)})
 
 
-def test_a_sound_notebook_is_enough(tmp_path: Path) -> None:
+def test_an_intact_notebook_suffices_to_rebuild_a_study(tmp_path: Path) -> None:
     rebuild_from(SOUND, tmp_path)
 
 
 @pytest.mark.parametrize("key", ["params", "attempt", "started_at", "proposal"])
-def test_a_notebook_that_lacks_what_the_study_needs_is_named(tmp_path: Path, key: str) -> None:
+def test_a_notebook_without_the_data_that_the_study_needs_is_named(
+    tmp_path: Path, key: str
+) -> None:
     damaged = {name: value for name, value in SOUND.items() if name != key}
     with pytest.raises(StudyError, match=r"0000\.ipynb lacks what its study needs"):
         rebuild_from(damaged, tmp_path)
 
 
-def test_whatever_somebody_has_written_the_study_is_made_or_the_notebook_is_named(
+def test_a_changed_notebook_is_either_used_or_named_in_an_error(
     tmp_path: Path,
 ) -> None:
     rng = random.Random(0)

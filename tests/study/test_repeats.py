@@ -1,4 +1,4 @@
-"""Proposals that run several times: which runs follow, what samplers see, and who is best."""
+"""Proposals run several times, samplers see their means, and the best mean wins."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sweeper.trials import (
 
 @pytest.fixture
 def repeat(begin: Any) -> Any:
-    """Opens a study that repeats its proposals."""
+    """Open a study that repeats its proposals."""
 
     def repeat(trials: int, space: Any = RANGE, sampler: Any = "random", **how: int) -> Opened:
         plain = begin(space, trials=trials, sampler=sampler)
@@ -38,7 +38,7 @@ def repeat(begin: Any) -> Any:
 
 
 def scores_of(opened: Opened, score: Any) -> list[TrialRecord]:
-    """Run a study to its end, one trial at a time, each with what `score` gives for its record."""
+    """Run all trials of a study, one at a time, and score each record by `score`."""
     ended = []
     while (record := opened.next()) is not None:
         ended.append(opened.study.tell(record.number, completed(score(record))))
@@ -60,7 +60,7 @@ def test_each_proposal_runs_on_the_same_seeds_until_it_has_lost(repeat: Any) -> 
     assert all(own == max(seeds, key=len)[: len(own)] for own in seeds)
 
 
-def test_the_mean_decides_and_samplers_see_one_trial_per_proposal(repeat: Any) -> None:
+def test_the_mean_decides_the_best_and_samplers_see_one_trial_per_proposal(repeat: Any) -> None:
     opened = repeat(4, seeds=2)
     lucky, steady = 0.9, 0.7
     scores = iter([lucky, 0.1, steady, steady])
@@ -72,7 +72,7 @@ def test_the_mean_decides_and_samplers_see_one_trial_per_proposal(repeat: Any) -
     assert values == [pytest.approx(0.5), pytest.approx(0.7)]
 
 
-def test_runs_go_on_after_a_restart_and_not_after_a_failure(repeat: Any) -> None:
+def test_repeats_continue_after_a_restart_and_not_after_a_failure(repeat: Any) -> None:
     opened = repeat(6, seeds=3)
     opened.run(0.5)
     again = opened.again()
@@ -82,7 +82,7 @@ def test_runs_go_on_after_a_restart_and_not_after_a_failure(repeat: Any) -> None
     assert again.ask().repeat_of is None
 
 
-def test_a_slot_waits_for_a_run_that_may_be_repeated_and_trials_are_not_exceeded(
+def test_a_slot_waits_for_a_run_that_may_be_repeated_and_the_planned_number_is_kept(
     repeat: Any,
 ) -> None:
     opened = repeat(3, seeds=2)
@@ -99,7 +99,7 @@ def test_a_slot_waits_for_a_run_that_may_be_repeated_and_trials_are_not_exceeded
     assert opened.next() is None  # one trial is left, and a proposal needs two
 
 
-def test_folds_are_params_that_no_sampler_chooses(repeat: Any) -> None:
+def test_the_fold_is_a_param_that_no_sampler_chooses(repeat: Any) -> None:
     space = {"x": {"low": 0, "high": 2}}
     opened = repeat(100, space=space, sampler="grid", fold=2)
     ended = scores_of(opened, lambda it: float(it.params["x"]) + 10.0 * float(it.params["fold"]))
@@ -112,7 +112,7 @@ def test_folds_are_params_that_no_sampler_chooses(repeat: Any) -> None:
 
 @pytest.mark.kernel
 @pytest.mark.slow
-def test_a_sweep_shows_means_and_the_notebooks_get_their_fold(tmp_path: Path) -> None:
+def test_a_sweep_shows_means_and_each_notebook_gets_its_fold(tmp_path: Path) -> None:
     notebook = write_notebook(
         tmp_path / "nb.ipynb", "val = x + fold", parameters="x = 0.5\nfold = 7"
     )

@@ -1,4 +1,4 @@
-"""A study that goes on after its sweep was stopped or killed, or with other settings."""
+"""A study is resumed after its sweep was stopped or killed, or with other settings."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_trials_left_running_or_stopped_are_run_again_first(begin: Any) -> None:
     assert opened.next() is None
 
 
-def test_an_interrupted_trial_is_run_again_with_its_params_though_the_space_has_changed(
+def test_an_interrupted_trial_keeps_its_params_even_if_the_space_has_changed(
     begin: Any,
 ) -> None:
     opened = begin()
@@ -75,7 +75,7 @@ def test_an_interrupted_trial_is_run_again_with_its_params_though_the_space_has_
     assert Opened(opened.storage, changed(opened, space=space)).ask().params == before.params
 
 
-def test_each_interruption_is_one_attempt_more(begin: Any) -> None:
+def test_each_interruption_adds_one_attempt(begin: Any) -> None:
     opened = begin(trials=1)
     attempts = []
     for _ in range(3):
@@ -92,7 +92,7 @@ def test_a_stopped_trial_is_not_run_again_by_the_same_sweep(begin: Any) -> None:
 
 
 def kill_between_the_writes(opened: Opened, score: float) -> TrialRecord:
-    """As a kill between the two writes of `tell` leaves it: our record, but not Optuna's state."""
+    """Write the record of an end but not Optuna's state, as a kill within `tell` leaves it."""
     number = opened.ask().number
     opened.study.tell(number, completed(score))
     record = opened.study.records()[number]
@@ -107,7 +107,7 @@ def kill_between_the_writes(opened: Opened, score: float) -> TrialRecord:
     return record
 
 
-def test_a_trial_whose_record_states_an_end_gets_optunas_state_and_is_not_run_again(
+def test_an_end_that_only_the_record_states_is_passed_on_to_optuna_and_not_run_again(
     begin: Any,
 ) -> None:
     opened = begin(trials=1)
@@ -146,7 +146,7 @@ def test_trials_of_a_killed_sweep_can_be_marked_without_running_them(begin: Any)
     assert opened.again().ask().number == running.number
 
 
-def test_an_end_that_only_the_notebook_states_has_all_that_it_states(
+def test_an_end_that_only_the_notebook_states_is_stored_with_all_its_data(
     begin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -173,7 +173,7 @@ def test_a_study_with_other_objectives_is_refused(begin: Any) -> None:
             assert fragment in str(raised.value)
 
 
-def test_a_dimension_of_another_kind_is_refused_once_a_trial_has_used_it(begin: Any) -> None:
+def test_a_dimension_of_another_type_is_refused_if_a_trial_has_used_it(begin: Any) -> None:
     opened = begin()
     others = [[0.0, 1.0], {"low": 0, "high": 1}, {"low": 0.1, "high": 1.0, "log": True}]
     Study.open(opened.storage, changed(opened, space={"x": others[0]}))
@@ -183,7 +183,7 @@ def test_a_dimension_of_another_kind_is_refused_once_a_trial_has_used_it(begin: 
             Study.open(opened.storage, changed(opened, space={"x": other}))
 
 
-def test_the_refusal_of_a_changed_dimension_quotes_both_as_in_the_file(begin: Any) -> None:
+def test_the_refusal_of_a_changed_dimension_quotes_both_as_in_a_parameters_file(begin: Any) -> None:
     before = {"a": [[32], [64, 64], {"x": True}, "[32]"], "b": {"low": 1, "high": 8, "log": True}}
     opened = begin(before)
     opened.ask()
@@ -197,7 +197,7 @@ def test_the_refusal_of_a_changed_dimension_quotes_both_as_in_the_file(begin: An
         assert f"in which {name} was {words[0]}, now it is {words[1]}" in str(raised.value)
 
 
-def test_a_range_may_be_moved_and_a_dimension_added(begin: Any) -> None:
+def test_a_range_may_be_changed_and_a_dimension_may_be_added(begin: Any) -> None:
     opened = begin()
     opened.ask()
     space = {"x": {"low": 5.0, "high": 6.0}, "y": [1, 2]}

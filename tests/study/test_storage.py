@@ -1,4 +1,4 @@
-"""A study's storage that goes away, comes back or is lost, and its locks."""
+"""A study's storage is unavailable for a while, or lost. Locks keep other sweeps away."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SETTINGS = small_settings(
 
 
 def write_end(opened: Opened, record: TrialRecord, **changes: Any) -> None:
-    """Write a trial's notebook as the end of the trial leaves it."""
+    """Write a trial's notebook in the state after the trial's end."""
     metadata = {
         "study_id": opened.study.study_id,
         "attempt": record.attempt,
@@ -49,7 +49,7 @@ Begin = Callable[..., Opened]
 
 @pytest.fixture
 def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
-    """Opens the study in the test's folder, as each process does that continues it."""
+    """Return a function that opens the study in the test's folder, as a new process does."""
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "study.db"
 
@@ -64,7 +64,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
 NASTY = ["a?b", "%41 100%", "{SCHEMA_VERSION}", "josé@corp #1 (2)&'s", "2026-11-26T13:10", "日本\n"]
 
 
-def test_a_storage_is_the_file_of_its_path_and_leaves_no_other(tmp_path: Path) -> None:
+def test_a_storage_uses_the_file_of_its_path_and_leaves_no_other_file(tmp_path: Path) -> None:
     for name in NASTY:
         file = tmp_path / name / "study.db"
         file.parent.mkdir()
@@ -93,7 +93,7 @@ class LosesAnswers(sqlite3.Connection):
 
 
 @pytest.mark.slow
-def test_a_change_whose_answer_was_lost_is_made_once(begin: Begin, tmp_path: Path) -> None:
+def test_a_change_whose_answer_was_lost_is_not_made_twice(begin: Begin, tmp_path: Path) -> None:
     begin().study.close()
     LosesAnswers.commits = 0
     shaky = begin(connect_args={"factory": LosesAnswers})
@@ -113,7 +113,7 @@ def test_a_change_whose_answer_was_lost_is_made_once(begin: Begin, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_storage_that_is_locked_for_a_while_is_waited_for(
+def test_a_write_waits_for_a_storage_that_is_locked_for_a_while(
     begin: Begin, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     trials = begin(connect_args={"timeout": 0.01})
@@ -132,7 +132,7 @@ def test_a_storage_that_is_locked_for_a_while_is_waited_for(
     assert begin().study.records()[0].state is TrialState.COMPLETED
 
 
-def test_a_storage_that_stays_away_raises_and_the_ended_trial_is_not_run_again(
+def test_a_storage_that_stays_unavailable_raises_and_the_ended_trial_is_not_run_again(
     begin: Begin,
     tmp_path: Path,
 ) -> None:
@@ -164,7 +164,7 @@ def test_a_storage_that_stays_away_raises_and_the_ended_trial_is_not_run_again(
         {"state": "unheard of"},
     ],
 )
-def test_an_end_in_a_notebook_counts_for_the_same_attempt_of_the_same_study_only(
+def test_an_end_in_a_notebook_counts_only_for_the_same_attempt_of_the_same_study(
     begin: Begin, changes: dict[str, Any]
 ) -> None:
     trials = begin()
@@ -186,7 +186,9 @@ def test_a_trial_that_has_ended_is_not_marked_as_stopped(begin: Begin, tmp_path:
     assert second.reason is Reason.INTERRUPTED
 
 
-def test_nothing_is_waited_for_before_the_first_trial(begin: Begin, tmp_path: Path) -> None:
+def test_an_unavailable_storage_raises_at_once_before_the_first_trial(
+    begin: Begin, tmp_path: Path
+) -> None:
     begin().study.close()
     with closing(sqlite3.connect(tmp_path / "study.db")) as other:
         other.execute("BEGIN EXCLUSIVE")
@@ -197,7 +199,7 @@ def test_nothing_is_waited_for_before_the_first_trial(begin: Begin, tmp_path: Pa
 # --- it is lost -------------------------------------------------------------------------------
 
 
-def test_a_file_that_was_removed_under_a_sweep_is_not_created_again(
+def test_a_storage_file_removed_during_a_sweep_is_not_created_again(
     begin: Begin, tmp_path: Path
 ) -> None:
     trials = begin()
@@ -229,7 +231,7 @@ def of_another_study(file: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [halved, without_its_header, of_another_study])
-def test_damage_is_noticed_at_the_next_write_and_when_the_file_is_opened(
+def test_damage_of_the_file_is_noticed_at_the_next_write_and_at_opening(
     begin: Begin, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     begin().study.close()  # all of it is in the file, and nothing in SQLite's log
@@ -279,7 +281,7 @@ def test_a_study_on_a_server_belongs_to_one_sweep_at_a_time(
 
 
 @pytest.mark.slow
-def test_a_dead_session_that_the_server_still_has_is_not_taken_for_another_sweep(
+def test_a_dead_session_of_the_same_sweep_does_not_count_as_another_sweep(
     postgres: PostgresServer,
 ) -> None:
     trials = Opened(open_storage(postgres.url), SETTINGS.with_overrides(study="cut off"))
@@ -294,7 +296,7 @@ def test_a_dead_session_that_the_server_still_has_is_not_taken_for_another_sweep
 
 
 @pytest.mark.kernel
-def test_a_sweep_whose_study_is_removed_under_it_lets_its_trial_end_and_exits_with_1(
+def test_a_sweep_whose_study_is_removed_lets_its_trial_end_and_exits_with_1(
     tmp_path: Path,
 ) -> None:
     files = project("val = x", "import time\ntime.sleep(5)", settings="", folder=tmp_path)

@@ -1,4 +1,4 @@
-"""A trial as it is stored: as JSON, and read by a query as Optuna reads it."""
+"""A trial is stored as JSON, and one query reads the same as Optuna does."""
 
 from __future__ import annotations
 
@@ -65,19 +65,19 @@ STORED = {
 
 
 def trial(stored: Any) -> optuna.trial.FrozenTrial:
-    """Trial 0 of a study, with what the storage returns as our attribute."""
+    """Return trial 0 of a study with this value of the sweeper's attribute."""
     attributes = {} if stored is None else {RECORD: json.loads(json.dumps(stored))}
     frozen = optuna.trial.create_trial(value=0.0, user_attrs=attributes)
     frozen.number = 0
     return frozen
 
 
-def test_a_record_is_stored_as_json_without_what_is_not_set() -> None:
+def test_a_record_is_stored_as_json_without_default_values() -> None:
     stored, expected = (json.dumps(it, sort_keys=True) for it in (encode(RECORDED), STORED))
     assert stored == expected
 
 
-def test_what_applies_to_some_trials_is_stored_with_these() -> None:
+def test_optional_fields_of_a_record_are_stored_if_they_are_set() -> None:
     gpu = GpuUse(peak_bytes=8_400_000_000)
     record = replace(RECORDED, gpu=gpu, is_infeasible=True, not_replicable=("put_",), host="b")
     assert encode(record) == {
@@ -105,7 +105,9 @@ def test_a_trial_that_was_never_begun_has_no_record() -> None:
     ("changes", "field"),
     [({"state": "unheard of"}, "state"), ({"seed": "x"}, "seed"), ({"scores": 7}, "scores")],
 )
-def test_a_damaged_record_is_refused_with_the_field(changes: dict[str, Any], field: str) -> None:
+def test_a_damaged_record_is_refused_and_the_field_is_named(
+    changes: dict[str, Any], field: str
+) -> None:
     with pytest.raises(ValueError, match=rf"(?s)TrialRecord.*{field}"):
         record_of(trial({**STORED, **changes}))
 
@@ -115,7 +117,7 @@ PRUNED = TrialOutcome(state=TrialState.PRUNED, reason=Reason.PRUNED, scores={"ac
 
 @pytest.fixture
 def storage(tmp_path: Path) -> RDBStorage:
-    """A file for each test, without studies of several objectives."""
+    """A file for each test, without studies with several objectives."""
     (tmp_path / "own").mkdir()
     return RDBStorage(f"sqlite:///{tmp_path}/own/study.db")
 
@@ -153,13 +155,13 @@ def test_records_and_facts_are_those_that_optuna_reads(begin: Any) -> None:
 
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
-def test_the_first_of_equally_good_trials_is_best(begin: Any, direction: str) -> None:
+def test_the_first_of_equally_good_trials_is_the_best(begin: Any, direction: str) -> None:
     opened = begin(objective={"acc": direction}, trials=20)
     opened.run(0.5, 0.9, 0.1, 0.9, 0.1, 0.5)
     assert_same(opened)
 
 
-def test_a_trial_whose_end_optuna_does_not_have_yet_is_not_the_best(begin: Any) -> None:
+def test_a_trial_whose_end_is_not_in_optuna_yet_is_not_the_best(begin: Any) -> None:
     opened = begin()
     opened.run(0.25)
     record = opened.ask()
@@ -172,7 +174,7 @@ NOBODY = 65_534
 
 
 def become_nobody() -> None:
-    """Give up the rights of root, who can write any folder."""
+    """Give up the rights of root, who could write to any folder."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setuid(NOBODY)
@@ -180,7 +182,7 @@ def become_nobody() -> None:
 
 @pytest.fixture
 def unwritable(begin: Any) -> Iterator[Path]:
-    """A folder with a study's database, which its user cannot write."""
+    """A folder with a study's database, which its user cannot write to."""
     opened = begin()
     opened.run(0.25)
     opened.study.close()
@@ -210,7 +212,7 @@ def test_a_study_is_read_in_a_folder_that_cannot_be_written(unwritable: Path) ->
             other.apply(n_trials, (unwritable / "study.db",))
 
 
-def test_a_file_that_is_no_storage_is_not_made_one(tmp_path: Path) -> None:
+def test_reading_does_not_turn_another_file_into_a_storage(tmp_path: Path) -> None:
     tables = tmp_path / "tables.db"
     with closing(sqlite3.connect(tables)) as connection:
         connection.execute("CREATE TABLE studies (study_id, study_name)")  # Optuna begins with it
@@ -219,14 +221,14 @@ def test_a_file_that_is_no_storage_is_not_made_one(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["tables.db"]
 
 
-def test_a_file_that_is_no_database_is_named_in_one_line(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_named_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "study.db").write_text("no database, and longer than a hundred characters" * 3)
     with pytest.raises(StudyError, match=r"study\.db is damaged") as raised:
         Study.all_in(Address.of_file(tmp_path / "study.db"))
     assert len(str(raised.value).splitlines()) == 1
 
 
-def test_reading_leaves_no_files_beside_the_storage(begin: Any, tmp_path: Path) -> None:
+def test_reading_leaves_no_files_next_to_the_storage(begin: Any, tmp_path: Path) -> None:
     opened = begin()
     opened.study.close()
     study = looked_at(opened)

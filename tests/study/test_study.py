@@ -1,4 +1,4 @@
-"""The study over a real storage: how trials end, what is best, which params mattered."""
+"""A study with a real storage stores ends of trials, its best trials and importances of params."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sweeper.study.study import Study
 from sweeper.trials import Reason, TrialOutcome
 
 
-def test_every_trial_has_a_seed_of_its_own_that_depends_on_the_studys(begin: Any) -> None:
+def test_every_trial_has_its_own_seed_derived_from_the_studys_seed(begin: Any) -> None:
     first, same, other = (begin(seed=seed) for seed in (1, 1, 2))
     seeds = [[opened.ask().seed for _ in range(2)] for opened in (first, same, other)]
     assert seeds[0] == seeds[1]
@@ -25,7 +25,7 @@ def test_every_trial_has_a_seed_of_its_own_that_depends_on_the_studys(begin: Any
     assert all(0 <= seed < 2**31 for seed in seeds[0])
 
 
-def test_the_end_of_a_trial_is_stored_whole(begin: Any) -> None:
+def test_the_end_of_a_trial_is_stored_with_all_fields(begin: Any) -> None:
     opened = begin()
     asked = opened.ask()
     record = opened.study.tell(asked.number, completed(0.25, loss=1e-300))
@@ -48,7 +48,7 @@ def test_a_failed_trial_has_no_value_and_is_not_run_again(begin: Any) -> None:
     assert opened.again().next() is None
 
 
-def test_a_score_that_is_not_finite_is_stored_in_the_record_and_is_never_optunas_value(
+def test_a_score_that_is_not_finite_is_stored_in_the_record_but_not_in_optuna(
     begin: Any,
 ) -> None:
     opened = begin()
@@ -69,7 +69,7 @@ def test_the_best_trial_depends_on_the_direction(begin: Any) -> None:
         assert [record.number for record in opened.study.best()] == [number]
 
 
-def test_of_several_objectives_all_pareto_optimal_trials_are_best(begin: Any) -> None:
+def test_all_pareto_optimal_trials_are_best_with_several_objectives(begin: Any) -> None:
     opened = begin(objective={"acc": "maximize", "loss": "minimize"})
     for acc, loss in ((0.9, 0.5), (0.5, 0.1), (0.9, 0.4)):
         opened.study.tell(opened.ask().number, completed(acc, loss=loss))
@@ -78,14 +78,14 @@ def test_of_several_objectives_all_pareto_optimal_trials_are_best(begin: Any) ->
 
 
 @pytest.mark.parametrize("url", ["nowhere", "sqlite:////no/such/folder/study.db", "nosuch://x/y"])
-def test_a_storage_that_cannot_be_opened_is_refused_with_its_url(url: str) -> None:
+def test_a_storage_that_cannot_be_opened_is_refused_and_its_url_is_named(url: str) -> None:
     with pytest.raises(StudyError) as raised:
         Study.all_in(url)
     assert f"--storage {url}: cannot be opened" in str(raised.value)
     assert len(str(raised.value).splitlines()) == 1
 
 
-def test_only_our_own_studies_are_listed(begin: Any) -> None:
+def test_only_studies_that_a_sweep_has_begun_are_listed(begin: Any) -> None:
     opened = begin()
     optuna.create_study(study_name=opened.settings.name + " foreign", storage=opened.storage)
     names = [study.name for study in Study.all_in(opened.storage.url)]
@@ -93,7 +93,7 @@ def test_only_our_own_studies_are_listed(begin: Any) -> None:
     assert opened.settings.name + " foreign" not in names
 
 
-def test_facts_add_up_and_last(begin: Any) -> None:
+def test_new_facts_replace_only_their_fields_and_survive_a_restart(begin: Any) -> None:
     opened = begin()
     study_id = opened.study.study_id
     opened.study.note_facts(template="a", tracking_uri="b")
@@ -104,7 +104,7 @@ def test_facts_add_up_and_last(begin: Any) -> None:
 
 
 def study_of(n_trials: int) -> optuna.Study:
-    """Trials whose score depends on x much more than on y."""
+    """Return a study of trials whose score depends much more on x than on y."""
     made = optuna.create_study(direction="maximize")
     unit = FloatDistribution(0.0, 1.0)
     space: dict[str, BaseDistribution] = {"x": unit, "y": unit}
@@ -122,7 +122,7 @@ def test_the_param_on_which_scores_depend_most_comes_first() -> None:
     assert sum(one.share for one in found.values()) == pytest.approx(1.0)
 
 
-def test_intervals_have_the_shares_of_fanova_also_where_trials_pile_up() -> None:
+def test_importance_intervals_contain_the_fanova_shares_even_for_clustered_trials() -> None:
     made = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=2))
 
     def planted(trial: optuna.Trial) -> float:
@@ -138,5 +138,5 @@ def test_intervals_have_the_shares_of_fanova_also_where_trials_pile_up() -> None
         assert found[name].low - 0.05 <= share <= found[name].high + 0.05, (name, found, expected)
 
 
-def test_few_trials_say_nothing() -> None:
+def test_importances_are_empty_for_too_few_trials() -> None:
     assert param_importances(study_of(9), ["val"]) == {}

@@ -1,4 +1,4 @@
-"""A study, a tracker and a scheduler over them, without any kernel."""
+"""Fixtures: a study, a tracker, and a scheduler that uses both, without any kernel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> RDBStorage:
 
 @pytest.fixture
 def tracker(tmp_path: Path) -> Iterator[Tracker]:
-    """One that writes to a store of the test's own."""
+    """A tracker that writes to a store of the test's own."""
     paths = StudyPaths.parse(f"{tmp_path}/{{run_id}}.ipynb", study="s")
     address = Address.of(f"sqlite:///{paths.tracking}")
     tracker = Tracker(Store(address=address, study="s", study_id="1", paths=paths))
@@ -38,7 +38,7 @@ def tracker(tmp_path: Path) -> Iterator[Tracker]:
 
 @pytest.fixture
 def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialScheduler]:
-    """Builds a scheduler over a study."""
+    """Return a function that builds a scheduler for a study."""
 
     def make(
         study: Study,

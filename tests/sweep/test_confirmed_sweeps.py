@@ -1,4 +1,4 @@
-"""Sweeps that confirm their best trials, with a real study and MLflow store and without kernels."""
+"""Sweeps confirm their best trials, with a real study and MLflow store and without kernels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_confirming(spec: TrialSpec) -> bool:
 
 
 def noisy(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
-    """The true score is x; the search sees luck on top of it, and fresh seeds a little noise."""
+    """Score x. In the search, luck is added to it, and on fresh seeds a little noise."""
     x = float(str(spec.params["x"]))
     noise = random.Random(spec.seed).gauss(0.0, 0.01)
     score = x + (noise if is_confirming(spec) else LUCK[x])
@@ -72,7 +72,7 @@ def best_x(result: SweepResult) -> object:
 
 
 def runs_of(sweep: Sweep) -> list[TrialRecord]:
-    """The trials of the confirming study, which the sweep has opened last."""
+    """Return the trials of the confirming study, which the sweep has opened last."""
     return list(find_study(str(sweep.plan.paths.folder), storage=None).study.records())
 
 
@@ -89,7 +89,7 @@ def test_the_winner_of_the_fresh_seeds_is_the_best_and_not_the_luckiest(done: Sw
     assert data["confirmation"]["page"].endswith("done-confirm/index.html")
 
 
-def test_the_confirming_study_is_a_study_like_any_other(
+def test_the_confirming_study_has_records_notebooks_and_runs_in_mlflow(
     done: SweepResult, make_sweep: Make
 ) -> None:
     paths = make_sweep("done").plan.paths.following("confirm")
@@ -102,7 +102,7 @@ def test_the_confirming_study_is_a_study_like_any_other(
     assert "winner" in (paths.page_files / "study.js").read_text()
 
 
-def test_a_search_that_is_looked_at_later_has_the_same_winner(
+def test_a_later_command_reads_the_same_winner_of_a_search(
     done: SweepResult, make_sweep: Make
 ) -> None:
     folder = make_sweep("done").plan.paths.folder
@@ -115,7 +115,7 @@ def test_a_search_that_is_looked_at_later_has_the_same_winner(
     assert "over fresh seeds" in repr(study)
 
 
-def test_a_call_for_a_search_that_is_done_runs_what_is_missing(make_sweep: Make) -> None:
+def test_a_sweep_of_a_complete_search_runs_the_missing_confirmations(make_sweep: Make) -> None:
     before = make_sweep("later", confirm=None).run()
     assert best_x(before) == 0.1
     assert "confirmed" not in before.to_json()["best"]
@@ -139,7 +139,7 @@ def test_both_studies_can_be_in_one_storage(make_sweep: Make, tmp_path: Path) ->
     assert confirming.study.records()[0].notebook.name == "b.confirm-0000.ipynb"
 
 
-def test_failed_runs_win_nothing_and_end_a_sweep_like_other_trials(make_sweep: Make) -> None:
+def test_failed_runs_cannot_win_and_end_a_sweep_as_other_failures_do(make_sweep: Make) -> None:
     def fails(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         if is_confirming(spec):
             raise ValueError("not on this seed")
@@ -153,7 +153,7 @@ def test_failed_runs_win_nothing_and_end_a_sweep_like_other_trials(make_sweep: M
     assert data["confirmation"]["missing"] == 12 - 3
 
 
-def test_a_stop_while_the_best_are_confirmed_ends_the_sweep_and_nobody_has_won(
+def test_a_stop_during_confirmation_ends_the_sweep_without_a_winner(
     make_sweep: Make,
 ) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
@@ -173,7 +173,9 @@ def test_a_stop_while_the_best_are_confirmed_ends_the_sweep_and_nobody_has_won(
     assert [record.number for record in runs_of(resumed)] == [*range(12)], "nothing ran twice"
 
 
-def test_a_search_whose_best_trials_cannot_be_confirmed_has_its_result(make_sweep: Make) -> None:
+def test_a_search_returns_its_result_if_its_best_trials_cannot_be_confirmed(
+    make_sweep: Make,
+) -> None:
     sweep = make_sweep("refused")
     in_the_way = sweep.plan.paths.following("confirm").notebook("0000")
     in_the_way.parent.mkdir(exist_ok=True)
@@ -194,7 +196,7 @@ def test_a_search_that_was_stopped_confirms_nothing(make_sweep: Make) -> None:
     assert sweep.run().confirmation is None
 
 
-def test_the_budget_is_that_of_both_studies(make_sweep: Make) -> None:
+def test_the_search_and_its_confirmation_share_one_budget(make_sweep: Make) -> None:
     cost = {"price_per_hour": 3600.0, "budget": 1000.0}
     sweep = make_sweep("paid", jobs=1, cost=cost)
     result = sweep.run()

@@ -1,4 +1,4 @@
-"""Whole sweeps with a real study and a real MLflow store, in which functions stand for kernels."""
+"""Whole sweeps with a real study and a real MLflow store, in which functions replace kernels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def wait_for_stop(_: TrialSpec, running: RunningTrial) -> TrialOutcome:
 
 @pytest.fixture
 def make_sweep(tmp_path: Path) -> Callable[..., Sweep]:
-    """Builds a sweep whose trials are calls of a function."""
+    """Return a function that builds a sweep whose trials are calls of a function."""
 
     def make(
         run_trial: RunTrial, *, jobs: int = 2, timeout_s: float | None = None, **changes: Any
@@ -64,7 +64,7 @@ def test_a_study_stores_what_another_command_needs_to_run_a_trial_again(
 
 
 @pytest.mark.parametrize(("completed", "failures"), [(0, 3), (1, 19)])
-def test_three_trials_that_fail_alike_end_a_study_that_none_has_completed(
+def test_three_equal_failures_end_a_sweep_if_no_trial_has_completed(
     make_sweep: Make, completed: int, failures: int
 ) -> None:
     def fail(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
@@ -104,7 +104,7 @@ def test_the_time_limit_stops_all_trials_and_counts_from_the_call(make_sweep: Ma
     assert 8 <= result.duration_s + 1 <= time.monotonic() - called_s
 
 
-def test_a_sweep_that_waits_for_mlflow_at_its_end_still_obeys_a_preemption(
+def test_a_sweep_that_waits_for_mlflow_at_its_end_still_reacts_to_a_preemption(
     make_sweep: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launch, launched = writer.launch, []
@@ -129,7 +129,7 @@ def test_a_sweep_that_waits_for_mlflow_at_its_end_still_obeys_a_preemption(
     assert time.monotonic() - began_s < 30
 
 
-def test_a_sweep_whose_copy_another_machine_has_taken_over_stops(
+def test_a_sweep_stops_if_another_machine_has_taken_over_its_remote_copy(
     make_sweep: Make, tmp_path: Path
 ) -> None:
     owner = tmp_path / "copy" / "inline" / "owner.json"
@@ -144,7 +144,7 @@ def test_a_sweep_whose_copy_another_machine_has_taken_over_stops(
         make_sweep(taken_over, sync=sync).run()
 
 
-def test_a_fixed_order_keeps_the_slots_with_which_it_began(
+def test_a_fixed_order_keeps_the_number_of_slots_of_the_first_sweep(
     make_sweep: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_sweep(scored, jobs=1, study={"trials": 2, "order": "fixed"}).run()
@@ -154,7 +154,7 @@ def test_a_fixed_order_keeps_the_slots_with_which_it_began(
     assert "at most 1 of -j 4 trials run at once" in line
 
 
-def test_a_call_may_say_how_many_trials_there_are(tmp_path: Path) -> None:
+def test_the_trials_option_overrides_the_number_in_the_settings(tmp_path: Path) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", "val = x")
     result = sweep_of(notebook, "few", scored, options={"trials": 2}).run()
     assert len(result.records) == 2

@@ -1,4 +1,4 @@
-"""A word when a sweep has ended: requests to a real server on this machine."""
+"""A sweep sends a message when it has ended. A real server on this machine receives it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialS
 
 @pytest.fixture
 def server() -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
-    """Its address, and the headers and bodies that it has received; `/hang` gets no answer."""
+    """A server's address, and the headers and bodies that it has received.
+
+    `/hang` gets no answer.
+    """
     received: list[tuple[dict[str, str], bytes]] = []
     ends = threading.Event()
 
@@ -68,7 +71,7 @@ def test_a_server_that_does_not_answer_delays_nothing(
 
 
 @pytest.mark.slow
-def test_a_webhook_hears_of_the_first_failure_and_of_the_end(tmp_path: Path, server: Any) -> None:
+def test_a_webhook_receives_the_first_failure_and_the_end(tmp_path: Path, server: Any) -> None:
     def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
         if spec.number in (1, 2):
             return TrialOutcome(

@@ -1,4 +1,4 @@
-"""Whole sweeps with a fixed order, whose trials take random times; one of them is killed."""
+"""Whole sweeps with a fixed order, whose trials take random times. One of them is killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def begin(folder: Path, *, jobs: int) -> Command:
     return Command(str(folder), str(jobs), script=ordered_sweep.__file__)
 
 
-def test_a_sweep_that_is_killed_and_goes_on_with_fewer_slots_repeats_one_that_is_not(
+def test_a_killed_sweep_resumed_with_fewer_slots_proposes_the_same_trials(
     tmp_path: Path,
 ) -> None:
     broken, whole = tmp_path / "broken", tmp_path / "whole"

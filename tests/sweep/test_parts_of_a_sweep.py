@@ -1,4 +1,4 @@
-"""Parts of a sweep that need no trial: the code that it keeps, its stops, and its spending."""
+"""Parts of a sweep that need no trial: its snapshot of code, its stops, and its spending."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_outputs_and_the_order_of_reading_do_not_change_a_snapshots_name(
     assert snapshot(notebook).name != name
 
 
-def test_the_parameters_file_is_part_of_it_with_the_flags(
+def test_a_snapshot_contains_the_parameters_file_with_command_line_options(
     notebook: ResearchNotebook, tmp_path: Path
 ) -> None:
     file = tmp_path / "digits.yml"
@@ -66,7 +66,7 @@ def test_the_parameters_file_is_part_of_it_with_the_flags(
     assert set(kept.files) == {"model.py", "other.ipynb"}
 
 
-def test_what_was_changed_or_removed_meanwhile_is_reported(notebook: ResearchNotebook) -> None:
+def test_files_that_change_while_a_sweep_runs_are_reported(notebook: ResearchNotebook) -> None:
     kept, folder = snapshot(notebook), notebook.path.parent
     assert changed_meanwhile(kept, notebook) == []
     write_notebook(notebook.path, "import other", "val = x")
@@ -76,7 +76,7 @@ def test_what_was_changed_or_removed_meanwhile_is_reported(notebook: ResearchNot
     assert_says(finding, str(notebook.path), "model.py", "other.ipynb")
 
 
-def test_a_trial_that_is_to_be_stopped_before_it_has_begun_is_stopped_as_it_begins() -> None:
+def test_a_trial_stopped_before_it_begins_stops_when_it_begins() -> None:
     stop_switch = StopSwitch(Events())
     stop_switch.stop(3, "stopped by the command stop")
     others, wanted = RunningTrial(), RunningTrial()
@@ -113,7 +113,7 @@ def test_a_signal_may_stop_the_trial_that_is_just_being_stopped() -> None:
     subprocess.run([sys.executable, "-c", _STOPPED_MEANWHILE], check=True, timeout=30)
 
 
-def test_the_time_of_all_sweeps_counts_each_once(storage: RDBStorage) -> None:
+def test_the_time_spent_counts_each_sweep_once(storage: RDBStorage) -> None:
     named, cost = small_settings("spent"), Cost(price_per_hour=3600.0, budget=100.0)
     first = Spending(Study.open(storage, named), cost, since=time.monotonic() - 10)
     first.write()

@@ -1,4 +1,4 @@
-"""All threads of a sweep at once, which take turns as often as they can."""
+"""All threads of a sweep run at once, and the interpreter switches between them at each chance."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STEPS = 8
 
 @pytest.fixture
 def hurried_threads() -> Iterator[None]:
-    """Let threads take turns as often as they can."""
+    """Let the interpreter switch between threads as often as it can."""
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -42,7 +42,7 @@ def hurried_threads() -> Iterator[None]:
 
 @dataclass
 class FreezingExecutor:
-    """The slots, places and frozen trials of a machine, without kernels."""
+    """An executor with slots, memory and frozen trials as on a machine, but without kernels."""
 
     jobs: int = JOBS
     description: ClassVar = ""
@@ -52,7 +52,7 @@ class FreezingExecutor:
     froze: Counter[int] = field(default_factory=Counter)
 
     def run(self, source: TrialSource) -> Sequence[str]:
-        """Run the source's trials on the slots of this machine."""
+        """Run the source's trials in the slots of this machine."""
         worker: Any = self
         with ThreadPoolExecutor(1000) as threads, ThreadPoolExecutor(self.jobs) as slots:
             trials = _Trials(worker, source, threads)
@@ -61,7 +61,7 @@ class FreezingExecutor:
         return []
 
     def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
-        """Report a learning curve, and stand still where that is asked for."""
+        """Report a learning curve, and pause if the trial is frozen."""
         self.begun[spec.number] += 1
         may_run = threading.Event()
         may_run.set()

@@ -1,4 +1,4 @@
-"""What a sweep does beside its trials."""
+"""Chores are what a sweep does in addition to its trials."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from sweeper.trials import ChoreKind, Chores
 
 
-def test_a_chore_is_seen_while_it_is_done_with_how_much_of_it() -> None:
+def test_a_chore_is_listed_with_its_progress_while_it_runs() -> None:
     chores, written = Chores(), [0]
     with chores.during(ChoreKind.TRACKING, lambda: (written[0], 8)):
         written[0] = 5

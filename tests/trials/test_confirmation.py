@@ -1,4 +1,4 @@
-"""Which trials are confirmed, who wins by the fresh seeds, and when nobody has."""
+"""The best trials are confirmed on fresh seeds, and the best mean wins."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def trial(number: int, score: float | None, **fields: Any) -> TrialRecord:
 
 
 def confirmation(*scores: Sequence[float | None], **changes: Any) -> Confirmation:
-    """Of trials 0, 1, …: the scores on the seeds; None for a run that has failed."""
+    """Return the ranking of trials 0, 1, … with these scores on the seeds. None is a failed run."""
     found = [trial(number, (0.9, 0.8, 0.7)[number]) for number in range(len(scores))]
     plan = plan_of(found, SEEDS, objective="acc", direction=changes.pop("direction", "maximize"))
     runs = [
@@ -39,7 +39,7 @@ def winner_of(found: Confirmation) -> str | None:
     return None if found.winner is None else found.winner.run_id
 
 
-def test_the_best_trials_of_a_search_are_confirmed_and_equal_params_once() -> None:
+def test_the_best_trials_of_a_search_are_confirmed_and_equal_params_only_once() -> None:
     records = [
         trial(0, 0.5),
         trial(1, 0.9),
@@ -55,7 +55,7 @@ def test_the_best_trials_of_a_search_are_confirmed_and_equal_params_once() -> No
 
 
 @pytest.mark.parametrize(("direction", "first"), [("maximize", "0001"), ("minimize", "0000")])
-def test_the_best_mean_wins_whatever_the_scores_of_the_search(direction: str, first: str) -> None:
+def test_the_best_mean_wins_regardless_of_the_search_scores(direction: str, first: str) -> None:
     found = confirmation((0.6, 0.61), (0.7, 0.712), direction=direction)
     assert winner_of(found) == first
     assert found.ranking[0].run_id == first
@@ -68,14 +68,14 @@ def test_the_interval_is_that_of_students_t_distribution() -> None:
     assert one.interval == pytest.approx((0.706 - 12.7062 * 0.006, 0.706 + 12.7062 * 0.006), 1e-5)
 
 
-def test_trials_whose_differences_may_be_luck_cannot_be_told_apart() -> None:
+def test_trials_without_a_significant_difference_are_reported_as_equally_good() -> None:
     found = confirmation((0.6, 0.8), (0.5, 0.85), (0.1, 0.3))
     assert winner_of(found) == "0000"
     assert [one.run_id for one in found.alike] == ["0001"]
     assert "0000 cannot be told apart from 0001" in confirmation_lines(found)[-1]
 
 
-def test_only_a_trial_with_every_seed_wins() -> None:
+def test_only_a_trial_with_a_score_for_each_seed_can_win() -> None:
     found = confirmation((0.6, 0.61), (0.99, None))
     assert found.n_missing == 0
     assert winner_of(found) == "0000"
@@ -85,7 +85,7 @@ def test_only_a_trial_with_every_seed_wins() -> None:
     assert winner_of(confirmation((None, 0.6), (0.99, None))) is None
 
 
-def test_nobody_wins_while_a_run_is_missing_or_has_not_ended() -> None:
+def test_there_is_no_winner_while_a_run_is_missing_or_has_not_ended() -> None:
     for found in (
         confirmation((0.6, 0.61), (0.7,)),
         confirmation((0.6, 0.61), state=RUNNING),
@@ -98,7 +98,7 @@ def test_nobody_wins_while_a_run_is_missing_or_has_not_ended() -> None:
     )
 
 
-def test_a_retry_that_completes_counts_in_place_of_what_failed() -> None:
+def test_a_retry_that_completes_replaces_the_failed_run() -> None:
     plan = plan_of([trial(0, 0.9)], SEEDS, objective="acc", direction="maximize")
     runs = [
         trial(0, None, params={"x": 0}, seed=100),
@@ -111,7 +111,7 @@ def test_a_retry_that_completes_counts_in_place_of_what_failed() -> None:
     assert [run.number for run in found.own_best] == [2]
 
 
-def test_each_trial_has_its_mean_with_an_interval_beside_its_score_in_the_search() -> None:
+def test_each_trial_has_its_mean_with_an_interval_next_to_its_search_score() -> None:
     found = confirmation((0.6, 0.61), (0.7, 0.712))
     assert confirmation_lines(found) == [
         "run again on 2 fresh seeds (digits-confirm): mean of acc, with its 95 % interval",
@@ -122,7 +122,7 @@ def test_each_trial_has_its_mean_with_an_interval_beside_its_score_in_the_search
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["winner"] == "0001"
 
 
-def test_a_seed_without_effect_is_said() -> None:
+def test_a_seed_without_effect_is_reported() -> None:
     found = confirmation((0.6, 0.6))
     assert found.has_no_effect
     assert found.ranking[0].interval is None
@@ -130,7 +130,7 @@ def test_a_seed_without_effect_is_said() -> None:
 
 
 @pytest.mark.parametrize(("direction", "first"), [("maximize", "x=2"), ("minimize", "x=1")])
-def test_the_worths_of_an_ablation_are_gains_over_its_changes_on_the_same_seeds(
+def test_an_ablation_gives_the_gain_over_each_changed_value_on_the_same_seeds(
     direction: str, first: str
 ) -> None:
     plan = plan_of([trial(0, 0.9)], SEEDS, objective="acc", direction=direction)
@@ -153,7 +153,7 @@ def test_the_worths_of_an_ablation_are_gains_over_its_changes_on_the_same_seeds(
     assert line.endswith("; cannot be told apart from 0")
 
 
-def test_a_gain_over_another_study_is_told_where_both_are_confirmed_and_seeds_matter() -> None:
+def test_the_gain_over_another_study_needs_two_winners_and_scores_that_vary() -> None:
     old = confirmation((0.70, 0.72))
     gain = confirmation((0.80, 0.83)).gain_over(old)
     assert gain is not None

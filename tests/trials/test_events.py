@@ -14,7 +14,7 @@ import pytest
 from sweeper.trials import Event, Events, TrialRecord
 
 
-def test_events_of_many_threads_reach_the_observer_one_at_a_time() -> None:
+def test_events_from_many_threads_reach_the_observer_one_at_a_time() -> None:
     calls: list[Event] = []
     inside = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""Which proposals that run several times may still be the best."""
+"""Repeats end early for proposals that can no longer be the best."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RUNS, PROPOSALS, STUDIES = 5, 12, 100
 PLAN: dict[str, Any] = {"by": "seeds", "objective": "val", "direction": "maximize"}
 
 
-def test_a_planted_best_is_found_as_often_with_six_of_ten_runs() -> None:
+def test_the_best_proposal_is_found_as_often_with_six_tenths_of_the_runs() -> None:
     rng, n_runs, found, found_by_all = random.Random(0), 0, 0, 0
     for _ in range(STUDIES):
         truth = [rng.gauss(0, 1) for _ in range(PROPOSALS)]
@@ -29,7 +29,7 @@ def test_a_planted_best_is_found_as_often_with_six_of_ten_runs() -> None:
 
 
 def _best_of(table: list[list[float]]) -> tuple[int, int]:
-    """The proposal that is named best, and how many runs that took."""
+    """Return the proposal that is named as the best, and how many runs were needed."""
     plan, records, firsts = {**PLAN, "values": [*range(RUNS)]}, list[TrialRecord](), list[int]()
     for row in table:
         firsts.append(len(records))
@@ -44,7 +44,7 @@ def _best_of(table: list[list[float]]) -> tuple[int, int]:
     return firsts.index(int(best.run_id)), len(records)
 
 
-def test_a_fold_that_was_not_run_would_have_been_as_for_the_best_proposal() -> None:
+def test_the_mean_of_an_incomplete_proposal_is_corrected_by_the_best_proposals_folds() -> None:
     plan = {**PLAN, "by": "folds", "values": [0, 1]}
     scores = [(0, 0, 0.9), (0, 1, 0.5), (2, 0, 0.8)]
     records = [

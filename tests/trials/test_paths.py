@@ -66,7 +66,7 @@ def test_a_tilde_in_a_template_is_the_home_folder(
         ("s3://bucket/{run_id}.ipynb", "is no path of this machine"),
     ],
 )
-def test_the_message_for_a_wrong_template_has_the_template_the_fault_and_an_example(
+def test_the_message_about_a_wrong_template_quotes_it_and_shows_a_right_one(
     template: str, message: str
 ) -> None:
     with pytest.raises(OutputError) as raised:
@@ -118,7 +118,7 @@ def test_written_notebooks_are_found_by_the_template(template: str) -> None:
     assert list(paths.written_run_ids()) == sorted(written)
 
 
-def test_files_that_do_not_match_the_template_are_not_found() -> None:
+def test_files_that_do_not_match_the_template_are_not_listed() -> None:
     paths = StudyPaths.parse("out/digits.{run_id}.ipynb", study="d")
     for name in (
         "digits.7.ipynb",
@@ -148,7 +148,7 @@ def test_a_study_cannot_have_the_name_of_the_mlflow_store(study: str) -> None:
 NASTY = "{x} {{y}} {run_id} {study} {{run_id}} }{ { {} 100% a?b"
 
 
-def test_braces_in_the_names_of_folders_are_no_placeholders(
+def test_braces_in_folder_names_are_not_placeholders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / NASTY
@@ -180,7 +180,9 @@ def test_braces_in_the_names_of_folders_are_no_placeholders(
         ("out/{run_id}/{{x}}.ipynb", "--study NAME -o 'out/{study}.{run_id}/{{x}}.ipynb'"),
     ],
 )
-def test_the_options_for_another_study_name_other_notebooks(template: str, options: str) -> None:
+def test_the_options_for_another_study_lead_to_other_notebook_paths(
+    template: str, options: str
+) -> None:
     paths = StudyPaths.parse(template, study="d")
     assert paths.options_of_another == options
     template = shlex.split(options)[-1] if "-o" in options else template
@@ -189,13 +191,13 @@ def test_the_options_for_another_study_name_other_notebooks(template: str, optio
     assert other.notebook("0000") != paths.notebook("0000")
 
 
-def test_a_folder_whose_name_is_no_utf8_is_refused_with_its_name() -> None:
+def test_a_folder_name_that_is_not_utf8_is_refused_and_quoted() -> None:
     with pytest.raises(OutputError, match=r"'a\\udcff' has a name that is no UTF-8.*with -o"):
         StudyPaths.parse("/out/a\udcff/{run_id}.ipynb", study="d")
 
 
 @pytest.mark.parametrize("name", ["../../secret", "/etc/secret", "a/../../../secret", "a\0b"])
-def test_a_name_that_a_notebook_gives_leads_to_no_file_outside_of_its_study(name: str) -> None:
+def test_a_name_from_a_notebook_cannot_lead_outside_of_the_studys_folder(name: str) -> None:
     paths = StudyPaths.parse("out/{run_id}.ipynb", study="digits")
     with pytest.raises(StudyError, match="is not the relative path of a file"):
         paths.snapshot(name)

@@ -1,4 +1,4 @@
-"""Freeze, thaw, stop, a kernel's death and an end may come in any order."""
+"""A freeze, a thaw, a stop, a kernel's death and an end may happen in any order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEGAL = {
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from([*LEGAL, "halt fails"]), max_size=12))
-def test_each_step_changes_a_trial_only_where_that_is_legal(steps: list[str]) -> None:
+def test_each_call_changes_the_phase_only_if_that_is_legal(steps: list[str]) -> None:
     began_s, running = time.monotonic(), RunningTrial()
     is_still, can_halt, has_kernel, is_stopped, slots = False, True, True, False, 1
 
@@ -65,7 +65,7 @@ def test_each_step_changes_a_trial_only_where_that_is_legal(steps: list[str]) ->
         assert running.control.is_frozen or running.control.waited_s == waited_s
 
 
-def test_each_thaw_is_for_one_slot_and_each_rest_frees_one() -> None:
+def test_each_thaw_uses_one_slot_and_each_freeze_or_end_frees_one() -> None:
     running = RunningTrial()
     running.control.on_freeze(lambda _: True)
     with ThreadPoolExecutor(30) as threads:

@@ -1,4 +1,4 @@
-"""What the records of trials let expect: an end that is final, and how long the others take."""
+"""Records say whether an end is final, and how long further trials will take."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def runs(elapsed_s: float = 0.0, waits_for: str = "") -> Progress:
     )
 
 
-def test_nothing_is_expected_before_a_trial_has_ended_by_itself() -> None:
+def test_no_time_is_predicted_before_a_trial_has_ended_by_itself() -> None:
     assert seconds_left([], [runs()], to_start=9) is None
     assert seconds_left([ended(3.0, TrialState.FAILED)], [], to_start=9) is None
 
@@ -44,7 +44,7 @@ def test_nothing_is_expected_before_a_trial_has_ended_by_itself() -> None:
         ([runs(), runs(waits_for="a GPU")], 2, 60.0),
     ],
 )
-def test_the_mean_of_those_that_have_ended_is_expected_of_the_others(
+def test_other_trials_are_predicted_to_take_the_mean_of_the_ended_trials(
     running: list[Progress], to_start: int, expected_s: float
 ) -> None:
     found_s = seconds_left([ended(10.0), ended(20.0)], running, to_start=to_start)

@@ -44,14 +44,14 @@ def result(**fields: Any) -> SweepResult:
     return sweep_result(**{**usual, "mlflow_run_ids": {"0000": "abc"}, **fields})
 
 
-def test_every_final_state_is_counted_and_running_only_where_there_is_one() -> None:
+def test_each_state_of_an_ended_trial_is_counted_and_running_only_if_there_is_one() -> None:
     counts = {"completed": 1, "pruned": 0, "failed": 1, "stopped": 0}
     assert count_by_state([BEST, FAILED]) == counts
     running = record(2, TrialState.RUNNING)
     assert count_by_state([BEST, FAILED, running]) == {**counts, "running": 1}
 
 
-def test_the_json_is_valid_also_with_a_score_that_is_not_finite() -> None:
+def test_the_json_is_valid_even_with_a_score_that_is_not_finite() -> None:
     data = json.loads(json.dumps(result().to_json(), allow_nan=False))
     best, failed = data["trials"]
     assert (best["scores"], best["mlflow_run_id"]) == ({"acc": 0.9}, "abc")
@@ -60,7 +60,7 @@ def test_the_json_is_valid_also_with_a_score_that_is_not_finite() -> None:
     assert failed["mlflow_run_id"] is None
 
 
-def test_the_json_has_what_trials_took_of_gpus_and_what_they_cost() -> None:
+def test_the_json_contains_gpu_use_and_cost() -> None:
     records = [replace(BEST, gpu=GpuUse(peak_bytes=8, busy_share=0.5)), FAILED]
     data = result(records=records, duration_s=3600.0, cost=1.5).to_json()
     best, failed = data["trials"]
@@ -71,7 +71,7 @@ def test_the_json_has_what_trials_took_of_gpus_and_what_they_cost() -> None:
     assert result().to_json()["cost"] is None
 
 
-def test_best_is_one_trial_or_a_list_where_there_are_several_objectives() -> None:
+def test_best_is_one_trial_or_a_list_if_there_are_several_objectives() -> None:
     assert result().to_json()["best"]["run_id"] == "0000"
     assert result(best=[]).to_json()["best"] is None
     several = result(objectives=["acc", "size"]).to_json()["best"]
@@ -91,7 +91,7 @@ def test_in_jupyter_a_result_shows_the_best_trial_first_and_links_to_its_files()
     assert "<b>" not in page
 
 
-def test_a_row_is_one_line_and_a_long_message_is_whole_on_hover() -> None:
+def test_a_row_is_one_line_and_a_tooltip_shows_the_whole_message() -> None:
     message = "ValueError: the <hidden> layers\ndo not fit into memory"
     page = result(records=[replace(FAILED, message=message, duration_s=61.25)])._repr_html_()
     assert ">failed: ValueError: the &lt;hidden&gt; layers…</td>" in page
@@ -115,7 +115,7 @@ def test_a_result_is_one_line_of_text() -> None:
     assert repr(result(records=[], best=[])) == "<study s: no trials>"
 
 
-def test_params_have_no_effect_where_ten_trials_have_the_same_score() -> None:
+def test_params_are_reported_as_without_effect_if_ten_trials_have_the_same_score() -> None:
     trials = [
         replace(record(n, TrialState.COMPLETED, scores={"acc": 0.5}), params={"lr": n, "k": 1})
         for n in range(10)

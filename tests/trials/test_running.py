@@ -34,7 +34,7 @@ def test_a_printed_value_counts_until_the_notebook_reports_the_metric() -> None:
     assert running.points.metrics == {"loss": 1.0}
 
 
-def test_a_librarys_values_are_not_those_of_a_score_that_another_source_gives() -> None:
+def test_a_librarys_values_get_another_name_if_a_higher_source_gives_the_score() -> None:
     points: list[Point] = []
     kept: list[Point] = []
     running = RunningTrial(Points(points.append))
@@ -101,7 +101,7 @@ def test_a_callback_may_use_the_running_trial() -> None:
     assert calls == [StopReason.INTERRUPTED]
 
 
-def test_a_frozen_trial_is_idle_until_it_goes_on_or_is_stopped() -> None:
+def test_a_frozen_trial_is_paused_until_it_is_thawed_or_stopped() -> None:
     running = RunningTrial()
     calls: list[object] = []
 
@@ -125,7 +125,7 @@ def test_a_frozen_trial_is_idle_until_it_goes_on_or_is_stopped() -> None:
     assert not running.control.freeze(), "a trial that is to end does not stand still"
 
 
-def test_a_trial_without_kernel_or_without_room_is_not_frozen() -> None:
+def test_a_trial_without_a_kernel_or_without_free_memory_is_not_frozen() -> None:
     running = RunningTrial()
     assert not running.control.freeze()
     running.control.on_freeze(lambda _: True)
@@ -136,7 +136,7 @@ def test_a_trial_without_kernel_or_without_room_is_not_frozen() -> None:
     assert not running.control.freeze() and running.control.phase is Phase.RUNNING
 
 
-def test_the_time_limit_stands_still_with_a_frozen_trial() -> None:
+def test_the_time_limit_does_not_count_while_a_trial_is_frozen() -> None:
     running = RunningTrial()
     running.control.on_freeze(lambda _: True)
     with running.control.limited(0.2):
@@ -148,7 +148,7 @@ def test_the_time_limit_stands_still_with_a_frozen_trial() -> None:
     assert running.control.stop_reason is StopReason.TIME_LIMIT
 
 
-def test_how_long_a_trial_has_waited_is_read_while_another_thread_waits() -> None:
+def test_the_time_waited_can_be_read_while_another_thread_waits() -> None:
     running, is_over = RunningTrial(), threading.Event()
 
     def read() -> float:

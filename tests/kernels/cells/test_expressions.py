@@ -1,4 +1,4 @@
-"""What is read in a kernel after the last cell, whatever the notebook has done to names."""
+"""Values are read in a kernel after the last cell, even if the notebook has replaced builtins."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sweeper.testing import write_notebook
 
 
 def ask(question: Question, **variables: Any) -> Answer:
-    """Ask a shell that stands for IPython's, with these variables of a notebook."""
+    """Ask a shell that replaces IPython's, with these variables of a notebook."""
     shell: Any = SimpleNamespace(
         user_ns=variables,
         user_global_ns=variables,
@@ -36,7 +36,7 @@ def ask(question: Question, **variables: Any) -> Answer:
 
 @pytest.fixture
 def replaced_builtins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Replace builtins in a way that Python itself gets along with."""
+    """Replace builtins in a way that Python itself still works with."""
     with monkeypatch.context() as patch:
         patch.setattr(builtins, "float", np.float16)
         patch.setattr(builtins, "repr", lambda value: f"<{value}>")
@@ -60,13 +60,13 @@ def test_a_number_is_read_to_the_last_bit(value: Any) -> None:
     assert answer.floats == {"score": float(value)}
 
 
-def test_an_expression_is_evaluated_among_the_names_of_the_notebook() -> None:
+def test_an_expression_is_evaluated_with_the_names_of_the_notebook() -> None:
     names = {"float": "no type", "repr": len, "score": 0.5}
     question = Question(floats=["score", "score * repr('ab')", "missing", "float(1)"])
     assert ask(question, **names).floats == {"score": 0.5, "score * repr('ab')": 1.0}
 
 
-def test_a_notebook_that_replaces_builtins_does_not_change_what_is_read(
+def test_replaced_builtins_do_not_change_the_values_that_are_read(
     replaced_builtins: None,
 ) -> None:
     question = Question(floats=["score"]).as_expressions()
@@ -80,13 +80,13 @@ def test_a_notebook_that_replaces_builtins_does_not_change_what_is_read(
 
 
 class Unshown:
-    """An object that cannot be shown."""
+    """An object whose `repr` raises."""
 
     def __repr__(self) -> str:
         raise ValueError
 
 
-def test_values_are_read_as_they_are_or_described() -> None:
+def test_scalars_are_read_as_they_are_and_other_values_are_described() -> None:
     values = {
         "lr": 0.1,
         "name": "adam",
@@ -114,7 +114,7 @@ def test_values_are_read_as_they_are_or_described() -> None:
     assert "Unshown" in model
 
 
-def test_a_kernel_that_is_no_ipython_answers_nothing() -> None:
+def test_a_kernel_other_than_ipython_gives_an_empty_answer() -> None:
     assert Answer.of({}) == Answer()
     assert Answer.of({in_kernel.QUESTION: {"status": "error", "ename": "R"}}) == Answer()
 
@@ -150,7 +150,7 @@ score = 0.1
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("way", ["started", "forked", "forked after it"])
-def test_scores_are_read_where_a_notebook_has_replaced_names_builtins_and_formatters(
+def test_scores_are_read_even_if_the_notebook_has_replaced_builtins_and_formatters(
     way: str, tmp_path: Path
 ) -> None:
     shared = int(way == "forked after it")

@@ -1,4 +1,4 @@
-"""How much of a GPU's memory torch may take in a kernel. No test here needs a GPU."""
+"""torch's share of a GPU's memory is limited in a kernel. No test here needs a GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ capped = float(stated == "per_process_memory_fraction:0.2500")
 
 
 @pytest.mark.parametrize("is_forked", [False, True])
-def test_torch_takes_what_users_state_unless_they_have_set_it_up_or_it_is_too_old(
+def test_torch_uses_at_most_the_stated_memory_unless_configured_by_users_or_too_old(
     tmp_path: Path, *, is_forked: bool
 ) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", READ)

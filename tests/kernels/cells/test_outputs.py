@@ -1,4 +1,4 @@
-"""What becomes of a cell's outputs once it has run."""
+"""A cell's outputs are joined after the cell has run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def text(name: str, content: str) -> NotebookNode:
 
 
 def seen(outputs: list[NotebookNode]) -> list[str]:
-    """Outputs in a word each: `o:` and `e:` for the streams, the text alone for a display."""
+    """Return one word for each output: `o:` and `e:` for the streams, the text for a display."""
     return [
         f"{output.name[3]}:{output.text}" if output.output_type == "stream" else output.data["t"]
         for output in joined(outputs)
@@ -34,7 +34,7 @@ def figure(name: str) -> NotebookNode:
 
 @settings(derandomize=True, max_examples=500)
 @given(st.lists(st.text(alphabet="ab \n\r", max_size=6), min_size=1, max_size=6))
-def test_text_that_a_carriage_return_has_overwritten_is_gone_as_nbclient_has_it(
+def test_text_overwritten_by_a_carriage_return_is_removed_as_nbclient_does(
     pieces: list[str],
 ) -> None:
     left = without_overwritten(pieces)
@@ -71,7 +71,7 @@ def test_text_and_figures_keep_their_order() -> None:
     ]
 
 
-def test_of_a_progress_bar_among_printed_lines_the_last_drawing_is_left() -> None:
+def test_only_the_last_state_of_a_progress_bar_among_printed_lines_is_kept() -> None:
     outputs = [
         text("stderr", "\r  0%"),
         text("stdout", "one\n"),
@@ -82,7 +82,7 @@ def test_of_a_progress_bar_among_printed_lines_the_last_drawing_is_left() -> Non
     assert seen(outputs) == ["o:one\ntwo\n", "e:100%\n"]
 
 
-def test_a_progress_bar_shows_above_a_figure_how_far_it_was() -> None:
+def test_a_progress_bar_above_a_figure_keeps_its_state_at_that_time() -> None:
     outputs = [
         *(text("stderr", "\r  0%"), text("stderr", "\r 25%"), figure("first")),
         *(text("stderr", "\r 50%"), text("stderr", "\r100%\n"), figure("second")),

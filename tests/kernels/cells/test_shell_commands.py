@@ -1,4 +1,4 @@
-"""Shell commands of a notebook: nobody answers what they ask, and they run as everywhere else."""
+"""Shell commands of a notebook get no input, and otherwise run as in IPython."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ASKING = {
 
 
 @pytest.mark.parametrize("command", ASKING.values(), ids=ASKING)
-def test_a_command_that_asks_gets_the_end_of_input(
+def test_a_command_that_reads_its_input_gets_the_end_of_input(
     command: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -40,7 +40,7 @@ def test_a_command_that_asks_gets_the_end_of_input(
     assert capsys.readouterr().out.endswith("got:\r\n")
 
 
-def test_a_command_shows_progress_as_on_a_terminal_and_has_its_exit_code(
+def test_a_command_prints_its_progress_as_in_a_terminal_and_returns_its_exit_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert in_kernel._run_command("test -t 1 && test -t 2 && stty size <&1; exit 3") == 3
@@ -48,12 +48,14 @@ def test_a_command_shows_progress_as_on_a_terminal_and_has_its_exit_code(
     assert in_kernel._run_command("sh -c 'kill -9 $$'; exit $?") == -signal.SIGKILL
 
 
-def test_a_character_may_arrive_in_two_parts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_character_that_arrives_in_two_parts_is_printed_whole(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     in_kernel._run_command(r"printf '\303'; sleep 0.1; printf '\251\377'")
     assert capsys.readouterr().out == "é�"
 
 
-def test_what_a_command_leaves_behind_ends_with_it(tmp_path: Path) -> None:
+def test_processes_that_a_command_leaves_behind_end_with_it(tmp_path: Path) -> None:
     started_s = time.monotonic()
     in_kernel._run_command(f"sleep 60 & echo $! > {tmp_path / 'pid'}")
     assert time.monotonic() - started_s < 30
@@ -62,7 +64,7 @@ def test_what_a_command_leaves_behind_ends_with_it(tmp_path: Path) -> None:
 
 
 def state(pid: int) -> str:
-    """The state of a process, by the system's letter."""
+    """Return the state of a process as the system's letter."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
@@ -94,7 +96,7 @@ subprocess.run("read answer", shell=True)
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("is_forked", [False, True])
-def test_no_command_of_a_notebook_waits_for_an_answer(tmp_path: Path, *, is_forked: bool) -> None:
+def test_no_command_of_a_notebook_waits_for_input(tmp_path: Path, *, is_forked: bool) -> None:
     bash = "%%bash\nread answer < /dev/tty\necho got:$answer"
     notebook = write_notebook(tmp_path / "nb.ipynb", NOTEBOOK, bash)
     with kernel_pool(tmp_path, imports="import json" if is_forked else None) as pool:

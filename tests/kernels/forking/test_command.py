@@ -1,4 +1,4 @@
-"""Which kernelspecs start kernels that can be forked, and with what."""
+"""Kernelspecs of ipykernel can be forked, with their options. Others are started."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read(*argv: str, language: str = "python") -> KernelCommand | Obstacle:
          [], []),
     ],
 )  # fmt: skip
-def test_a_kernelspec_of_ipykernel_can_be_forked_whatever_its_options(
+def test_kernels_of_ipykernel_can_be_forked_with_any_options(
     argv: Sequence[str], options: Sequence[str], arguments: Sequence[str]
 ) -> None:
     expected = KernelCommand(interpreter=argv[0], options=options, arguments=arguments)
@@ -75,7 +75,7 @@ def test_a_kernelspec_of_ipykernel_can_be_forked_whatever_its_options(
         ([], "python", "nothing is no Python interpreter"),
     ],
 )  # fmt: skip
-def test_any_other_kernelspec_is_started_and_the_reason_has_the_remedy(
+def test_kernels_of_any_other_kernelspec_are_started_and_the_reason_has_a_remedy(
     argv: Sequence[str], language: str, fragment: str
 ) -> None:
     obstacle = read(*argv, language=language)
@@ -96,7 +96,7 @@ CELLS = (
 
 
 def sweep(folder: Path) -> Any:
-    """The result of a sweep in the kernels `other`, in which no trial fails."""
+    """Return the result of a sweep with the kernel `other`, in which no trial fails."""
     cells = [cell.replace("SPEC", "__import__('os').environ.get('FROM_SPEC')") for cell in CELLS]
     notebook = write_notebook(folder / "nb.ipynb", *cells, parameters="x = 0.5")
     options = {"kernel": "other"}
@@ -113,7 +113,7 @@ def sweep(folder: Path) -> Any:
 
 @pytest.mark.kernel
 @pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")
-def test_an_environment_without_this_package_is_lent_it_and_keeps_what_its_kernelspec_states(
+def test_a_kernel_can_import_this_package_if_its_environment_lacks_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = environment_with(tmp_path / "other env", "ipykernel", "numpy")
@@ -128,7 +128,7 @@ def test_an_environment_without_this_package_is_lent_it_and_keeps_what_its_kerne
 
 
 def environment_with(folder: Path, *packages: str) -> Path:
-    """The interpreter of a new environment, with links to packages of ours and what they need."""
+    """Return the interpreter of a new environment with links to packages and what they need."""
     venv.create(folder, with_pip=False, symlinks=True)
     (site,) = folder.glob("lib/python*/site-packages")
     for package in needed(packages):
@@ -138,7 +138,7 @@ def environment_with(folder: Path, *packages: str) -> Path:
 
 
 def needed(packages: Sequence[str]) -> list[Distribution]:
-    """These packages, and those that they require."""
+    """Return these packages and all packages that they require."""
     found: dict[str, Distribution] = {}
     waiting = list(packages)
     while waiting:

@@ -1,4 +1,4 @@
-"""Modules of a snapshot, imported by an interpreter of its own while other files lie on disk."""
+"""A new interpreter imports the modules of a snapshot while other files are on disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ names["install_snapshot_finder"](text, json.load(open(sys.argv[2])))
 
 
 def run(folder: Path, frozen: Mapping[str, str], code: str) -> Any:
-    """What code prints as JSON in a new interpreter, in a folder whose modules are frozen."""
+    """Run code in a new interpreter in a folder with frozen modules.
+
+    Return the JSON that it prints.
+    """
     snapshot = folder.parent / "frozen.json"
     sources = {str((folder / path).resolve()): source for path, source in frozen.items()}
     snapshot.write_text(json.dumps(sources))
@@ -49,7 +52,9 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-def test_a_module_is_the_frozen_one_also_when_it_is_reloaded_quoted_or_gone(tmp_path: Path) -> None:
+def test_a_frozen_module_is_used_and_quoted_even_if_its_file_has_changed_or_is_gone(
+    tmp_path: Path,
+) -> None:
     source = "def fail():\n    raise ValueError('first')\n"
     project = write(tmp_path / "project", {"model.py": "# another\n" + source + "# line\n"})
     code = """
@@ -69,7 +74,9 @@ print(json.dumps([quoted, inspect.getsource(model), os.path.basename(gone.__file
     assert (name, value) == ("gone.py", 1)
 
 
-def test_packages_namespaces_and_the_order_of_folders_are_as_ever(tmp_path: Path) -> None:
+def test_packages_namespaces_and_the_order_of_folders_work_as_without_a_snapshot(
+    tmp_path: Path,
+) -> None:
     project = write(
         tmp_path / "project",
         {
@@ -101,7 +108,7 @@ print(json.dumps([[module.V for module in modules], listed]))
     assert listed == ["new", "part"]
 
 
-def test_workers_with_an_interpreter_of_their_own_import_the_same(tmp_path: Path) -> None:
+def test_spawned_workers_import_the_same_frozen_modules(tmp_path: Path) -> None:
     source = "V = 'first'\n\ndef seen(_=None):\n    return V\n"
     project = write(tmp_path / "project", {"model.py": source.replace("first", "edited")})
     code = """

@@ -1,4 +1,4 @@
-"""What goes wrong beside the process that forks kernels costs at most a kernel."""
+"""A fault around the zygote costs at most one kernel."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if "zygote" in os.environ["{MARK_VARIABLE}"] and not pathlib.Path("lost").exists
 """
 
 
-def test_kernels_are_forked_on_whatever_happens_beside_them(
+def test_kernels_are_still_forked_after_their_folder_was_removed_or_a_fork_did_not_end(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder of sockets is removed during the imports; then the system does not end a fork."""
+    """The folder of sockets is removed during the imports. Later, SIGKILL does not end a fork."""
     hasten_ends(monkeypatch)
     library = tmp_path_factory.mktemp("env") / "site-packages"
     library.mkdir()

@@ -1,4 +1,4 @@
-"""What a kernel lists as imported, and which modules import one whose import has an effect."""
+"""A kernel lists its imported modules. Modules with an effect at import are recognized."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sweeper.kernels.forking.zygote import in_kernel
 from sweeper.kernels.forking.zygote.imports import ImportWatch
 
 
-def test_an_import_inside_a_function_is_one_of_the_body_that_calls_the_function(
+def test_an_import_inside_a_function_counts_for_the_module_whose_body_calls_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a library such as numpy would depend on all that others import through it."""
+    """Otherwise a library such as numpy would depend on everything that others import by it."""
     (tmp_path / "a_library.py").write_text("def load():\n    import a_drawing_module")
     (tmp_path / "a_drawing_module.py").write_text("import random\nrandom.random()")
     (tmp_path / "a_caller.py").write_text("import a_library\na_library.load()")
@@ -34,7 +34,7 @@ def test_an_import_inside_a_function_is_one_of_the_body_that_calls_the_function(
 
 
 def imported(folder: Path, module: str) -> bool:
-    """Whether a kernel that has imported a module from a folder lists it."""
+    """Return whether a kernel that has imported a module from a folder lists the module."""
     folder.mkdir(parents=True)
     (folder / f"{module}.py").write_text("")
     code = (
@@ -59,7 +59,7 @@ def imported(folder: Path, module: str) -> bool:
         ("my-site-packages-demo", False),
     ],
 )
-def test_libraries_of_any_environment_are_listed_and_modules_of_the_project_are_not(
+def test_installed_libraries_are_listed_and_local_modules_are_not(
     tmp_path: Path, folder: str, *, is_listed: bool
 ) -> None:
     assert imported(tmp_path / folder, "helpers") is is_listed

@@ -1,4 +1,4 @@
-"""Which kernels are forked, and what has to be proven before."""
+"""Kernels are forked only after a proof."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ def proven(
     trials_left: int = 50,
     available: ForkAvailability = READY,
 ) -> list[KernelOrigin]:
-    """Have the policy prove forking by runs that come to these; returns how their kernels came."""
+    """Let the policy prove forking by runs with these results.
+
+    Return how their kernels were made.
+    """
     origins: list[KernelOrigin] = []
     left: list[Repetition] = list(runs or [run_of(), run_of()])
 
@@ -85,7 +88,7 @@ def proven(
         ),
     ],
 )
-def test_a_proof_is_judged_by_what_started_and_forked_runs_come_to(
+def test_a_proof_compares_the_results_of_started_and_forked_runs(
     runs: list[Repetition], proof: Proof | None, words: str, policy: ForkPolicy
 ) -> None:
     assert len(proven(policy, *runs)) == len(runs)
@@ -108,9 +111,7 @@ def test_kernels_are_started_until_the_reference_was_run_again_in_forked_ones(
 
 
 @pytest.mark.parametrize("runs", [[Inconclusive()], [run_of(0.6), Inconclusive()]])
-def test_a_proof_that_was_stopped_is_made_once_more(
-    runs: list[Repetition], policy: ForkPolicy
-) -> None:
+def test_a_proof_that_was_stopped_is_repeated(runs: list[Repetition], policy: ForkPolicy) -> None:
     proven(policy, *runs)
     assert policy.finding is None
     assert len(proven(policy)) == 2
@@ -127,7 +128,7 @@ def test_a_proof_that_takes_longer_than_it_saves_is_not_made(
 
 
 @pytest.mark.parametrize(("kernels", "is_forked"), [("fork", True), ("cold", False)])
-def test_users_who_know_better_say_so(
+def test_the_kernels_setting_overrides_the_proof(
     kernels: Literal["fork", "cold"], *, is_forked: bool, reference: Reference
 ) -> None:
     policy = ForkPolicy(kernels)
@@ -138,7 +139,7 @@ def test_users_who_know_better_say_so(
     assert policy.finding is None
 
 
-def test_an_obstacle_that_lasts_is_a_finding(policy: ForkPolicy) -> None:
+def test_a_permanent_obstacle_to_forking_is_a_finding(policy: ForkPolicy) -> None:
     there_is = Unready(Stage.NEVER, "they run bash")
     assert policy.origin(there_is).reason == "they run bash"
     assert "which takes longer: they run bash" in str(policy.finding)
@@ -150,7 +151,7 @@ def test_each_kind_of_failure_in_forked_kernels_is_compared_once(policy: ForkPol
     assert policy.doubts_failure("an exception")
 
 
-def test_a_failure_that_only_forked_kernels_have_ends_forking(policy: ForkPolicy) -> None:
+def test_a_failure_that_only_happens_in_forked_kernels_ends_forking(policy: ForkPolicy) -> None:
     proven(policy)
     policy.refuse_for_failure("0009", "In [3]: RuntimeError: CUDA")
     assert not policy.forks(READY)

@@ -1,4 +1,4 @@
-"""What forks carry over from tagged cells; the corpus has what a notebook then looks like."""
+"""Forks keep the state of shared cells. The corpus tests what a notebook then looks like."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelPool]:
-    """Kernels that are trusted to be forked, without any proof."""
+    """A pool of kernels that are forked without a proof."""
     folder = tmp_path_factory.mktemp("forking")
     with kernel_pool(folder, imports="import random, numpy") as pool:
         yield pool
@@ -34,7 +34,7 @@ def run_shared(
     fixed: Params | None = None,
     variables: Sequence[str] = ("n0",),
 ) -> list[KernelResult]:
-    """Run a notebook twice with x as 2, after its shared cells."""
+    """Run a notebook twice with x = 2, after its shared cells."""
     source = write_notebook(
         pool.setup.cwd / "nb.ipynb", *cells, parameters="x = 1\nseed = 0\nrows = 4", shared=shared
     )
@@ -43,7 +43,7 @@ def run_shared(
     return [run_alone(source, pool, own=own, fixed=fixed, variables=variables)[1] for _ in range(2)]
 
 
-def test_a_generator_that_shared_cells_used_goes_on_alike_and_any_other_differs(
+def test_a_generator_used_by_shared_cells_continues_equally_and_any_other_differs(
     pool: KernelPool,
 ) -> None:
     results = run_shared(
@@ -63,7 +63,7 @@ def test_a_generator_that_shared_cells_used_goes_on_alike_and_any_other_differs(
     assert first["drawn"] != second["drawn"]
 
 
-def test_a_file_that_is_open_for_reading_stands_at_the_same_line_in_each_trial(
+def test_a_file_opened_by_shared_cells_has_the_same_position_in_each_trial(
     pool: KernelPool,
 ) -> None:
     (pool.setup.cwd / "data.txt").write_text("0\n1\n2\n3\n")
@@ -74,7 +74,7 @@ def test_a_file_that_is_open_for_reading_stands_at_the_same_line_in_each_trial(
     assert [result.answer.floats["n0"] for result in results] == [2.0, 2.0]
 
 
-def test_a_parameter_is_shared_when_it_is_fixed(pool: KernelPool) -> None:
+def test_shared_cells_see_a_fixed_parameter(pool: KernelPool) -> None:
     results = run_shared(
         pool,
         "import random\nrandom.seed(seed)\nvalues = [random.random() for _ in range(rows)]",
@@ -103,7 +103,7 @@ def test_a_parameter_is_shared_when_it_is_fixed(pool: KernelPool) -> None:
         ),
     ],
 )
-def test_where_a_shared_cell_cannot_be_forked_after_all_trials_run_them(
+def test_each_trial_runs_the_shared_cells_itself_if_no_fork_is_possible_after_them(
     cell: str, why: str, pool: KernelPool
 ) -> None:
     results = run_shared(pool, "y = 2", cell, "n0 = y * x", shared=2)

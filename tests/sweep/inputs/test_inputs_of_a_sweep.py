@@ -1,4 +1,4 @@
-"""What a sweep uses of other studies, and its data, in one version; functions stand for kernels."""
+"""A sweep uses files of another study and one version of its data. Functions replace kernels."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ SCORES = (0.2, 0.8, 0.4, 0.9)
 
 
 class Stages:
-    """Two studies in one folder: the trials of the first save a file, those of the second read it.
+    """Two studies in one folder: trials of the first save a file, trials of the second read it.
 
     Attributes:
-        seen: the specs of the second study's trials.
+        seen: Specs of the second study's trials.
     """
 
     def __init__(self, folder: Path, *, storage: str | None = None) -> None:
@@ -46,14 +46,14 @@ class Stages:
         self.numbers: dict[str, int] = {}
 
     def pretrain(self, **changes: Any) -> SweepResult:
-        """The first stage; its trials have the scores in `SCORES`, and 0.99 afterwards."""
+        """Run the first stage. Its trials have the scores in `SCORES`, later ones 0.99."""
         usual = {"study": {"trials": len(SCORES)}}
         return self._sweep("pretrain", self._save, **{**usual, **changes}).run()
 
     def finetune(
         self, take: Any = "best", *, allow_changes: bool = False, **changes: Any
     ) -> SweepResult:
-        """The second stage."""
+        """Run the second stage."""
         inputs = {"encoder": {**ENCODER, "take": take}}
         usual: dict[str, Any] = {"study": {"trials": 3}, "inputs": inputs}
         return self._sweep("finetune", self._read, allow_changes, **{**usual, **changes}).run()
@@ -93,7 +93,7 @@ class Stages:
 
     @property
     def used(self) -> list[str]:
-        """What the file of each trial of the second study said."""
+        """Content of the file that each trial of the second study has read."""
         return [spec.inputs["encoder"].path.read_text() for spec in self.seen]
 
 
@@ -106,7 +106,10 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stages(pretrained: Path) -> Stages:
-    """After the first stage, which all tests of the module share; each has a second one."""
+    """The two studies after the first stage.
+
+    Tests of the module share it, and each has its own second.
+    """
     for left in (pretrained / "out").glob("finetune*"):
         shutil.rmtree(left) if left.is_dir() else left.unlink()
     return Stages(pretrained)
@@ -128,7 +131,7 @@ def test_a_study_is_named_by_its_folder_and_a_trial_by_its_run_id(stages: Stages
     assert set(stages.used) == {"weights of 0001"}
 
 
-def test_a_study_that_goes_on_keeps_its_file_though_there_is_a_better_one_or_none(
+def test_a_resumed_study_keeps_its_file_even_if_the_best_trial_changes_or_is_gone(
     tmp_path: Path,
 ) -> None:
     stages = Stages(tmp_path)
@@ -145,14 +148,14 @@ def test_a_study_that_goes_on_keeps_its_file_though_there_is_a_better_one_or_non
     assert stages.used[-1] == "weights of 0003"
 
 
-def test_the_best_trial_is_the_one_that_fresh_seeds_confirm(tmp_path: Path) -> None:
+def test_the_best_trial_is_the_winner_on_fresh_seeds(tmp_path: Path) -> None:
     stages = Stages(tmp_path)
     stages.pretrain(confirm={"best": 2, "seeds": 2})
     stages.finetune()
     assert set(stages.used) == {"weights of 0001"}
 
 
-def test_another_trial_is_a_change_like_any_other(stages: Stages) -> None:
+def test_another_trial_as_input_is_refused_as_a_change(stages: Stages) -> None:
     stages.finetune()
     with pytest.raises(StudyError, match=r"inputs\.encoder was .*0003.*, now .*0001") as error:
         stages.finetune(take="0001", study={"trials": 4})
@@ -161,7 +164,7 @@ def test_another_trial_is_a_change_like_any_other(stages: Stages) -> None:
     assert stages.used == ["weights of 0003"] * 3 + ["weights of 0001"]
 
 
-def test_a_changed_file_is_refused_by_a_new_study_and_by_one_that_goes_on(tmp_path: Path) -> None:
+def test_a_changed_file_is_refused_by_a_new_and_by_a_resumed_study(tmp_path: Path) -> None:
     stages = Stages(tmp_path)
     stages.pretrain()
     stages.finetune()
@@ -188,7 +191,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("changes", "fragments"), WRONG)
-def test_what_cannot_be_taken_is_refused_and_leaves_nothing_behind(
+def test_an_input_that_cannot_be_used_is_refused_and_no_file_is_left(
     stages: Stages, changes: dict[str, Any], fragments: list[str]
 ) -> None:
     with pytest.raises(SettingsError) as error:
@@ -199,7 +202,7 @@ def test_what_cannot_be_taken_is_refused_and_leaves_nothing_behind(
     assert not stages.seen
 
 
-def test_a_study_is_found_in_a_storage_that_both_have(tmp_path: Path) -> None:
+def test_a_study_is_found_in_a_storage_that_both_studies_share(tmp_path: Path) -> None:
     stages = Stages(tmp_path, storage=f"sqlite:///{tmp_path}/studies.db")
     stages.pretrain()
     stages.finetune()
@@ -212,7 +215,7 @@ MakeSweep = Callable[..., Sweep]
 
 @pytest.fixture
 def home(tmp_path: Path) -> Dataset:
-    """What was pushed from another machine."""
+    """Data that was pushed from another machine."""
     url = (tmp_path / "bucket").as_uri()
     stated = Data.model_validate({"path": "data", "from": url})
     dataset = Dataset(stated, folder=tmp_path / "home")
@@ -224,7 +227,7 @@ def home(tmp_path: Path) -> Dataset:
 
 @pytest.fixture
 def make_sweep(home: Dataset, tmp_path: Path) -> MakeSweep:
-    """Sweeps of a notebook whose trials read `data/train.txt` beside it."""
+    """Return a function that makes sweeps of a notebook whose trials read `data/train.txt`."""
     folder = tmp_path / "machine"
 
     def run_trial(_: TrialSpec, running: RunningTrial) -> TrialOutcome:
@@ -254,7 +257,7 @@ def test_the_first_trial_waits_for_the_data_and_the_study_keeps_its_version(
     assert facts.data_version == first != second
 
 
-def test_a_sweep_without_its_data_leaves_nothing_behind(
+def test_a_sweep_whose_data_cannot_be_fetched_leaves_no_file(
     home: Dataset, make_sweep: MakeSweep, tmp_path: Path
 ) -> None:
     data = tmp_path / "machine" / "data"

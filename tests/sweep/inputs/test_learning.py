@@ -1,4 +1,4 @@
-"""A study begins with what earlier studies have found; functions stand for kernels."""
+"""A study begins with the best trials of earlier studies. Functions replace kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow  # MLflow is imported
 
 
 def sweep(folder: Path, name: str, *, best: float, trials: int, **changes: Any) -> Any:
-    """A sweep whose score is highest at `best`."""
+    """Run a sweep whose score is highest at `best`."""
 
     def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
         value = 10.0 - (float(str(spec.params.get("x", 0.5))) - best) ** 2
@@ -29,7 +29,7 @@ def sweep(folder: Path, name: str, *, best: float, trials: int, **changes: Any) 
 
 
 @pytest.mark.parametrize("sampler", ["gp", "tpe"])
-def test_the_earlier_best_runs_first_and_its_scores_guide_the_sampler_until_ten_trials(
+def test_the_earlier_best_params_run_first_and_the_sampler_uses_earlier_scores_until_ten_trials(
     tmp_path: Path, sampler: str
 ) -> None:
     earlier = sweep(tmp_path, "earlier", best=0.8, trials=15, study={"sampler": "gp"})
@@ -42,7 +42,7 @@ def test_the_earlier_best_runs_first_and_its_scores_guide_the_sampler_until_ten_
     assert [t["params"]["x"] for t in again["trials"]][:4] == xs, "the best is queued once"
 
 
-def test_a_misleading_study_is_outvoted(tmp_path: Path) -> None:
+def test_a_misleading_earlier_study_does_not_prevent_a_good_result(tmp_path: Path) -> None:
     sweep(tmp_path, "misled", best=0.9, trials=12)
     found = sweep(tmp_path, "here", best=0.1, trials=22, learn_from=["misled"])
     assert abs(found["best"]["params"]["x"] - 0.1) < 0.02
@@ -56,7 +56,7 @@ def test_a_misleading_study_is_outvoted(tmp_path: Path) -> None:
         ({"space": {"x": {"low": 2.0, "high": 3.0}}}, ["none of its 2 completed", "(x)"]),
     ],
 )
-def test_an_earlier_study_that_says_nothing_about_this_one_is_refused(
+def test_an_earlier_study_without_a_trial_that_fits_is_refused(
     tmp_path: Path, changes: dict[str, Any], parts: list[str]
 ) -> None:
     sweep(tmp_path, "earlier", best=0.5, trials=2)

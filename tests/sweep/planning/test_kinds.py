@@ -1,4 +1,4 @@
-"""Values of another kind than the notebook's own are refused before a trial is paid for."""
+"""Values whose type differs from the notebook's original value are refused before a trial runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def notebook_with(folder: Path, own: str) -> ResearchNotebook:
     ],
 )
 @pytest.mark.parametrize("section", ["fixed", "smoke", "space"])
-def test_a_value_of_another_kind_is_refused_with_both_values_and_a_remedy(
+def test_a_value_of_another_type_is_refused_with_both_values_and_a_remedy(
     tmp_path: Path, own: str, value: Any, remedy: str, section: str
 ) -> None:
     sections: dict[str, Any] = {section: {"p": [value] if section == "space" else value}}
@@ -44,7 +44,9 @@ def test_a_value_of_another_kind_is_refused_with_both_values_and_a_remedy(
 
 
 @pytest.mark.parametrize("choices", [["1e-4 1e-2"], [0.1, "1e-4 1e-2"], [0.1, "1e-4, 1e-2"]])
-def test_a_text_of_numbers_among_numbers_lacks_a_comma(tmp_path: Path, choices: list[Any]) -> None:
+def test_a_text_of_several_numbers_is_refused_as_numbers_without_commas(
+    tmp_path: Path, choices: list[Any]
+) -> None:
     settings = small_settings("kinds", space={"p": choices})
     with pytest.raises(SettingsError, match=r"commas between them: \[0.0001, 0.01\]"):
         check_kinds(notebook_with(tmp_path, "0.1"), settings)
@@ -68,7 +70,7 @@ def test_a_text_of_numbers_among_numbers_lacks_a_comma(tmp_path: Path, choices: 
         ("work()", ["a", 3]),
     ],
 )
-def test_what_may_take_the_place_of_the_notebooks_own_value_is_allowed(
+def test_a_value_that_can_replace_the_original_one_is_allowed(
     tmp_path: Path, own: str, dimension: Any
 ) -> None:
     check_kinds(notebook_with(tmp_path, own), small_settings("kinds", space={"p": dimension}))
@@ -80,7 +82,9 @@ def test_a_range_of_numbers_over_a_text_is_refused(tmp_path: Path) -> None:
         check_kinds(notebook_with(tmp_path, "'scale'"), settings)
 
 
-def test_a_sweep_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_sweep_with_a_value_of_another_type_is_refused_before_a_file_is_written(
+    tmp_path: Path,
+) -> None:
     notebook = notebook_with(tmp_path, "20").path
     with pytest.raises(SettingsError, match="'p'"):
         sweep_of(notebook, "kinds", space={"p": ["eight"]})
@@ -97,7 +101,7 @@ def test_a_sweep_is_refused_before_anything_is_written(tmp_path: Path) -> None:
         ("3", {"low": 0, "high": 10}, None),
     ],
 )
-def test_a_range_of_whole_numbers_over_a_float_is_said(
+def test_an_integer_range_for_a_float_is_reported(
     tmp_path: Path, own: str, dimension: Any, leaves_out_own: bool | None
 ) -> None:
     settings = small_settings("kinds", space={"p": dimension})

@@ -1,4 +1,4 @@
-"""Which checkpoints stay after their trials have ended, and that their removal costs no trial."""
+"""The cleaner keeps the right checkpoints of ended trials, and its errors end no trial."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 def cleaner_of(
     folder: Path, best: Callable[[], Any], policy: Any, **more: Any
 ) -> CheckpointCleaner:
-    """Of a study whose best trials are what `best` returns."""
+    """Return the cleaner of a study whose best trials are those that `best` returns."""
     study: Any = SimpleNamespace(best=best)
     return CheckpointCleaner(study, small_settings("own", checkpoints=policy, **more), folder)
 
@@ -60,14 +60,14 @@ def names_in(folder: Path) -> list[int]:
         ({"completed": "remove"}, [3, 4, 5]),
     ],
 )
-def test_checkpoints_that_may_be_needed_stay_and_the_policy_decides_on_the_rest(
+def test_checkpoints_that_may_be_needed_are_kept_and_the_policy_decides_on_the_others(
     folder: Path, policy: dict[str, Any], kept: list[int]
 ) -> None:
     assert left(folder, **policy) == kept
     assert (folder / "notes").is_dir()
 
 
-def test_one_that_ends_while_the_best_is_looked_up_keeps_its_checkpoints(folder: Path) -> None:
+def test_a_trial_that_ends_while_the_best_is_searched_keeps_its_checkpoints(folder: Path) -> None:
     records = {0: RECORDS[0], 1: trial_record(1, state=TrialState.RUNNING)}
 
     def ends_meanwhile() -> list[TrialRecord]:
@@ -78,7 +78,7 @@ def test_one_that_ends_while_the_best_is_looked_up_keeps_its_checkpoints(folder:
     assert names_in(folder) == [0, 1, 2, 3, 4, 5]
 
 
-def test_those_that_fresh_seeds_choose_from_stay(folder: Path) -> None:
+def test_checkpoints_of_trials_that_will_be_confirmed_are_kept(folder: Path) -> None:
     scores = {0: 0.5, 1: 0.9, 2: 0.7}
     records = {n: trial_record(n, params={"x": n}, scores={"val": v}) for n, v in scores.items()}
     confirm = {"best": 2, "seeds": 2}
@@ -86,7 +86,7 @@ def test_those_that_fresh_seeds_choose_from_stay(folder: Path) -> None:
     assert names_in(folder) == [1, 2, 3, 4, 5]
 
 
-def test_whatever_happens_costs_no_trial_and_is_logged_once(
+def test_an_error_of_the_cleaner_ends_no_trial_and_is_logged_once(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails() -> NoReturn:
@@ -99,7 +99,7 @@ def test_whatever_happens_costs_no_trial_and_is_logged_once(
     assert "checkpoints could not be removed: MemoryError" in record.getMessage()
 
 
-def test_the_last_try_decides(folder: Path) -> None:
+def test_the_last_attempt_at_a_trial_decides_whether_its_checkpoints_are_kept(folder: Path) -> None:
     assert 3 in left(
         folder, trial_record(6, state=TrialState.RUNNING, retry_of=3), completed="remove"
     )

@@ -1,4 +1,4 @@
-"""A name that ends alike in trials which were given different values of it was overwritten."""
+"""A name is overwritten if it has the same end value in trials that were given different values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HIDDEN = "from settings import *\nval = lr"
 def found_in(
     code: str, *trials: tuple[Mapping[str, Value], Mapping[str, Value]]
 ) -> Overwritten | None:
-    """What is found of trials with what they were given and what they ended with."""
+    """Return what is found in trials, each with its given values and its end values."""
     ended = [
         EndedTrial(run_id=f"{number:04}", given=given, ended=end)
         for number, (given, end) in enumerate(trials)
@@ -27,7 +27,7 @@ def found_in(
     return overwritten(ended, lambda: ["lr = 0.1", code])
 
 
-def test_a_name_that_ends_alike_is_named_with_its_values_and_what_may_assign_it() -> None:
+def test_an_overwritten_name_is_reported_with_its_values_and_the_cells_that_may_assign_it() -> None:
     found = found_in(HIDDEN, ({"lr": 0.1}, {"lr": 3.0}), ({"lr": 0.2}, {"lr": 3.0}))
     assert found is not None
     assert (found.name, found.given, found.ended) == ("lr", (0.1, 0.2), 3.0)
@@ -47,14 +47,14 @@ def test_a_name_that_ends_alike_is_named_with_its_values_and_what_may_assign_it(
         ("lr = max(lr / 9, 1)", [({"lr": 3}, {"lr": 1}), ({"lr": 4}, {"lr": 1})]),
     ],
 )
-def test_other_ends_a_schedule_and_a_list_that_is_used_up_are_none(
+def test_different_end_values_schedules_and_lists_are_not_reported_as_overwritten(
     code: str, trials: list[Any]
 ) -> None:
     assert found_in(code, *trials) is None
 
 
 @pytest.mark.parametrize("is_allowed", [False, True])
-def test_a_sweep_ends_after_two_such_trials_unless_that_is_allowed(
+def test_a_sweep_ends_after_two_trials_with_an_overwritten_name_unless_changes_are_allowed(
     tmp_path: Path, *, is_allowed: bool
 ) -> None:
     def run_trial(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:

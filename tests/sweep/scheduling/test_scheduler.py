@@ -1,4 +1,4 @@
-"""Which trial a free slot gets next and what becomes of its outcome, without any kernel."""
+"""The scheduler chooses the next trial of a free slot and records outcomes, without any kernel."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def failed(reason: Reason = Reason.CELL_ERROR, message: str = "") -> TrialOutcom
 
 @pytest.fixture
 def swept(storage: RDBStorage, make_scheduler: Make) -> Callable[..., tuple[Study, TrialScheduler]]:
-    """Runs the trials of a study, or those that are left, as calls of a function."""
+    """Return a function that runs the trials of a study, or those left, as function calls."""
 
     def swept(
         name: str,
@@ -98,7 +98,7 @@ def test_a_study_gets_as_many_trials_as_it_should_and_a_resumed_one_the_rest(
     assert sorted(tracker.mlflow_run_ids) == [f"{number:04d}" for number in range(8)]
 
 
-def test_the_best_trial_is_known_however_trials_end_while_somebody_looks(swept: Swept) -> None:
+def test_a_snapshot_shows_the_best_trial_even_if_trials_end_while_it_is_made(swept: Swept) -> None:
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     ended, is_over = threading.Event(), threading.Event()
@@ -132,7 +132,9 @@ def test_the_best_trial_is_known_however_trials_end_while_somebody_looks(swept: 
 
 
 @pytest.mark.parametrize(("jobs", "most"), [(1, 3), (5, 5)])
-def test_first_trials_that_fail_alike_end_the_sweep(swept: Swept, jobs: int, most: int) -> None:
+def test_a_sweep_ends_after_first_trials_with_equal_failures(
+    swept: Swept, jobs: int, most: int
+) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         return failed(message="In [1]: ModuleNotFoundError: No module named 'mlx'")
 
@@ -141,7 +143,7 @@ def test_first_trials_that_fail_alike_end_the_sweep(swept: Swept, jobs: int, mos
     assert "No module named 'mlx'" in str(scheduler.stopped_by)
 
 
-def test_first_trials_that_fail_each_in_its_own_way_are_ten(swept: Swept) -> None:
+def test_a_sweep_ends_after_ten_first_trials_with_different_failures(swept: Swept) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         return failed(message=f"ValueError: {spec.number}")
 
@@ -191,7 +193,7 @@ def test_a_trial_that_lost_its_worker_is_run_again_with_the_same_params_and_seed
     assert counts_of(study) == {TrialState.COMPLETED: 3}
 
 
-def test_a_trial_that_is_tried_again_goes_on_from_the_checkpoints_of_the_first(
+def test_a_retry_uses_the_checkpoints_of_the_first_attempt(
     swept: Swept,
 ) -> None:
     specs: list[TrialSpec] = []
@@ -209,7 +211,7 @@ def test_a_trial_that_is_tried_again_goes_on_from_the_checkpoints_of_the_first(
     assert second.checkpoint_dir == first.checkpoint_dir
 
 
-def test_a_trial_that_loses_worker_after_worker_has_failed(swept: Swept) -> None:
+def test_a_trial_that_loses_its_worker_three_times_has_failed(swept: Swept) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         if spec.number == 0:
             sweeper = {"study_id": spec.study_id, "state": "running"}
@@ -229,7 +231,7 @@ def test_a_trial_that_loses_worker_after_worker_has_failed(swept: Swept) -> None
     assert second.state is TrialState.COMPLETED
 
 
-def test_an_executor_that_cannot_go_on_is_the_reason_for_the_sweeps_end(
+def test_the_sweep_result_says_that_the_executor_could_not_continue(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     settings = small_settings("no host", study={"trials": 2})
@@ -271,7 +273,7 @@ def test_a_stop_of_all_reaches_every_slot_and_the_next_sweep_runs_those_trials_f
     assert [spec.params for spec in specs[:2]] == before
 
 
-def test_a_slot_that_waits_goes_on_with_an_end_with_a_trial_that_is_run_again_and_with_a_stop(
+def test_a_waiting_slot_continues_after_the_end_a_rerun_or_a_stop_of_a_trial(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     settings = small_settings("waits", study={"order": "fixed"})
@@ -308,7 +310,7 @@ def test_a_slot_that_waits_goes_on_with_an_end_with_a_trial_that_is_run_again_an
     assert scheduler.stopped_by == "--timeout"
 
 
-def test_a_report_reaches_the_pruner_and_its_stop_comes_back_to_the_trial(
+def test_a_report_reaches_the_pruner_and_its_decision_stops_the_trial(
     swept: Swept,
 ) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
@@ -370,7 +372,7 @@ def test_a_sampler_that_fails_stops_the_running_trials_and_is_kept_as_the_reason
     assert counts_of(study) == {TrialState.COMPLETED: 1}
 
 
-def test_each_trial_knows_how_many_have_not_begun_and_are_taken_by_no_free_slot(
+def test_each_trial_knows_how_many_trials_are_left_after_free_slots_are_filled(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     settings = small_settings("free", study={"trials": 3})

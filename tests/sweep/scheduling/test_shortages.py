@@ -1,4 +1,4 @@
-"""Which trials are run once more, alone, because memory ran out or a neighbour may be to blame."""
+"""Some trials run once more, alone, after memory ran out or a GPU failed."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def test_a_trial_that_ran_out_of_memory_is_run_once_more_alone(
     assert run_again(spec, replace(FAILED, reason=Reason.CELL_ERROR)) is None
 
 
-def test_a_trial_that_ran_out_of_the_memory_of_no_known_gpu_is_not_run_again() -> None:
+def test_a_trial_that_ran_out_of_gpu_memory_without_a_known_gpu_is_not_run_again() -> None:
     short = replace(FAILED, reason=Reason.OUT_OF_MEMORY, gpu=None)
     assert run_again(trial_spec(), short) is None
 
 
-def test_a_trial_whose_gpu_has_failed_runs_on_another_one_beside_others() -> None:
+def test_a_trial_whose_gpu_has_failed_runs_again_on_another_gpu_and_not_alone() -> None:
     shortages, spec = Shortages([]), trial_spec()
     lost = replace(FAILED, state=TrialState.STOPPED, reason=Reason.GPU_FAULT)
     assert run_again(spec, lost) is RunAgain.ELSEWHERE
@@ -54,7 +54,7 @@ def test_a_trial_whose_gpu_has_failed_runs_on_another_one_beside_others() -> Non
     assert shortages.alone_on(record(spec.number)) is None
 
 
-def test_the_next_sweep_runs_a_trial_alone_that_this_one_had_no_time_for() -> None:
+def test_the_next_sweep_runs_a_trial_alone_if_this_sweep_ends_before() -> None:
     short = Reason.OUT_OF_HOST_MEMORY
     earlier = [record(0, "stopped", short), record(1, "failed", short), record(2, "stopped")]
     shortages = Shortages(earlier)

@@ -1,4 +1,4 @@
-"""Running trials that rules judge."""
+"""Stop rules judge running trials, and an error of a rule ends no trial."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_rule_that_fails_is_logged_once_and_ends_no_trial(
 
 
 class Freezes(PredictivePruner):
-    """Freezes each trial that reports, and thaws none."""
+    """A rule that freezes each trial that reports, and thaws none."""
 
     def judge(self, curves: Curves, number: int, *, to_begin: int) -> Verdict:
         return Verdict.FREEZE
@@ -64,7 +64,7 @@ class Freezes(PredictivePruner):
 
 @pytest.fixture
 def running() -> dict[int, RunningTrial]:
-    """Two trials that have a kernel, of which the first stands still."""
+    """Two trials that have a kernel. The first one is frozen."""
     trials = {n: RunningTrial() for n in range(2)}
     for trial in trials.values():
         trial.control.on_freeze(lambda _: True)
@@ -84,7 +84,7 @@ def freezer(
     return Freezer(study, Freezes(), running=lambda: running, to_begin=lambda: 0)
 
 
-def test_a_frozen_trial_is_pruned_for_want_of_room_unless_another_is_ending(
+def test_a_frozen_trial_is_pruned_if_memory_is_needed_unless_another_trial_is_ending(
     freezer: Freezer, running: dict[int, RunningTrial]
 ) -> None:
     assert freezer.judge(0) is None, "it stands still already"

@@ -1,4 +1,4 @@
-"""When a sweep ends because its params change nothing, and when it does not."""
+"""A sweep ends if its params have no effect on the first trials."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def trial(
 
 
 def rule(*outputs: str) -> WorthlessRule:
-    """A rule that finds these texts in the notebooks of the trials, in their order."""
+    """Return a rule that reads these texts from the notebooks of the trials, in order."""
 
     def read(record: TrialRecord) -> Execution:
         text = outputs[record.number] if record.number < len(outputs) else "the same"
@@ -47,7 +47,7 @@ def rule(*outputs: str) -> WorthlessRule:
     return WorthlessRule(read)
 
 
-def test_three_equal_trials_over_different_params_are_worthless() -> None:
+def test_three_equal_trials_with_different_params_end_the_sweep() -> None:
     trials = [trial(n, {"lr": n / 10, "width": 8}, LOSS) for n in range(3)]
     assert rule().judge(trials[:2]) is None
     found = rule().judge(trials)
@@ -64,23 +64,23 @@ def test_three_equal_trials_over_different_params_are_worthless() -> None:
     ],
     ids=["one differs", "of the same params", "none completed"],
 )
-def test_a_sweep_goes_on(trials: list[TrialRecord]) -> None:
+def test_a_sweep_continues_if_trials_differ_or_are_too_few(trials: list[TrialRecord]) -> None:
     assert rule().judge(trials) is None
 
 
-def test_a_coarse_score_alone_is_no_proof() -> None:
+def test_a_coarse_equal_score_is_only_reported() -> None:
     trials = [trial(n, {"lr": n / 10}, ACCURACY) for n in range(3)]
     found = rule().judge(trials)
     assert isinstance(found, Tied)
     assert found.run_ids == ["0000", "0001", "0002"]
 
 
-def test_trials_that_show_something_else_are_no_proof() -> None:
+def test_trials_with_equal_scores_and_different_outputs_are_only_reported() -> None:
     trials = [trial(n, {"lr": n / 10}, LOSS) for n in range(3)]
     assert isinstance(rule("a tree of depth 3", "a tree of depth 4").judge(trials), Tied)
 
 
-def test_the_first_trials_are_compared_once() -> None:
+def test_the_first_trials_are_compared_only_once() -> None:
     tied = rule("a", "b")
     trials = [trial(n, {"lr": n / 10}, LOSS) for n in range(4)]
     assert isinstance(tied.judge(trials[:3]), Tied)
