@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import OutputError, StudyError, SyncError, first_line
@@ -69,8 +70,7 @@ class RemoteCopy:
         self._paths = paths
         self._contents = Contents(paths=paths, storage=storage, tracking=tracking)
         self._lease = RemoteLease(self._store, every_s=every_s)
-        self._copy_id = secrets.token_hex(8)
-        self._generation = 0
+        self._mark = LocalMarker(copy_id=secrets.token_hex(8), generation=0)
         self._before: Manifest | None = None
         self._objects = Objects(self._store, mark=mark_of(paths.folder))
         self._begun: Mapping[int, TrialRecord] | None = None
@@ -168,8 +168,12 @@ class RemoteCopy:
             if manifest is None or here is not None:
                 return False
             on_restore()
-            mark = LocalMarker(copy_id=self._copy_id, generation=manifest.generation)
-            restore(self._store, manifest, self._contents, mark=mark)
+            self._mark = replace(
+                self._mark,
+                origin_id=manifest.copy_id,
+                origin_generation=manifest.generation,
+            )
+            restore(self._store, manifest, self._contents, mark=self._mark)
             self._lease.check()
         except StoreError as error:
             remedy = "look at the URL and the credentials in the environment"
@@ -221,11 +225,11 @@ class RemoteCopy:
         if manifest is not None:
             if here is not None:
                 self._refuse_other_history(manifest, here, mark)
-            self._before, self._generation = manifest, manifest.generation
+            self._before = manifest
+            self._mark = replace(self._mark, generation=manifest.generation)
         if mark is not None and here is not None:
-            self._copy_id = mark.copy_id
-            self._generation = max(self._generation, mark.generation)
-        self._lease.take(self._copy_id)
+            self._mark = replace(mark, generation=max(self._mark.generation, mark.generation))
+        self._lease.take(self._mark.copy_id)
         return manifest
 
     def _refuse_other_history(
@@ -236,8 +240,7 @@ class RemoteCopy:
                 f"sync: {self.display_url} is a copy of another study of this name; choose another "
                 f"url, or begin another study with {self._paths.options_of_another}"
             )
-        is_this_folders = mark is not None and mark.copy_id == manifest.copy_id
-        if mark is None or not is_this_folders or manifest.generation > mark.generation:
+        if mark is None or not mark.knows(manifest):
             folder = display_path(self._paths.folder)
             raise SyncError(
                 f"sync: {self.display_url} has what the study in {folder} has not: another machine "
@@ -319,27 +322,26 @@ class RemoteCopy:
 
         Remove the objects that neither this manifest nor the previous one names.
         """
-        before, generation = self._before, self._generation + 1
-        if before is not None and (before.files, before.copy_id) == (entries, self._copy_id):
+        before, mark = self._before, replace(self._mark, generation=self._mark.generation + 1)
+        if before is not None and (before.files, before.copy_id) == (entries, mark.copy_id):
             return
         manifest = Manifest(
             study=self._paths.study,
             study_id=self._study_id,
-            copy_id=self._copy_id,
-            generation=generation,
+            copy_id=mark.copy_id,
+            generation=mark.generation,
             template=self._paths.template,
             artifacts=self._paths.artifacts.as_uri(),
             files=entries,
         )
-        # The marker is written first. If the process is killed between the two, the copy must not
-        # seem newer than this folder.
-        mark = LocalMarker(copy_id=self._copy_id, generation=generation)
         if missing := self._objects.missing(manifest.objects):  # the next copy sends them again
             raise StoreError(f"{self.display_url}: {len(missing)} objects are not there any more")
         self._contents.check_study()  # the study may have been removed while it was read
+        # The marker is written first. If the process is killed between the two, the copy must not
+        # seem newer than this folder.
         write_atomically(self._paths.copied, mark.text)
         self._lease.check()
         self._store.put(_MANIFEST, manifest.text.encode())
-        self._before, self._generation = manifest, generation
+        self._before, self._mark = manifest, mark
         needed = manifest.objects | (before.objects if before else set())
         self._objects.keep(needed, check=self._lease.check)

@@ -135,7 +135,21 @@ class LocalMarker(Stored):
         copy_id: Id of the folder in the manifest.
         generation: Number of the last manifest that was written, or was about to be written. If the
             manifest in the store has a higher number, the copy is newer than this folder.
+        origin_id: `copy_id` of the manifest that the folder was restored from. None if it was not
+            restored.
+        origin_generation: Number of that manifest.
     """
 
     copy_id: str
     generation: int
+    origin_id: str | None = None
+    origin_generation: int | None = None
+
+    def knows(self, manifest: Manifest) -> bool:
+        """Return whether the folder has all that a manifest has.
+
+        The folder wrote the manifest, or was restored from it and has not written one since.
+        """
+        if (manifest.copy_id, manifest.generation) == (self.origin_id, self.origin_generation):
+            return True
+        return manifest.copy_id == self.copy_id and manifest.generation <= self.generation

@@ -18,6 +18,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import nbformat
 import pytest
@@ -690,7 +691,7 @@ def test_a_study_goes_on_in_a_folder_with_another_name(tmp_path: Path) -> None:
         assert b.run() == "0001", "what was interrupted runs first"
         assert b.run() == "0002"
         b.now()
-        assert manifest().copy_id == b.copy._copy_id != a.copy._copy_id
+        assert manifest().copy_id == b.copy._mark.copy_id != a.copy._mark.copy_id
     assert not list((tmp_path / "b").rglob("*.part"))
 
 
@@ -704,7 +705,7 @@ def test_the_same_folder_goes_on_at_once_after_a_kill(tmp_path: Path) -> None:
             assert not is_brought_back
             again.run()
             again.now()
-            assert manifest().copy_id == a.copy._copy_id
+            assert manifest().copy_id == a.copy._mark.copy_id
             assert manifest().generation == 2
 
 
@@ -735,6 +736,28 @@ def test_a_folder_that_was_left_behind_does_not_overwrite_what_went_on_elsewhere
     with (again := Machine(tmp_path / "a")).opened() as is_brought_back:
         assert is_brought_back
         assert again.trials() == b.trials()
+
+
+def test_a_restored_folder_goes_on_after_a_kill_before_its_first_manifest(tmp_path: Path) -> None:
+    a = swept(tmp_path / "a")
+    with Machine(tmp_path / "b").opened() as is_brought_back:
+        assert is_brought_back
+    for is_marked in (False, True):  # killed before its first copy, and inside of it
+        b = Machine(tmp_path / "b")
+        with b.opened() as is_brought_back:
+            assert not is_brought_back
+            b.run()
+            if is_marked:
+                with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                    patch.setattr(b.copy._store, "put", Mock(side_effect=KeyboardInterrupt))
+                    b.now()
+    assert manifest().copy_id == a.copy._mark.copy_id
+    with (again := Machine(tmp_path / "b")).opened():
+        assert len(again.trials()) == 3
+        again.now()
+        assert manifest().copy_id == again.copy._mark.copy_id != a.copy._mark.copy_id
+    with pytest.raises(SyncError, match="another machine or folder has continued it"):
+        Machine(tmp_path / "a").copy._open(lambda: None)
 
 
 def test_the_remains_of_a_sweep_that_was_killed_at_its_start_are_replaced(tmp_path: Path) -> None:
