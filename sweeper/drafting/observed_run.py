@@ -16,7 +16,7 @@ from ..notebooks.fingerprint import Fingerprint
 from ..notebooks.metadata import BLANK, TrialMetadata, metadata_of, read_metadata
 from ..notebooks.reading import read_notebook
 from ..notebooks.research import ResearchNotebook
-from ..search.seeds import derived_seed
+from ..search.seeds import trial_seed
 from ..settings import Settings
 from ..settings.yaml_reader import read_yaml
 from ..sweep.planning.plan import SweepPlan
@@ -217,7 +217,7 @@ class Observer:
             number=0,
             params={},
             fixed={},
-            seed=derived_seed(self._plan.settings.study.seed, "trial", 0),
+            seed=trial_seed(self._plan.settings.study.seed, 0),
             attempt=1,
             notebook=self._file,
             checkpoint_dir=paths.checkpoints(run_id),

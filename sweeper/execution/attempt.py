@@ -34,7 +34,7 @@ from .kernel_inputs import (
     variables_of,
 )
 from .site import Site
-from .verdict import internal_failure, judge, lost_while_frozen
+from .verdict import fault_of, internal_failure, judge, lost_while_frozen
 
 
 class Attempt:
@@ -149,7 +149,9 @@ class Attempt:
             not_replicable=result.answer.not_replicable,
             values_at_end=result.answer.values,
         )
-        outcome = places.settle(self._place, outcome, result.answer.gpu_bytes)
+        outcome = places.settle(
+            self._place, outcome, fault=fault_of(result), torch_bytes=result.answer.gpu_bytes
+        )
         if outcome.state is TrialState.COMPLETED:
             self._site.sources.learn(self.file.metadata)
         return lost_while_frozen(outcome) if self.running.control.phase is Phase.LOST else outcome

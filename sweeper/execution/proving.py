@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import tempfile
 import time
 from dataclasses import replace
@@ -11,10 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from ..kernels import Failed, Inconclusive, KernelOrigin, Reference, Repetition
+from ..machine.faults import Fault
 from ..trials import Chore, ChoreKind, Reason, RunningTrial, TrialState
 from .attempt import Attempt
 from .kernel_inputs import fixed_since
 from .site import Site
+from .verdict import fault_of
 
 #: Seconds between two checks of a slot that waits for a proof.
 _POLL_S = 0.02
@@ -101,7 +101,7 @@ def _repeat(
     if outcome.state is TrialState.COMPLETED:
         return attempt.comparable
     is_short = outcome.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
-    is_short |= os.strerror(errno.ENOSPC) in outcome.message  # the temporary folder's disk is full
+    is_short |= fault_of(attempt.result) is Fault.DISK  # the temporary folder's disk is full
     is_stopped = outcome.state is TrialState.STOPPED
     shows_nothing = attempt.result.lost_its_kernel or is_short or is_stopped
     return Inconclusive() if shows_nothing else Failed(outcome.message)

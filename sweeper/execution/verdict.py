@@ -54,7 +54,8 @@ def judge(
     )
     if isinstance(result.ending, Finished):
         language = file.node.metadata.get("language_info", {}).get("name", "python")
-        outcome = _judge_scores(scraped, settings, is_python=language == "python")
+        unread = result.answer.unread
+        outcome = _judge_scores(scraped, settings, unread, is_python=language == "python")
     else:
         was_short = was_short or _lacked_shared_memory(file)
         outcome = _ended_early(result, running, settings.limits.trial, was_short=was_short)
@@ -107,6 +108,19 @@ def failed(reason: Reason, message: str) -> TrialOutcome:
     return TrialOutcome(state=TrialState.FAILED, reason=reason, message=message)
 
 
+def fault_of(result: KernelResult) -> Fault | None:
+    """Return the fault that an execution reports by its error or as the last words of its kernel.
+
+    None if it reports none.
+    """
+    match result.ending:
+        case CellFailed(error=error):
+            return fault_in(error)
+        case KernelDied() | NotStarted():
+            return fault_in(result.stderr_tail)
+    return None
+
+
 def internal_failure(spec: TrialSpec, error: Exception) -> TrialOutcome:
     """Return the outcome of a trial that ended because of a bug of the sweeper. Log the bug."""
     _log.exception("trial %s", spec.run_id)
@@ -131,7 +145,9 @@ def lost_while_frozen(outcome: TrialOutcome) -> TrialOutcome:
     )
 
 
-def _judge_scores(scraped: Scraped, settings: Settings, *, is_python: bool) -> TrialOutcome:
+def _judge_scores(
+    scraped: Scraped, settings: Settings, unread: Mapping[str, str], *, is_python: bool
+) -> TrialOutcome:
     scores = scraped.scores
     for name in settings.objective:
         if name in scraped.too_slow:
@@ -151,10 +167,12 @@ def _judge_scores(scraped: Scraped, settings: Settings, *, is_python: bool) -> T
         if name not in scores and name in settings.scores:
             source = settings.scores[name]
             kind = next(key for key in ScoreSource.model_fields if getattr(source, key) is not None)
+            given = getattr(source, kind)
+            error = f" ({unread[given]})" if given in unread else ""
             return failed(
                 Reason.NO_SCORE,
-                f"scores.{name}: the {kind} {getattr(source, kind)!r} gave no number at the end of "
-                f"the notebook; correct it, or leave it out for a variable named {name}",
+                f"scores.{name}: the {kind} {given!r} gave no number at the end of the notebook"
+                f"{error}; correct it, or leave it out for a variable named {name}",
             )
         if name not in scores:
             found = ", ".join(scores) or "no score at all"
@@ -220,7 +238,7 @@ def _died(result: KernelResult, said: str, *, was_short: bool) -> TrialOutcome:
             f"kernel{said}",
         )
     # A library that aborts the process prints the reason before.
-    fault = fault_in(result.stderr_tail) if result.exit_code == -signal.SIGABRT else None
+    fault = fault_of(result) if result.exit_code == -signal.SIGABRT else None
     message = f"the kernel died: {_death(result.exit_code)}{said}"
     return failed(_OUT_OF.get(fault, Reason.KERNEL_DIED), message)
 

@@ -13,6 +13,7 @@ class Fault(Enum):
     GPU_MEMORY = auto()
     MAYBE_GPU_MEMORY = auto()  # out of memory if others used the GPU; else an error of the notebook
     HOST_MEMORY = auto()
+    DISK = auto()  # full, which may pass
     LOST_PROCESS = auto()  # a process that the notebook had started was killed
     CUDA = auto()  # an error of the notebook; under MPS another trial may have caused it
 
@@ -52,6 +53,7 @@ _WORDS = [
         r"|DefaultCPUAllocator: (can't allocate|not enough) memory|out of shared memory"
         r"|unable to (allocate shared memory|write to file </torch_)",
     ),
+    (Fault.DISK, r"No space left on device|Disk quota exceeded"),
     # torch, joblib, Python, Dask.
     (
         Fault.LOST_PROCESS,

@@ -22,7 +22,7 @@ from ..settings.machines import Resources
 from ..trials import AloneOn, GpuUse, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .capacity import available_bytes, has_descriptors, memory_of, oom_kills
 from .claims import Claim, Claims
-from .faults import Fault, fault_in
+from .faults import Fault
 from .gpus import chosen_gpus, usable_bytes
 from .mps import Mps, why_not
 from .nvml import CONTEXT_BYTES, Gpu, GpuError, Nvml
@@ -392,7 +392,12 @@ class Places:
         return oom_kills(self._root) > place.kills_before
 
     def settle(
-        self, place: Place, outcome: TrialOutcome, torch_bytes: int | None = None
+        self,
+        place: Place,
+        outcome: TrialOutcome,
+        *,
+        fault: Fault | None = None,
+        torch_bytes: int | None = None,
     ) -> TrialOutcome:
         """Return the outcome of a trial that has ended, with its use of GPUs and the final reason.
 
@@ -402,10 +407,10 @@ class Places:
         Args:
             place: Device assignment of the trial.
             outcome: Outcome of the trial before the correction.
+            fault: Fault that the trial's error reports; None if it reports none.
             torch_bytes: Memory that torch has held of the GPUs, as it says in the kernel. None if
                 the notebook does not use torch on a GPU.
         """
-        fault = fault_in(outcome.message)
         with self._lock:
             for gpu in place.gpus:
                 if fault is Fault.DEVICE:

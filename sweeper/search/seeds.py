@@ -5,6 +5,14 @@ from __future__ import annotations
 import hashlib
 
 
+def trial_seed(study_seed: int, number: int) -> int:
+    """Return the seed of a trial that has none among its params.
+
+    It is derived anew whenever the trial runs again, so it depends on nothing else.
+    """
+    return derived_seed(study_seed, "trial", number)
+
+
 def derived_seed(*parts: object) -> int:
     """Return a 31-bit seed, which is a hash of these parts."""
     text = "/".join(str(part) for part in parts)

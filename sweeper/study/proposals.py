@@ -15,7 +15,7 @@ from optuna.trial import TrialState as OptunaState
 
 from ..search.repeats import REPEAT, RepeatedTrials, seeds_of
 from ..search.samplers import InOrder, SamplerFactory, as_queued, suggest
-from ..search.seeds import derived_seed
+from ..search.seeds import trial_seed
 from ..search.trial_codec import RECORD, has_begun
 from ..settings import Settings
 from ..settings.messages import as_yaml
@@ -256,7 +256,7 @@ def _begun(
     """Return the record of a trial that begins now with these params."""
     # A parameter named `seed` is the trial's seed in every respect.
     stated = {**settings.fixed, **params}.get("seed", trial.user_attrs.get(SEED))
-    derived = derived_seed(settings.study.seed, "trial", trial.number)
+    derived = trial_seed(settings.study.seed, trial.number)
     if settings.repeat is not None:  # all proposals run on the same seeds
         derived = seeds_of(settings)[int(str(params[FOLD])) if settings.repeat.by_fold else 0]
     return TrialRecord(

@@ -8,6 +8,7 @@ from studies import small_settings
 
 from sweeper.execution.verdict import judge
 from sweeper.kernels import CellFailed, Finished, KernelDied, KernelResult, Raised
+from sweeper.kernels.cells.expressions import Answer
 from sweeper.notebook_api.messages import Point, PointSource
 from sweeper.notebooks.executed import ExecutedNotebook
 from sweeper.settings.sections import ScoreSource
@@ -39,6 +40,19 @@ def test_a_printed_text_that_is_not_a_number_fails_the_trial_and_is_quoted() -> 
     outcome = judge(file, KernelResult(ending=Finished()), RunningTrial(), settings)
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.NO_SCORE)
     assert name in outcome.message and "1,5 of 3" in outcome.message
+
+
+def test_the_message_of_a_score_that_cannot_be_read_has_the_error_of_its_expression() -> None:
+    (name,) = SETTINGS.objective
+    settings = SETTINGS.model_copy(
+        update={"scores": {name: ScoreSource(expression="history['val'].iloc[-1]")}}
+    )
+    file = ExecutedNotebook(new_notebook(), trial_spec())
+    answer = Answer(unread={"history['val'].iloc[-1]": "KeyError: 'val'"})
+    result = KernelResult(ending=Finished(), answer=answer)
+    outcome = judge(file, result, RunningTrial(), settings)
+    assert outcome.reason is Reason.NO_SCORE
+    assert "history['val'].iloc[-1]" in outcome.message and "KeyError: 'val'" in outcome.message
 
 
 @pytest.mark.parametrize(

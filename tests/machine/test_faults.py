@@ -76,7 +76,7 @@ HPP = "/opt/conda/include/rmm/mr/device/cuda_memory_resource.hpp:60:"
         # nobody's but the notebook's
         (None, "ValueError: the queue is out of memory slots"),
         (None, "ValueError: a MemoryErrorLike"),
-        (None, "OSError: [Errno 28] No space left on device"),
+        ("DISK", "OSError: [Errno 28] No space left on device"),
     ],
 )
 def test_a_failure_of_a_gpu_or_a_machine_is_known_by_its_words(

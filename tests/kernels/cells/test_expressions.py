@@ -63,7 +63,12 @@ def test_a_number_is_read_to_the_last_bit(value: Any) -> None:
 def test_an_expression_is_evaluated_with_the_names_of_the_notebook() -> None:
     names = {"float": "no type", "repr": len, "score": 0.5}
     question = Question(floats=["score", "score * repr('ab')", "missing", "float(1)"])
-    assert ask(question, **names).floats == {"score": 0.5, "score * repr('ab')": 1.0}
+    answer = ask(question, **names)
+    assert answer.floats == {"score": 0.5, "score * repr('ab')": 1.0}
+    assert answer.unread == {
+        "missing": "NameError: name 'missing' is not defined",
+        "float(1)": "TypeError: 'str' object is not callable",
+    }
 
 
 def test_replaced_builtins_do_not_change_the_values_that_are_read(

@@ -352,7 +352,7 @@ def _answer(
         One answer for each question. None if it could not be answered.
     """
     answer: dict[str, Any] = {
-        "floats": {name: _tried(_float, shell, name) for name in floats},
+        "floats": {name: _float(shell, name) for name in floats},
         "values": {name: _tried(_plain, shell, name) for name in values},
         "gpu_bytes": _tried(_gpu_bytes),
         "not_replicable": _tried(_not_replicable),
@@ -376,9 +376,14 @@ def _value(shell: Any, expression: str) -> Any:
     return eval(expression, shell.user_global_ns, shell.user_ns)
 
 
-def _float(shell: Any, expression: str) -> str:
-    """Return a number in hexadecimal, which keeps all its bits."""
-    return float(_value(shell, expression)).hex()
+def _float(shell: Any, expression: str) -> dict[str, str]:
+    """Return a number in hexadecimal, which has all of its bits, or the error of reading it."""
+    try:
+        return {"number": float(_value(shell, expression)).hex()}
+    except BaseException as error:  # noqa: BLE001  without a reply the sweep would wait for ever
+        text = _tried(str, error) or ""
+        line = f"{type(error).__name__}: {text}".partition("\n")[0]
+        return {"error": line[: 2 * _DESCRIPTION_CHARACTERS]}
 
 
 def _plain(shell: Any, expression: str) -> dict[str, Any]:
