@@ -83,20 +83,20 @@ class Question:
 class Answer:
     """The kernel's answer to a question. Values that could not be read are missing.
 
-        Attributes:
-                floats: Numbers by expression.
-            unread: Errors of the expressions that gave no number, by expression.
+    Attributes:
+        floats: Numbers by expression.
+        unread: Errors of the expressions that gave no number, by expression.
         values: Plain values by name: scalars of JSON, also NaN and infinities, and a short `repr`
-                of other values.
-            imports: Modules that the kernel has imported, and the environment variables that libraries
-                read at import. None if it was not asked.
-            gpu_bytes: Peak of the GPU memory that torch has reserved, without CUDA's own memory. None
-                if torch has used no GPU.
-            not_replicable: Operations that may give other bits when they are repeated, as torch has
-                warned.
-            numbers: Numbers that a watched kernel has recorded, in the form of
-                `in_kernel.WatchedNumbers`.
-        """
+            of other values.
+        imports: Modules that the kernel has imported, and the environment variables that libraries
+            read at import. None if it was not asked.
+        gpu_bytes: Peak of the GPU memory that torch has reserved, without CUDA's own memory. None
+            if torch has used no GPU.
+        not_replicable: Operations that may give other bits when they are repeated, as torch has
+            warned.
+        numbers: Numbers that a watched kernel has recorded, in the form of
+            `in_kernel.WatchedNumbers`.
+    """
 
     floats: Mapping[str, float] = field(default_factory=dict)
     unread: Mapping[str, str] = field(default_factory=dict)
