@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    # It is relative if `PATH` has a relative folder, but kernels start in the notebook's folder.
+    # The path may be relative (if `PATH` is), but kernels start in the notebook's folder.
     sys.executable = sys.executable and os.path.abspath(sys.executable)
     with unbreakable() as stdout:
         command, code = _run(list(sys.argv[1:] if arguments is None else arguments))
@@ -62,7 +62,7 @@ def _run(words: Sequence[str]) -> tuple[_Command | None, int]:
         when = " before anything had started" if command in (None, run) else ""
         _print_error(f"stopped by Ctrl-C{when}")
         return command, INTERRUPTED
-    except SystemExit as end:  # after the help or the version, or by a signal
+    except SystemExit as end:  # raised after the help or the version was printed, or by a signal
         return command, end.code if isinstance(end.code, int) else OK
 
 

@@ -31,7 +31,7 @@ class EventLog:
 
     def __init__(self, path: str) -> None:
         try:
-            self._file = open(path, "ab", buffering=0)  # noqa: SIM115  until the command ends
+            self._file = open(path, "ab", buffering=0)  # noqa: SIM115  it is open until the command ends
         except OSError as error:
             raise SettingsError(
                 f"--events {path}: {error.strerror}; name a file in a folder that exists, or "

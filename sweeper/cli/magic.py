@@ -33,14 +33,14 @@ def sweep(line: str) -> SweepResult | None:
     """
     if TRIAL_VARIABLE in os.environ:
         return None
-    with suppress(SystemExit):  # after the help
+    with suppress(SystemExit):  # raised after the help was printed
         try:
             arguments = parse(_words(line))
             if arguments.command is not run:
                 raise SettingsError("it sweeps a notebook, as in %sweep my.ipynb -j 4")
-            # A cell cannot ask the user for a key.
+            # A cell cannot ask the user, so the options answer yes.
             options = replace(RunOptions.of(arguments), yes=True)
-            warnings.filterwarnings("ignore", "IProgress not found")  # tqdm wants widgets
+            warnings.filterwarnings("ignore", "IProgress not found")  # tqdm prefers widgets
             propose(options, ConsoleOutput.of(arguments))
             made = prepared(options)
             with closing(made.plan):
@@ -53,5 +53,5 @@ def sweep(line: str) -> SweepResult | None:
 def _words(line: str) -> list[str]:
     try:
         return shlex.split(line)
-    except ValueError as error:  # a quote has no end
+    except ValueError as error:  # a closing quote is missing
         raise SettingsError(str(error)) from error

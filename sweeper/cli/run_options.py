@@ -27,7 +27,7 @@ class RunOptions:
             there is none.
         yes: Whether to start a proposed sweep without asking, if its score is clear.
         score: Score of a proposed sweep, as `NAME`, `NAME:min` or `NAME:max`.
-        dry_run: Whether only to show what is known without a run.
+        dry_run: Whether to show only what is known without a run.
     """
 
     input: str

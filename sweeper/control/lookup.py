@@ -60,7 +60,7 @@ class ExistingStudy(LocatedStudy):
         After the search, the sweep of NAME runs the best trials again in the study NAME-confirm.
         """
         if self.swept_by() is None:
-            with suppress(OutputError):  # no name has room for it, so nothing confirms it
+            with suppress(OutputError):  # NAME-confirm is too long a name: no such study
                 after = replace(self, paths=self.paths.following("confirm"))
                 return after if after.swept_by() else self
         return self

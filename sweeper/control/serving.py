@@ -144,7 +144,7 @@ def _answer(
         is_of_page = path in ("/", "/index.html") or path.startswith("/page/")
         if is_of_page and ".." not in file.parts and file.is_file():
             kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-            # Files change while a sweep runs.
+            # Browsers must not cache files that change while a sweep runs.
             start_response("200 OK", [("Content-Type", kind), ("Cache-Control", "no-cache")])
             return FileWrapper(file.open("rb"))
     start_response("404 Not Found", [("Content-Type", "text/plain")])

@@ -39,7 +39,7 @@ def arguments_of(
     variables: dict[ast.AST, str] = {}
     functions: dict[ast.AST, str] = {}
     parameters = parameters_of(cell)
-    for node in ast.walk(cell.tree):  # from the outside in
+    for node in ast.walk(cell.tree):  # outer nodes come before inner ones
         function, named = functions.get(node, ""), list[tuple[str, ast.expr]]()
         match node:
             case ast.Assign(targets=[ast.Name(id=target)], value=value):

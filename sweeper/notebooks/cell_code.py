@@ -62,7 +62,7 @@ def executed_tree(source: str) -> ast.Module | None:
 def _converted(source: str, *, keeps_lines: bool) -> str:
     from IPython.core.inputtransformer2 import (
         TransformerManager,
-    )  # takes 0.2 s, so it is imported only for magics
+    )  # takes 0.2 s, so it is imported only for cells with magics
 
     manager: Any = TransformerManager()  # type: ignore[no-untyped-call]
     whole = (source if source.endswith("\n") else f"{source}\n").splitlines(keepends=True)
@@ -81,7 +81,7 @@ def _converted(source: str, *, keeps_lines: bool) -> str:
         has_changed, after = manager.do_one_token_transform(lines)
         if not has_changed:
             break
-        if keeps_lines:  # blank lines below the line that IPython has made of several
+        if keeps_lines:  # replace lines that IPython has joined by blank lines
             changed = [*map(operator.ne, lines, after)].index(True) + 1
             after[changed:changed] = ["\n"] * (_ends(lines) - _ends(after))
         lines = after
@@ -115,7 +115,7 @@ def parse(source: str) -> ast.Module:
         SyntaxError: The code is not valid Python, contains null bytes, or is nested too deeply.
     """
     try:
-        with _PARSING, warnings.catch_warnings(action="ignore"):  # the kernel prints them
+        with _PARSING, warnings.catch_warnings(action="ignore"):  # kernels print the same ones
             return _tree(source)
     except (ValueError, RecursionError, MemoryError) as error:
         raise SyntaxError(str(error) or "too deeply nested") from error

@@ -33,7 +33,7 @@ _FUNCTION = re.compile(r"<m([io])>([A-Za-z]{2,})</m\1>")
 _PROSE = re.compile(r"\S.*\s|\d.*[(/,+–-]", re.DOTALL)
 
 
-@lru_cache(maxsize=1000)  # trials have the same text
+@lru_cache(maxsize=1000)  # all trials have the same Markdown cells
 def rendered(latex: str, *, is_block: bool = False) -> str | None:
     """Return a formula as MathML. None if it is not a formula or cannot be converted."""
     from latex2mathml.converter import convert
@@ -45,5 +45,5 @@ def rendered(latex: str, *, is_block: bool = False) -> str | None:
     try:
         mathml = str(convert(latex, display="block" if is_block else "inline"))
         return _FUNCTION.sub(r'<mo lspace="0.1em" rspace="0.1em">\2</mo>', mathml)
-    except Exception:  # noqa: BLE001  whatever is wrong with it, it can be read as it was written
+    except Exception:  # noqa: BLE001  the LaTeX is then shown as text
         return None

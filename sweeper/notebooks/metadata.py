@@ -47,7 +47,7 @@ def _sound_entries(stored: Any, validate: ValidatorFunctionWrapHandler) -> Any:
         return validate(stored)
     except ValidationError as error:
         damaged = _damaged_keys(error)
-        if not damaged:  # it is not a mapping
+        if not damaged:  # the value itself is not a mapping
             raise
         return validate({name: entry for name, entry in stored.items() if name not in damaged})
 

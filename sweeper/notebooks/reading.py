@@ -111,7 +111,7 @@ def _notebook_of(script: str, display_name: str) -> str:
 
 
 def _parsed(text: str, *, for_execution: bool) -> NotebookNode:
-    # JSON has no NaN; Python writes it nevertheless, into metadata that does not matter here.
+    # JSON has no NaN, but Python writes it into metadata, where its value does not matter.
     data = json.loads(text, parse_constant=lambda _: None)
     if not isinstance(data, dict):
         raise ValueError("it has no cells")

@@ -43,7 +43,7 @@ def rebinding(
     """
     earlier = None
     for cell in cells:
-        if name not in unicodedata.normalize("NFKC", cell.code):  # Python normalizes names so
+        if name not in unicodedata.normalize("NFKC", cell.code):  # as Python normalizes names
             continue
         for index, statement in enumerate(cell.statements):
             here = (cell.number, index)

@@ -140,7 +140,7 @@ class ResearchNotebook:
             is_known = name in self.injected or self.assignments.knows(name)
             if why := self.why_not(name):
                 where = f" ({self.display_name})"
-                if not is_known and len(wrong) <= MOST_LINES:  # the others are only counted
+                if not is_known and len(wrong) <= MOST_LINES:  # further lines are only counted
                     where = f" in {self.display_name}; {self._remedy_for_unknown(name)}"
                 wrong.append(f"{source}: {name!r} is {why}{where}")
         for inner, outer in self.assignments.overlaps(sources):
@@ -224,7 +224,7 @@ class ResearchNotebook:
         for key in (METADATA, "papermill", "widgets"):
             node.metadata.pop(key, None)
         for cell in node.cells:
-            cell.metadata.setdefault("tags", [])  # papermill looks for tags on every cell
+            cell.metadata.setdefault("tags", [])  # papermill expects every cell to have tags
             cell.metadata.pop("papermill", None)
             cell.metadata.pop("execution", None)
             cell.metadata.pop(RESEARCH_SOURCE, None)

@@ -406,7 +406,7 @@ class PrintedScores:
         end = 0
         for match in find_all(pattern, without_codes(text)):
             reading = read_number(match)
-            if reading is None or match.start(1) < end:  # it is a part of the previous number
+            if reading is None or match.start(1) < end:  # it is within the previous number
                 continue
             if not (is_whole or reading.is_complete):
                 break

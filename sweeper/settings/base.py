@@ -38,7 +38,7 @@ class SettingsModel(BaseModel):
         strict=True,
         extra="forbid",
         allow_inf_nan=False,
-        use_attribute_docstrings=True,  # editors display them
+        use_attribute_docstrings=True,  # editors display these docstrings
     )
 
     @classmethod

@@ -46,7 +46,7 @@ def as_yaml(value: Any) -> str:
     text = ""
     for piece in _written(value, depth=4):
         text += piece
-        if len(text) > _WIDTH:  # the rest may be endless
+        if len(text) > _WIDTH:  # the rest may be infinitely long
             return f"{text[: _WIDTH - 1]}…"
     return text
 

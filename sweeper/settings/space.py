@@ -76,7 +76,7 @@ class Dimension(SettingsModel):
 class RangeDimension(Dimension):
     """A dimension from low to high, sampled on a logarithmic scale with `log`."""
 
-    type: str  # first, as people write it
+    type: str  # it is the first key, as people write it
     low: float
     """The least value."""
     high: float

@@ -155,7 +155,7 @@ class Dataset:
         on_line(f"reading {len(names)} files in {display_path(place)}")
         with _in_words(place):
             files = {name: _look(place / name) for name in names}
-            with tempfile.TemporaryFile(dir=place.parent) as packed:  # a kill leaves no such file
+            with tempfile.TemporaryFile(dir=place.parent) as packed:  # a kill leaves no file
                 _pack(place, names, packed)
                 n_bytes = packed.tell()
                 packed.seek(0)

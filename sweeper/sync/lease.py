@@ -107,7 +107,7 @@ class RemoteLease:
         if self._mine is None or self._thread is None:
             return
         self._thread.join()  # a renewal must not follow the release
-        with suppress(SyncError, StoreError):  # it is lost, or expires by itself
+        with suppress(SyncError, StoreError):  # the lease is lost, or will expire by itself
             self._replace(replace(self._mine, has_ended=True))
 
     def _renew(self) -> None:

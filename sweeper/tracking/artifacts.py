@@ -104,7 +104,7 @@ class Artifacts:
                 record.run_id,
                 first_line(error),
             )
-            self._has_failed = True  # other trials fail in the same way; only one warning is logged
+            self._has_failed = True  # other trials fail alike, and only the first one warns
         else:
             with suppress(OSError, ValueError):  # `export` writes cells that the page lacks
                 write_cells(self._paths.page_notebooks, record.run_id, rendered)

@@ -199,7 +199,7 @@ def make_store(place: Path) -> None:
 
 def put_in_place(file: Path, place: Path) -> None:
     """Move a store's file to its final path, unless another study has created a store there."""
-    with FileLock(f"{place}.lock", mode=PRIVATE):  # the lock that `make_store` takes
+    with FileLock(f"{place}.lock", mode=PRIVATE):  # `make_store` holds the same lock
         if not place.exists():
             replace_database(file, place)
 

@@ -210,7 +210,7 @@ def _probe(address: Address) -> None:
         proxy = None
     try:
         health = f"{address.bare.rstrip('/')}/health"
-        # `urlopen` keeps the proxies with which it was first called.
+        # `urlopen` would use the proxies that were set at its first call.
         urllib.request.build_opener().open(health, timeout=_PROBE_TIMEOUT_S).close()
     except (OSError, ValueError) as error:
         code = getattr(error, "code", None)

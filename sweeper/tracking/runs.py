@@ -31,7 +31,7 @@ _STATUS = {
     TrialState.STOPPED: "KILLED",
 }
 _ATTEMPT = "sweeper.attempt"
-_PARENT = "mlflow.parentRunId"  # MLflow's tag
+_PARENT = "mlflow.parentRunId"  # MLflow's own tag for nested runs
 
 
 class RunWriter:

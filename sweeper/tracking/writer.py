@@ -48,7 +48,7 @@ def launch() -> tuple[subprocess.Popen[bytes], Connection]:
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # the live table is on the terminal
+            stderr=subprocess.DEVNULL,  # output would disturb the live table on the terminal
             start_new_session=True,  # a Ctrl-C on the terminal must not end it
         )
     return process, ours
@@ -87,7 +87,7 @@ def main(descriptor: int) -> None:
         if store.is_embedded:
             with suppress(OSError, sqlite3.Error):  # the next sweep writes trials that are missing
                 settle(store.paths.tracking)
-        forget_connections(store.address.full)  # SQLite moves its log into the file at the last one
+        forget_connections(store.address.full)  # when the last one closes, SQLite merges its log
     os._exit(0)  # do not wait for threads of libraries
 
 
