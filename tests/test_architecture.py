@@ -117,7 +117,7 @@ def imported_folder(found: Import) -> str | None:
     return dotted[1] if len(dotted) > 1 else found.name
 
 
-def test_every_folder_stands_in_the_table_of_layers() -> None:
+def test_every_folder_is_in_the_table_of_layers() -> None:
     assert LAYER_OF.keys() == {folder_of(path) for path in sources()} - {ROOF}
 
 
@@ -141,7 +141,7 @@ def test_inside_a_folder_no_modules_import_each_other_in_a_circle() -> None:
         assert needs == {}
 
 
-def test_no_two_folders_import_each_other_parents_and_children_included() -> None:
+def test_no_two_folders_import_each_other_not_even_parents_and_children() -> None:
     folders = {dotted(path): path.parent for path in MODULES if path.parent != PACKAGE}
     arrows = {
         (path.parent, folders[module])
@@ -200,7 +200,7 @@ def test_a_folder_says_what_belongs_in_it_and_what_does_not() -> None:
         assert rest, face
 
 
-def test_each_outside_library_is_known_to_its_owners_only_and_they_use_it() -> None:
+def test_each_outside_library_is_imported_by_its_owners_and_by_no_other_folder() -> None:
     outside = [
         found
         for found in imports()
@@ -215,7 +215,7 @@ def test_each_outside_library_is_known_to_its_owners_only_and_they_use_it() -> N
     assert listed - used == set()
 
 
-def test_a_module_says_what_it_is() -> None:
+def test_every_module_has_a_docstring_and_a_specific_name() -> None:
     for path in MODULES:
         assert ast.get_docstring(sources()[path]), path
         words = set(path.stem.split("_"))
@@ -297,7 +297,7 @@ def name_of(node: ast.expr | None) -> str | None:
     return node.id if isinstance(node, ast.Name) else None
 
 
-def test_a_kernel_pays_next_to_nothing_for_import_sweeper() -> None:
+def test_import_sweeper_loads_almost_nothing_into_a_kernel() -> None:
     code = (
         "import sys, time, json; before = set(sys.modules); began = time.process_time();"
         "import sweeper; sweeper.report; took_s = time.process_time() - began;"
@@ -310,13 +310,13 @@ def test_a_kernel_pays_next_to_nothing_for_import_sweeper() -> None:
 
 
 @pytest.mark.slow
-def test_a_sweeps_process_does_without_the_kernels_own_libraries() -> None:
+def test_a_sweeps_process_does_not_import_the_libraries_of_kernels() -> None:
     code = "import sys, sweeper.sweep; print({'ipykernel', 'torch', 'mlflow'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
 
-def test_all_that_is_promised_can_be_imported_and_nothing_else_is_listed() -> None:
+def test_all_public_names_can_be_imported_and_no_others_are_listed() -> None:
     for name in sweeper.__all__:
         assert getattr(sweeper, name).__name__.rpartition(".")[2] == name
     assert dir(sweeper) == sorted(sweeper.__all__)

@@ -127,7 +127,7 @@ def test_every_command_line_parses(page: Path) -> None:
         parse(shlex.split(call.replace("…", required)))
 
 
-def test_the_readme_names_the_commands_of_uv_that_exist() -> None:
+def test_every_uv_command_in_the_readme_exists() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
     for script in re.findall(r"uv run (\S+\.py)", text):
         assert (ROOT / script).exists()
@@ -170,7 +170,7 @@ def test_internals_names_every_module_that_starts_a_thread_or_a_process() -> Non
                 assert f"`{thread}`" in text, f"{name} starts the thread {thread!r}: list it there"
 
 
-def test_the_lines_of_short_answers_load() -> None:
+def test_every_snippet_of_the_short_answers_loads() -> None:
     page = ROOT / "docs" / "how-do-i.md"
     sections = set()
     for line in "\n".join(code_blocks(page)).splitlines():
@@ -189,7 +189,7 @@ def test_every_parameters_file_in_a_page_loads(page: Path) -> None:
         Settings.from_mapping(data)
 
 
-def test_the_reference_is_what_its_generator_makes() -> None:
+def test_the_reference_is_up_to_date_with_its_generator() -> None:
     make_page = runpy.run_path(str(ROOT / "docs" / "make_reference.py"))["make_page"]
     page = (ROOT / "docs" / "reference.md").read_text("utf-8")
     assert page == make_page(), (

@@ -56,7 +56,7 @@ def test_a_written_file_ends_with_one_newline(tmp_path: Path) -> None:
         (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
     ],
 )
-def test_an_error_has_a_line_even_when_it_has_no_message(error: Exception, line: str) -> None:
+def test_an_error_without_a_message_is_described_by_its_class(error: Exception, line: str) -> None:
     assert first_line(error) == line
 
 
@@ -79,7 +79,9 @@ def test_the_root_cause_of_an_error_without_a_message_is_the_name_of_its_class()
         assert root_cause(error) == "MemoryError"
 
 
-def test_a_session_is_ended_beside_a_process_whose_name_is_no_text(tmp_path: Path) -> None:
+def test_a_process_whose_name_is_not_text_does_not_prevent_the_end_of_a_session(
+    tmp_path: Path,
+) -> None:
     sleep = shutil.which("sleep")
     assert sleep is not None
     program = tmp_path / "тренировка"  # cut after 15 bytes, within a letter
@@ -96,7 +98,7 @@ def test_a_session_is_ended_beside_a_process_whose_name_is_no_text(tmp_path: Pat
 
 
 @pytest.mark.parametrize("planted", ["link", "open", "file"])
-def test_a_private_folder_whose_name_was_taken_is_made_beside_it_once_for_all(
+def test_a_private_folder_whose_name_is_taken_gets_another_name_that_is_used_from_then_on(
     tmp_path: Path, planted: str
 ) -> None:
     folder, target = tmp_path / "c", tmp_path / "target"

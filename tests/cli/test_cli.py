@@ -60,7 +60,7 @@ def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str
         ([*RIGHT, "--timeout", "soon"], "--timeout", "'soon'"),
     ],
 )
-def test_a_wrong_command_line_is_refused_with_the_nearest_right_one(
+def test_a_wrong_command_line_is_refused_with_a_hint_at_a_similar_one(
     arguments: Sequence[str], wrong: str, remedy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refusal = refused(arguments, capsys)
@@ -70,13 +70,13 @@ def test_a_wrong_command_line_is_refused_with_the_nearest_right_one(
 @pytest.mark.parametrize(
     "arguments", [["-i", "a\udcff.ipynb"], ["--study", "\udcff"], ["status", "\udcff"]]
 )
-def test_a_word_that_is_no_utf8_is_refused_in_one_line(
+def test_a_word_that_is_not_utf8_is_refused_in_one_line(
     arguments: Sequence[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert r"\udcff" in refused([*RIGHT, *arguments], capsys)
 
 
-def test_a_working_folder_that_is_no_utf8_is_refused_in_one_line(
+def test_a_working_folder_that_is_not_utf8_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "a\udcff"
@@ -85,7 +85,7 @@ def test_a_working_folder_that_is_no_utf8_is_refused_in_one_line(
     assert "rename the file or folder" in refused(["status"], capsys)
 
 
-def test_a_notebook_alone_has_outputs_and_a_file_of_its_own_name() -> None:
+def test_a_notebook_as_the_only_argument_names_its_outputs_and_its_parameters_file() -> None:
     parsed = parse(["a/n{b} (1).ipynb"])
     assert parsed.parameters == "a/n{b} (1).yml"
     outputs = StudyPaths.parse(parsed.output, study="n")
@@ -93,7 +93,7 @@ def test_a_notebook_alone_has_outputs_and_a_file_of_its_own_name() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["run", "--version"]])
-def test_the_version_is_the_package_s(
+def test_the_printed_version_is_that_of_the_package(
     arguments: Sequence[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 0
@@ -187,7 +187,7 @@ def test_a_run_id_may_be_given_without_its_zeros(folder: Path) -> None:
     assert parse(["stop", "7"]).targets == ["7"], "a folder of that name is a study's"
 
 
-def test_a_notebook_alone_shows_what_could_be_swept_and_runs_nothing_in_a_dry_run(
+def test_a_dry_run_of_a_notebook_shows_what_could_be_swept_and_runs_nothing(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_notebook(Path("n.ipynb"), "val_acc = lr", parameters="lr = 0.5")
@@ -200,13 +200,13 @@ def test_a_notebook_alone_shows_what_could_be_swept_and_runs_nothing_in_a_dry_ru
 
 
 @pytest.mark.parametrize("option", [("--score", "val"), ("--dry-run",)])
-def test_options_of_a_proposal_are_refused_beside_a_parameters_file(
+def test_options_of_a_proposal_are_refused_if_there_is_a_parameters_file(
     folder: Path, capsys: pytest.CaptureFixture[str], option: tuple[str, ...]
 ) -> None:
     assert option[0] in refused(["-i", "n.ipynb", "-o", "{run_id}", "-p", "p.yml", *option], capsys)
 
 
-def test_the_interpreter_of_kernels_is_known_from_every_folder(
+def test_the_path_of_the_interpreter_is_absolute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     relative = os.path.relpath(sys.executable)  # as where PATH has a relative folder

@@ -56,7 +56,7 @@ def test_a_result_goes_to_stdout_and_with_json_to_stderr(
     assert "best: 0000" in printed.err
 
 
-def test_a_quiet_command_prints_a_summary_only_without_a_completed_trial(
+def test_a_quiet_command_prints_a_summary_only_if_no_trial_has_completed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     quiet = console(quiet=True)
@@ -84,7 +84,7 @@ def test_status_prints_the_last_trials_and_with_v_all(capsys: pytest.CaptureFixt
     assert lines[2].startswith("  0000  completed")
 
 
-def test_without_a_terminal_a_chore_that_takes_long_is_one_line(
+def test_without_a_terminal_a_long_task_is_printed_as_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(console_output, "_LOOK_S", 0.01)

@@ -32,7 +32,7 @@ def test_each_event_is_a_whole_line_with_a_version_and_the_trial(tmp_path: Path)
     )
 
 
-def test_a_reader_that_goes_away_ends_nothing() -> None:
+def test_a_reader_that_goes_away_does_not_end_the_sweep() -> None:
     reading, writing = os.pipe()
     log = EventLog(f"/dev/fd/{writing}")
     os.close(reading)
@@ -42,7 +42,9 @@ def test_a_reader_that_goes_away_ends_nothing() -> None:
     os.close(writing)
 
 
-def test_a_reader_that_does_not_read_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_does_not_read_does_not_delay_the_sweep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(event_log, "_LIMIT_S", 0.1)
     reading, writing = os.pipe()
     log = EventLog(f"/dev/fd/{writing}")

@@ -17,7 +17,7 @@ from sweeper.cli.streams import can_redraw
 from sweeper.trials import Snapshot
 
 
-def test_a_stream_that_is_no_terminal_gets_no_live_table() -> None:
+def test_a_stream_that_is_not_a_terminal_gets_no_live_table() -> None:
     assert not can_redraw(io.StringIO())
 
 
@@ -29,14 +29,14 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     yield stream
 
 
-def test_a_live_table_is_gone_in_the_end(terminal: io.StringIO) -> None:
+def test_the_live_table_is_erased_at_the_end(terminal: io.StringIO) -> None:
     with live_table(lambda: snapshot(progress()), terminal):
         pass
     assert "0007" in terminal.getvalue()
     assert terminal.getvalue().endswith("\x1b[J\x1b[?25h")  # all below is cleared
 
 
-def test_what_takes_long_before_the_first_trial_is_said_and_moves(terminal: io.StringIO) -> None:
+def test_the_table_shows_the_preparation_before_the_first_trial(terminal: io.StringIO) -> None:
     for look in (None, snapshot(counts={})):
         with live_table(partial({"look": look}.get, "look"), terminal):
             pass
@@ -45,7 +45,7 @@ def test_what_takes_long_before_the_first_trial_is_said_and_moves(terminal: io.S
 
 
 @pytest.mark.tables_may_fail
-def test_a_table_that_cannot_be_drawn_once_costs_a_line_and_no_later_frame(
+def test_a_drawing_that_fails_once_logs_a_line_and_later_frames_are_drawn(
     terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(live_module, "_INTERVAL_S", 0.01)
@@ -67,7 +67,7 @@ def test_a_table_that_cannot_be_drawn_once_costs_a_line_and_no_later_frame(
     assert terminal.getvalue().count("0007") > 10
 
 
-def test_many_trials_leave_lines_for_results(terminal: io.StringIO) -> None:
+def test_a_table_of_many_trials_leaves_room_for_results(terminal: io.StringIO) -> None:
     rows = [progress(f"{i:04d}", waits_for=f"memory {i}") for i in range(30)]
     with live_table(lambda: snapshot(*rows, best=[completed(3)]), terminal):
         pass

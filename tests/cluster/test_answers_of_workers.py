@@ -85,7 +85,7 @@ def damaged(value: Any, chance: random.Random) -> Any:
     return {**value, key: damaged(value[key], chance)}
 
 
-def test_whatever_a_worker_answers_costs_at_most_its_trial(tmp_path: Path) -> None:
+def test_a_wrong_answer_of_a_worker_fails_at_most_its_trial(tmp_path: Path) -> None:
     whole = TrialOutcome(
         state=TrialState.COMPLETED, scores={"val": 0.5}, series={"val": [(0, 0.5)]}, message="m"
     )
@@ -134,7 +134,7 @@ def test_a_worker_that_starts_no_kernel_loses_its_trials_to_others(tmp_path: Pat
     assert "no such library" in lost.message
 
 
-def test_a_trial_that_fails_there_costs_no_worker(tmp_path: Path) -> None:
+def test_a_trial_that_fails_on_a_worker_does_not_lose_the_worker(tmp_path: Path) -> None:
     answer = {"outcome": asdict(failed(Reason.CELL_ERROR, "no")), "findings": []}
     member = member_of(tmp_path, lambda act: json.dumps(answer if act == "run" else {}).encode())
     assert run_on(member, tmp_path).reason is Reason.CELL_ERROR

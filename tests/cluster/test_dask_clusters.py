@@ -56,7 +56,7 @@ def a_spec(folder: Path, **changes: object) -> TrialSpec:
     )
 
 
-def test_a_trials_files_are_known_by_names_without_places(tmp_path: Path) -> None:
+def test_a_trials_files_have_names_without_absolute_paths(tmp_path: Path) -> None:
     for file in ("0003.ipynb", "c/1.ckpt", "c/.x.part/half", "a/m/w.pt"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(file)
@@ -86,7 +86,7 @@ def test_a_name_that_leads_out_of_the_trials_own_folders_is_refused(
         path_of(a_spec(tmp_path), name)
 
 
-def test_a_workers_paths_stand_below_its_root(tmp_path: Path) -> None:
+def test_a_workers_paths_are_below_its_root(tmp_path: Path) -> None:
     home, root = tmp_path / "home", tmp_path / "root"
     workload, below = a_workload(home), root / str(home)[1:]
     there = Mirror(root=root).workload(workload, host="node7")
@@ -113,14 +113,14 @@ def a_python(version: str = "3.12.1", **packages: str) -> dict[str, object]:
         (None, None, ""),  # a kernel of another language
     ],
 )
-def test_a_worker_is_refused_for_what_differs(
+def test_a_worker_with_another_environment_is_refused_with_the_difference(
     here: dict[str, object] | None, there: dict[str, object] | None, found: str
 ) -> None:
     assert difference(here, there) == found
 
 
 @pytest.mark.slow
-def test_what_runs_on_a_worker_imports_neither_optuna_nor_mlflow() -> None:
+def test_the_code_on_a_worker_imports_neither_optuna_nor_mlflow() -> None:
     code = "import sys, sweeper.cluster.on_worker; print({'optuna', 'mlflow'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
@@ -162,7 +162,7 @@ def test_a_class_that_cannot_be_used_is_refused_by_its_name(
 
 
 @pytest.mark.slow
-def test_a_cluster_on_this_machine_listens_on_loopback_and_shows_nothing_to_whoever_asks(
+def test_a_local_cluster_listens_on_loopback_and_has_no_dashboard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -210,7 +210,7 @@ def answer_of(url: str) -> int | None:
         return None
 
 
-def test_the_script_for_slurm_asks_for_what_the_page_has_and_only_the_user_reads_its_keys(
+def test_the_slurm_script_requests_what_the_page_states_and_only_the_user_can_read_its_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (block,) = re.findall(
@@ -239,7 +239,7 @@ def test_the_script_for_slurm_asks_for_what_the_page_has_and_only_the_user_reads
 
 @pytest.mark.kernel
 @pytest.mark.slow
-def test_a_class_gets_no_more_workers_than_there_are_trials_and_leaves_none(
+def test_a_cluster_class_starts_no_more_workers_than_trials_and_ends_them_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Jobs that are processes here stand for those of SLURM."""

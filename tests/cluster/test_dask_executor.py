@@ -58,7 +58,7 @@ val += Path("data/large.bin").stat().st_size / 11_000_000  # used at its own pat
 """
 
 
-def test_files_travel_both_ways_between_folders_of_their_own(
+def test_files_are_sent_to_workers_and_back_between_separate_folders(
     tmp_path: Path, two_slots: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     home = tmp_path / "home"
@@ -147,7 +147,7 @@ def test_a_scheduler_with_encryption_needs_certificates_here() -> None:
         DaskCluster(Cluster(url="tls://127.0.0.1:9"), on_event=print)
 
 
-def test_a_cluster_without_workers_is_refused_when_the_time_is_over(tmp_path: Path) -> None:
+def test_a_cluster_that_gets_no_worker_in_time_is_refused(tmp_path: Path) -> None:
     workload = workload_of(write_notebook(tmp_path / "nb.ipynb", "val = x"))
     with started(workers=0, threads=1) as address:
         settings = Cluster.model_validate({"url": address, "wait": "1s"})
@@ -155,14 +155,14 @@ def test_a_cluster_without_workers_is_refused_when_the_time_is_over(tmp_path: Pa
             DaskExecutor.open(workload, settings, None)
 
 
-def test_home_needs_the_kernel_with_which_it_compares_the_workers(tmp_path: Path) -> None:
+def test_the_sweeps_machine_needs_the_kernel_to_compare_workers_with_it(tmp_path: Path) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", "val = x", kernel="no-such")
     workload = replace(workload_of(notebook), kernel_name="no-such")
     with pytest.raises(KernelError, match="the kernel 'no-such' is not installed"):
         DaskExecutor.open(workload, Cluster(url="tcp://127.0.0.1:9"), None)
 
 
-def test_workers_that_cannot_have_the_data_end_the_sweep_at_once(
+def test_workers_that_cannot_fetch_the_data_end_the_sweep_at_once(
     tmp_path: Path, two_slots: str
 ) -> None:
     remote = tmp_path / "remote"

@@ -70,7 +70,7 @@ def checked(
 
 
 @pytest.mark.kernel
-def test_a_sound_notebook_holds_in_every_respect_and_leaves_nothing(
+def test_a_sound_notebook_passes_all_checks_and_no_files_remain(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = "study: {trials: 10}\ncost: {price_per_hour: 3600}\n"
@@ -87,7 +87,7 @@ def test_a_sound_notebook_holds_in_every_respect_and_leaves_nothing(
 
 
 @pytest.mark.kernel
-def test_a_score_that_does_not_depend_on_the_sizes_holds(
+def test_a_score_that_does_not_depend_on_the_sizes_passes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cell = "import random; random.seed(seed)\nval = (x - 0.3) ** 2 + random.random() / 1000"
@@ -97,7 +97,7 @@ def test_a_score_that_does_not_depend_on_the_sizes_holds(
 
 
 @pytest.mark.kernel
-def test_scores_of_a_notebook_that_takes_no_seed_may_differ(
+def test_scores_of_a_notebook_without_a_seed_may_differ(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notebook = write_notebook(
@@ -116,7 +116,7 @@ def test_scores_of_a_notebook_that_takes_no_seed_may_differ(
 
 
 @pytest.mark.kernel
-def test_what_only_the_values_of_smoke_change_is_no_effect_of_params(
+def test_an_effect_of_smoke_does_not_count_as_an_effect_of_params(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = checked(tmp_path, capsys, "val = epochs / 7e5 + seed", more="smoke: {epochs: 1}\n")
@@ -173,7 +173,7 @@ def test_a_swept_name_that_the_notebook_overwrites_is_found(
         ("val = x", "", "seed", "assigns seed and nothing reads it"),
     ],
 )
-def test_what_the_code_shows_is_found_before_any_kernel_starts(
+def test_faults_in_the_code_are_found_before_a_kernel_starts(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     cell: str,
@@ -212,7 +212,7 @@ def test_a_range_of_whole_numbers_over_a_fraction_is_found(
         (("val = x",), None, ("sweeper.trial().seed",)),
     ],
 )
-def test_a_notebooks_own_seed_is_said_or_how_it_takes_the_seed_of_its_trial(
+def test_the_finding_states_the_notebooks_own_seed_or_how_it_gets_the_trials_seed(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     cells: tuple[str, ...],
@@ -310,7 +310,7 @@ OWN = st.lists(st.sampled_from([0.0, 1.0, 8, 80, 0.3, -4, True, "'y'", None, 1e-
 
 @given(SPACES, OWN)
 @hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_each_param_has_another_value_in_the_other_run_whatever_the_notebook_has(
+def test_each_param_differs_between_the_two_runs_for_every_value_in_the_notebook(
     tmp_path: Path, space: dict[str, Any], own: list[Any]
 ) -> None:
     settings = small_settings("contrast", space=space)
@@ -326,7 +326,7 @@ def test_each_param_has_another_value_in_the_other_run_whatever_the_notebook_has
             assert not dimension.allows(largest + (dimension.step or 1))
 
 
-def test_values_of_smoke_stay_in_the_largest_run_and_folds_are_no_params(tmp_path: Path) -> None:
+def test_the_largest_run_keeps_the_values_of_smoke_and_folds_are_not_varied(tmp_path: Path) -> None:
     path = write_notebook(tmp_path / "n.ipynb", parameters="x = 0.5\nepochs = 2\nfold = 3")
     space = {"x": {"low": 0.0, "high": 1.0}, "epochs": {"low": 1, "high": 9}}
     settings = small_settings("folds", space=space, repeat={"fold": 5}, smoke={"epochs": 2})
@@ -336,7 +336,7 @@ def test_values_of_smoke_stay_in_the_largest_run_and_folds_are_no_params(tmp_pat
     assert contrast.typical["epochs"] != 2
 
 
-def test_a_single_value_cannot_differ(tmp_path: Path) -> None:
+def test_a_param_with_a_single_value_is_the_same_in_both_runs(tmp_path: Path) -> None:
     space = {"a": [1], "b": {"low": 2, "high": 2}, "c": {"low": 2.0, "high": 2.0}}
     contrast = contrast_of(
         small_settings("single", space=space),
@@ -392,7 +392,7 @@ def measured(duration_s: float, **changes: Any) -> Measured:
     return Measured(role=Role.TYPICAL, params={}, outcome=outcome, **sizes)
 
 
-def test_trials_take_as_long_as_the_typical_one_and_so_do_those_that_confirm_the_best() -> None:
+def test_the_forecast_assumes_that_all_trials_take_as_long_as_the_typical_one() -> None:
     runs = [measured(duration_s) for duration_s in (5, 2, 10)]
     settings = small_settings("plan", study={"trials": 9}, cost={"price_per_hour": 40.0})
     found = forecast(settings, runs, jobs=1, free_disk_bytes=10**9)
@@ -418,7 +418,9 @@ def test_trials_take_as_long_as_the_typical_one_and_so_do_those_that_confirm_the
         ({"memory_bytes": 10**18}, "memory carries 1 at once: lower -j"),
     ],
 )
-def test_a_sweep_holds_where_memory_and_disk_carry_it(changes: dict[str, int], remedy: str) -> None:
+def test_the_forecast_passes_if_memory_and_disk_suffice(
+    changes: dict[str, int], remedy: str
+) -> None:
     settings = small_settings("plan", study={"trials": 9})
     found = forecast(settings, [measured(1, **changes)], jobs=2, free_disk_bytes=10**9)
     assert found.holds is not bool(remedy)

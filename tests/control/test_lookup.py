@@ -43,7 +43,7 @@ def states(paths: StudyPaths) -> list[TrialState]:
 
 
 @pytest.mark.slow  # MLflow makes its tables
-def test_status_corrects_a_killed_sweep_while_mlflow_is_away_and_mlflow_when_it_is_back(
+def test_status_corrects_a_killed_sweep_without_mlflow_and_mlflow_when_it_is_available_again(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2):
@@ -68,7 +68,7 @@ def test_status_corrects_a_killed_sweep_while_mlflow_is_away_and_mlflow_when_it_
     assert caplog.records == []
 
 
-def test_status_leaves_trials_alone_that_run_on_another_machine(
+def test_status_does_not_change_trials_that_run_on_another_machine(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     elsewhere = {"host": "far-away", "pid": os.getpid(), "machine": "another"}
@@ -85,7 +85,7 @@ def test_status_leaves_trials_alone_that_run_on_another_machine(
     assert states(killed) == [TrialState.STOPPED]
 
 
-def test_a_command_makes_no_storage(
+def test_commands_create_no_storage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -108,7 +108,7 @@ def test_a_command_makes_no_storage(
     assert (tmp_path / "empty.db").stat().st_size == 0
 
 
-def test_a_study_that_has_no_place_yet_is_no_reason_against_the_others(
+def test_a_study_that_never_began_a_trial_does_not_hide_other_studies(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = killed.folder.parent / "new"
@@ -121,7 +121,7 @@ def test_a_study_that_has_no_place_yet_is_no_reason_against_the_others(
     assert "there is no study in 'out/new' that has begun a trial" in capsys.readouterr().err
 
 
-def test_a_study_is_found_by_its_name_beside_another_folder_of_that_name(
+def test_a_study_is_found_by_its_name_although_another_folder_has_that_name(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("killed").mkdir()
@@ -129,14 +129,14 @@ def test_a_study_is_found_by_its_name_beside_another_folder_of_that_name(
     assert "study killed: 1 stopped" in capsys.readouterr().out
 
 
-def test_stop_refuses_trials_beside_an_option_that_lets_all_finish(
+def test_stop_refuses_run_ids_together_with_finish(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["stop", "killed", "0000", "--finish"]) == 2
     assert "--finish lets all running trials finish, and 0000" in capsys.readouterr().err
 
 
-def test_status_sorts_trials_by_a_score_or_a_param_and_keeps_the_best(
+def test_status_sorts_trials_by_a_score_or_a_param_and_shows_the_best_n(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def ids(*words: str) -> list[str]:

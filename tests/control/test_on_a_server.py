@@ -41,7 +41,7 @@ def sweeping(postgres: PostgresServer, tmp_path: Path) -> Iterator[Study]:
         yield study
 
 
-def test_a_sweep_on_another_machine_is_named_and_its_trials_are_left_alone(
+def test_a_sweep_on_another_machine_is_named_and_its_trials_are_not_changed(
     postgres: PostgresServer, sweeping: Study
 ) -> None:
     existing = find_study("afar", storage=postgres.url)
@@ -57,7 +57,7 @@ def test_a_sweep_on_another_machine_is_named_and_its_trials_are_left_alone(
     assert [record.state for record in stopped] == [TrialState.STOPPED]
 
 
-def test_a_sweep_that_sees_no_requests_from_here_is_not_asked_to_stop(
+def test_a_sweep_that_cannot_see_this_folder_is_not_asked_to_stop(
     postgres: PostgresServer, sweeping: Study
 ) -> None:
     existing = find_study("afar", storage=postgres.url)

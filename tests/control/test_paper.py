@@ -125,7 +125,9 @@ def test_the_name_of_a_file_says_which_figure_is_drawn(
         assert file.read_bytes().startswith(begins)
 
 
-def test_an_ablation_says_what_each_value_of_the_best_trial_is_worth(folder: Path) -> None:
+def test_an_ablation_states_by_how_much_each_value_of_the_best_trial_improves_the_score(
+    folder: Path,
+) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         if spec.number == 4:
             sweep.stop("the test")
@@ -166,13 +168,13 @@ def test_an_ablation_says_what_each_value_of_the_best_trial_is_worth(folder: Pat
         (["--figure", "slice.doc"], "slice.doc: cannot be written: Format 'doc' is not supported"),
     ],
 )
-def test_what_cannot_be_exported_is_refused(
+def test_an_export_that_is_impossible_is_refused(
     folder: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["export", str(folder), *arguments]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_study_of_runs_of_another_one_is_not_ablated(folder: Path) -> None:
+def test_a_confirming_study_cannot_be_ablated(folder: Path) -> None:
     with pytest.raises(StudyError, match="'confirmed-confirm' has runs of another study's trials"):
         ablation(find_study(str(folder.with_name("confirmed-confirm")), storage=None))

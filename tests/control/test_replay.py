@@ -100,7 +100,7 @@ def replayed(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, l
     return code, json.loads(lines[-1])["replays"] if lines else [], printed.err
 
 
-def test_a_trial_repeats_bit_for_bit_and_nothing_of_it_is_written(
+def test_a_replay_repeats_a_trial_bit_for_bit_and_does_not_change_it(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     original = swept.trial("none")
@@ -148,7 +148,7 @@ def test_a_replay_that_differs_names_the_step_and_what_has_changed_since(
     assert "replays: 1 equal, 3 different" in printed
 
 
-def test_a_trial_that_had_a_gpu_is_not_replayed_without_one_unless_asked_for(
+def test_a_trial_that_used_a_gpu_is_replayed_without_one_only_with_here(
     swept: Swept, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = swept.result.records[0]
@@ -173,7 +173,7 @@ def test_a_trial_that_had_a_gpu_is_not_replayed_without_one_unless_asked_for(
         (["out/none.ipynb"], "there is no notebook that a sweep has executed"),
     ],
 )
-def test_what_cannot_be_replayed_is_refused_with_one_message(
+def test_a_trial_that_cannot_be_replayed_is_refused_with_one_message(
     swept: Swept,
     words: list[str],
     message: str,
@@ -187,7 +187,7 @@ def test_what_cannot_be_replayed_is_refused_with_one_message(
     assert len(printed.strip().splitlines()) == 1
 
 
-def test_another_file_in_the_way_is_never_overwritten(
+def test_a_replay_never_overwrites_another_file(
     swept: Swept, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     other = swept.trial("generator").with_suffix(".replay.ipynb")

@@ -24,7 +24,7 @@ from sweeper.errors import SettingsError
 pytestmark = pytest.mark.slow  # MLflow, in the sweep before them
 
 
-def test_it_answers_on_loopback_and_has_no_other_process(folder: Path) -> None:
+def test_the_server_listens_on_loopback_and_starts_no_process(folder: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -84,7 +84,7 @@ def test_a_port_that_cannot_be_used_is_refused(folder: Path) -> None:
                 StudyServer(there, folder / "index.html", port=port)
 
 
-def test_who_knows_the_address_gets_the_page_and_nothing_else_of_the_study_s_folder(
+def test_the_address_gives_access_to_the_page_but_to_no_other_file_of_the_study(
     folder: Path,
 ) -> None:
     assert (folder / "study.db").exists()
@@ -99,7 +99,7 @@ def test_who_knows_the_address_gets_the_page_and_nothing_else_of_the_study_s_fol
                 urllib.request.urlopen(url, timeout=60)
 
 
-def test_connections_that_others_hold_keep_nobody_from_the_page_and_end(
+def test_idle_connections_are_closed_and_do_not_block_the_page(
     folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sweeper.control.serving._Quiet.timeout", 3.0)
@@ -115,7 +115,7 @@ def test_connections_that_others_hold_keep_nobody_from_the_page_and_end(
     assert capfd.readouterr().err == ""
 
 
-def test_a_store_that_mlflow_cannot_serve_is_one_message(
+def test_a_store_that_mlflow_cannot_serve_gets_one_message(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = tmp_path / "broken.db"

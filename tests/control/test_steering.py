@@ -77,7 +77,9 @@ def test_a_trial_that_does_not_run_cannot_be_stopped(sweep: Sweep) -> None:
             steering.stop(sweep.existing(), ["0007"], running_finish=False)
 
 
-def test_a_request_that_cannot_be_left_says_what_else_stops_the_sweep(sweep: Sweep) -> None:
+def test_a_stop_request_that_cannot_be_written_names_another_way_to_stop_the_sweep(
+    sweep: Sweep,
+) -> None:
     sweep.paths.requests.write_text("")  # where a folder should be
     with (
         held_folder(sweep.paths),
@@ -98,7 +100,7 @@ def test_a_sweep_that_does_not_stop_in_time_is_reported(
         assert [file.name for file in paths.requests.iterdir()] == [ALL]
 
 
-def test_a_queued_trial_has_the_params_that_are_stated_and_those_of_another_trial(
+def test_a_queued_trial_combines_stated_params_with_those_of_another_trial(
     sweep: Sweep,
 ) -> None:
     sweep.ask()
@@ -170,7 +172,9 @@ def progress(paths: StudyPaths) -> Progress:
     return running
 
 
-def test_a_study_has_its_counts_best_trial_and_running_trials(paths: StudyPaths) -> None:
+def test_status_has_the_counts_the_best_trial_and_the_running_trials_of_a_study(
+    paths: StudyPaths,
+) -> None:
     result, snapshot = look(find_study(str(paths.folder), storage=None))
     assert result.counts == {
         "completed": 1, "pruned": 0, "failed": 0, "stopped": 0, "running": 1
@@ -180,7 +184,7 @@ def test_a_study_has_its_counts_best_trial_and_running_trials(paths: StudyPaths)
     assert result.to_json()["tracking_uri"] == f"sqlite:///{paths.root.parent}/mlflow.db"
 
 
-def test_status_has_what_a_study_has_cost(
+def test_status_has_the_cost_of_a_study(
     paths: StudyPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = Study.load(f"sqlite:///{paths.storage}", "seen")
@@ -193,7 +197,7 @@ def test_status_has_what_a_study_has_cost(
 
 
 @pytest.mark.slow  # it starts processes
-def test_status_loads_none_of_the_large_libraries(paths: StudyPaths) -> None:
+def test_status_imports_none_of_the_large_libraries(paths: StudyPaths) -> None:
     # Their imports would take most of the command's time.
     code = (
         "import sys, sweeper.cli; code = sweeper.cli.main(sys.argv[1:]);"
@@ -207,7 +211,7 @@ def test_status_loads_none_of_the_large_libraries(paths: StudyPaths) -> None:
     assert loaded == "[]"
 
 
-def test_a_trial_whose_kernel_starts_has_no_progress_yet(paths: StudyPaths) -> None:
+def test_a_trial_has_no_progress_while_its_kernel_starts(paths: StudyPaths) -> None:
     running = progress(paths)
     assert (running.run_id, running.cells, running.step, running.metrics) == ("0001", 0, None, {})
 

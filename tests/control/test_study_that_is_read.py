@@ -49,7 +49,7 @@ def test_the_series_of_a_trial_have_a_row_for_each_step(folder: Path) -> None:
     assert series.loc[1, "loss"] == 0.25
 
 
-def test_the_executed_notebook_is_displayed_rendered_and_cannot_run_scripts(folder: Path) -> None:
+def test_an_executed_notebook_is_displayed_as_html_that_cannot_run_scripts(folder: Path) -> None:
     notebook = sweeper.load(folder).notebook("0001")
     assert notebook.path == folder.parent / "0001.ipynb"
     page = notebook._repr_html_()
@@ -57,7 +57,7 @@ def test_the_executed_notebook_is_displayed_rendered_and_cannot_run_scripts(fold
     assert "<script>" not in page
 
 
-def test_a_study_shows_itself_with_the_best_trial_first(folder: Path) -> None:
+def test_jupyter_displays_a_study_with_the_best_trial_first(folder: Path) -> None:
     study = sweeper.load(folder)
     assert isinstance(study.best, TrialRecord)
     headline = f"study seen: 5 completed, 1 failed; best: {study.best.run_id}, val="
@@ -68,14 +68,14 @@ def test_a_study_shows_itself_with_the_best_trial_first(folder: Path) -> None:
     assert "<b>" not in page
 
 
-def test_a_study_or_trial_that_does_not_exist_is_one_message(folder: Path, tmp_path: Path) -> None:
+def test_a_missing_study_or_trial_gets_one_message(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="there is no study in"):
         sweeper.load(tmp_path)
     with pytest.raises(StudyError, match="no trial 0099; it has 0000 to 0005"):
         sweeper.load(folder).series("0099")
 
 
-def test_with_several_objectives_the_best_are_a_list_and_a_name_taken_twice_has_two_columns(
+def test_best_is_a_list_with_several_objectives_and_equal_names_get_two_columns(
     tmp_path: Path,
 ) -> None:
     def run(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
@@ -111,7 +111,7 @@ def test_a_sweep_leaves_a_page_with_all_notebooks(folder: Path) -> None:
     assert set(rendered(folder)) == {f"000{n}" for n in range(6)}
 
 
-def test_export_renders_what_is_missing_or_has_changed_and_nothing_else(
+def test_export_renders_only_notebooks_that_are_missing_or_have_changed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = rendered(folder)
@@ -124,7 +124,7 @@ def test_export_renders_what_is_missing_or_has_changed_and_nothing_else(
     assert {name for name in after if after[name] != before[name]} == {"0001", "0003"}
 
 
-def test_a_notebook_that_is_broken_is_one_line_and_the_page_is_written(
+def test_a_broken_notebook_is_logged_in_one_line_and_the_page_is_written(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     notebook = folder.parent / "0002.ipynb"
@@ -152,7 +152,7 @@ def test_both_tables_have_one_row_for_each_trial_and_the_same_floats(
     assert list(text["x"]) == list(typed["x"])
 
 
-def test_a_file_that_cannot_be_written_is_one_message(
+def test_a_file_that_cannot_be_written_gets_one_message(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
@@ -164,7 +164,7 @@ def between(folder: Path, first: str, second: str) -> Differences:
     return diff_trials(find_study(str(folder), storage=None), first, second)
 
 
-def test_two_trials_that_came_to_the_same_differ_in_nothing(folder: Path) -> None:
+def test_two_trials_with_equal_results_have_no_differences(folder: Path) -> None:
     lines = diff_in_words("0000", "0001", between(folder, "0000", "0001"))
     assert [line for line in lines if "no difference" in line] == [
         *("params: no difference", "scores: no difference", "outputs: no difference")
@@ -188,7 +188,7 @@ def test_params_scores_steps_and_outputs_that_differ_are_listed(folder: Path) ->
     ]
 
 
-def test_the_command_prints_the_differences_and_an_object(
+def test_diff_prints_the_differences_and_a_json_object(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["diff", str(folder), "0000", "0003", "--json"]) == 0
@@ -209,7 +209,7 @@ def test_the_command_prints_the_differences_and_an_object(
         (["0000", "0099"], "no trial 0099; it has 0000 to 0005"),
     ],
 )
-def test_a_wrong_call_is_one_message(
+def test_a_wrong_call_gets_one_message(
     folder: Path, capsys: pytest.CaptureFixture[str], targets: list[str], words: str
 ) -> None:
     if len(targets) == 2:

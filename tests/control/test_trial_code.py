@@ -61,7 +61,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SweepR
     return folder, results
 
 
-def test_a_trials_code_is_written_with_the_places_of_its_files(
+def test_the_files_of_a_trials_code_keep_their_relative_positions(
     project: tuple[Path, list[SweepResult]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, _ = project
@@ -77,7 +77,7 @@ def test_a_trials_code_is_written_with_the_places_of_its_files(
     assert len(list((study / "code").glob("*.json"))) == 3  # two of code, one environment
 
 
-def test_another_sweep_of_the_study_has_code_of_its_own_and_replaces_no_file(
+def test_a_trial_of_a_later_sweep_has_its_own_code_and_no_changed_file_is_replaced(
     project: tuple[Path, list[SweepResult]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = project[0] / "out" / "kept"
@@ -93,7 +93,7 @@ def test_another_sweep_of_the_study_has_code_of_its_own_and_replaces_no_file(
     assert module.read_text() == "V = 'edited by hand'\n"
 
 
-def test_a_trial_whose_notebook_is_gone_is_refused_with_what_to_do(
+def test_a_trial_whose_notebook_is_missing_is_refused_with_a_remedy(
     project: tuple[Path, list[SweepResult]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (project[0] / "out" / "0000.ipynb").unlink()
@@ -101,7 +101,7 @@ def test_a_trial_whose_notebook_is_gone_is_refused_with_what_to_do(
     assert "is missing or not an executed notebook" in capsys.readouterr().err
 
 
-def test_mlflow_has_the_commit_under_its_own_names(
+def test_mlflow_has_the_commit_in_its_standard_tags(
     project: tuple[Path, list[SweepResult]],
 ) -> None:
     result = project[1][-1]

@@ -40,7 +40,7 @@ def test_a_running_trial_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_what_a_trial_waits_for_is_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_separate_line_states_what_a_trial_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = progress("0008", waits_for="9.2 GB of a GPU: GPU-a has 3.1 GB free (0007 9.2 GB)")
     others = [progress(f"{n:04d}", waits_for="a memory") for n in range(9, 16)]
     *_, first, second = drawn(snapshot(progress(), waiting, *others), monkeypatch)
@@ -49,7 +49,7 @@ def test_what_a_trial_waits_for_is_a_line_of_its_own(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("width", [60, 80, 160, 250])
-def test_a_row_stays_one_line_however_many_params_there_are(
+def test_a_row_is_one_line_for_any_number_of_params(
     width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     params = {f"parameter_{i}": i / 7 for i in range(30)}
@@ -60,7 +60,7 @@ def test_a_row_stays_one_line_however_many_params_there_are(
     assert all("4/9" in line for line in lines if line.startswith("000"))
 
 
-def test_long_names_keep_their_ends_and_what_has_no_space_is_counted(
+def test_long_names_keep_their_ends_and_params_without_space_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     params = {f"learning_rate_of_the_{name}": 0.5 for name in ("encoder", "head", "x")}
@@ -70,14 +70,14 @@ def test_long_names_keep_their_ends_and_what_has_no_space_is_counted(
     assert row.split()[1:4] == ["0.5"] * 3
 
 
-def test_columns_stay_where_they_are_while_values_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_keep_their_positions_while_values_change(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = progress(cells=0, step=None, metrics={}, memory_bytes=None, elapsed_s=0.25)
     later = progress(params={"lr": 0.5, "optimizer": "adam", "width": 64}, memory_bytes=10**10)
     headers = {drawn(snapshot(it), monkeypatch)[1] for it in (begun, progress(), later)}
     assert len(headers) == 1, headers
 
 
-def test_what_is_not_known_yet_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_values_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = progress(cells=0, step=None, metrics={}, memory_bytes=None, elapsed_s=0.25)
     lines = drawn(snapshot(begun, left_s=None), monkeypatch)
     assert "left" not in lines[0]
@@ -88,7 +88,9 @@ def test_a_trial_that_is_run_again_shows_its_attempt(monkeypatch: pytest.MonkeyP
     assert drawn(snapshot(progress(attempt=3)), monkeypatch)[2].startswith("0007 (3)")
 
 
-def test_the_host_has_a_column_where_trials_run_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_has_a_column_if_trials_run_on_other_machines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     _, header, row, _ = drawn(
         snapshot(progress(host="node7", memory_bytes=None), progress("0008")), monkeypatch
     )
@@ -96,13 +98,15 @@ def test_the_host_has_a_column_where_trials_run_elsewhere(monkeypatch: pytest.Mo
     assert row.split()[-1] == "node7"
 
 
-def test_the_best_so_far_and_its_notebook_stand_below(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_trial_and_its_notebook_are_below_the_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     *_, best, notebook = drawn(snapshot(progress(), best=[completed(3)]), monkeypatch)
     assert best == "best: 0003  val_acc=0.9375  (lr=0.5)"
     assert notebook == "  notebook: out/0003.ipynb"
 
 
-def test_of_several_best_trials_one_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_several_best_trials_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     best = [completed(3), completed(5)]
     assert drawn(snapshot(best=best), monkeypatch)[1].endswith("(1 of 2 Pareto-optimal)")
 
@@ -119,7 +123,7 @@ def failed(number: int, message: str) -> TrialRecord:
     return completed(number, message=message, **ended)
 
 
-def test_an_error_that_several_trials_had_is_printed_once() -> None:
+def test_an_error_of_several_trials_is_printed_once() -> None:
     records = [failed(n, "ZeroDivisionError" if n != 1 else "KeyError") for n in range(9)]
     assert screen.failure_lines([completed(9), *records]) == [
         "failed: 9 cell_error",
@@ -129,7 +133,7 @@ def test_an_error_that_several_trials_had_is_printed_once() -> None:
     ]
 
 
-def test_of_many_different_errors_the_first_are_printed() -> None:
+def test_only_the_first_of_many_different_errors_are_printed() -> None:
     lines = screen.failure_lines(failed(n, f"KeyError: {n}") for n in range(8))
     assert len(lines) == 7
     assert lines[-1] == "  … and 3 more"
@@ -141,14 +145,14 @@ def result(**stated: Any) -> SweepResult:
     return sweep_result(**{**usual, **stated})
 
 
-def test_a_remote_copy_is_summed_up_only_when_it_is_not_complete() -> None:
+def test_the_summary_mentions_the_remote_copy_only_if_it_is_incomplete() -> None:
     complete = screen.summary(result()) + screen.summary(result(sync_lag_s=0.0))
     assert "remote copy" not in complete
     lagging = screen.summary(result(sync_lag_s=90))
     assert "remote copy: not complete, 1m30s behind" in lagging
 
 
-def test_the_command_for_mlflow_can_be_pasted_whatever_the_folder_is_called() -> None:
+def test_the_command_for_mlflow_is_quoted_for_a_shell() -> None:
     found = result(
         tracking_uri="sqlite:////my work/mlflow.db", findings=["kernels are started: because"]
     )
@@ -158,7 +162,7 @@ def test_the_command_for_mlflow_can_be_pasted_whatever_the_folder_is_called() ->
     assert lines[-1] == "note: kernels are started: because"
 
 
-def test_the_link_to_mlflow_says_all_runs_only_where_its_page_draws_all() -> None:
+def test_the_link_to_mlflow_says_all_runs_only_if_mlflow_draws_them_all() -> None:
     def link(trials: int) -> str:
         records = [trial_record(n, scores={"val_acc": 0.5}) for n in range(trials)]
         lines = screen.summary(result(records=records, compare_url="http://127.0.0.1:1/#/x"))
@@ -169,7 +173,7 @@ def test_the_link_to_mlflow_says_all_runs_only_where_its_page_draws_all() -> Non
     assert "100 best" in link(101)
 
 
-def test_params_are_ranked_once_the_first_stands_apart_from_the_second() -> None:
+def test_params_are_ranked_once_the_intervals_of_the_first_two_do_not_overlap() -> None:
     shares = {"lr": 0.62, "width": 0.2, "seed": 0.1, "other": 0.08}
     apart = {name: Importance(it, it - 0.05, it + 0.1) for name, it in shares.items()}
     alike = {name: Importance(it, 0.0, 1.0) for name, it in shares.items()}
@@ -182,7 +186,7 @@ def test_params_are_ranked_once_the_first_stands_apart_from_the_second() -> None
     assert low == pytest.approx(0.15)
 
 
-def test_a_summary_names_the_trials_that_do_not_fit() -> None:
+def test_a_summary_names_the_trials_that_do_not_fit_into_memory() -> None:
     assert screen.infeasible_lines([completed(0)]) == []
     large = [replace(completed(number), is_infeasible=True) for number in range(7)]
     (line,) = screen.infeasible_lines([*large[:2], completed(9)])
@@ -190,7 +194,7 @@ def test_a_summary_names_the_trials_that_do_not_fit() -> None:
     assert "0004 and 2 more;" in screen.infeasible_lines(large)[0]
 
 
-def test_a_summary_names_the_operations_that_need_not_repeat() -> None:
+def test_a_summary_names_the_operations_that_may_not_repeat_bit_for_bit() -> None:
     assert screen.replicability_lines([completed(0)]) == []
     first = replace(completed(1), not_replicable=("put_", "grid_sampler_2d_backward_cuda"))
     (line,) = screen.replicability_lines([completed(0), first])
@@ -201,7 +205,7 @@ def test_a_summary_names_the_operations_that_need_not_repeat() -> None:
     assert "grid_sampler_2d_backward_cuda, op_0, op_1, op_2 and 2 more;" in line
 
 
-def test_a_summary_has_what_a_completed_trial_costs() -> None:
+def test_a_summary_has_the_cost_per_completed_trial() -> None:
     assert screen.cost_lines(result()) == []
     costs = [screen.cost_lines(result(cost=cost))[0] for cost in (9.0, 0.05)]
     assert costs == [
@@ -211,7 +215,7 @@ def test_a_summary_has_what_a_completed_trial_costs() -> None:
     assert screen.cost_lines(result(cost=1.0, records=[])) == ["cost of the study so far: 1.00"]
 
 
-def test_a_chore_is_said_with_its_predicted_duration_and_how_much_is_done() -> None:
+def test_the_line_about_a_task_has_its_predicted_duration_and_its_progress() -> None:
     proving = Chore(kind=ChoreKind.PROVING, since_s=0.0, expected_s=40.0)
     assert screen.chore_line(proving).endswith("forked (about 40.0s)")
     tracking = Chore(kind=ChoreKind.TRACKING, since_s=0.0, progress=(640, 1000))

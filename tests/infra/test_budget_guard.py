@@ -53,7 +53,7 @@ def test_a_sweep_whose_hours_are_spent_is_stopped_and_not_started_again(tmp_path
     assert again.returncode == 0
 
 
-def test_an_interruption_reaches_the_sweep_whose_exit_code_is_that_of_the_guard(
+def test_the_guard_passes_an_interruption_to_the_sweep_and_returns_its_exit_code(
     tmp_path: Path,
 ) -> None:
     guard = guarded(tmp_path, hours=1e9)
@@ -90,7 +90,7 @@ def test_a_damaged_ledger_is_refused_and_not_replaced(tmp_path: Path) -> None:
     assert place.read_text() == '{"hours": 3}'
 
 
-def test_a_store_that_is_away_costs_no_hour(
+def test_the_hours_of_this_machine_are_known_although_the_ledger_is_unavailable(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ledger = Ledger(str(tmp_path), "this")  # a folder cannot be read as a file

@@ -32,7 +32,7 @@ def loaded(file: str) -> dict[str, Any]:
     return dict(YAML(typ="safe").load((INFRA / file).read_text("utf-8")))
 
 
-def test_the_tracker_stays_the_worker_may_go_and_no_credentials_are_copied() -> None:
+def test_the_tracker_is_permanent_the_worker_is_preemptible_and_no_credentials_are_copied() -> None:
     tracker, worker = (loaded(f"{kind}.yaml")["resources"] for kind in ("tracker", "worker"))
     assert tracker["use_spot"] is False
     assert tracker["autostop"]["down"] is True
@@ -44,7 +44,7 @@ def test_the_tracker_stays_the_worker_may_go_and_no_credentials_are_copied() -> 
     assert config["jobs"]["controller"]["autostop"]["down"] is True
 
 
-def test_no_port_is_open_but_that_of_ssh() -> None:
+def test_only_the_port_of_ssh_is_open() -> None:
     assert not any("ports" in loaded(f"{it}.yaml")["resources"] for it in ("tracker", "worker"))
     texts = {name(path): path.read_text("utf-8") for path in FILES if path.suffix != ".md"}
     assert [file for file, text in texts.items() if "0.0.0.0" in text or "::/0" in text] == []
@@ -59,7 +59,7 @@ def test_no_file_contains_a_secret() -> None:
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=name)
-def test_scripts_parse_and_shellcheck_has_nothing_to_say(path: Path) -> None:
+def test_scripts_parse_and_pass_shellcheck(path: Path) -> None:
     subprocess.run(["bash", "-n", str(path)], check=True)
     if shutil.which("shellcheck") is not None:
         subprocess.run(["shellcheck", "-s", "bash", "-x", str(path)], cwd=ROOT, check=True)
@@ -72,7 +72,7 @@ def test_the_bucket_is_private_and_survives_a_destroy(cloud: str) -> None:
     assert "block_public_acls" in text or 'public_access_prevention    = "enforced"' in text
 
 
-def test_the_image_copies_files_that_exist_and_are_sent_along() -> None:
+def test_the_image_copies_only_files_in_its_build_context() -> None:
     text = (INFRA / "container" / "Dockerfile").read_text("utf-8")
     copied = [
         source

@@ -65,7 +65,7 @@ def account(tmp_path: Path) -> Account:
     return Account(tmp_path)
 
 
-def test_up_starts_the_tracker_where_there_is_none_and_then_a_managed_job(account: Account) -> None:
+def test_up_starts_a_missing_tracker_and_then_a_managed_job(account: Account) -> None:
     code, messages, calls = account.call("up")
     assert code == 0, messages
     assert [call.split(" --config")[0] for call in calls] == [
@@ -79,7 +79,7 @@ def test_up_starts_the_tracker_where_there_is_none_and_then_a_managed_job(accoun
     assert [call.split()[1] for call in account.call("up")[2]] == ["jobs"]
 
 
-def test_down_saves_the_tracker_before_it_ends_it(account: Account) -> None:
+def test_down_saves_the_tracker_before_ending_it(account: Account) -> None:
     (account.folder / "clusters").write_text("sweep-tracker  UP\n")
     code, messages, calls = account.call("down")
     assert code == 0, messages
@@ -116,7 +116,7 @@ def test_wrong_values_are_refused(name: str, value: str, message: str, account: 
     assert message in messages
 
 
-def test_every_value_of_the_example_is_known_to_a_machine_or_to_up() -> None:
+def test_every_value_of_the_example_is_used_by_a_machine_or_by_up() -> None:
     tasks = "".join((INFRA / f"{kind}.yaml").read_text() for kind in ("tracker", "worker"))
     lines = (INFRA / "machines.env").read_text("utf-8").splitlines()
     names = {line.split("=")[0] for line in lines if "=" in line and not line.startswith("#")}

@@ -51,7 +51,7 @@ def begin(db: Path, bucket: str, *saved: int) -> Copy:
 
 
 @pytest.mark.parametrize("store", ["bucket", "s3"])
-def test_a_new_machine_goes_on_with_what_the_last_one_saved(
+def test_a_new_machine_continues_with_the_last_ones_saved_state(
     store: str, db: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = f"{request.getfixturevalue(store)}/tracker-{tmp_path.name}"
@@ -118,7 +118,7 @@ def test_a_save_that_is_killed_leaves_a_whole_copy(
 
 
 @pytest.mark.parametrize("step", ["get", "take"])
-def test_bringing_back_begins_anew_after_a_kill(
+def test_a_killed_restoration_starts_again(
     step: str, db: Path, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = begin(db, bucket, 1, 2)
@@ -154,14 +154,14 @@ def test_sigterm_ends_watching_after_a_last_save(db: Path, bucket: str, tmp_path
     assert values(second) == [1, 2, 3]
 
 
-def test_watching_ends_where_nothing_is_written(db: Path, bucket: str) -> None:
+def test_watching_ends_if_nothing_is_written(db: Path, bucket: str) -> None:
     begin(db, bucket, 1)
     process = watching(db, bucket, "--idle-hours", "0.0001")
     assert "nothing has been written" in process.communicate(timeout=60)[1]
     assert process.returncode == 0
 
 
-def test_a_store_that_is_away_starts_no_empty_tracker(
+def test_no_empty_tracker_is_started_while_the_store_is_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
@@ -229,7 +229,7 @@ def test_without_a_tracker_the_message_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["-oProxyCommand=sh", "host name", ""])
-def test_an_address_that_is_none_is_refused(url: str, tmp_path: Path, address: str) -> None:
+def test_an_invalid_address_is_refused(url: str, tmp_path: Path, address: str) -> None:
     tunnel_keys.announce(url, address, str(tmp_path / "host.pub"))
     with pytest.raises(ValueError, match="is no address"):
         tunnel_keys.offer(url, "worker-1", str(tmp_path / "worker.pub"), str(tmp_path / "known"))

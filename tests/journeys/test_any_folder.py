@@ -27,7 +27,7 @@ sweeper.save_artifact(f"{seed}.txt")
 """
 
 
-def test_a_study_lies_in_any_folder_from_its_sweep_to_its_copy(
+def test_a_study_works_in_a_folder_with_any_name_from_the_sweep_to_the_remote_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)

@@ -54,7 +54,7 @@ def facts(result: SweepResult) -> list[object]:
     return [(r.run_id, str(r.state), r.params, r.seed, r.scores) for r in result.records]
 
 
-def test_a_sweep_whose_worker_is_killed_comes_to_the_same_as_a_local_one(
+def test_a_sweep_whose_worker_is_killed_has_the_same_results_as_a_local_one(
     notebook: Path, cluster: str
 ) -> None:
     ends: list[TrialRecord] = []
@@ -125,7 +125,7 @@ note("ends")
 
 
 @pytest.mark.usefixtures("started_kernels")
-def test_trials_far_from_homes_disk_survive_their_worker_and_bring_all_their_files_home(
+def test_trials_without_a_shared_disk_survive_their_worker_and_return_all_files(
     notebook: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Over TLS, on workers that see nothing of home's folder."""

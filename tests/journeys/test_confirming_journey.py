@@ -25,7 +25,7 @@ for step in range(3):
 """
 
 
-def test_a_kill_while_the_best_are_confirmed_costs_nothing_and_repeats_nothing() -> None:
+def test_a_kill_during_confirm_loses_nothing_and_repeats_nothing() -> None:
     names = 'x = 0.5\nseed = 0\nrun_id = "0000"'
     study = "study: {name: noisy, trials: 3, sampler: grid}\nspace: {x: [0.1, 0.5, 0.9]}"
     words = [*project(CELL, settings=study, parameters=names), "-j", "2", *CONFIRM]
@@ -74,7 +74,7 @@ val = x + luck
 """
 
 
-def test_runs_on_other_seeds_replace_the_notebooks_own_but_for_splits_of_the_data() -> None:
+def test_runs_on_other_seeds_replace_the_notebooks_seeds_except_for_data_splits() -> None:
     study = "study: {name: own, trials: 2, sampler: grid}\nspace: {x: [0.1, 0.5]}"
     words = project(SEEDED, settings=study, parameters="x = 0.5")
     words += ["-o", "seeded/{run_id}.ipynb"]

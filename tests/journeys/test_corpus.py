@@ -338,7 +338,7 @@ _NOT_COLD = {name for place, name in enumerate([*CORPUS, *LEADING]) if place % 6
 
 
 @pytest.mark.parametrize("name", [*CORPUS, *LEADING])
-def test_a_notebook_looks_as_in_a_kernel_of_its_own(
+def test_an_executed_notebook_equals_one_from_an_ordinary_kernel(
     name: str,
     pool: KernelPool,
     references: References,

@@ -36,7 +36,7 @@ def test_digits_learns_and_reports_all_its_scores(tmp_path: Path) -> None:
     }
 
 
-def test_untouched_is_swept_without_importing_sweeper(tmp_path: Path) -> None:
+def test_the_untouched_example_is_swept_without_importing_sweeper(tmp_path: Path) -> None:
     source = (ROOT / "notebooks" / "untouched.ipynb").read_text()
     assert "sweeper" not in source
     result = run(tmp_path, "untouched", "--trials", "1", "--cold")

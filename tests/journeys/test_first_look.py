@@ -81,7 +81,7 @@ BASELINE = (
         (BASELINE, "oof_nn_rmse", 0.02),
     ],
 )
-def test_the_winner_is_one_by_the_measure_of_the_notebook(
+def test_the_winner_is_the_best_by_the_notebooks_own_score(
     cells: tuple[str, ...], name: str, first: float | None
 ) -> None:
     write(*cells, COUNTED)
@@ -102,7 +102,7 @@ def test_the_winner_is_one_by_the_measure_of_the_notebook(
     assert not Path("out/my/observed.ipynb").exists()
 
 
-def test_a_score_that_is_not_clear_is_named_by_the_user_and_nothing_is_run_twice() -> None:
+def test_the_user_names_an_unclear_score_and_no_notebook_runs_twice() -> None:
     write("lr = 0.1", COUNTED, "acc_a = abs(lr - 0.3)\nacc_b = abs(lr - 0.4)")
     for options in ((), ("--yes",)):
         done = call("my.ipynb", *options)
@@ -120,7 +120,7 @@ def test_a_score_that_is_not_clear_is_named_by_the_user_and_nothing_is_run_twice
     assert runs() == 3
 
 
-def test_a_score_without_a_known_direction_needs_one() -> None:
+def test_a_score_without_a_known_direction_has_to_be_given_one() -> None:
     write("lr = 0.1", "misfit = abs(lr - 0.3)")
     done = call("my.ipynb", "--score", "misfit")
     assert done.returncode == 2
@@ -153,7 +153,7 @@ def test_a_trial_that_fails_after_its_score_says_which_tag_leaves_the_cell_out()
     assert "`skip`" in message
 
 
-def test_a_run_that_was_killed_begins_anew_with_the_same_command() -> None:
+def test_a_killed_run_starts_again_with_the_same_command() -> None:
     write("lr = 0.1", COUNTED, "import time\ntime.sleep(2)\nval_loss = abs(lr - 0.3)")
     command = Command("my.ipynb", "--yes", "--trials", "3", "--cold")
     until(lambda: runs() == 1, "the notebook does not run")
@@ -165,7 +165,7 @@ def test_a_run_that_was_killed_begins_anew_with_the_same_command() -> None:
 
 
 @pytest.mark.parametrize("editor", [None, "no-such-editor --wait", "an 'open quote"])
-def test_an_edited_file_takes_the_run_for_its_first_trial(editor: str | None) -> None:
+def test_a_sweep_with_an_edited_file_uses_the_run_as_its_first_trial(editor: str | None) -> None:
     write("lr = 0.1", COUNTED, "val_loss = abs(lr - 0.3)\nval_mae = val_loss * 2")
     terminal = Terminal("my.ipynb", cwd=Path.cwd(), env={"EDITOR": editor, "VISUAL": None})
     terminal.until_seen("q leaves")
@@ -198,7 +198,7 @@ def test_the_list_of_a_terminal_fits_80_columns_and_its_keys_choose() -> None:
     assert "best: " in terminal.text
 
 
-def test_q_leaves_and_keeps_the_run() -> None:
+def test_the_key_q_ends_the_command_and_keeps_the_run() -> None:
     write("lr = 0.1", COUNTED, "val_loss = abs(lr - 0.3)")
     for _ in range(2):
         terminal = Terminal("my.ipynb", cwd=Path.cwd())
@@ -218,7 +218,7 @@ def test_what_is_known_without_a_run_is_shown_by_a_dry_run() -> None:
     assert sorted(path.name for path in Path().iterdir()) == ["my.ipynb"]
 
 
-def test_a_study_whose_trials_have_all_failed_begins_anew_with_the_same_command() -> None:
+def test_a_study_whose_trials_have_all_failed_starts_again_with_the_same_command() -> None:
     settings = "objective: {val: minimize}\nspace: {lr: {low: 0.0, high: 1.0}}"
     Path("p.yml").write_text(settings)
     words = ["-i", "my.ipynb", "-o", "out/{run_id}.ipynb", "-p", "p.yml", "--trials", "2", "--json"]

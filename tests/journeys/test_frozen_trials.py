@@ -50,7 +50,7 @@ def statuses(result: dict[str, Any]) -> list[str]:
     return [run.info.status for run in mlflow_runs(result["tracking_uri"], result["study"])]
 
 
-def test_the_best_is_found_and_hopeless_trials_end_where_they_were_frozen() -> None:
+def test_the_best_trial_is_found_and_hopeless_trials_end_frozen() -> None:
     Path("step_s").write_text("0.05")
     # While forks are proven, slots wait, and trials go on that would be frozen.
     settings = SETTINGS + "kernels: fork\n"
@@ -67,7 +67,7 @@ def test_the_best_is_found_and_hopeless_trials_end_where_they_were_frozen() -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_frozen_trials_of_a_sweep_that_ends_come_first_in_the_next(number: int) -> None:
+def test_trials_that_were_frozen_at_the_end_run_first_in_the_next_sweep(number: int) -> None:
     name = f"ends-{number}"
     settings = SETTINGS.replace("trials", f"name: {name}, trials")
     *arguments, _, file = project(TRAIN, settings=settings)

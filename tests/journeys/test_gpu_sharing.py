@@ -123,7 +123,7 @@ def test_a_trial_that_runs_out_of_memory_in_company_is_run_again_and_completes(
     assert all(record.number >= 4 for record in again)
 
 
-def test_a_trial_that_does_not_fit_alone_has_failed_and_costs_no_other(
+def test_a_trial_that_does_not_fit_alone_fails_without_affecting_other_trials(
     gpu: SimulatedGpus, tmp_path: Path
 ) -> None:
     cell = TRAIN.format(gb="(60 if sweeper.trial().number == 3 else 10)")
@@ -138,7 +138,7 @@ def test_a_trial_that_does_not_fit_alone_has_failed_and_costs_no_other(
 
 
 @pytest.mark.usefixtures("started_kernels_here")  # which take the module's folder into their path
-def test_what_an_import_decides_by_the_gpus_that_it_sees_holds_in_forked_kernels(
+def test_imports_that_depend_on_visible_gpus_are_right_in_forked_kernels(
     gpu: SimulatedGpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = tmp_path / "site-packages"
@@ -210,7 +210,7 @@ def test_kernels_of_a_sweep_with_mps_are_forked_and_use_it(
     assert len([line for line in mps.log if line.endswith("accepted")]) >= len(done)
 
 
-def test_a_fault_costs_its_neighbours_only_another_run_and_its_trial_fails_alone(
+def test_after_a_gpu_fault_only_its_trial_fails_and_its_neighbours_run_again(
     crowded_gpu: SimulatedGpus, tmp_path: Path
 ) -> None:
     mps, cell = LoggedMps(), MEET.format(which="< 3", count=3) + FAULT

@@ -43,7 +43,7 @@ def small_group() -> Iterator[Path]:
                 time.sleep(0.1)
 
 
-def test_trials_share_what_a_container_has_and_those_that_do_not_fit_are_named(
+def test_trials_share_a_containers_memory_and_those_that_do_not_fit_are_named(
     tmp_path: Path, small_group: Path
 ) -> None:
     """The system itself kills kernels here; each alone has room for 500 MB and not for 3 GB."""

@@ -55,7 +55,7 @@ def check(terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(80, 24), (120, 40)])
-def test_a_sweep_shows_its_trials_while_they_run_and_then_lines_alone(
+def test_a_sweep_shows_a_table_while_trials_run_and_only_lines_afterwards(
     tmp_path: Path, columns: int, rows: int
 ) -> None:
     fail_or_train = f"assert x < 0.9, 'too large'\n{TRAIN}"
@@ -73,7 +73,7 @@ def test_a_sweep_shows_its_trials_while_they_run_and_then_lines_alone(
     assert not [it for it in full if it[-1] != "…" and not any(word in it for word in MLFLOW)]
 
 
-def test_a_notebook_by_one_word_begins_with_enter(tmp_path: Path) -> None:
+def test_a_proposed_sweep_of_a_notebook_starts_with_enter(tmp_path: Path) -> None:
     cell = "acc = 1 - (lr - 0.3) ** 2\nprint(f'acc={acc:.4f}')"
     write_notebook(tmp_path / "my.ipynb", cell, parameters="lr = 0.1")
     terminal = Terminal("my.ipynb", "-j", "2", cwd=tmp_path)
@@ -127,7 +127,7 @@ def test_a_window_that_becomes_smaller_and_larger_has_one_table(tmp_path: Path) 
     check(terminal)
 
 
-def test_no_color_has_none_and_a_dumb_terminal_gets_lines(tmp_path: Path) -> None:
+def test_no_color_is_obeyed_and_a_dumb_terminal_gets_only_lines(tmp_path: Path) -> None:
     for name, env in (("plain", {"NO_COLOR": "1"}), ("dumb", {"TERM": "dumb"})):
         (tmp_path / name).mkdir()
         terminal = sweep(tmp_path / name, "val = x", study="trials: 3", env=dict(env))
@@ -141,7 +141,7 @@ def test_no_color_has_none_and_a_dumb_terminal_gets_lines(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_many_short_trials_are_followed_to_their_end(tmp_path: Path) -> None:
+def test_the_table_follows_many_short_trials_until_their_end(tmp_path: Path) -> None:
     terminal = sweep(tmp_path, "val = x", study="trials: 60", rows=40)
     assert terminal.wait() == 0, terminal.text
     check(terminal)

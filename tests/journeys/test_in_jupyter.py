@@ -79,7 +79,7 @@ def swept(folder: Path) -> Client:
     return client
 
 
-def test_a_cell_that_sweeps_has_one_output_updated_in_place_and_the_result_shows_itself(
+def test_a_cell_that_sweeps_has_one_updated_output_and_displays_the_result(
     swept: Client,
 ) -> None:
     kinds = [kind for kind, _ in swept.drawn]
@@ -93,7 +93,7 @@ def test_a_cell_that_sweeps_has_one_output_updated_in_place_and_the_result_shows
     assert 'href="../out/digits/index.html"' in output.data["text/html"]
 
 
-def test_the_magic_sweeps_as_the_command_line_does_and_refuses_in_one_line(
+def test_the_magic_sweeps_like_the_command_line_and_reports_errors_in_one_line(
     swept: Client, folder: Path
 ) -> None:
     *_, live, result = swept.nb.cells[3].outputs

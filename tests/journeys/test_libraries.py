@@ -34,7 +34,7 @@ def notebook(tmp_path: Path) -> Path:
     return write_notebook(tmp_path / "nb.ipynb", LOGS, parameters="x = 0.5")
 
 
-def test_what_a_notebook_logs_to_mlflow_joins_the_trials_run_and_reports(notebook: Path) -> None:
+def test_mlflow_calls_of_a_notebook_write_to_the_trials_run_and_are_reports(notebook: Path) -> None:
     result = sweep_of(notebook, "joined", study={"trials": 3}, kernels="fork").run()
     record = result.records[[kernel.is_forked for kernel in result.kernels].index(True)]
     x = float(str(record.params["x"]))
@@ -57,7 +57,7 @@ def test_what_a_notebook_logs_to_mlflow_joins_the_trials_run_and_reports(noteboo
     assert "note.txt" in {it.path for it in client.list_artifacts(own.info.run_id)}
 
 
-def test_on_a_cluster_that_cannot_reach_the_store_what_mlflow_is_given_is_reported(
+def test_mlflow_calls_are_reports_even_if_a_cluster_cannot_reach_the_store(
     notebook: Path,
 ) -> None:
     result = sweep_of(notebook, "far", study={"trials": 1}, cluster="local:1").run()
@@ -66,12 +66,12 @@ def test_on_a_cluster_that_cannot_reach_the_store_what_mlflow_is_given_is_report
     assert not [*notebook.parent.rglob("*.mlruns")] and not (notebook.parent / "mine.db").exists()
 
 
-def test_explicit_reports_take_nothing_from_libraries(notebook: Path) -> None:
+def test_with_explicit_reports_library_logs_are_ignored(notebook: Path) -> None:
     result = sweep_of(notebook, "explicit", study={"trials": 1}, reports="explicit").run()
     assert [record.reason for record in result.records] == ["no_score"]
 
 
-def test_runs_that_a_notebook_leaves_open_end_as_its_trial(tmp_path: Path) -> None:
+def test_runs_that_a_notebook_leaves_open_get_the_status_of_its_trial(tmp_path: Path) -> None:
     opens = """
 import atexit, mlflow, os, signal, time
 mlflow.start_run()
@@ -91,7 +91,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("variable", ["test_acc", "acc"])
-def test_what_a_person_names_comes_before_a_librarys_series(tmp_path: Path, variable: str) -> None:
+def test_a_source_that_a_person_names_has_priority_over_a_librarys_series(
+    tmp_path: Path, variable: str
+) -> None:
     """In the study, the notebook and MLflow, and both values are said."""
     logs = f"""
 import mlflow

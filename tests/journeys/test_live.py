@@ -135,7 +135,7 @@ def test_reports_of_threads_and_child_processes_arrive_live() -> None:
     assert steps == {name: list(range(50)) for name in ("thread", "fork", "pool", "script")}
 
 
-def test_a_report_arrives_within_a_second_and_has_one_display() -> None:
+def test_a_report_arrives_within_a_second_and_updates_one_display() -> None:
     cell = (
         "import time, sweeper\nfor i in range(3000):\n"
         "    sweeper.report(i, val=x, sent=time.time())\ntime.sleep(120)"
@@ -176,7 +176,7 @@ def test_printed_scores_are_read_live_and_prune_a_notebook_without_sweeper() -> 
     assert "[sweeper: pruned at step 5" in "".join(outputs[-1]["text"])
 
 
-def test_a_progress_bar_is_read_while_it_stands_still_and_scrapbooks_scores_arrive_live() -> None:
+def test_a_paused_progress_bar_is_read_and_scrapbook_scores_arrive_live() -> None:
     glue = (
         "from IPython.display import display\nscrap = {'name': 'glued', 'data': 0.75}\n"
         "display({'application/scrapbook.scrap.json+json': scrap}, raw=True)"
@@ -197,7 +197,7 @@ def test_a_progress_bar_is_read_while_it_stands_still_and_scrapbooks_scores_arri
 # --- stopping ------------------------------------------------------------------------------------
 
 
-def test_one_trial_is_stopped_for_good_and_the_sweep_until_the_next_call(
+def test_a_stopped_trial_ends_for_good_and_a_stopped_sweep_can_be_resumed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with running("one", FOREVER, jobs=2, study={"trials": 2}) as it:
@@ -220,7 +220,7 @@ def test_one_trial_is_stopped_for_good_and_the_sweep_until_the_next_call(
     assert [r.run_id for r in again.ended] == ["0000"]  # this one was stopped with its sweep
 
 
-def test_a_sweep_can_end_after_its_running_trials() -> None:
+def test_a_sweep_can_let_its_running_trials_finish_and_then_end() -> None:
     go = threading.Event()
 
     def wait(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
@@ -283,7 +283,7 @@ def test_a_trial_that_ends_early_because_of_a_stop_has_not_completed() -> None:
 # --- going on from a checkpoint ------------------------------------------------------------------
 
 
-def test_a_trial_that_continues_from_a_checkpoint_has_its_whole_series_once() -> None:
+def test_a_trial_that_resumes_a_checkpoint_has_each_point_once() -> None:
     cell = (
         "import pathlib, time, sweeper\n"
         "saved = sweeper.load_checkpoint() or {'epoch': -1}\n"

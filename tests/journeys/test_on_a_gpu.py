@@ -90,7 +90,7 @@ def digests(result: SweepResult) -> Mapping[str, float]:
     return {record.run_id: record.scores["digest"] for record in result.records}
 
 
-def test_weights_are_the_same_in_every_bit_alone_and_beside_others_started_and_forked(
+def test_weights_are_equal_bit_for_bit_alone_next_to_others_started_and_forked(
     tmp_path: Path,
 ) -> None:
     """CUDA is used for the first time in the fork, so a forked kernel trains as a started one."""
@@ -113,7 +113,7 @@ STAND_STILL = (
 
 
 @pytest.mark.parametrize("mps", ["off", "auto"])
-def test_trials_that_were_frozen_in_the_middle_end_with_the_same_bits(
+def test_trials_that_were_frozen_have_the_same_bits_at_their_end(
     tmp_path: Path, mps: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their contexts of CUDA stand still with them, while others compute on the same GPU."""
@@ -148,7 +148,7 @@ def test_trials_that_were_frozen_in_the_middle_end_with_the_same_bits(
     assert sum(longest_s > 1 for longest_s, _ in frozen) >= 4, frozen
 
 
-def test_where_a_shared_cell_uses_the_gpu_all_trials_run_them_and_the_summary_says_so(
+def test_shared_cells_that_use_the_gpu_run_in_every_trial_and_the_summary_says_so(
     tmp_path: Path,
 ) -> None:
     on_gpu = "there = torch.ones(1000, device='cuda')"
@@ -158,7 +158,7 @@ def test_where_a_shared_cell_uses_the_gpu_all_trials_run_them_and_the_summary_sa
     assert any("CUDA cannot be forked" in finding for finding in result.findings)
 
 
-def test_the_peak_of_each_trial_is_torchs_with_the_context_and_predicts_the_next(
+def test_a_trials_peak_is_torchs_peak_plus_the_context_and_predicts_later_trials(
     tmp_path: Path,
 ) -> None:
     take = """

@@ -154,7 +154,7 @@ def plant(mark: str, victim: Path, ended: Path) -> list[Path]:
 
 @pytest.mark.usefixtures("started_kernels")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
-def test_what_another_user_plants_in_the_temporary_folder_is_neither_used_nor_followed(
+def test_files_that_another_user_plants_in_the_temporary_folder_are_not_used(
     shared: Path,
 ) -> None:
     folder, victim, ended = shared / "sweep", shared / "victim", shared / "ended"

@@ -179,7 +179,7 @@ def test_every_chart_is_drawn_from_the_file_without_a_network(index: Path, visit
     assert sorted(axes) == sorted([*SPACE, "val"])
 
 
-def test_a_brush_keeps_the_trials_in_its_range_until_it_is_let_go(
+def test_a_brush_shows_only_trials_in_its_range_until_it_is_removed(
     index: Path, visit: Visit
 ) -> None:
     page = visit.open(index)
@@ -198,7 +198,7 @@ def test_a_brush_keeps_the_trials_in_its_range_until_it_is_let_go(
     visit.expect(f"all {TRIALS} trials")
 
 
-def test_trials_without_a_param_can_be_kept_by_it(index: Path, visit: Visit) -> None:
+def test_a_brush_can_select_trials_without_a_param(index: Path, visit: Visit) -> None:
     visit.open(index)
     visit.brush("momentum", -0.05, 0.08)
     without = {i for i, trial in values(index, visit).items() if "momentum" not in trial["params"]}
@@ -207,7 +207,9 @@ def test_trials_without_a_param_can_be_kept_by_it(index: Path, visit: Visit) -> 
     until(lambda: set(visit.run_ids()) == without)
 
 
-def test_states_and_words_filter_and_the_best_is_first(index: Path, visit: Visit) -> None:
+def test_trials_can_be_filtered_by_state_and_word_and_the_best_is_first(
+    index: Path, visit: Visit
+) -> None:
     page = visit.open(index)
     known = values(index, visit)
     best = max(
@@ -224,7 +226,7 @@ def test_states_and_words_filter_and_the_best_is_first(index: Path, visit: Visit
     assert "cell_error: ValueError: <b>too wide</b>" in page.locator("#trials").inner_text()
 
 
-def test_an_axis_moves_with_the_keyboard_and_hides(index: Path, visit: Visit) -> None:
+def test_an_axis_can_be_moved_and_hidden_with_the_keyboard(index: Path, visit: Visit) -> None:
     page = visit.open(index)
     axes = page.locator("#axes button")
     page.locator("#axes").get_by_role("button", name="lr", exact=True).focus()
@@ -335,7 +337,7 @@ def test_groups_have_means_with_intervals_and_curves_become_bands(
     assert "log=1" in page.url
 
 
-def test_a_star_with_a_note_is_kept_in_the_address(index: Path, visit: Visit) -> None:
+def test_a_star_with_a_note_is_stored_in_the_url(index: Path, visit: Visit) -> None:
     page = visit.open(index)
     first, *_ = visit.run_ids()
     page.evaluate("() => { window.prompt = () => 'look again'; }")
@@ -348,7 +350,7 @@ def test_a_star_with_a_note_is_kept_in_the_address(index: Path, visit: Visit) ->
     assert "look again" in page.locator("#trials").inner_text()
 
 
-def test_two_trials_are_compared_by_what_differs(index: Path, visit: Visit) -> None:
+def test_a_comparison_of_two_trials_shows_their_differences(index: Path, visit: Visit) -> None:
     page = visit.open(index)
     one, other, *_ = visit.run_ids()
     for run_id in (one, other):
@@ -373,7 +375,7 @@ def test_two_trials_are_compared_by_what_differs(index: Path, visit: Visit) -> N
     frame.locator(".differs").first.wait_for()
 
 
-def test_nothing_that_a_notebook_displays_runs(index: Path, visit: Visit) -> None:
+def test_scripts_in_displayed_outputs_do_not_run(index: Path, visit: Visit) -> None:
     page = visit.open(index, "#open=0000")
     frame = page.frame_locator("#frame")
     frame.get_by_text("bold").click()
@@ -393,7 +395,7 @@ def test_nothing_that_a_notebook_displays_runs(index: Path, visit: Visit) -> Non
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_is_cut_off_on_a_narrow_screen(index: Path, visit: Visit, scheme: str) -> None:
+def test_everything_is_visible_on_a_narrow_screen(index: Path, visit: Visit, scheme: str) -> None:
     visit.page.set_viewport_size({"width": 400, "height": 800})
     visit.page.emulate_media(color_scheme=scheme)
     page = visit.open(index)
@@ -441,7 +443,7 @@ def test_a_thousand_trials_can_be_brushed_and_listed(tmp_path: Path, visit: Visi
     until(lambda: len(visit.run_ids()) == n_selected)
 
 
-def test_the_page_follows_a_sweep_that_runs(tmp_path: Path, visit: Visit) -> None:
+def test_the_page_is_updated_while_a_sweep_runs(tmp_path: Path, visit: Visit) -> None:
     page = visit.open(write_page(tmp_path, made_up(tmp_path, 3), is_running=True))
     visit.expect("all 3 trials")
     write_page(tmp_path, made_up(tmp_path, 8))

@@ -73,7 +73,7 @@ def proposed(file: Path, settings: Settings) -> tuple[int, Any, int]:
     return record.number, record.params, record.seed
 
 
-def test_a_lost_study_and_its_mlflow_runs_are_made_again_and_no_trial_is_run_twice(
+def test_a_lost_study_and_its_mlflow_runs_are_rebuilt_and_no_trial_runs_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -108,7 +108,7 @@ def test_a_lost_study_and_its_mlflow_runs_are_made_again_and_no_trial_is_run_twi
     assert len(runs) == 5
 
 
-def test_a_database_that_was_removed_is_missed_and_not_begun_anew(
+def test_a_removed_database_is_reported_and_not_replaced_by_an_empty_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -135,7 +135,7 @@ def begin_another(file: Path, name: str) -> None:
     Study.open(Address.of_file(file), small_settings(name)).close()
 
 
-def test_another_database_in_place_of_a_studys_is_refused_and_stays_as_it_is(
+def test_a_database_of_another_study_is_refused_and_not_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -161,7 +161,7 @@ def test_another_database_in_place_of_a_studys_is_refused_and_stays_as_it_is(
     assert (tmp_path / "out/p/study.db.damaged").read_bytes() == replaced
 
 
-def test_an_older_copy_of_a_studys_database_is_refused_as_its_trials_would_be_run_over_later_ones(
+def test_an_older_copy_of_a_studys_database_is_refused_because_it_lacks_later_trials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -182,7 +182,7 @@ def test_an_older_copy_of_a_studys_database_is_refused_as_its_trials_would_be_ru
     assert (records(file), notebook.read_bytes()) == (before, written)
 
 
-def test_a_study_that_is_being_swept_is_not_made_again(
+def test_a_study_that_is_being_swept_is_not_rebuilt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -218,7 +218,7 @@ def rebuild_and_die(n_changes: int, folder: Path) -> None:
     rebuild(folder)
 
 
-def test_a_rebuild_that_is_killed_at_any_moment_loses_nothing_and_can_be_given_again(
+def test_a_rebuild_that_is_killed_at_any_moment_loses_nothing_and_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -118,7 +118,7 @@ def gate_before(server: MlflowServer, **options: Any) -> Iterator[str]:
         gate.shutdown()
 
 
-def test_a_run_whose_creation_got_no_answer_is_not_created_twice(
+def test_a_run_is_not_created_twice_if_the_answer_was_lost(
     server: MlflowServer, tmp_path: Path
 ) -> None:
     from mlflow.exceptions import MlflowException
@@ -146,7 +146,7 @@ def guarded(server: MlflowServer) -> Iterator[str]:
         yield address
 
 
-def test_a_password_in_an_address_works_and_is_kept_nowhere(
+def test_a_password_in_an_address_is_used_but_not_stored(
     guarded: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, masked = f"http://me:{PASSWORD}@{guarded}", f"http://me:***@{guarded}"

@@ -48,7 +48,7 @@ def trials_of(stage: str) -> list[TrialMetadata]:
     return [read_metadata(notebook) or BLANK for notebook in notebooks]
 
 
-def test_a_second_stage_goes_on_from_the_best_of_the_first_and_so_do_their_replays(
+def test_a_second_stage_and_its_replays_start_from_the_best_trial_of_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "two stages"  # with a space in its path

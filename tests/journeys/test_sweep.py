@@ -189,7 +189,7 @@ def test_a_sweep_whose_params_change_nothing_ends_after_three_trials(tmp_path: P
     assert json.loads(allowed.stdout.splitlines()[-1])["counts"]["completed"] == 5
 
 
-def test_ctrl_c_twice_stops_cleanly_and_says_so() -> None:
+def test_ctrl_c_twice_stops_the_sweep_cleanly_and_reports_it() -> None:
     sweeping = start_endless("interrupted")
     sweeping.send_signal(signal.SIGINT)
     time.sleep(0.5)
@@ -206,7 +206,7 @@ def test_ctrl_c_twice_stops_cleanly_and_says_so() -> None:
     assert {run.info.status for run in runs_by_name(seen).values()} == {"KILLED"}
 
 
-def test_a_signal_that_was_ignored_from_the_start_ends_no_sweep(tmp_path: Path) -> None:
+def test_a_signal_that_was_ignored_from_the_start_does_not_end_the_sweep(tmp_path: Path) -> None:
     ignored = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)  # as under `nohup`, and under `&`
     script = tmp_path / "nohup.py"
     lines = ["import signal, sys", "from sweeper.cli import main"]
@@ -244,7 +244,7 @@ def test_a_killed_sweep_leaves_no_process_and_status_corrects_what_it_left() -> 
         assert node.metadata["sweeper"]["state"] == "stopped"
 
 
-def test_what_outlived_a_sweep_and_its_guard_is_ended_by_the_next_command() -> None:
+def test_processes_that_outlive_a_sweep_and_its_guard_are_ended_by_the_next_command() -> None:
     sweeping = start_endless("guardless")
     children = psutil.Process(sweeping.pid).children()
     guards = [child for child in children if "guard.py" in str(child.cmdline())]
@@ -260,7 +260,7 @@ def test_what_outlived_a_sweep_and_its_guard_is_ended_by_the_next_command() -> N
     until(lambda: not kernels_in(Path.cwd()))
 
 
-def test_what_mlflow_lacks_is_delivered_by_the_next_sweep() -> None:
+def test_the_next_sweep_writes_trials_that_mlflow_lacks() -> None:
     result = sweep("missed", study={"trials": 3}).run().to_json()
     client = mlflow_client(result["tracking_uri"])
     lost, half, unreadable = (trial["mlflow_run_id"] for trial in result["trials"])
@@ -280,7 +280,7 @@ def test_what_mlflow_lacks_is_delivered_by_the_next_sweep() -> None:
         assert [m.step for m in history] == ([0] if trial["run_id"] == "0002" else [0, 1, 2])
 
 
-def test_one_trial_scores_the_same_alone_and_beside_others() -> None:
+def test_a_trial_has_the_same_score_alone_and_next_to_others() -> None:
     cells = (
         "import numpy as np, os\nrng = np.random.default_rng(seed)\n"
         "a = rng.normal(size=(400, 400)).astype('float32')\n"
@@ -324,7 +324,7 @@ def wrong_folder(here: Path) -> Path:
 @pytest.mark.parametrize(
     (("changed", "fragments")), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG]
 )
-def test_a_wrong_call_says_one_thing_and_writes_nothing(
+def test_a_wrong_call_gets_one_message_and_writes_nothing(
     wrong_folder: Path, changed: list[str], fragments: list[str]
 ) -> None:
     right = {"-i": "right.ipynb", "-o": "new/{run_id}.ipynb", "-p": "right.yml"}
@@ -348,7 +348,7 @@ def test_a_wrong_call_says_one_thing_and_writes_nothing(
     assert files() == before
 
 
-def test_a_study_does_not_go_on_with_something_else_unless_changes_are_allowed() -> None:
+def test_a_study_does_not_resume_with_changed_code_unless_changes_are_allowed() -> None:
     Path("beside.py").write_text("VALUE = 1\n")
     sweep("made", "import beside", TRAIN, study={"trials": 1}).run()
     Path("beside.py").write_text("VALUE = 2\n")
@@ -398,7 +398,7 @@ def test_set_fixes_a_parameter_and_takes_it_out_of_the_space() -> None:
     assert result["best"]["notebook"] == "out/with set/0000.ipynb"
 
 
-def test_a_study_whose_folder_was_removed_starts_anew_beside_its_old_runs() -> None:
+def test_a_study_whose_folder_was_removed_starts_anew_and_keeps_its_old_runs_in_mlflow() -> None:
     old = sweep("removed", without_kernels=True).run().to_json()
     shutil.rmtree("out/removed")
     new = sweep("removed", study={"seed": 9}, without_kernels=True).run().to_json()
@@ -438,7 +438,7 @@ def test_a_sweep_survives_its_observer_and_leaves_neither_thread_nor_process_beh
     assert kernels_in(Path.cwd()) == []
 
 
-def test_a_stop_that_is_asked_for_while_the_sweep_starts_is_obeyed(
+def test_a_stop_request_during_the_start_of_a_sweep_is_obeyed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     starting = sweep("early", study={"trials": 2}, without_kernels=True)

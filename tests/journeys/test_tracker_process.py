@@ -31,7 +31,7 @@ def is_writer(process: psutil.Process) -> bool:
 
 
 @pytest.mark.slow  # no test has imported MLflow for it
-def test_a_writer_that_is_killed_costs_nothing_and_a_signal_to_all_leaves_it(
+def test_a_killed_writer_loses_nothing_and_a_signal_to_the_process_group_does_not_end_it(
     tmp_path: Path,
 ) -> None:
     files = project(
@@ -69,7 +69,7 @@ def test_a_writer_that_is_killed_costs_nothing_and_a_signal_to_all_leaves_it(
     assert not [p for p in psutil.process_iter() if is_writer(p) and p.ppid() == sweeping.pid]
 
 
-def test_a_store_is_made_as_soon_as_it_can_be_and_no_trial_waits_for_it(tmp_path: Path) -> None:
+def test_the_store_is_created_as_soon_as_possible_and_no_trial_waits_for_it(tmp_path: Path) -> None:
     obstacle = tmp_path / "out" / "mlflow.db.lock"
     obstacle.mkdir(parents=True)
     sweeping = Command(*project(WAIT, settings=STUDY, folder=tmp_path), "--json", cwd=tmp_path)

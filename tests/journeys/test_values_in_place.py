@@ -22,7 +22,7 @@ CELLS = (
 )
 
 
-def test_values_are_replaced_where_they_stand_and_replay_to_the_last_bit(tmp_path: Path) -> None:
+def test_replaced_values_give_the_same_bits_in_a_replay(tmp_path: Path) -> None:
     notebook = write_notebook(tmp_path / "messy.ipynb", *CELLS, parameters="")
     before = notebook.read_bytes()
     result = sweep_of(
@@ -55,7 +55,7 @@ def test_values_are_replaced_where_they_stand_and_replay_to_the_last_bit(tmp_pat
     assert main(["replay", str(tmp_path / "out" / "messy"), "--all"]) == 0
 
 
-def test_a_name_that_ends_alike_in_two_trials_ends_the_sweep_with_exit_code_1(
+def test_a_swept_name_that_is_overwritten_ends_the_sweep_with_exit_code_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells = (

@@ -57,7 +57,7 @@ def metadata(record: Any) -> Any:
 
 
 @pytest.mark.usefixtures("started_kernels_here")
-def test_what_one_fork_leaves_to_the_next_ends_forking(tmp_path: Path) -> None:
+def test_state_that_leaks_from_one_fork_to_the_next_ends_forking(tmp_path: Path) -> None:
     """As with weights that a shared cell saves, and that each trial loads, trains and saves."""
     result = sweep(
         tmp_path,
@@ -73,7 +73,7 @@ def test_what_one_fork_leaves_to_the_next_ends_forking(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("started_kernels_here")
-def test_two_trials_never_share_a_random_stream(tmp_path: Path) -> None:
+def test_no_two_trials_share_a_random_stream(tmp_path: Path) -> None:
     result = sweep(
         tmp_path,
         "import random, uuid\nimport numpy as np",
@@ -92,7 +92,7 @@ def test_two_trials_never_share_a_random_stream(tmp_path: Path) -> None:
         assert len({record.scores[name] for record in result.records}) == len(result.records)
 
 
-def test_a_zygote_that_dies_costs_time_and_no_trial(tmp_path: Path) -> None:
+def test_a_zygote_that_dies_loses_no_trial(tmp_path: Path) -> None:
     result = sweep(
         tmp_path,
         "import os, signal\nfrom pathlib import Path",
@@ -121,7 +121,7 @@ val = x
 
 
 @pytest.mark.usefixtures("started_kernels_here")
-def test_what_fails_in_forked_kernels_only_is_run_in_started_ones(tmp_path: Path) -> None:
+def test_notebooks_that_fail_only_in_forked_kernels_run_in_started_ones(tmp_path: Path) -> None:
     result = sweep(
         tmp_path,
         *(PAUSE, FAILS_IN_FORKS),
@@ -156,7 +156,7 @@ def test_an_import_that_draws_numbers_draws_them_after_the_seed(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("started_kernels_here")
-def test_what_a_module_makes_at_its_import_is_each_trials_own_or_outlives_it(
+def test_state_that_a_module_creates_at_import_is_separate_for_each_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder of a module of the project, and one that a library removes at its exit."""
@@ -213,7 +213,7 @@ val = x
 
 
 @pytest.mark.parametrize("victim", ["sweep", "zygote", "shared"])
-def test_after_a_kill_no_child_lives_on_and_the_notebooks_are_true(
+def test_after_a_kill_no_child_process_survives_and_notebooks_have_the_right_state(
     victim: str, tmp_path: Path
 ) -> None:
     settings = "study: {trials: 40, sampler: random}\nkernels: fork"

@@ -38,7 +38,7 @@ def machine(root: Path, groups: str, **files: str) -> Path:
     return root
 
 
-def test_a_machine_carries_as_many_trials_as_its_cores_and_never_none() -> None:
+def test_a_machine_runs_as_many_trials_as_it_has_cores_and_at_least_one() -> None:
     cores = usable_cores()
     assert 1 <= cores <= (os.cpu_count() or cores)
     assert 1 <= read_jobs("auto", 1)[0] <= cores
@@ -69,7 +69,7 @@ NESTED = {
         ("0::/job/task", NESTED, 5),
     ],
 )
-def test_memory_is_free_within_the_least_limit_of_all_groups(
+def test_free_memory_is_the_smallest_of_all_control_groups(
     tmp_path: Path, groups: str, limits: dict[str, str], gib: int
 ) -> None:
     root = machine(tmp_path, groups, **limits)
@@ -79,13 +79,13 @@ def test_memory_is_free_within_the_least_limit_of_all_groups(
     assert why.endswith(f", {gib * GIB / 1e9:.1f} GB of free memory carries {gib // 2}")
 
 
-def test_a_system_that_says_nothing_carries_what_its_cores_do(tmp_path: Path) -> None:
+def test_only_cores_count_if_the_system_does_not_state_its_memory(tmp_path: Path) -> None:
     assert available_bytes(tmp_path) is None
     assert oom_kills(tmp_path) == 0
     assert read_jobs("auto", 1, tmp_path)[0] == usable_cores()
 
 
-def test_a_number_is_taken_as_it_is_and_anything_else_is_refused() -> None:
+def test_a_number_of_jobs_is_used_unchanged_and_other_words_are_refused() -> None:
     assert read_jobs(7, 1) == (7, "")
     assert read_jobs("3", 1) == (3, "")
     for wrong in ("0", "-1", "1001", "many", ""):
@@ -103,7 +103,7 @@ def test_a_number_is_taken_as_it_is_and_anything_else_is_refused() -> None:
         ("", {}),
     ],
 )
-def test_kills_for_want_of_memory_are_those_of_the_innermost_group_that_counts(
+def test_out_of_memory_kills_are_counted_by_the_innermost_group_with_a_counter(
     tmp_path: Path, groups: str, files: dict[str, str]
 ) -> None:
     root = machine(tmp_path, groups, **files)
@@ -129,7 +129,7 @@ def test_the_soft_limit_of_descriptors_is_raised_to_the_hard_one(usual_limit: in
     assert soft == min(hard, 65_536) > usual_limit
 
 
-def test_no_more_trials_are_frozen_when_a_quarter_of_the_descriptors_is_left(
+def test_no_trial_is_frozen_if_only_a_quarter_of_the_descriptors_is_left(
     usual_limit: int,
 ) -> None:
     assert has_descriptors()
@@ -140,7 +140,7 @@ def test_no_more_trials_are_frozen_when_a_quarter_of_the_descriptors_is_left(
     assert has_descriptors()
 
 
-def test_more_trials_at_once_than_open_files_are_allowed_are_refused_with_what_is_needed(
+def test_more_jobs_than_the_limit_of_open_files_allows_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 150))

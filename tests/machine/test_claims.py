@@ -25,7 +25,7 @@ time.sleep(60)
 """
 
 
-def test_sweeps_see_each_others_claims_and_not_their_own(tmp_path: Path) -> None:
+def test_a_sweep_sees_the_claims_of_other_sweeps_but_not_its_own(tmp_path: Path) -> None:
     here, there = Claims(tmp_path / "c"), Claims(tmp_path / "c")
     here.write({"GPU-a": [ONE, ONE]})
     assert (tmp_path / "c").stat().st_mode & 0o777 == 0o700, "others could lay claims there"
@@ -39,7 +39,7 @@ def test_sweeps_see_each_others_claims_and_not_their_own(tmp_path: Path) -> None
     assert there.of_others("GPU-a") == []
 
 
-def test_the_claims_of_a_killed_sweep_count_no_more(tmp_path: Path) -> None:
+def test_the_claims_of_a_killed_sweep_no_longer_count(tmp_path: Path) -> None:
     command = [sys.executable, "-c", OTHER, str(tmp_path / "c")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
@@ -51,7 +51,7 @@ def test_the_claims_of_a_killed_sweep_count_no_more(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "c").glob("*.json")] == []
 
 
-def test_a_gate_that_another_sweep_holds_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_sweep_does_not_wait_for_a_gate_that_another_one_holds(tmp_path: Path) -> None:
     here, there = Claims(tmp_path / "c"), Claims(tmp_path / "c")
     with here.gate() as is_mine:
         assert is_mine
@@ -61,7 +61,7 @@ def test_a_gate_that_another_sweep_holds_is_not_waited_for(tmp_path: Path) -> No
         assert is_theirs
 
 
-def test_sweeps_meet_elsewhere_where_another_user_has_taken_the_folders_name(
+def test_sweeps_share_another_folder_if_another_user_has_taken_its_name(
     tmp_path: Path,
 ) -> None:
     target = tmp_path / "target"

@@ -79,7 +79,7 @@ HPP = "/opt/conda/include/rmm/mr/device/cuda_memory_resource.hpp:60:"
         ("DISK", "OSError: [Errno 28] No space left on device"),
     ],
 )
-def test_a_failure_of_a_gpu_or_a_machine_is_known_by_its_words(
+def test_faults_of_gpus_and_machines_are_recognised_by_their_messages(
     fault: str | None, message: str
 ) -> None:
     assert fault_in(f"In [4]: {message}") is (fault and Fault[fault])

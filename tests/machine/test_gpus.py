@@ -33,7 +33,7 @@ def found(gpus: str | list[int], **stated: Any) -> list[str]:
     return [gpu.uuid for gpu in chosen_gpus(wanted(gpus, **stated), TWO)]
 
 
-def test_auto_means_every_gpu_and_numbers_choose_among_them() -> None:
+def test_auto_selects_all_gpus_and_numbers_select_some_of_them() -> None:
     assert found("auto") == ["GPU-a", "GPU-b"]
     assert found([1, 0]) == ["GPU-b", "GPU-a"]
 
@@ -41,7 +41,7 @@ def test_auto_means_every_gpu_and_numbers_choose_among_them() -> None:
 @pytest.mark.parametrize(
     ("driver", "there"), [(TWO, "0 to 1"), (StatedDriver(), "none of NVIDIA's")]
 )
-def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(
+def test_the_message_about_an_unknown_gpu_lists_the_existing_ones(
     driver: StatedDriver, there: str
 ) -> None:
     with pytest.raises(SettingsError, match=rf"resources\.gpus: there is no GPU 2 .*: {there}$"):
@@ -68,7 +68,7 @@ def test_only_gpus_that_this_process_may_see_are_used(
     assert found("auto") == gpus
 
 
-def test_numbers_of_a_parameters_file_count_among_the_gpus_that_are_visible(
+def test_numbers_in_a_parameters_file_are_positions_among_the_visible_gpus(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
@@ -82,7 +82,7 @@ def test_more_memory_than_a_gpu_has_is_refused() -> None:
         found("auto", gpu_memory="50GB")
 
 
-def test_a_trial_that_takes_more_gpus_than_there_are_is_refused() -> None:
+def test_more_gpus_per_trial_than_the_machine_has_are_refused() -> None:
     with pytest.raises(SettingsError, match=r"gpus_per_trial: a trial needs 3 GPUs; .* has 2"):
         found("auto", gpus_per_trial=3)
     with pytest.raises(SettingsError, match="needs 2 GPUs; the sweep has 1"):
@@ -91,7 +91,7 @@ def test_a_trial_that_takes_more_gpus_than_there_are_is_refused() -> None:
     assert none == [], "a notebook may run without"
 
 
-def test_several_parts_for_a_trial_are_refused() -> None:
+def test_a_trial_with_several_mig_parts_is_refused() -> None:
     driver = StatedDriver("GPU-a", "MIG-b", "MIG-c")
     with pytest.raises(SettingsError, match=r"gpus_per_trial: MIG-b is a part of a GPU \(MIG\)"):
         chosen_gpus(wanted([1, 2], gpus_per_trial=2), driver)
@@ -175,7 +175,7 @@ def compiled(library: Path, source: str) -> None:
     subprocess.run([*command, f"-Wl,-soname,{library.name}"], input=source, text=True, check=True)
 
 
-def test_whole_gpus_and_parts_are_read_out_of_the_drivers_library(tmp_path: Path) -> None:
+def test_nvml_lists_whole_gpus_and_mig_parts(tmp_path: Path) -> None:
     compiled(tmp_path / "libnvidia-ml.so.1", NVML)
     asked = subprocess.run(
         [sys.executable, "-c", ASK],

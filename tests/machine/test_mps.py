@@ -89,21 +89,21 @@ class Kernel:
         ([a_gpu("MIG-1")], 2, 1, r"parts of a GPU \(MIG\); .* take turns"),
     ],
 )
-def test_it_is_used_where_trials_share_a_gpu_else_it_says_what_that_costs(
+def test_mps_is_used_if_trials_share_a_gpu_otherwise_the_reason_is_stated(
     program: Path, gpus: list[Gpu], jobs: int, per_trial: int, words: str | None
 ) -> None:
     why = why_not(gpus, jobs=jobs, per_trial=per_trial)
     assert why is None if words is None else re.search(words, str(why)), why
 
 
-def test_without_the_program_trials_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_mps_program_trials_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     why = why_not([a_gpu()], jobs=2, per_trial=1)
     assert why is not None
     assert why.startswith("nvidia-cuda-mps-control is not on the PATH")
 
 
-def test_a_daemon_that_somebody_else_runs_is_left_alone(
+def test_a_daemon_of_another_user_is_not_used_or_ended(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving(Mps(), tmp_path / "study") as folder:
@@ -115,7 +115,7 @@ def test_a_daemon_that_somebody_else_runs_is_left_alone(
 # --- daemons and kernels -------------------------------------------------------------------------
 
 
-def test_each_gpu_has_a_daemon_and_ends_it_in_order(program: Path, tmp_path: Path) -> None:
+def test_each_gpu_gets_a_daemon_that_is_ended_in_order(program: Path, tmp_path: Path) -> None:
     mps = Mps()
     with guarded(tmp_path) as (token, folder):
         gpus = [a_gpu("GPU-a"), a_gpu("GPU-b")]
@@ -136,7 +136,7 @@ def test_each_gpu_has_a_daemon_and_ends_it_in_order(program: Path, tmp_path: Pat
         assert "ended in order" in log_of(folder / "mps1")
 
 
-def test_a_trial_that_has_to_be_alone_does_without(program: Path, tmp_path: Path) -> None:
+def test_a_trial_that_must_be_alone_does_not_use_mps(program: Path, tmp_path: Path) -> None:
     mps = Mps()
     with serving(mps, tmp_path):
         assert mps.env_of(a_gpu(), is_alone=True) == {}
@@ -144,7 +144,7 @@ def test_a_trial_that_has_to_be_alone_does_without(program: Path, tmp_path: Path
         assert mps.env_of(exclusive, is_alone=True) == mps.env_of(exclusive, is_alone=False)
 
 
-def test_a_daemon_that_does_not_start_is_reported_and_trials_do_without(
+def test_a_daemon_that_does_not_start_is_reported_and_trials_run_without_mps(
     program: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -186,7 +186,7 @@ with guarded(Path(sys.argv[1])) as (token, folder):
 """
 
 
-def test_after_a_kill_of_the_sweep_the_daemon_ends_and_only_after_its_clients(
+def test_after_a_kill_of_the_sweep_the_daemon_ends_after_its_clients(
     program: Path, tmp_path: Path
 ) -> None:
     study = tmp_path / "study"

@@ -133,7 +133,7 @@ def learned(places: Places, gib: float) -> Places:
 
 
 @pytest.mark.parametrize(("gpus", "visible"), [("none", ""), ("auto", None)])
-def test_kernels_see_no_gpu_where_users_want_none_and_any_that_nobody_knows_else(
+def test_kernels_see_no_gpu_with_gpus_none_and_all_gpus_if_nvml_is_missing(
     gpus: Literal["none", "auto"], visible: str | None
 ) -> None:
     places = Places.of_machine(Resources(gpus=gpus), jobs=1, driver=StatedDriver())
@@ -142,14 +142,14 @@ def test_kernels_see_no_gpu_where_users_want_none_and_any_that_nobody_knows_else
         assert (place.gpus, place.env) == ([], {})
 
 
-def test_kernels_have_a_fixed_number_of_threads_and_what_else_changes_the_last_bits() -> None:
+def test_kernels_have_a_fixed_number_of_threads_and_other_settings_that_change_bits() -> None:
     env = Places(resources=Resources(cpus_per_trial=3)).env
     assert list(env.values()).count("3") == 5
     assert (env["OMP_NUM_THREADS"], env["PYTHONHASHSEED"]) == ("3", "0")
     assert env["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
 
 
-def test_libraries_that_would_take_most_of_a_gpu_take_what_they_need(
+def test_libraries_do_not_reserve_most_of_a_gpu_in_advance(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE", raising=False)
@@ -163,7 +163,7 @@ def test_libraries_that_would_take_most_of_a_gpu_take_what_they_need(
 # --- the memory of the machine -------------------------------------------------------------------
 
 
-def test_trials_run_beside_each_other() -> None:
+def test_trials_run_at_the_same_time() -> None:
     places = Places()
     first = Trial(places)
     assert first.begun().is_alone
@@ -176,7 +176,7 @@ def test_trials_run_beside_each_other() -> None:
     assert last.begun().is_alone
 
 
-def test_a_trial_that_is_alone_waits_for_all_others_and_those_after_it_wait_for_its_end() -> None:
+def test_a_trial_that_must_be_alone_waits_for_all_others_and_later_ones_wait_for_it() -> None:
     places = Places(look_s=0.01)
     others = [Trial(places, number=0), Trial(places, number=1)]
     alone = Trial(places, AloneOn.MACHINE, number=2)
@@ -196,7 +196,7 @@ def test_a_trial_that_is_alone_waits_for_all_others_and_those_after_it_wait_for_
     after.begun()
 
 
-def test_a_stop_ends_the_wait_and_those_behind_it_go_on() -> None:
+def test_a_stop_ends_the_wait_of_a_trial_and_later_trials_continue() -> None:
     places = Places(look_s=10)
     _, alone = Trial(places), Trial(places, AloneOn.MACHINE)
     after = Trial(places)
@@ -206,7 +206,7 @@ def test_a_stop_ends_the_wait_and_those_behind_it_go_on() -> None:
     after.begun()
 
 
-def test_a_trial_sees_the_kills_since_it_began(tmp_path: Path) -> None:
+def test_a_trial_knows_the_out_of_memory_kills_since_it_began(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     counts = tmp_path / "proc" / "vmstat"
     counts.write_text("oom_kill 3\n")
@@ -223,7 +223,7 @@ def test_a_trial_sees_the_kills_since_it_began(tmp_path: Path) -> None:
 # --- the memory of GPUs --------------------------------------------------------------------------
 
 
-def test_as_many_trials_share_a_gpu_as_what_they_state_fits(make: Make) -> None:
+def test_as_many_trials_share_a_gpu_as_their_stated_memory_allows(make: Make) -> None:
     places = make("GPU-a", gpu_memory=9 * GIB)
     trials = [Trial(places, number=number) for number in range(5)]
     for trial in trials[:4]:
@@ -239,7 +239,7 @@ def test_as_many_trials_share_a_gpu_as_what_they_state_fits(make: Make) -> None:
     assert alone.begun().memory_fraction is None
 
 
-def test_a_trial_claims_what_the_largest_so_far_took_and_a_tenth_more(make: Make) -> None:
+def test_a_trial_claims_the_largest_peak_so_far_plus_a_tenth(make: Make) -> None:
     places = learned(learned(make("GPU-a"), 10), 4)
     trials = [Trial(places, number=number) for number in range(4)]
     assert [trial.begun().claim_bytes for trial in trials[:3]] == [11 * GIB] * 3
@@ -249,7 +249,7 @@ def test_a_trial_claims_what_the_largest_so_far_took_and_a_tenth_more(make: Make
     )
 
 
-def test_the_gpu_with_the_most_free_memory_is_taken(make: Make) -> None:
+def test_a_trial_gets_the_gpu_with_the_most_free_memory(make: Make) -> None:
     driver = StatedDriver("GPU-a", "GPU-b", "GPU-c")
     driver.used.update({"GPU-a": 5 * GIB, "GPU-c": 20 * GIB})  # by other programs
     places = learned(make(driver=driver), 10)
@@ -259,7 +259,7 @@ def test_the_gpu_with_the_most_free_memory_is_taken(make: Make) -> None:
     assert sorted(found) == ["GPU-a"] * 3 + ["GPU-b"] * 3 + ["GPU-c"]
 
 
-def test_what_other_programs_take_is_left_to_them(make: Make) -> None:
+def test_memory_that_other_programs_use_is_not_claimed(make: Make) -> None:
     driver = StatedDriver("GPU-a")
     places = learned(make(driver=driver), 10)
     driver.used["GPU-a"] = 30 * GIB
@@ -270,7 +270,7 @@ def test_what_other_programs_take_is_left_to_them(make: Make) -> None:
     assert not trial.begun().is_alone_on_gpu
 
 
-def test_until_a_first_trial_has_shown_its_peak_it_is_alone_and_then_one_joins_at_a_time(
+def test_the_first_trial_is_alone_until_its_peak_is_known_and_then_others_join_one_by_one(
     make: Make,
 ) -> None:
     driver = StatedDriver("GPU-a")
@@ -291,7 +291,7 @@ def test_until_a_first_trial_has_shown_its_peak_it_is_alone_and_then_one_joins_a
         assert third.begun().claim_bytes == round(1.1 * 9 * GIB)
 
 
-def test_a_trial_that_keeps_its_gpu_busy_has_shown_its_peak_without_any_report(make: Make) -> None:
+def test_a_trial_that_keeps_its_gpu_busy_has_a_known_peak_without_a_report(make: Make) -> None:
     driver = StatedDriver("GPU-a")
     places = make(driver=driver)
     _, second = Trial(places), Trial(places)
@@ -301,7 +301,7 @@ def test_a_trial_that_keeps_its_gpu_busy_has_shown_its_peak_without_any_report(m
     assert second.begun().claim_bytes == round(1.1 * 8 * GIB)
 
 
-def test_a_claim_grows_with_what_its_trial_takes(make: Make) -> None:
+def test_a_claim_grows_with_the_memory_that_its_trial_uses(make: Make) -> None:
     driver = StatedDriver("GPU-a")
     places = learned(make(driver=driver), 10)
     with process() as pid:
@@ -323,7 +323,7 @@ def test_a_peak_that_could_not_be_measured_is_not_learned(
 
 
 @pytest.mark.parametrize(("busy_share", "peak_bytes"), [(0.5, None), (None, None), (0.0, 0)])
-def test_nothing_seen_of_a_trial_is_no_peak_unless_its_gpu_did_no_work(
+def test_unseen_memory_use_is_a_peak_only_if_the_gpu_did_no_work(
     make: Make, busy_share: float | None, peak_bytes: int | None
 ) -> None:
     driver = StatedDriver("GPU-a")
@@ -355,7 +355,7 @@ def test_a_trial_that_ran_out_of_memory_has_an_empty_gpu_and_no_limit(make: Make
     after.begun()
 
 
-def test_a_claim_that_no_gpu_can_hold_is_tried_where_it_is_alone(make: Make) -> None:
+def test_a_claim_that_no_gpu_can_hold_gets_a_gpu_alone(make: Make) -> None:
     places = learned(make("GPU-a"), 39)
     first = Trial(places)
     first.begun()
@@ -373,7 +373,7 @@ def test_trials_with_several_gpus_have_them_for_themselves(make: Make) -> None:
     second.begun()
 
 
-def test_a_gpu_that_takes_one_process_takes_one_trial(make: Make) -> None:
+def test_a_gpu_that_allows_one_process_gets_one_trial(make: Make) -> None:
     driver = StatedDriver("GPU-a")
     driver.gpus = [replace(gpu, is_exclusive=True) for gpu in driver.gpus]
     places = learned(make(driver=driver), 1)
@@ -384,7 +384,7 @@ def test_a_gpu_that_takes_one_process_takes_one_trial(make: Make) -> None:
     second.begun()
 
 
-def test_what_a_trial_took_is_the_larger_of_what_the_driver_and_torch_say(make: Make) -> None:
+def test_a_trials_peak_is_the_larger_of_the_drivers_and_torchs_value(make: Make) -> None:
     driver = StatedDriver("GPU-a")
     places = make(driver=driver)
     with places.lease(trial_spec(), RunningTrial()) as place:
@@ -402,7 +402,7 @@ def test_what_a_trial_took_is_the_larger_of_what_the_driver_and_torch_say(make: 
         (Reason.OUT_OF_HOST_MEMORY, "does not fit into this machine's memory, even with no other"),
     ],
 )
-def test_a_trial_does_not_fit_only_where_it_was_alone_with_what_it_ran_out_of(
+def test_a_trial_is_infeasible_only_if_it_was_alone_on_what_it_ran_out_of(
     make: Make, reason: Reason, words: str
 ) -> None:
     outcome = TrialOutcome(state=FAILED, reason=reason, message="why")
@@ -418,7 +418,7 @@ def test_a_trial_does_not_fit_only_where_it_was_alone_with_what_it_ran_out_of(
             assert (settled.is_infeasible, settled.message) == (False, "why")
 
 
-def test_a_library_that_does_not_begin_lacks_memory_only_beside_others(make: Make) -> None:
+def test_a_library_that_fails_to_start_lacked_memory_only_if_other_trials_ran(make: Make) -> None:
     outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_MEMORY, message="oh")
     places = make("GPU-a")
     with places.lease(trial_spec(), RunningTrial()) as place:
@@ -429,7 +429,7 @@ def test_a_library_that_does_not_begin_lacks_memory_only_beside_others(make: Mak
         assert places.settle(place, outcome, fault=fault).reason is Reason.OUT_OF_MEMORY
 
 
-def test_without_a_known_gpu_it_is_the_machine_that_a_trial_has_for_itself() -> None:
+def test_without_a_known_gpu_a_trial_that_must_be_alone_gets_the_whole_machine() -> None:
     """XLA words it as that of a GPU, and a GPU of another maker is seen by its notebook alone."""
     places = Places()
     message = "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes."
@@ -442,7 +442,7 @@ def test_without_a_known_gpu_it_is_the_machine_that_a_trial_has_for_itself() -> 
 # --- other sweeps, and GPUs that fail ------------------------------------------------------------
 
 
-def test_sweeps_of_one_user_leave_each_other_what_they_claim(make: Make) -> None:
+def test_sweeps_of_one_user_respect_each_others_claims(make: Make) -> None:
     other = Trial(make("GPU-a", gpu_memory=30 * GIB))
     large = Trial(make("GPU-a", gpu_memory=10 * GIB))
     assert large.has_to_wait()

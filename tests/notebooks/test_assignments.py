@@ -48,7 +48,7 @@ VALUES = {"lr": 0.5, "sizes": [1, 2], "name": "b", "n": 7}
         ("lr = ", None),
     ],
 )
-def test_a_plain_value_is_replaced_where_it_stands(source: str, expected: str | None) -> None:
+def test_a_plain_value_is_replaced_in_its_statement(source: str, expected: str | None) -> None:
     assert with_values([source], VALUES, repr) == [expected or source]
 
 
@@ -82,7 +82,7 @@ def test_a_plain_value_is_replaced_where_it_stands(source: str, expected: str | 
         ("lr", "lr = f()\nAdam(lr=0.2)", None),
     ],
 )
-def test_a_name_that_is_not_assigned_is_a_keyword_or_by_its_function_a_first_argument(
+def test_a_name_that_is_not_assigned_means_a_keyword_or_a_functions_first_argument(
     name: str, source: str, expected: str | None
 ) -> None:
     assert with_values([source], {name: 9}, repr) == [expected or source]
@@ -157,7 +157,7 @@ def test_a_name_without_one_plain_value_is_refused_with_the_place_and_a_remedy(
         ),
     ],
 )
-def test_the_value_of_no_other_variable_is_replaced(source: str, expected: str) -> None:
+def test_values_of_other_variables_are_not_replaced(source: str, expected: str) -> None:
     assert Assignments([source]).why_not("a2") == ""
     assert with_values([source], {"a2": 9}, repr) == [expected]
 
@@ -184,7 +184,7 @@ def test_the_value_of_no_other_variable_is_replaced(source: str, expected: str) 
         "k = lr = 1",
     ],
 )
-def test_a_name_that_anything_gives_another_value_is_refused_with_the_place(other: str) -> None:
+def test_a_name_that_other_code_overwrites_is_refused_with_the_place(other: str) -> None:
     for code in (other, MAIN + indent(other, "  ")):
         why = Assignments(["lr = 0.1", "# more\n" + code]).why_not("lr")
         assert "in code cell 1, line 1" in why
@@ -209,7 +209,7 @@ def test_a_name_that_anything_gives_another_value_is_refused_with_the_place(othe
         "from x import *\nexec(y)\n%run z.py",
     ],
 )
-def test_a_schedule_and_a_name_of_another_scope_refuse_nothing(other: str) -> None:
+def test_schedules_and_names_of_other_scopes_do_not_count_as_other_values(other: str) -> None:
     for code in (other, MAIN + indent(other, "  ")):
         assert Assignments(["lr = 0.1", code]).why_not("lr") == ""
 
@@ -226,9 +226,7 @@ def test_a_schedule_and_a_name_of_another_scope_refuse_nothing(other: str) -> No
         ),
     ],
 )
-def test_what_stands_below_the_name_of_the_main_module_is_at_the_top_level(
-    source: str, expected: str
-) -> None:
+def test_code_under_if_name_is_main_is_at_the_top_level(source: str, expected: str) -> None:
     """A kernel has this name, and never runs the other branch."""
     assert Assignments([source]).why_not("lr") == ""
     (replaced,) = with_values([source], {"lr": 9}, repr)
@@ -245,11 +243,11 @@ def test_what_stands_below_the_name_of_the_main_module_is_at_the_top_level(
         "def f():\n  if __name__ == '__main__':\n    lr = 0.1",
     ],
 )
-def test_what_a_kernel_does_not_run_for_certain_is_not_at_the_top_level(source: str) -> None:
+def test_code_that_a_kernel_may_not_run_is_not_at_the_top_level(source: str) -> None:
     assert Assignments([source]).why_not("lr") != ""
 
 
-def test_another_value_before_counts_where_something_reads_it() -> None:
+def test_an_earlier_value_counts_only_if_something_reads_it() -> None:
     assert Assignments(["lr = f()\nlr = 0.1", "g(lr)"]).why_not("lr") == ""
     assert "in code cell 1, line 1" in Assignments(["lr = f()\ng(lr)\nlr = 0.1"]).why_not("lr")
 
@@ -336,7 +334,7 @@ def test_an_attribute_with_another_value_is_refused_with_the_place(
     assert place in Assignments(cells).why_not("A.lr")
 
 
-def test_values_that_lead_to_each_other_are_proposed_once() -> None:
+def test_remedies_do_not_propose_names_in_a_circle() -> None:
     cells = ["lr = 0.1", "a = f(b)\nb = g(a)\nseed = max(seed for seed in range(3))"]
     for name in ("a", "b", "seed"):
         assert "worked out" in Assignments(cells).why_not(name)
@@ -363,9 +361,7 @@ def test_values_that_lead_to_each_other_are_proposed_once() -> None:
         (">>> lr = 1\n>>> width = 2", ["lr", "width"]),
     ],
 )
-def test_every_form_of_assignment_is_found_and_nothing_else(
-    tmp_path: Path, source: str, names: list[str]
-) -> None:
+def test_every_form_of_assignment_is_found(tmp_path: Path, source: str, names: list[str]) -> None:
     research = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", parameters=source))
     words = set(re.findall(r"\w+", source))
     assert {word for word in words if research.takes(word)} == set(names)

@@ -71,7 +71,7 @@ def test_nan_equals_nan_and_a_missing_score_is_infinitely_far() -> None:
         ),
     ],
 )
-def test_series_part_at_the_first_step_that_differs(
+def test_series_differ_from_the_first_different_step_on(
     other: list[tuple[int, float]], parting: Parting, words: str
 ) -> None:
     found = compare(ran(series={"loss": [(0, 1.0), (1, 0.5)]}), ran(series={"loss": other}))
@@ -80,7 +80,7 @@ def test_series_part_at_the_first_step_that_differs(
     assert found.has_equal_numbers == (parting.step is None)
 
 
-def test_of_several_series_the_one_that_parts_at_the_smallest_step_is_first() -> None:
+def test_the_series_that_differs_at_the_smallest_step_is_first() -> None:
     one = ran(series={"a": [(0, 1.0), (1, 1.0)], "b": [(0, 1.0), (1, 1.0)]})
     other = ran(series={"a": [(0, 1.0), (1, 2.0)], "b": [(0, 3.0), (1, 1.0)]})
     assert str(compare(one, other)).startswith("b: from step 0 on")
@@ -118,7 +118,7 @@ def test_params_and_facts_that_differ_have_both_values() -> None:
         ("/tmp/ipykernel_123/4567.py:1: UserWarning", "/tmp/ipykernel_9/88.py:1: UserWarning"),
     ],
 )
-def test_times_rates_and_addresses_may_differ(one: str, other: str) -> None:
+def test_times_rates_and_addresses_are_not_compared(one: str, other: str) -> None:
     assert not str(compare(ran(printed(one)), ran(printed(other))))
 
 
@@ -131,14 +131,14 @@ def test_times_rates_and_addresses_may_differ(one: str, other: str) -> None:
         ("cat", "dog"),
     ],
 )
-def test_other_numbers_and_words_may_not_but_are_alike_in_kind(one: str, other: str) -> None:
+def test_changed_numbers_and_words_in_outputs_are_differences(one: str, other: str) -> None:
     found = compare(ran(printed(f"a\n{one}")), ran(printed(f"a\n{other}")))
     assert found.has_equal_numbers
     assert found.agrees_in_kind
     assert str(found) == f"cell 1, from line 2 on: {one!r} → {other!r}"
 
 
-def test_of_a_long_line_the_place_where_it_differs_is_quoted() -> None:
+def test_a_long_line_is_quoted_around_its_first_difference() -> None:
     one, other = ("x" * 500 + f" {word} " + "y" * 500 for word in ("here", "there"))
     words = str(compare(ran(printed(one)), ran(printed(other))))
     assert "here" in words
@@ -146,7 +146,7 @@ def test_of_a_long_line_the_place_where_it_differs_is_quoted() -> None:
     assert len(words) < 200
 
 
-def test_outputs_are_compared_in_their_order_and_streams_between_displays_are_not() -> None:
+def test_outputs_are_compared_in_order_except_streams_between_displays() -> None:
     figure, out, err = displayed(image_png="aGk="), printed("a"), printed("b", "stderr")
     assert not compare(ran(out, figure), ran(figure, out)).agrees_in_kind
     assert not str(compare(ran(out, err), ran(err, out)))
@@ -155,7 +155,7 @@ def test_outputs_are_compared_in_their_order_and_streams_between_displays_are_no
     assert not str(compare(ran(*pieces), ran(printed("ac"), err)))
 
 
-def test_errors_that_a_cell_may_raise_are_compared_but_for_their_tracebacks() -> None:
+def test_errors_are_compared_without_their_tracebacks() -> None:
     def raised(evalue: str, line: int) -> Execution:
         frames = [f"line {line}"]
         return ran(v4.new_output("error", ename="ValueError", evalue=evalue, traceback=frames))
@@ -165,7 +165,7 @@ def test_errors_that_a_cell_may_raise_are_compared_but_for_their_tracebacks() ->
     assert str(compare(raised("a", 1), raised("b", 1))) == words
 
 
-def test_pictures_are_compared_and_views_of_widgets_are_not() -> None:
+def test_images_are_compared_but_widget_views_are_not() -> None:
     one, other = ran(displayed(image_png="aGk=")), ran(displayed(image_png="aGo="))
     assert "a picture, or another output that is no text" in str(compare(one, other))
     view = "application/vnd.jupyter.widget-view+json"
@@ -181,5 +181,5 @@ def test_a_long_number_is_compared_in_time_that_grows_with_its_length() -> None:
 
 
 @pytest.mark.parametrize("rate", ["12.5it/s", "12345/s", "80 kB/s"])
-def test_a_rate_makes_no_difference(rate: str) -> None:
+def test_a_rate_in_an_output_is_not_compared(rate: str) -> None:
     assert not compare(ran(printed(rate)), ran(printed("7.25it/s"))).outputs

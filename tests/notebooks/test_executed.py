@@ -149,7 +149,7 @@ def test_a_file_that_no_sweep_has_written_has_no_metadata(tmp_path: Path, conten
         (False, "1", {"b": [1]}),
     ],
 )
-def test_an_earlier_attempts_series_are_kept_where_a_checkpoint_goes_on_from_them(
+def test_the_series_of_an_earlier_attempt_are_kept_if_its_checkpoint_is_resumed(
     begin: Begin, tmp_path: Path, has_checkpoint: bool, code: str, kept: Any
 ) -> None:
     earlier = begin(notebook=tmp_path / "earlier.ipynb", code="1")

@@ -90,7 +90,7 @@ def test_keys_that_decide_the_params_are_part_of_the_fingerprint(
     assert changes(make("c"), make("c", **changed)) == [expected]
 
 
-def test_none_inside_a_fixed_mapping_counts(make: Make) -> None:
+def test_none_in_a_fixed_mapping_is_part_of_the_fingerprint(make: Make) -> None:
     with_none, without = (
         make("c", fixed={"f": {"a": 1, "b": None}}),
         make("c", fixed={"f": {"a": 1}}),
@@ -147,13 +147,13 @@ def test_imported_and_run_files_are_found(tmp_path: Path, cells: list[str], file
     assert set(made_of["files"]) == {file}
 
 
-def test_cells_that_are_not_python_are_no_error(make: Make, tmp_path: Path) -> None:
+def test_cells_that_are_not_python_do_not_raise(make: Make, tmp_path: Path) -> None:
     write(tmp_path, helpers="")
     cells = ("%%bash\nimport helpers", "def broken(:", "x = $HOME", "import helpers as h")
     assert set(make(*cells)["files"]) == {"helpers.py"}
 
 
-def test_a_trial_that_is_logged_late_has_the_tags_of_the_code_and_the_values_it_ran_with() -> None:
+def test_a_trial_that_is_logged_later_has_the_tags_of_its_own_code_and_values() -> None:
     tags = {CODE_TAG: "new", "sweeper.fixed.epochs": "9", "sweeper.study": "digits"}
     metadata = replace(BLANK, code="old", fixed={"epochs": 3, "size": "small"})
     assert tags_as_run(tags, metadata) == {

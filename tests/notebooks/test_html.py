@@ -52,7 +52,7 @@ def test_the_page_has_the_outputs_and_loads_nothing_from_elsewhere(tmp_path: Pat
     ],
 )
 @pytest.mark.parametrize("as_markdown", [False, True])
-def test_cells_have_nothing_that_runs_or_calls_home(
+def test_rendered_cells_run_no_scripts_and_load_nothing(
     tmp_path: Path, html: str, as_markdown: bool
 ) -> None:
     cell = new_markdown_cell(html) if as_markdown else displayed({"text/html": html})
@@ -63,7 +63,7 @@ def test_cells_have_nothing_that_runs_or_calls_home(
     assert "elsewhere.example" not in re.sub(r'<a href="https://elsewhere', "", clean)
 
 
-def test_tables_with_their_styles_and_pictures_stay(tmp_path: Path) -> None:
+def test_tables_styles_and_images_are_kept(tmp_path: Path) -> None:
     html = "<style>td {color: red}</style><table border='1'><tr><td class='c'>1</td></tr></table>"
     cells = rendered(
         tmp_path / "n.ipynb", displayed({"text/html": html}), displayed({"image/png": "iVBORw0K"})
@@ -73,14 +73,14 @@ def test_tables_with_their_styles_and_pictures_stay(tmp_path: Path) -> None:
     assert 'src="data:image/png;base64,iVBORw0K"' in cells[1]
 
 
-def test_a_drawing_becomes_a_picture_in_which_no_script_runs(tmp_path: Path) -> None:
+def test_an_svg_drawing_becomes_an_image_that_runs_no_script(tmp_path: Path) -> None:
     drawing = "<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
     (clean,) = rendered(tmp_path / "n.ipynb", displayed({"image/svg+xml": drawing}))
     assert 'src="data:image/svg+xml;base64,' in clean
     assert "<script" not in clean
 
 
-def test_what_only_a_script_can_show_is_its_picture_or_one_line(tmp_path: Path) -> None:
+def test_an_output_that_needs_a_script_becomes_its_image_or_one_line(tmp_path: Path) -> None:
     html = "<div id='plot'></div><script>draw('plot')</script>"
     found = rendered(
         tmp_path / "n.ipynb",
@@ -94,7 +94,7 @@ def test_what_only_a_script_can_show_is_its_picture_or_one_line(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_a_flood_of_output_is_cut_and_says_so(tmp_path: Path) -> None:
+def test_a_very_long_output_is_cut_with_a_remark(tmp_path: Path) -> None:
     text = "first\n" + "x" * 50_000_000 + "\nlast"
     stream = new_code_cell("x", outputs=[new_output("stream", text=text)])
     table = displayed({"text/html": "<b>y</b>" * 1_000_000})
@@ -106,7 +106,7 @@ def test_a_flood_of_output_is_cut_and_says_so(tmp_path: Path) -> None:
     assert "[8 MB: open the notebook]" in cells[1]
 
 
-def test_cells_are_written_as_a_call_and_the_styles_once(tmp_path: Path) -> None:
+def test_cells_are_written_as_a_script_and_styles_only_once(tmp_path: Path) -> None:
     found = rendered(tmp_path / "n.ipynb", new_markdown_cell("</script>\u2028é"))
     folder = tmp_path / "page" / "notebooks"
     write_cells(folder, "0003", found)
@@ -118,7 +118,7 @@ def test_cells_are_written_as_a_call_and_the_styles_once(tmp_path: Path) -> None
     assert json.loads(text.partition(", ")[2].strip().removesuffix(");")) == found
 
 
-def test_a_folder_that_is_gone_with_its_study_is_not_made_again(tmp_path: Path) -> None:
+def test_the_folder_of_a_removed_study_is_not_created_again(tmp_path: Path) -> None:
     found = rendered(tmp_path / "n.ipynb", new_markdown_cell("x"))
     with pytest.raises(FileNotFoundError):
         write_cells(tmp_path / "study" / "page" / "notebooks", "0003", found)
@@ -147,7 +147,9 @@ def test_mathematics_is_typeset_without_a_script(tmp_path: Path) -> None:
         (r"$\frac$ & <b>", r"$\frac$"),
     ],
 )
-def test_other_dollars_stay(tmp_path: Path, written: str, shown: str) -> None:
+def test_dollar_signs_outside_of_formulas_are_kept(
+    tmp_path: Path, written: str, shown: str
+) -> None:
     (cell,) = rendered(tmp_path / "n.ipynb", new_markdown_cell(written))
     assert shown in cell
     assert "<math" not in cell

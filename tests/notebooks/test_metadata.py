@@ -116,7 +116,7 @@ JSON_VALUES = st.recursive(
 )
 
 
-def test_all_that_is_written_is_read_again_and_is_json() -> None:
+def test_metadata_is_valid_json_and_is_read_as_it_was_written() -> None:
     assert all(getattr(FULL, part.name) != getattr(BLANK, part.name) for part in fields(FULL))
     text = json.dumps(FULL.encode(), allow_nan=False)
     assert TrialMetadata.decode(json.loads(text)) == FULL
@@ -130,7 +130,7 @@ def test_a_value_that_a_trial_does_not_have_is_left_out_of_the_file() -> None:
 
 @given(st.dictionaries(st.sampled_from(sorted(FULL.encode())), JSON_VALUES, max_size=4))
 @settings(max_examples=200, deadline=None)
-def test_whatever_somebody_has_written_into_the_file_the_other_keys_are_read(
+def test_a_key_with_an_invalid_value_does_not_affect_other_keys(
     changes: dict[str, Any],
 ) -> None:
     found = TrialMetadata.decode({**FULL.encode(), **changes})
@@ -142,20 +142,20 @@ def test_whatever_somebody_has_written_into_the_file_the_other_keys_are_read(
 
 
 @pytest.mark.parametrize("stored", [None, 3, [], {}, "text"])
-def test_what_is_no_mapping_is_no_metadata(stored: object) -> None:
+def test_a_value_that_is_not_a_mapping_is_not_metadata(stored: object) -> None:
     assert TrialMetadata.decode(stored) is None
 
 
 @pytest.mark.parametrize(
     "damage", [{"scores": {"val": "good"}}, {"duration_s": "long"}, {"reason": "bad luck"}]
 )
-def test_a_damaged_end_is_none(damage: dict[str, Any]) -> None:
+def test_a_trial_whose_end_is_damaged_counts_as_running(damage: dict[str, Any]) -> None:
     found = TrialMetadata.decode({**FULL.encode(), **damage})
     assert found is not None
     assert not found.is_final
 
 
-def test_an_entry_of_another_form_is_left_out_alone() -> None:
+def test_only_the_invalid_entry_of_a_mapping_is_left_out() -> None:
     sound = StoredSeries(steps=(0,), values=(math.inf,))
     stored = replace(BLANK, series={"val": sound}).encode()
     stored["series"] |= {"short": {"steps": [0, 1], "values": [0.5]}, "none": None}

@@ -13,7 +13,7 @@ from sweeper.testing import write_notebook
 
 
 @pytest.mark.parametrize("language", ["python", "Python 3", "ipython3", "", {"name": "python"}])
-def test_all_spellings_of_python_and_what_is_no_text_are_python(
+def test_all_spellings_of_python_and_values_that_are_not_text_mean_python(
     tmp_path: Path, language: object
 ) -> None:
     path = write_notebook(tmp_path / "n.ipynb", parameters="lr = 1\nseed = 0")
@@ -26,13 +26,13 @@ def test_all_spellings_of_python_and_what_is_no_text_are_python(
         research.check_names({"rate": "p.yml: space"})
 
 
-def test_a_name_is_replaced_however_its_letters_are_written(tmp_path: Path) -> None:
+def test_a_name_is_replaced_in_every_unicode_form(tmp_path: Path) -> None:
     node = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", "ϵ = 1", parameters="")).node
     replace_values(node, {"ε": 2}, repr)
     assert node.cells[0].source == "ϵ = 2  # was 1"
 
 
-def test_a_seed_in_a_call_is_left_alone_and_values_in_one_another_are_refused(
+def test_a_seed_in_a_call_is_not_replaced_and_nested_values_are_refused(
     tmp_path: Path,
 ) -> None:
     cells = ["f(seed=3, c={'lr': 1})", "Adam(lr=1)"]
@@ -61,7 +61,9 @@ def test_a_seed_in_a_call_is_left_alone_and_values_in_one_another_are_refused(
         ("class A:\n  def f(self):\n    lr = 1", ["code cell 1, line 3", "write 'f.lr'"]),
     ],
 )
-def test_a_remedy_names_what_reads_the_value(tmp_path: Path, cell: str, parts: list[str]) -> None:
+def test_a_remedy_names_the_code_that_reads_the_value(
+    tmp_path: Path, cell: str, parts: list[str]
+) -> None:
     research = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", cell, parameters=""))
     with pytest.raises(NotebookError) as raised:
         research.check_names({"lr": "p.yml: space"})
@@ -113,7 +115,7 @@ def test_a_name_in_a_cell_with_a_syntax_error_is_refused_with_its_line(tmp_path:
             research.check_names(dict.fromkeys(["y"], "p.yml"))
 
 
-def test_a_parameter_that_a_later_cell_gives_another_value_is_refused(tmp_path: Path) -> None:
+def test_a_parameter_that_a_later_cell_overwrites_is_refused(tmp_path: Path) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "f(x)", "x = 2", parameters="x = 0\nx = 1")
     message = (
         rf"^p: 'x' is assigned another value in code cell 3, line 1: keep one of the two \({path}"
@@ -135,7 +137,9 @@ def test_a_parameter_that_a_later_cell_gives_another_value_is_refused(tmp_path: 
         ("seed = f()", "seed is worked out in code cell 1, line 1: give it a value"),
     ],
 )
-def test_a_seed_that_no_trial_gets_is_explained(tmp_path: Path, cell: str, why: str) -> None:
+def test_the_reason_is_stated_if_trials_cannot_set_the_seed(
+    tmp_path: Path, cell: str, why: str
+) -> None:
     found = ResearchNotebook(
         write_notebook(tmp_path / "n.ipynb", cell, parameters="")
     ).why_no_seed()
@@ -143,12 +147,12 @@ def test_a_seed_that_no_trial_gets_is_explained(tmp_path: Path, cell: str, why: 
     assert bool(found) == bool(why)
 
 
-def test_names_that_the_parameters_cell_uses_are_named(tmp_path: Path) -> None:
+def test_names_that_the_parameters_cell_reads_are_listed(tmp_path: Path) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "y = 1", parameters="x = 1\nz = x + y\nk = 2")
     assert ResearchNotebook(path).used_in_parameters_cell(["y", "x", "k"]) == ["x"]
 
 
-def test_a_notebook_in_another_language_needs_a_parameters_cell_which_is_not_checked(
+def test_a_notebook_in_another_language_needs_a_parameters_cell(
     tmp_path: Path,
 ) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "x <- 1", parameters="", kernel="ir")

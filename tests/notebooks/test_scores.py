@@ -101,7 +101,7 @@ def test_the_stronger_of_two_sources_wins(stronger: str, weaker: str) -> None:
 
 
 @pytest.mark.parametrize("stronger", [name for name in SOURCES if name != "library"])
-def test_a_librarys_series_that_does_not_count_has_another_name(stronger: str) -> None:
+def test_a_librarys_series_gets_another_name_if_another_source_counts(stronger: str) -> None:
     found = left_by("library", stronger)
     assert found.series.pop("Keras/acc") == [(0, 0.0), (1, 7.0)]
     assert found.series == left_by(stronger).series
@@ -109,7 +109,7 @@ def test_a_librarys_series_that_does_not_count_has_another_name(stronger: str) -
 
 
 @pytest.mark.parametrize("take", ["last", "best", "mean"])
-def test_a_librarys_series_stands_for_nothing_that_the_file_names(take: str) -> None:
+def test_a_librarys_series_does_not_replace_a_source_that_the_file_names(take: str) -> None:
     logged = {"acc": {**reported(0.5, 1.0), "library": "Keras"}}
     named = {"acc": {"variable": "test_acc"}}
     found = scraped(scores=named, take=take, logged=logged, variables={"test_acc": 0.47})
@@ -123,7 +123,7 @@ def test_a_librarys_series_stands_for_nothing_that_the_file_names(take: str) -> 
     assert series_of(stored).keys() == {"acc"}
 
 
-def test_a_named_variable_is_a_source_of_any_score_and_the_objectives_own_follows() -> None:
+def test_a_named_variable_has_priority_over_the_variable_with_the_scores_name() -> None:
     found = scraped(scores={"loss": {"variable": "l"}}, variables={"l": 0.25, "acc": 0.5})
     assert found.scores == {"loss": 0.25, "acc": 0.5}
     worked_out = {"r2": {"expression": "m.score(X)"}}
@@ -135,7 +135,7 @@ def test_a_named_variable_is_a_source_of_any_score_and_the_objectives_own_follow
 @pytest.mark.parametrize(
     "source", [{"variable": "a"}, {"expression": "m.score(X)"}, {"pattern": "acc=(.*)"}]
 )
-def test_nothing_stands_in_for_a_source_that_the_file_names_and_that_gives_nothing(
+def test_no_other_source_replaces_a_named_source_that_gives_nothing(
     source: dict[str, str],
 ) -> None:
     named = {"acc": source}
@@ -179,7 +179,9 @@ def test_a_display_that_cannot_be_read_has_no_score_and_raises_nothing() -> None
 
 
 @pytest.mark.parametrize("word", ["NaN", "nan", "Infinity", "-Infinity", "inf"])
-def test_displayed_words_for_nan_and_infinities_are_numbers_and_the_last_counts(word: str) -> None:
+def test_displayed_texts_for_nan_and_infinity_are_numbers_and_the_last_one_counts(
+    word: str,
+) -> None:
     value = scraped(glued("acc", 1), glued("acc", word)).scores["acc"]
     assert encode_float(value) == encode_float(float(word))
 
@@ -206,14 +208,14 @@ def test_displayed_words_for_nan_and_infinities_are_numbers_and_the_last_counts(
         ("mean", "maximize", [1e16, 1.0, -1e16, 1.0], 0.5),
     ],
 )
-def test_take_decides_which_value_of_a_series_counts(
+def test_the_key_take_decides_which_value_of_a_series_counts(
     take: str, direction: str, values: list[float], score: float
 ) -> None:
     found = scraped(take=take, direction=direction, series={"acc": reported(*values)})
     assert encode_float(found.scores["acc"]) == encode_float(score)
 
 
-def test_a_final_score_counts_before_any_value_of_its_series() -> None:
+def test_a_final_score_has_priority_over_its_series() -> None:
     found = scraped(take="best", series={"acc": reported(1.0, 9.0)}, finals={"acc": 5.0})
     assert found.scores == {"acc": 5.0}
     assert found.series == {"acc": [(0, 1.0), (1, 9.0)]}
@@ -256,7 +258,7 @@ def make_file(tmp_path: Any, make_spec: Callable[..., TrialSpec]) -> Any:
     return lambda: ExecutedNotebook(research.fresh_copy(), make_spec())
 
 
-def test_every_match_in_a_line_is_a_point_but_for_a_group_without_a_part_in_it() -> None:
+def test_every_match_in_a_line_is_a_point_unless_its_group_has_matched_nothing() -> None:
     observed = Heard(r"^(?:final )?loss=(\S+)?|loss=(?=$)")
     assert observed.read("final loss=3\nno loss=2\nloss=nan\nloss= loss=\nloss=n/a\n")[0] == 3.0
     assert [str(value) for value in observed.values] == ["3.0", "nan"]
@@ -298,7 +300,9 @@ def test_a_redrawn_line_counts_when_its_values_change() -> None:
 
 
 @pytest.mark.parametrize("text", ["n/a", "0,31", "1.2.3", "3/10", "12h30", ""])
-def test_no_older_number_stands_for_a_printed_text_that_is_none(text: str, make_file: Any) -> None:
+def test_no_older_number_counts_if_the_last_printed_text_is_not_a_number(
+    text: str, make_file: Any
+) -> None:
     observed = Heard(r"loss=(\S*)")
     observed.read("loss=0.5\n", f"loss={text}\n")
     found = observed.scraped(make_file)
@@ -311,7 +315,7 @@ def test_no_older_number_stands_for_a_printed_text_that_is_none(text: str, make_
     assert observed.points[-1].step == 2
 
 
-def test_a_pattern_that_backtracks_is_given_up_and_other_threads_run_meanwhile(
+def test_a_pattern_that_backtracks_is_given_up_while_other_threads_run(
     make_file: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sweeper.settings.patterns.LIMIT_S", 0.2)
@@ -326,7 +330,7 @@ def test_a_pattern_that_backtracks_is_given_up_and_other_threads_run_meanwhile(
     assert (found.scores, found.too_slow) == ({}, {"loss"})
 
 
-def test_a_pattern_that_is_slow_on_each_line_is_given_up_within_a_time_for_the_whole_trial(
+def test_a_pattern_that_is_slow_on_each_line_is_given_up_after_a_limit_for_the_trial(
     make_file: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sweeper.notebooks.scores.TRIAL_LIMIT_S", 0.3)
@@ -337,7 +341,7 @@ def test_a_pattern_that_is_slow_on_each_line_is_given_up_within_a_time_for_the_w
     assert observed.scraped(make_file).too_slow == {"loss"}
 
 
-def test_a_pattern_that_finds_no_number_at_all_leaves_no_score_to_a_variable() -> None:
+def test_a_pattern_that_finds_no_number_is_not_replaced_by_a_variable() -> None:
     unread = {"loss": {"steps": [], "values": [], "unread": {"step": 0, "text": "n/a"}}}
     found = scraped(
         scores={"acc": {"pattern": "acc=(.*)"}},
@@ -358,7 +362,9 @@ def test_numbers_are_found_in_a_line_that_never_ends(make_file: Any) -> None:
     assert observed.scraped(make_file).scores == {"loss": numbers[-1]}
 
 
-def test_a_printed_number_is_whole_however_little_of_it_a_group_takes(make_file: Any) -> None:
+def test_a_printed_number_is_read_completely_even_if_a_group_matches_only_a_part(
+    make_file: Any,
+) -> None:
     observed = Heard(r"loss=([0-9.]+)")
     observed.read("loss=1.2e+0")
     observed.reader.settle()
@@ -370,7 +376,7 @@ def test_a_printed_number_is_whole_however_little_of_it_a_group_takes(make_file:
     assert one.read("8,453\n") == [8453.0]
 
 
-def test_equal_lines_are_points_of_their_own() -> None:
+def test_equal_lines_are_separate_points() -> None:
     assert Heard().read("loss=1\nloss=1\n", "loss=1\r\nloss=1\r\n") == [1.0] * 4
 
 

@@ -32,7 +32,7 @@ def check(folder: Path, *cells: str, shared: int) -> None:
         "lr (",
     ],
 )
-def test_a_cell_may_be_shared_that_uses_no_name_of_one_trial(cell: str, tmp_path: Path) -> None:
+def test_a_cell_that_uses_no_swept_name_can_be_shared(cell: str, tmp_path: Path) -> None:
     check(tmp_path, "import math", "", cell, "print(lr)", shared=3)
 
 
@@ -49,7 +49,7 @@ def test_a_cell_may_be_shared_that_uses_no_name_of_one_trial(cell: str, tmp_path
         ("Adam(decay=3)", "decay"),
     ],
 )
-def test_a_shared_cell_that_uses_a_name_of_one_trial_is_refused(
+def test_a_shared_cell_that_uses_a_swept_name_is_refused(
     cell: str, named: str, tmp_path: Path
 ) -> None:
     with pytest.raises(NotebookError) as refused:
@@ -58,7 +58,7 @@ def test_a_shared_cell_that_uses_a_name_of_one_trial_is_refused(
     assert f"uses {named}" in str(refused.value)
 
 
-def test_no_shared_cell_may_follow_a_parameters_cell_that_uses_a_name_of_one_trial(
+def test_a_shared_cell_after_a_parameters_cell_that_uses_a_swept_name_is_refused(
     tmp_path: Path,
 ) -> None:
     cells = ["rows = 1"]
@@ -85,7 +85,7 @@ def test_a_shared_cell_after_one_without_the_tag_is_refused(tmp_path: Path) -> N
         ([1.0, 1.0, 9.0], None),
     ],
 )
-def test_the_tag_is_advised_where_it_saves_a_second_and_a_fifth(
+def test_the_tag_is_advised_if_it_saves_a_second_and_a_fifth_of_each_trial(
     durations_s: list[float], advice: str | None, tmp_path: Path
 ) -> None:
     path = write_notebook(tmp_path / "nb.ipynb", "import math", "a = 1", "b = lr")

@@ -311,7 +311,7 @@ def test_an_attribute_has_the_value_of_the_trial_or_is_refused(
 
 @settings(derandomize=True, max_examples=100, deadline=None)
 @given(data=st.data())
-def test_a_default_is_refused_where_all_calls_pass_another_value(
+def test_a_default_is_refused_if_all_calls_pass_another_value(
     shell: Any, data: st.DataObject
 ) -> None:
     passing = data.draw(st.lists(st.sampled_from(PASSING_BY_NAME), max_size=2))

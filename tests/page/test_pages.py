@@ -51,7 +51,7 @@ def write_curve(path: Path, points: Sequence[Sequence[float]]) -> None:
     note_in(write_notebook(path, "val = x"), series=series)
 
 
-def test_every_file_that_the_page_loads_lies_beside_it(tmp_path: Path) -> None:
+def test_every_file_that_the_page_loads_is_next_to_it(tmp_path: Path) -> None:
     write(tmp_path, record(0, tmp_path))
     html = (tmp_path / "index.html").read_text()
     loaded = [part.partition('"')[0] for part in html.split('="page/')[1:]]
@@ -98,7 +98,7 @@ def test_a_curve_is_read_once_and_kept_by_the_next_sweep(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["", "sweeper.curves({", "sweeper.curves([1]);", "\xff"])
-def test_curves_that_a_kill_or_an_editor_has_left_unreadable_are_read_anew(
+def test_curves_in_a_damaged_file_are_read_again_from_the_notebooks(
     tmp_path: Path, text: str
 ) -> None:
     write_curve(tmp_path / "0000.ipynb", [(0, 0.1)])
@@ -129,7 +129,7 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends(tmp_path: Path) -> None:
     assert (steps[0], steps[-1], values[-1]) == (0, 10_000, 5_000.0)
 
 
-def test_of_many_trials_the_best_have_curves(tmp_path: Path) -> None:
+def test_only_the_best_of_many_trials_have_curves(tmp_path: Path) -> None:
     records = [record(n, tmp_path, scores={"val": n / 600}) for n in range(600)]
     records[7] = record(7, tmp_path, scores={}, state=TrialState.FAILED)
     write_curve(tmp_path / "0000.ipynb", [(step, step / 2) for step in range(300)])

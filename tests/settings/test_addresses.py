@@ -55,7 +55,7 @@ def test_the_text_of_an_address_has_no_password(url: str, text: str) -> None:
         ("mysql://host/db?password=***", "mysql://host/db"),
     ],
 )
-def test_a_library_gets_the_password_or_no_stars(url: str, full: str) -> None:
+def test_a_library_gets_the_password_and_never_the_stars(url: str, full: str) -> None:
     assert Address.of(url).full == full
 
 
@@ -119,7 +119,7 @@ paths = st.lists(
 
 
 @given(file=paths)
-def test_the_url_of_a_file_gives_the_file_back(file: Path) -> None:
+def test_the_url_of_a_file_can_be_converted_back_to_the_file(file: Path) -> None:
     address = Address.of_file(file)
     assert address.file == file
     assert Address.of(address.full).file == file
@@ -127,11 +127,11 @@ def test_the_url_of_a_file_gives_the_file_back(file: Path) -> None:
     assert not address.is_incomplete
 
 
-def test_the_url_of_a_file_is_as_people_write_it_where_no_character_has_to_be_escaped() -> None:
+def test_the_url_of_a_file_has_no_escapes_if_none_are_needed() -> None:
     for path in ("/home/josé/run (2)/study.db", "/2026-11-26T13:10/a&b=#'@{c}/study.db"):
         assert str(Address.of_file(Path(path))) == f"sqlite:///{path}"
 
 
-def test_a_path_with_the_name_of_a_secret_is_no_secret() -> None:
+def test_a_file_path_with_the_words_of_a_secret_is_kept_unchanged() -> None:
     file = Path("/a?token=b&password=***/study.db")
     assert Address.of(str(Address.of_file(file))).file == file

@@ -37,7 +37,7 @@ def test_all_mistakes_of_a_file_are_reported_at_once(load_settings: Load) -> Non
     assert keys == ["space.lr", "space.opt", "limits.trial"]
 
 
-def test_of_many_mistakes_the_first_20_are_listed_and_the_others_counted(
+def test_the_first_20_mistakes_are_listed_and_further_ones_are_counted(
     load_settings: Load,
 ) -> None:
     with pytest.raises(SettingsError) as raised:
@@ -47,7 +47,7 @@ def test_of_many_mistakes_the_first_20_are_listed_and_the_others_counted(
     assert lines[-1].endswith("and 980 more")
 
 
-def test_the_hint_names_the_nearest_known_word_or_all() -> None:
+def test_the_hint_names_the_most_similar_known_name_or_all_names() -> None:
     assert nearest("learning_rte", ["learning_rate", "width"]) == "did you mean 'learning_rate'?"
     assert nearest("zzz", ["lr", "width"]) == "known: lr, width"
     assert nearest("zzz", []) == "none is known"
@@ -109,7 +109,7 @@ def mutate(data: Any, chance: random.Random) -> None:
             container[key] = chance.choice(VALUES)
 
 
-def test_a_changed_file_loads_or_is_refused_with_short_lines() -> None:
+def test_a_randomly_changed_file_loads_or_is_refused_with_short_lines() -> None:
     chance, file = random.Random(7), Path("p.yml")
     whole = YAML(typ="safe", pure=True).load(EVERY_KEY)
     refused = 0

@@ -180,7 +180,7 @@ def test_the_message_for_a_missing_or_unreadable_file_names_it(tmp_path: Path) -
         ("n" * 150, "n" * 100),
     ],
 )
-def test_the_name_of_a_study_is_its_files_without_what_no_name_can_have(
+def test_a_studys_default_name_is_its_files_name_without_illegal_characters(
     stem: str, name: str, tmp_path: Path
 ) -> None:
     file = tmp_path / f"{stem}.yml"
@@ -191,12 +191,12 @@ def test_the_name_of_a_study_is_its_files_without_what_no_name_can_have(
 
 
 @given(stem=st.text(min_size=1))
-def test_a_name_that_is_made_of_a_files_name_is_legal(stem: str) -> None:
+def test_a_name_made_from_any_file_name_is_legal(stem: str) -> None:
     name = study_name_of(stem)
     assert checked_study_name(name) == name
 
 
-def test_the_flags_for_confirming_are_laid_over_the_file() -> None:
+def test_flags_for_confirm_override_the_parameters_file() -> None:
     plain = Settings.from_mapping({"objective": {"a": "maximize"}, "space": {"x": [1, 2]}})
     assert plain.confirm is None
     confirm = plain.with_overrides(confirm=2).confirm
@@ -232,14 +232,14 @@ def test_a_value_on_the_command_line_is_read_as_in_a_file(text: str, name: str, 
     assert read_value(text) == (name, value)
 
 
-def test_an_emoji_as_json_writes_it_is_one_character(load_settings: Load) -> None:
+def test_an_emoji_that_json_writes_as_two_escapes_is_one_character(load_settings: Load) -> None:
     text = 'objective: {val: maximize}\nspace: {v: ["\\ud83d\\ude00", "b"]}\n'
     choices = load_settings(text).space["v"]
     assert isinstance(choices, ChoiceDimension)
     assert choices.choices == ("\U0001f600", "b")
 
 
-def test_a_number_that_is_none_is_refused_and_called_no_secret() -> None:
+def test_nan_is_refused_and_not_mistaken_for_a_secret() -> None:
     with pytest.raises(SettingsError) as raised:
         read_value("lr=.nan")
     assert "expected a finite number" in str(raised.value)
@@ -260,7 +260,7 @@ def test_a_text_without_name_or_value_is_refused(text: str) -> None:
         (f"{SMALLEST}start: [{'{lr: 0.01}, ' * 1001}]\n", "start: 1,001"),
     ],
 )
-def test_a_file_of_any_size_is_refused_with_what_is_the_most(
+def test_a_file_that_is_too_large_is_refused_with_the_limit(
     tmp_path: Path, text: str, words: str
 ) -> None:
     (tmp_path / "p.yml").write_text(text)
@@ -270,7 +270,7 @@ def test_a_file_of_any_size_is_refused_with_what_is_the_most(
 
 
 @pytest.mark.parametrize("text", ["x=" + "1" * 1_000_000, "1" * 1_000_000])
-def test_a_value_of_any_size_on_the_command_line_is_refused_in_a_line(text: str) -> None:
+def test_a_value_that_is_too_long_on_the_command_line_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(SettingsError) as refused:
         read_value(text)
     assert len(str(refused.value)) < 300

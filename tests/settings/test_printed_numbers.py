@@ -146,7 +146,7 @@ def test_numbers_of_public_notebooks_are_read_as_a_person_reads_them(text: str) 
 
 
 @pytest.mark.parametrize("text", [*NO_NUMBERS, "0m 7s", "1min 54s", "00h 12m 17s"])
-def test_what_is_no_number_or_can_be_read_in_two_ways_is_none(text: str) -> None:
+def test_text_that_is_not_a_number_or_is_ambiguous_has_no_value(text: str) -> None:
     assert numbers(r"loss=(\S+)", f"epoch 3, loss={text} acc=0.9") == [None]
 
 
@@ -183,19 +183,21 @@ def test_what_is_no_number_or_can_be_read_in_two_ways_is_none(text: str) -> None
         (r"^(\d+)", "8 453", 8.0),
     ],
 )
-def test_a_pattern_selects_a_place(pattern: str, text: str, value: float | None) -> None:
+def test_a_pattern_only_selects_the_position_of_a_number(
+    pattern: str, text: str, value: float | None
+) -> None:
     assert numbers(pattern, text) == [value]
 
 
-def test_a_group_without_a_part_in_the_match_has_no_reading() -> None:
+def test_a_group_that_has_matched_nothing_has_no_reading() -> None:
     assert numbers(r"loss=([0-9.]+)?", "loss=") == []
 
 
-def test_codes_of_a_terminal_are_not_seen() -> None:
+def test_terminal_codes_are_ignored() -> None:
     assert without_codes("\x1b[1mloss\x1b[0m: \x08\x08\x1b[38;5;2m0.31\x1b[0m") == "loss: 0.31"
 
 
-def test_reading_a_long_line_takes_time_in_proportion_to_its_length() -> None:
+def test_the_time_to_read_a_line_is_proportional_to_its_length() -> None:
     for text in ("1" * 20_000, "1,234" * 4_000, "1 " * 10_001, "tensor(" * 3_000, "-" * 20_000):
         assert len(numbers(r"(\S)", text)) > 10_000
     assert numbers(r"(.+)", " " * 100_000) == [None]

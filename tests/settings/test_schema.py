@@ -42,7 +42,7 @@ def test_the_schema_is_valid() -> None:
         *(path.read_text("utf-8") for path in sorted((ROOT / "parameters").glob("*.yml"))),
     ],
 )
-def test_the_schema_accepts_what_loads(load_settings: Load, text: str) -> None:
+def test_the_schema_accepts_files_that_load(load_settings: Load, text: str) -> None:
     load_settings(text)
     assert errors_in_editor(text) == []
 

@@ -15,7 +15,7 @@ from sweeper.settings.secrets import masked
 @pytest.mark.parametrize(
     "name", "api_key apiKey HF_TOKEN hfToken db-password APIKey s3_secret".split()
 )
-def test_a_text_is_a_secret_where_a_word_of_its_name_says_so(name: str) -> None:
+def test_a_text_is_a_secret_if_its_name_has_a_word_such_as_token(name: str) -> None:
     assert masked({name: "hush"}) == {name: "***"}
     assert masked([{"deep": {name: ["hush", 8]}}]) == [{"deep": {name: ["***", 8]}}]
     assert masked(f"export {name}=hush && run --{name}='hush hush' x=1") == (
@@ -37,7 +37,7 @@ def test_a_text_is_a_secret_where_a_word_of_its_name_says_so(name: str) -> None:
         "https://host:80/a?b=c#d and a@b, or s3://me@bucket, if x == y and z=1",
     ],
 )
-def test_other_values_stay_as_they_are(value: Any) -> None:
+def test_values_that_are_not_secret_are_unchanged(value: Any) -> None:
     assert masked(value) == value
 
 
@@ -64,7 +64,7 @@ def test_passwords_in_urls_are_secrets(text: str, shown: str) -> None:
         ("  place: ['mysql://me:hush-hush@host/db', b]", "space.place: a secret"),
     ],
 )
-def test_a_secret_that_trials_would_have_is_refused(
+def test_a_secret_in_the_parameters_of_trials_is_refused(
     load_settings: Load, line: str, named: str
 ) -> None:
     with pytest.raises(SettingsError) as refused:
@@ -74,7 +74,7 @@ def test_a_secret_that_trials_would_have_is_refused(
     assert "hush" not in str(refused.value)
 
 
-def test_a_flag_with_a_secret_is_refused_without_it(load_settings: Load) -> None:
+def test_the_message_about_a_flag_with_a_secret_does_not_contain_it(load_settings: Load) -> None:
     with pytest.raises(
         SettingsError, match=r"^--set api_key=\*\*\*: fixed.api_key: a secret"
     ) as refused:
@@ -82,7 +82,7 @@ def test_a_flag_with_a_secret_is_refused_without_it(load_settings: Load) -> None
     assert "hush" not in str(refused.value)
 
 
-def test_what_is_swept_is_no_secret_by_its_name(load_settings: Load) -> None:
+def test_a_swept_param_may_have_the_name_of_a_secret(load_settings: Load) -> None:
     assert load_settings(SMALLEST + "  pad_token: ['<pad>']").to_yaml().count("<pad>") == 1
 
 

@@ -24,7 +24,7 @@ from sweeper.settings.yaml_reader import read_yaml, write_yaml
         ("tcp://[::1]:8786", False),
     ],
 )
-def test_only_this_machine_is_used_without_encryption_unless_that_is_stated(
+def test_a_scheduler_elsewhere_needs_encryption_unless_insecure_is_stated(
     address: str, is_refused: bool
 ) -> None:
     assert is_exposed(address) is is_refused
@@ -56,13 +56,13 @@ def test_sizes_have_units(load_settings: Load, text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize(("take", "read"), [("best", "best"), ("'0007'", "0007"), ("7", "0007")])
-def test_a_trial_is_taken_by_its_run_id_or_for_being_the_best(
+def test_an_input_comes_from_the_best_trial_or_from_a_run_id(
     load_settings: Load, take: str, read: str
 ) -> None:
     assert load_settings(BOTH + INPUT + take + "}}").inputs["e"].take == read
 
 
-def test_a_flag_that_fixes_the_parameter_takes_the_place_of_the_input(load_settings: Load) -> None:
+def test_a_flag_that_fixes_a_parameter_replaces_its_input(load_settings: Load) -> None:
     settings = load_settings(BOTH + INPUT + "best}}").with_overrides(fixed={"e": "/mine.pt"})
     assert settings.inputs == {}
     assert set(settings.search_space) == {"lr", "opt"}
@@ -86,7 +86,7 @@ def test_a_flag_that_fixes_the_parameter_takes_the_place_of_the_input(load_setti
         ("[1, 2.0]", [1, 2.0]),
     ],
 )
-def test_values_are_those_of_yaml_1_2(load_settings: Load, text: str, value: Any) -> None:
+def test_values_are_read_as_yaml_1_2(load_settings: Load, text: str, value: Any) -> None:
     read = load_settings(SMALLEST + f"fixed: {{x: {text}}}").fixed["x"]
     assert (read, type(read)) == (value, type(value))
     again = read_yaml(write_yaml([read]))[0]

@@ -52,7 +52,7 @@ OPTIMIZERS = {
         ({"type": "categorical", "choices": [1, 2]}, ChoiceDimension),
     ],
 )
-def test_a_dimension_has_its_stated_type_or_that_of_its_bounds(entry: Any, kind: type) -> None:
+def test_a_dimension_has_its_stated_type_or_the_type_of_its_bounds(entry: Any, kind: type) -> None:
     assert type(read_dimension(entry)) is kind
 
 
@@ -83,9 +83,7 @@ def test_a_dimension_has_its_stated_type_or_that_of_its_bounds(entry: Any, kind:
         ({"grid_search": [32, 64]}, [32, 64]),
     ],
 )
-def test_the_words_of_other_tools_are_refused_with_the_entry_that_means_the_same(
-    entry: Any, here: Any
-) -> None:
+def test_keys_of_other_tools_are_refused_with_the_equivalent_entry(entry: Any, here: Any) -> None:
     with pytest.raises(ValidationError) as raised:
         read_dimension(entry)
     written = raised.value.errors()[0]["msg"].partition("; write ")[2]
@@ -93,7 +91,7 @@ def test_the_words_of_other_tools_are_refused_with_the_entry_that_means_the_same
     read_dimension(read_yaml(written))
 
 
-def test_more_choices_than_a_sampler_can_look_at_are_refused_with_the_limit() -> None:
+def test_too_many_choices_are_refused_with_the_limit() -> None:
     with pytest.raises(ValidationError, match="10,001 choices are more than 10,000"):
         read_dimension(list(range(10_001)))
 
@@ -124,7 +122,7 @@ def test_different_values_have_different_scalars() -> None:
     assert as_scalar("json:[1]") == 'json:"json:[1]"'
 
 
-def test_plain_values_are_their_own_scalars() -> None:
+def test_scalars_are_stored_unchanged() -> None:
     values = [None, True, 2, 3.0, "4", "[32]", "{}", "", "json"]
     assert list(map(repr, map(as_scalar, values))) == list(map(repr, values))
 
@@ -175,12 +173,12 @@ def test_a_dimension_counts_its_values(entry: Any, count: int | None) -> None:
 # --- branches ------------------------------------------------------------------------------------
 
 
-def test_one_does_not_open_the_branch_of_true() -> None:
+def test_the_value_1_does_not_open_the_branch_of_true() -> None:
     space = space_of(o=[True, False], x={"low": 0, "high": 1, "when": {"o": True}})
     assert not space.exists("x", {"o": 1})
 
 
-def test_a_list_opens_a_branch_where_the_branch_has_a_list_of_lists() -> None:
+def test_a_list_opens_a_branch_whose_when_has_a_list_of_lists() -> None:
     space = space_of(
         layers=[[], [32], [64, 64], [64.0, 64]],
         x={"low": 0, "high": 1, "when": {"layers": [[], [64, 64]]}},
@@ -247,7 +245,7 @@ def all_trials(space: SearchSpace) -> set[frozenset[tuple[str, Any]]]:
 
 @given(finite_spaces())
 @settings(max_examples=60, deadline=None)
-def test_every_trial_has_allowed_values_for_exactly_the_names_of_its_branch(
+def test_every_trial_has_allowed_values_for_exactly_the_params_of_its_branch(
     space: SearchSpace,
 ) -> None:
     for trial in map(dict, all_trials(space)):

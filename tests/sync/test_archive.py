@@ -86,7 +86,7 @@ def fetched(dataset: Dataset, begun_with: str | None = None) -> list[str]:
     return lines
 
 
-def test_what_one_machine_has_pushed_another_has_after_a_fetch(make: Make, gets: list[str]) -> None:
+def test_a_machine_fetches_what_another_machine_has_pushed(make: Make, gets: list[str]) -> None:
     home, away = make("home"), make("away")
     version = pushed(home)
     assert fetched(home) == []
@@ -98,7 +98,7 @@ def test_what_one_machine_has_pushed_another_has_after_a_fetch(make: Make, gets:
     assert pushed(make("third"), FILES) == version  # equal files, whenever they were written
 
 
-def test_a_study_goes_on_with_its_version_and_a_new_one_takes_the_newest(
+def test_a_study_keeps_its_version_and_a_new_study_uses_the_newest(
     make: Make, gets: list[str]
 ) -> None:
     home, away = make("home"), make("away")
@@ -119,7 +119,7 @@ def test_a_study_goes_on_with_its_version_and_a_new_one_takes_the_newest(
     assert gets == [], "a machine that has the version asks the store for nothing"
 
 
-def test_what_is_in_the_folder_is_never_changed(make: Make) -> None:
+def test_files_that_are_already_in_the_folder_are_never_changed(make: Make) -> None:
     old = pushed(make("home"))
     pushed(make("home"), {"more": b"x"})
     with pytest.raises(DataError, match=r"has version .*, and the trials use version .*push"):
@@ -146,7 +146,7 @@ def test_the_same_data_is_sent_once_and_may_be_the_newest_again(make: Make) -> N
     fetched(make("away", version=old))
 
 
-def test_half_a_push_is_never_used(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_push_is_never_used(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -160,7 +160,7 @@ def test_half_a_push_is_never_used(make: Make, monkeypatch: pytest.MonkeyPatch) 
     pushed(home)
 
 
-def test_a_block_that_does_not_arrive_is_asked_for_again(
+def test_a_block_that_does_not_arrive_is_requested_again(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = make("away")
@@ -193,7 +193,7 @@ def test_bytes_that_were_changed_in_the_store_are_not_used(make: Make, place: in
     assert not list(away.place().parent.glob("*data*/*"))
 
 
-def test_a_disk_without_room_is_named_before_anything_is_fetched(
+def test_a_full_disk_is_reported_before_anything_is_fetched(
     make: Make, gets: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = make("away")
@@ -214,7 +214,7 @@ def test_folders_that_cannot_be_pushed_are_named(make: Make) -> None:
         home.push(lambda _: None)
 
 
-def test_a_copy_of_the_notebooks_folder_leads_to_the_users_cache(
+def test_data_of_a_copied_notebook_folder_is_kept_in_the_users_cache(
     make: Make, gets: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -229,7 +229,7 @@ def test_a_copy_of_the_notebooks_folder_leads_to_the_users_cache(
     assert len(gets) == n_gets
 
 
-def test_two_that_begin_at_once_fetch_once_and_a_stop_ends_the_wait(
+def test_only_one_of_two_processes_fetches_and_a_stop_ends_the_wait_of_the_other(
     make: Make, gets: list[str]
 ) -> None:
     pushed(make("home"))
@@ -261,7 +261,7 @@ def test_two_that_begin_at_once_fetch_once_and_a_stop_ends_the_wait(
     assert content_of(second.place()) == FILES
 
 
-def test_a_fetch_that_was_killed_leaves_nothing_half(
+def test_a_killed_fetch_leaves_no_incomplete_data(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = make("away")
@@ -317,7 +317,7 @@ def member(name: str, *, kind: bytes = tarfile.REGTYPE, target: str = "") -> tar
     ],
     ids=lambda found: f"{found.name}-{found.linkname}",
 )
-def test_an_archive_with_a_hostile_name_is_not_used_and_touches_nothing_else(
+def test_an_archive_with_hostile_names_is_not_used_and_changes_no_other_file(
     make: Make, tmp_path: Path, hostile: tarfile.TarInfo
 ) -> None:
     dataset = make("away")

@@ -53,7 +53,9 @@ def leases(request: pytest.FixtureRequest) -> Iterator[Leases]:
     leases.close()
 
 
-def test_of_two_that_take_a_copy_at_once_the_earlier_one_learns_who_has_it(leases: Leases) -> None:
+def test_the_earlier_of_two_processes_learns_that_the_later_one_holds_the_lease(
+    leases: Leases,
+) -> None:
     first, second = leases(), leases()
     first.refuse_if_alive(None)
     second.refuse_if_alive(None)
@@ -67,12 +69,14 @@ def test_of_two_that_take_a_copy_at_once_the_earlier_one_learns_who_has_it(lease
     assert not leases.owner().has_ended, "the release of a lost lease changes nothing"
 
 
-def test_a_damaged_lease_is_free(leases: Leases) -> None:
+def test_a_damaged_lease_can_be_taken(leases: Leases) -> None:
     Store(leases.url).put(NAME, b"{")
     leases().refuse_if_alive(None)
 
 
-def test_an_expired_lease_is_free_and_its_process_does_not_renew_it(leases: Leases) -> None:
+def test_an_expired_lease_can_be_taken_and_is_no_longer_renewed_by_its_process(
+    leases: Leases,
+) -> None:
     suspended, other = leases(), leases()
     suspended.refuse_if_alive(None)
     suspended.take("one")
@@ -84,7 +88,7 @@ def test_an_expired_lease_is_free_and_its_process_does_not_renew_it(leases: Leas
     assert leases.owner().copy_id == "two"
 
 
-def test_a_live_lease_is_refused_and_an_ended_one_is_free(leases: Leases) -> None:
+def test_a_live_lease_is_refused_and_an_ended_one_can_be_taken(leases: Leases) -> None:
     first, second = leases(), leases()
     first.refuse_if_alive(None)
     first.take("one")

@@ -38,7 +38,7 @@ def test_an_object_is_what_was_written_last(store: Store, tmp_path: Any) -> None
     assert not store.get_file("deep/a", tmp_path / "again")
 
 
-def test_what_is_being_written_has_a_name_of_ours_and_what_a_kill_has_left_is_removed(
+def test_unfinished_objects_have_temporary_names_and_old_ones_are_removed(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "a.part").write_text("the user's")
@@ -82,7 +82,7 @@ MANIFEST = Manifest(
 STORED: dict[str, Any] = json.loads(MANIFEST.text)
 
 
-def test_a_manifest_is_read_as_it_was_written_with_names_that_are_no_unicode() -> None:
+def test_a_manifest_can_contain_file_names_that_are_not_unicode() -> None:
     assert Manifest.read(MANIFEST.text.encode()) == MANIFEST
     assert Manifest.read(MANIFEST.text).objects == {f"objects/{'ab' * 64}"}
     name = os.fsdecode(b"checkpoints/0000/\xff.pt")

@@ -192,7 +192,7 @@ def sending(content: bytes, then: Callable[[], object]) -> Iterator[None]:
         yield
 
 
-def test_what_a_killed_sweep_has_left_of_a_database_is_removed(tmp_path: Path) -> None:
+def test_database_snapshots_of_a_killed_sweep_are_removed(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     left = Path(tempfile.mkdtemp(prefix=machine.copy._objects._prefix))
     (left / "study.db").write_text("half of one")
@@ -203,7 +203,7 @@ def test_what_a_killed_sweep_has_left_of_a_database_is_removed(tmp_path: Path) -
     assert not left.exists()
 
 
-def test_a_folder_that_another_user_has_planted_does_not_keep_a_copy_from_being_made(
+def test_another_users_temporary_folder_does_not_prevent_a_copy(
     tmp_path: Path,
 ) -> None:
     machine = Machine(tmp_path)
@@ -219,7 +219,7 @@ def test_a_folder_that_another_user_has_planted_does_not_keep_a_copy_from_being_
         planted.rmdir()
 
 
-def test_a_checkpoint_that_is_being_written_waits_and_is_copied_in_the_end(
+def test_a_checkpoint_that_is_being_written_is_copied_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(selection, "_SETTLED_S", 50)  # `checkpoint` makes older files
@@ -256,7 +256,7 @@ def test_ended_trials_are_copied_before_checkpoints_of_running_ones(tmp_path: Pa
         assert is_whole()
 
 
-def test_a_copy_that_is_hurried_does_not_wait_for_its_turn(tmp_path: Path) -> None:
+def test_a_hurried_copy_does_not_wait_for_its_interval(tmp_path: Path) -> None:
     a = Machine(tmp_path, every_s=3600)
     with a.opened():
         a.run()
@@ -298,7 +298,7 @@ def write(file: Path, content: bytes) -> None:
     part.replace(file)
 
 
-def test_numbered_checkpoints_are_copied_however_young_and_while_they_are_replaced(
+def test_numbered_checkpoints_are_copied_even_if_they_are_new_or_being_replaced(
     tmp_path: Path,
 ) -> None:
     a = Machine(tmp_path)
@@ -327,7 +327,7 @@ def test_numbered_checkpoints_are_copied_however_young_and_while_they_are_replac
         assert is_whole()
 
 
-def test_a_checkpoint_that_is_replaced_while_the_folder_is_read_is_not_overlooked(
+def test_a_checkpoint_that_is_removed_while_the_folder_is_read_is_still_listed(
     tmp_path: Path,
 ) -> None:
     a = Machine(tmp_path)
@@ -344,7 +344,7 @@ def test_a_checkpoint_that_is_replaced_while_the_folder_is_read_is_not_overlooke
         assert found[-1] == "checkpoints/0000/000001.json"
 
 
-def test_links_do_not_lead_out_of_the_study_nor_round_in_a_circle(tmp_path: Path) -> None:
+def test_links_out_of_the_study_and_circular_links_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "secret.txt").write_text("not for the bucket")
     a = Machine(tmp_path)
@@ -425,7 +425,7 @@ def test_a_notebook_that_is_left_out_of_a_copy_is_sent_again_for_the_next_one(
         assert (read_metadata(b.paths.notebook(run_id)) or BLANK).state == "completed"
 
 
-def test_what_has_vanished_from_the_store_is_sent_again(tmp_path: Path) -> None:
+def test_objects_that_have_vanished_from_the_store_are_sent_again(tmp_path: Path) -> None:
     a = Machine(tmp_path)
     with a.opened():
         run_id = a.run()
@@ -439,7 +439,7 @@ def test_what_has_vanished_from_the_store_is_sent_again(tmp_path: Path) -> None:
         assert f"checkpoints/{run_id}/model.pt" in manifest().files
 
 
-def test_a_call_that_fails_may_have_removed_the_object_all_the_same(
+def test_a_copy_stays_whole_if_a_removal_fails_after_it_was_carried_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = Machine(tmp_path)
@@ -461,7 +461,7 @@ def test_a_call_that_fails_may_have_removed_the_object_all_the_same(
 
 
 @pytest.mark.parametrize("damage", ["missing", "damaged"])
-def test_an_object_that_is_missing_or_damaged_costs_its_file_alone(
+def test_a_missing_or_damaged_object_only_loses_its_own_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     a = Machine(tmp_path / "a")
@@ -487,7 +487,7 @@ def test_an_object_that_is_missing_or_damaged_costs_its_file_alone(
 @hypothesis_settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_whatever_happens_in_between_a_manifest_names_only_what_exists(
+def test_every_manifest_names_only_objects_that_exist(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     """Before each call to the store a trial may begin, end or write, or the call may fail."""
@@ -652,7 +652,7 @@ def test_a_lost_connection_is_reported_once_and_the_copy_catches_up(
 # --- restored studies ----------------------------------------------------------------------------
 
 
-def test_a_study_goes_on_in_a_folder_with_another_name(tmp_path: Path) -> None:
+def test_a_restored_study_continues_in_a_folder_with_another_name(tmp_path: Path) -> None:
     a = Machine(tmp_path / "a")
     with a.opened():
         a.run()
@@ -695,7 +695,7 @@ def test_a_study_goes_on_in_a_folder_with_another_name(tmp_path: Path) -> None:
     assert not list((tmp_path / "b").rglob("*.part"))
 
 
-def test_the_same_folder_goes_on_at_once_after_a_kill(tmp_path: Path) -> None:
+def test_a_sweep_in_the_same_folder_resumes_at_once_after_a_kill(tmp_path: Path) -> None:
     a = Machine(tmp_path, every_s=60)
     with a.opened():
         a.run()
@@ -709,7 +709,7 @@ def test_the_same_folder_goes_on_at_once_after_a_kill(tmp_path: Path) -> None:
             assert manifest().generation == 2
 
 
-def test_a_folder_that_was_left_behind_does_not_overwrite_what_went_on_elsewhere(
+def test_an_outdated_folder_does_not_overwrite_a_copy_that_was_continued_elsewhere(
     tmp_path: Path,
 ) -> None:
     a, b = Machine(tmp_path / "a"), Machine(tmp_path / "b")
@@ -776,7 +776,7 @@ def test_the_remains_of_a_sweep_that_was_killed_at_its_start_are_replaced(tmp_pa
     assert b.trials() == a.trials()
 
 
-def test_what_keeps_a_copy_from_being_brought_back_is_named_and_nothing_is_begun(
+def test_the_reason_why_a_copy_cannot_be_restored_is_named_and_nothing_is_restored(
     tmp_path: Path,
 ) -> None:
     swept(tmp_path / "a")
@@ -833,7 +833,7 @@ def test_a_manifest_cannot_lead_out_of_the_studys_folders(tmp_path: Path) -> Non
         "UPDATE study_user_attributes SET value_json = x'00ff'",
     ],
 )
-def test_a_copy_of_a_damaged_study_is_refused_and_nothing_is_begun(
+def test_a_copy_of_a_damaged_study_is_refused_and_nothing_is_restored(
     tmp_path: Path, change: str | None
 ) -> None:
     swept(tmp_path / "a")
@@ -934,7 +934,7 @@ def hostile_owner(stored: dict[str, Any], data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("is_here", [False, True])
-def test_no_sweep_begins_while_the_store_is_away(
+def test_no_sweep_begins_while_the_store_is_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_here: bool
 ) -> None:
     def away(self: Store, name: str) -> bytes | None:

@@ -78,7 +78,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_a_server_of_this_machine_is_reached_past_a_proxy_as_are_the_hosts_that_were_before(
+def test_a_local_server_is_reached_without_the_proxy_and_earlier_exceptions_remain(
     host: str, variable: str, environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     environment.delenv(variable.lower())
@@ -95,7 +95,7 @@ def test_a_server_of_this_machine_is_reached_past_a_proxy_as_are_the_hosts_that_
 
 
 @pytest.mark.parametrize("code", [403, 503, None])
-def test_a_server_that_a_proxy_does_not_reach_is_refused_with_the_proxy_and_a_way_past_it(
+def test_the_message_about_a_server_behind_a_failing_proxy_names_the_proxy_and_no_proxy(
     code: int | None, environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     environment.setenv("NO_PROXY", "git.example")
@@ -124,7 +124,7 @@ def test_a_server_that_a_proxy_reaches_is_used(
 
 
 @pytest.mark.slow  # MLflow
-def test_a_server_that_hangs_is_named_within_seconds_and_waited_for_until_a_stop_or_a_limit(
+def test_a_sweep_says_within_seconds_that_it_waits_for_a_server_until_a_stop_or_a_limit(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tracker, "_SAY_S", 0.2)

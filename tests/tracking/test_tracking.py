@@ -111,7 +111,7 @@ def stopped(folder: Path) -> TrialRecord:
     return trial_record(notebook=notebook, state=TrialState.STOPPED, started_at_s=time.time())
 
 
-def test_messages_to_a_store_that_does_not_answer_in_time_are_written_by_the_next_sweep(
+def test_the_next_sweep_writes_what_a_locked_store_did_not_accept_in_time(
     tmp_path: Path,
 ) -> None:
     tracker = opened(tmp_path)
@@ -130,7 +130,7 @@ def test_messages_to_a_store_that_does_not_answer_in_time_are_written_by_the_nex
     assert not last.has_end_of(replace(record, attempt=2)), "the end of another attempt"
 
 
-def test_a_process_that_hangs_when_all_is_written_is_given_the_time_that_is_left_to_end(
+def test_a_writer_that_hangs_at_its_end_is_awaited_only_for_the_time_that_is_left(
     tmp_path: Path,
 ) -> None:
     tracker = opened(tmp_path)
@@ -142,7 +142,7 @@ def test_a_process_that_hangs_when_all_is_written_is_given_the_time_that_is_left
     assert left_s() > -4, "it is given 10 s otherwise"
 
 
-def test_no_run_ends_before_it_began_where_the_clock_is_set_back(tmp_path: Path) -> None:
+def test_no_run_ends_before_its_start_if_the_clock_is_set_back(tmp_path: Path) -> None:
     writer, store = writer_of(tmp_path, "digits")
     an_hour_later = time.time() + 3600
     record = trial_record(notebook=tmp_path / "0000.ipynb", started_at_s=an_hour_later)
@@ -152,7 +152,9 @@ def test_no_run_ends_before_it_began_where_the_clock_is_set_back(tmp_path: Path)
     assert run.info.end_time == run.info.start_time
 
 
-def test_the_store_and_the_artifacts_of_any_folder_lie_in_it(tmp_path: Path) -> None:
+def test_the_store_and_its_artifacts_are_in_the_output_folder_whatever_its_name(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "a?b" / "%41 josé@corp:#1 (2)&'s 日本"
     folder.mkdir(parents=True)
     store = store_in(folder, "digits")
@@ -168,7 +170,9 @@ def test_the_store_and_the_artifacts_of_any_folder_lie_in_it(tmp_path: Path) -> 
     assert mlflow_client(store.address.full).get_experiment_by_name("digits") is not None
 
 
-def test_a_kill_while_the_store_is_made_leaves_none_or_a_whole_one(tmp_path: Path) -> None:
+def test_a_kill_during_the_creation_of_the_store_leaves_no_store_or_a_complete_one(
+    tmp_path: Path,
+) -> None:
     code = (
         "import sys; from pathlib import Path; from sweeper.tracking.files import make_store; "
         "make_store(Path(sys.argv[1]))"
@@ -187,7 +191,7 @@ def test_a_kill_while_the_store_is_made_leaves_none_or_a_whole_one(tmp_path: Pat
     assert not beside.exists()
 
 
-def test_a_store_out_of_the_cache_is_as_a_new_one(
+def test_a_store_from_the_cache_equals_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -226,7 +230,7 @@ def test_a_store_that_mlflow_cannot_open_is_refused_in_one_line(tmp_path: Path) 
     ],
     ids=["a deleted experiment", "a newer MLflow", "an older MLflow"],
 )
-def test_what_does_not_pass_by_itself_is_refused_before_a_store_is_opened(
+def test_lasting_problems_are_found_before_a_store_is_opened(
     tmp_path: Path, change: str, remedy: str
 ) -> None:
     opened(tmp_path).close()
@@ -277,7 +281,7 @@ def fail_first(
     monkeypatch.setattr(writer._client, call, fails)
 
 
-def test_a_trial_whose_start_mlflow_did_not_take_is_written_whole_at_its_end(
+def test_a_trial_whose_start_was_not_written_is_written_completely_at_its_end(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, of_study = writer_of(store, "late")
@@ -291,7 +295,7 @@ def test_a_trial_whose_start_mlflow_did_not_take_is_written_whole_at_its_end(
     assert [(m.step, m.value) for m in history] == [(0, 0.25), (1, 0.5)]
 
 
-def test_a_run_has_what_its_trial_has_saved_but_for_what_is_large(
+def test_a_run_has_the_artifacts_of_its_trial_except_large_ones(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, described = writer_of(store, "stages")
@@ -335,7 +339,7 @@ def hostile(rng: random.Random, outside: Path) -> object:
     return rng.choice([section, section, section, list(section), "text", None])
 
 
-def test_whatever_a_notebook_names_only_files_of_its_trial_reach_mlflow(
+def test_only_files_of_the_trial_reach_mlflow_whatever_names_its_notebook_states(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, described = writer_of(store, "hostile")
@@ -364,7 +368,7 @@ def test_whatever_a_notebook_names_only_files_of_its_trial_reach_mlflow(
     assert logged == {saved / "kept", saved / "folder" / "vocab"}
 
 
-def test_a_notebook_that_cannot_be_rendered_ends_its_run_all_the_same(
+def test_a_run_ends_although_its_notebook_cannot_be_rendered(
     store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracker = opened(store, "unrendered")
@@ -381,7 +385,7 @@ def test_a_notebook_that_cannot_be_rendered_ends_its_run_all_the_same(
     assert_says(warning.getMessage(), "trial 0000", "gone.png", ".ipynb")
 
 
-def test_a_store_that_takes_no_files_has_the_values_and_gets_the_files_from_the_next_sweep(
+def test_a_store_that_refuses_files_gets_the_values_now_and_the_files_from_the_next_sweep(
     store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     in_the_way = store_in(store, "full").paths.study_artifacts
@@ -403,7 +407,7 @@ def test_a_store_that_takes_no_files_has_the_values_and_gets_the_files_from_the_
     assert files == {"0000.ipynb", "0000.html"}
 
 
-def test_a_run_has_what_became_of_its_trial_as_tags(store: Path, tmp_path: Path) -> None:
+def test_the_tags_of_a_run_state_the_outcome_of_its_trial(store: Path, tmp_path: Path) -> None:
     writer, _ = writer_of(store, "on a gpu")
     gpu = GpuUse(peak_bytes=8_412_000_000, busy_share=0.5)
     facts: dict[str, Any] = {"is_infeasible": True, "not_replicable": ("put_", "b")}
@@ -417,7 +421,7 @@ def test_a_run_has_what_became_of_its_trial_as_tags(store: Path, tmp_path: Path)
     assert tags["sweeper.gpu_busy_percent"] == "50.0"
 
 
-def test_a_restored_study_has_no_run_of_a_trial_that_it_does_not_know(store: Path) -> None:
+def test_a_restored_study_deletes_runs_of_trials_that_it_does_not_have(store: Path) -> None:
     writer, of_study = writer_of(store, "restored")
     record = stopped(store)
     written(writer, of_study, *(start_of(replace(record, number=n)) for n in range(3)))
@@ -429,7 +433,7 @@ def test_a_restored_study_has_no_run_of_a_trial_that_it_does_not_know(store: Pat
     assert {*RunWriter.open(earlier._store).runs} == {"0000"}
 
 
-def test_an_error_of_the_store_is_one_line_and_no_traceback_of_mlflows(
+def test_an_error_of_the_store_is_one_line_without_mlflows_traceback(
     store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """MLflow logs each error of its store with a traceback before it raises it."""
@@ -446,7 +450,7 @@ def test_an_error_of_the_store_is_one_line_and_no_traceback_of_mlflows(
 # --- points --------------------------------------------------------------------------------------
 
 
-def test_all_of_many_points_arrive_and_not_one_by_one(store: Path, tmp_path: Path) -> None:
+def test_many_points_arrive_completely_and_in_few_calls(store: Path, tmp_path: Path) -> None:
     tracker = opened(store, "many")
     record = completed(tmp_path)
     tracker.started(replace(record, state=TrialState.RUNNING), PARAMS)
@@ -459,7 +463,7 @@ def test_all_of_many_points_arrive_and_not_one_by_one(store: Path, tmp_path: Pat
     assert found == (20_000,)
 
 
-def test_a_short_trial_has_all_in_mlflow_that_a_long_one_has(tmp_path: Path) -> None:
+def test_the_run_of_a_short_trial_is_as_complete_as_that_of_a_long_one(tmp_path: Path) -> None:
     tracker = opened(tmp_path)
     record = completed(tmp_path)
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as storage:
@@ -484,7 +488,7 @@ def test_a_short_trial_has_all_in_mlflow_that_a_long_one_has(tmp_path: Path) -> 
     assert files == {"0000.ipynb", "0000.html"}
 
 
-def test_a_process_that_dies_takes_one_call_with_it_and_not_those_sent_ahead(
+def test_only_the_current_call_is_lost_if_the_writer_dies(
     tmp_path: Path,
 ) -> None:
     tracker = opened(tmp_path)
@@ -529,7 +533,7 @@ def test_the_run_of_a_later_attempt_has_one_series(store: Path, tmp_path: Path) 
     assert (run.info.status, run.data.params) == ("FINISHED", {"x": "0.5"})
 
 
-def test_what_a_notebook_has_logged_outlasts_a_later_attempt_with_other_numbers(
+def test_values_that_a_notebook_has_logged_are_kept_if_a_later_attempt_has_other_numbers(
     store: Path, tmp_path: Path
 ) -> None:
     writer, of_study = writer_of(store, "kept")
@@ -614,7 +618,7 @@ def test_links_lead_to_the_view() -> None:
     )
 
 
-def test_the_port_of_a_link_is_one_on_which_nothing_listens() -> None:
+def test_the_port_of_a_link_is_free() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -636,7 +640,7 @@ NAMES = st.one_of(
 @given(names=st.lists(NAMES, unique=True, max_size=6))
 @example(names=["0/./0", "0//0", "0/0"])
 @hypothesis_settings(max_examples=300, deadline=None)
-def test_any_name_gets_one_of_its_own_that_mlflow_takes(names: list[str]) -> None:
+def test_every_name_gets_a_unique_name_that_mlflow_accepts(names: list[str]) -> None:
     from mlflow.utils.validation import _validate_metric_name
 
     found = [legal(name) for name in names]
@@ -648,11 +652,11 @@ def test_any_name_gets_one_of_its_own_that_mlflow_takes(names: list[str]) -> Non
 
 
 @pytest.mark.parametrize("name", ["val_acc", "train/loss", "acc_1", "Präzision", "a.b-c d", "acc."])
-def test_a_name_that_mlflow_takes_is_kept(name: str) -> None:
+def test_a_name_that_mlflow_accepts_is_kept(name: str) -> None:
     assert legal(name) == name
 
 
-def test_series_of_similar_names_stay_apart_and_one_that_is_renamed_is_said(
+def test_series_with_similar_names_stay_separate_and_a_renamed_one_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer, store = writer_of(tmp_path, "names")
@@ -668,7 +672,7 @@ def test_series_of_similar_names_stay_apart_and_one_that_is_renamed_is_said(
     assert legal("iou>0.5") in caplog.text
 
 
-def test_what_mlflow_refuses_costs_only_itself(
+def test_a_value_that_mlflow_refuses_does_not_lose_other_values(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer, store = writer_of(tmp_path, "refused")

@@ -522,14 +522,14 @@ def storm(*, blows: int, seed: int, trials: int = 16, only: Sequence[str] = ()) 
 
 @pytest.mark.slow
 @pytest.mark.kernel
-def test_a_sweep_that_is_struck_again_and_again_comes_to_the_same() -> None:
+def test_a_sweep_that_is_interrupted_repeatedly_has_the_same_results() -> None:
     struck = storm(blows=3, seed=int.from_bytes(os.urandom(4), "big"), trials=8)
     assert struck.total() == 3
 
 
 @pytest.mark.slow
 @pytest.mark.kernel
-def test_a_disk_that_is_full_costs_no_trial(tmp_path: Path) -> None:
+def test_a_full_disk_loses_no_trial(tmp_path: Path) -> None:
     large = "import base64, os\nprint(base64.b64encode(os.urandom(400_000)).decode())"
     with small_disk(tmp_path / "out", "6m") as disk:
         ground = Ground(folder=tmp_path, chance=random.Random(0), trials=10)

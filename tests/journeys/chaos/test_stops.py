@@ -216,7 +216,7 @@ def stop_often(moments: int, seed: int, life: Mapping[Stage, float]) -> None:
 @pytest.mark.slow
 @pytest.mark.kernel
 @pytest.mark.usefixtures("started_kernels")
-def test_a_sweep_that_is_stopped_at_any_moment_ends_in_time_and_goes_on() -> None:
+def test_a_sweep_that_is_stopped_at_any_moment_ends_in_time_and_can_be_resumed() -> None:
     seed = int.from_bytes(os.urandom(4), "big")
     stop_often(moments=1, seed=seed, life=dict.fromkeys(Stage, 1.0))
 
