@@ -55,7 +55,12 @@ class Worker:
         return [*self.site.pool.findings, *self.site.sources.findings]
 
     def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
-        """Run one trial until it ends, and return its outcome. Raise nothing."""
+        """Run one trial until it ends, and return its outcome. Raise nothing.
+
+        Args:
+            spec: Spec of the trial.
+            running: The trial as it runs. It receives points, and a stop comes from it.
+        """
         clock = running.control
         started_s = clock.own_s
         try:

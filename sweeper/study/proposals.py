@@ -257,7 +257,7 @@ def _begun(
     # A parameter named `seed` is the trial's seed in every respect.
     stated = {**settings.fixed, **params}.get("seed", trial.user_attrs.get(SEED))
     derived = trial_seed(settings.study.seed, trial.number)
-    if settings.repeat is not None:  # all proposals run on the same seeds
+    if settings.repeat is not None:  # the first runs of all proposals have the same seed
         derived = seeds_of(settings)[int(str(params[FOLD])) if settings.repeat.by_fold else 0]
     return TrialRecord(
         number=trial.number,

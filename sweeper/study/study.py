@@ -144,8 +144,8 @@ class Study:
 
         Raises:
             StudyError: Another process sweeps the study on a server.
-            StudyError: The storage cannot be opened, or its study with this name has other
-                objectives.
+            StudyError: The storage cannot be opened, or its study with this name does not fit the
+                settings.
         """
         held = locked_storage(storage, settings.name)
         try:
@@ -402,7 +402,13 @@ class Study:
             return why_pruned(pruner, self._study, latest)
 
     def note_report(self, number: int, step: int, value: float) -> None:
-        """Store a value that a running trial has reported."""
+        """Store a value that a running trial has reported.
+
+        Args:
+            number: Trial number in the study.
+            step: Step of the report.
+            value: Value of the objective.
+        """
         with self._lock:
             trial_id = self._trial(number)._trial_id
             self._study._storage.set_trial_intermediate_value(trial_id, step, value)
@@ -422,7 +428,15 @@ class Study:
             return why_pruned(pruner, self._study, self._trial(number))
 
     def note_state(self, number: int, state: TrialState) -> TrialRecord:
-        """Store that a trial is frozen or running again. Do nothing if it has ended meanwhile."""
+        """Store that a trial is frozen or running again. Do nothing if it has ended meanwhile.
+
+        Args:
+            number: Trial number in the study.
+            state: The new state.
+
+        Returns:
+            The record of the trial.
+        """
         with self._lock:
             record = record_of(self._trial(number))
             assert record is not None
@@ -436,6 +450,13 @@ class Study:
         """Store how a trial has ended.
 
         A trial that was stopped with its sweep stays open in Optuna.
+
+        Args:
+            number: Trial number in the study.
+            outcome: Outcome of the trial's last attempt.
+
+        Returns:
+            The record of the trial after its end.
         """
         with self._lock:
             record = self.ended(number, outcome)

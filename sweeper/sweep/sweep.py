@@ -386,7 +386,12 @@ class Sweep:
         return min(PATIENCE_S, self.plan.settings.limits.grace / 2)
 
     def _carry_out(self, request: str) -> None:
-        """Carry out another process's request to stop all trials, further trials, or one trial."""
+        """Carry out a request of another process.
+
+        Args:
+            request: `ALL` to stop all trials, `NO_MORE` to start no more, or a trial number to stop
+                that trial.
+        """
         if request in (ALL, NO_MORE):
             self.stop("the command stop", now=request == ALL)
         elif request.isdigit():

@@ -205,8 +205,12 @@ class Confirmation:
         """Return the confidence interval of the winner's mean gain over another study's winner.
 
         It is the 95 % interval over the seeds that both studies have run. It is positive if this
-        winner is better. Return None if a winner is missing, the objectives differ, fewer than two
-        seeds are the same, or all scores of both winners are equal, so that the noise is not known.
+        winner is better.
+
+        Returns:
+            The interval. None if a winner is missing, the objectives differ, or fewer than two
+            seeds are the same. None also if no winner's score varies with the seed, because the
+            noise is then not known.
         """
         ours, theirs = self.winner, other.winner
         if ours is None or theirs is None:

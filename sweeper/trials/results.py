@@ -158,7 +158,7 @@ class SweepResult:
         best: The best trial, or all Pareto-optimal trials if there are several objectives. Empty if
             no trial has completed. If trials were confirmed on fresh seeds, the winner there.
         mlflow_run_ids: MLflow's run ids by run id.
-        compare_url: URL of MLflow's comparison of the runs. None if MLflow has no server.
+        compare_url: URL of MLflow's comparison of the runs. None if there is none.
         page: The comparison page. None if it was not written.
         stopped_by: Who or what ended the sweep, and why. None if the study has all its trials.
         stop_cause: Kind of that reason. None if the study has all its trials.

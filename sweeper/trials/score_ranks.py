@@ -10,7 +10,10 @@ from ..notebook_api.messages import PointSource
 
 
 class ScoreRank(IntEnum):
-    """Source of a score. If several sources give a score, the one with the lowest number counts."""
+    """Source of a score, from the highest to the lowest.
+
+    If several give a score, the highest counts.
+    """
 
     REPORTED = 0
     """`sweeper.report` and `sweeper.score`."""

@@ -6,8 +6,8 @@ kernels are forked.
 
 If they differ, the reference is repeated in a second started kernel. If that run is equal, forking
 has changed the result, and kernels are never forked. If that run differs, too, the notebook is not
-replicable. Then kernels are forked only if the outputs have the same types and shapes and the GPU
-is used in all runs or in none.
+replicable. Then kernels are forked only if the outputs have the same types in the same order, and
+the GPU is used in all runs or in none.
 
 A free slot waits for the first imports, at most twice as long as the reference took. It waits for
 the proof at most as long as a forked kernel saves.
@@ -34,7 +34,7 @@ class Proof(StrEnum):
     """Result of the proof for forked kernels, with the words of `metadata.sweeper.proof`."""
 
     EQUAL = "equal"  # the results of the reference trial were equal to the last bit
-    IN_KIND = "in kind"  # not replicable, but the outputs have the same types and shapes
+    IN_KIND = "in kind"  # not replicable, but outputs have the same types in the same order
     NONE = "none"  # nothing was proven: the parameters file says `kernels: fork`
 
 
@@ -72,9 +72,9 @@ class Run:
         return str(compare(self.execution, other.execution))
 
     def agrees_in_kind(self, other: Run) -> bool:
-        """Return whether both runs have the same scores, types and shapes of outputs, and GPU use.
+        """Return whether both runs have the same names of scores, types of outputs and GPU use.
 
-        The scores must have the same names, but may have different values.
+        The values of scores and outputs may differ. The outputs must have the same order.
         """
         is_alike = compare(self.execution, other.execution).agrees_in_kind
         return is_alike and self.uses_gpu == other.uses_gpu

@@ -11,7 +11,7 @@ from ...trials import LearnedTrial, TrialRecord, TrialState
 from ..planning.plan import SweepPlan
 from .upstream import find_upstream
 
-#: Trials that are used of one earlier study at most (chosen).
+#: Trials of one earlier study that are used at most. Further trials would add little (chosen).
 _MOST_TRIALS = 100
 
 

@@ -86,7 +86,7 @@ class WholeRange:
 
     @property
     def remedy(self) -> str:
-        """How users write a range with fractions, or say that integers are meant."""
+        """Remedy in words: how to write a range with fractions, or how to state integers."""
         instead = f"write low: {float(self.low)!r} to try fractions"
         return f"{instead}, or give the notebook a whole number if none are meant"
 

@@ -23,7 +23,8 @@ from ...sync import RemoteCopy
 from ...trials import InputFile, StudyPaths, TrialOutcome, TrialSpec
 from .kinds import whole_ranges
 
-#: Returns what a trial came to that need not be run, since that was done; None for any other.
+#: Returns the outcome of a trial that need not run, because it was run before the sweep. Returns
+#: None for any other trial.
 Adopt = Callable[[TrialSpec, Workload], TrialOutcome | None]
 
 

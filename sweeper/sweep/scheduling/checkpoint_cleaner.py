@@ -71,7 +71,7 @@ class CheckpointCleaner:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _best(self, records: Mapping[int, TrialRecord]) -> set[int]:
-        """Return the numbers of the best trials and of the trials that will be confirmed."""
+        """Return the numbers of the best trials, or of all trials that will be confirmed."""
         best = self._study.best()
         if self._settings.confirm is not None:
             ((name, goal),) = self._settings.objective.items()

@@ -70,13 +70,16 @@ def overwritten(
 ) -> Overwritten | None:
     """Find a name that ended with the same value in two trials that were given different values.
 
-    Two kinds of names may end so in a correct notebook, and are left out: names whose new value
-    depends on their old one, such as a counter or a schedule, and lists and dicts, which may be
-    changed in place.
+    In a correct notebook, two kinds of names can end in this way. They are left out: names whose
+    new value depends on their old one, such as a counter or a schedule, and lists and dicts, which
+    may be changed in place.
 
     Args:
         trials: The completed trials in the order in which they ended.
         code: Returns the sources of the notebook's code cells.
+
+    Returns:
+        The first such name, or None.
     """
     for later, trial in enumerate(trials):
         for earlier in trials[:later]:
@@ -137,7 +140,12 @@ class OverwrittenRule:
     def consider(self, spec: TrialSpec, outcome: TrialOutcome) -> str | None:
         """Compare a trial that has ended with earlier trials.
 
-        Return why the sweep should stop, or None.
+        Args:
+            spec: Spec of the trial.
+            outcome: Outcome of the trial.
+
+        Returns:
+            Why the sweep should stop, in words. None if it should continue.
         """
         is_compared = outcome.state is TrialState.COMPLETED and outcome.values_at_end
         if not is_compared or self.remarks or len(self._trials) >= _MOST_TRIALS:

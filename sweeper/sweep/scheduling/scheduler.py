@@ -216,7 +216,7 @@ class TrialScheduler:
         return None
 
     def _begin(self, record: TrialRecord) -> tuple[TrialSpec, RunningTrial]:
-        """Make the spec of a new trial, and subscribe the sweep to its points and its stop."""
+        """Make the spec of a new trial, and connect its points and its stop with the sweep."""
         self._records[record.number] = record
         control = Control() if self._freezer is None else Control(self._make_room)
         running = RunningTrial(control=control, trials_left=self._trials_left())
@@ -308,7 +308,12 @@ class TrialScheduler:
         return self._stop_switch.left_s
 
     def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
-        """Record the end of a trial in the study and in MLflow, and announce it to the observer."""
+        """Record the end of a trial in the study and in MLflow, and announce it to the observer.
+
+        Args:
+            spec: Spec of the trial.
+            outcome: Outcome of its last attempt.
+        """
         self._stop_switch.leave(spec.number)
         self._given.pop(spec.number, None)
         self._rules.forget(spec.number)
@@ -453,7 +458,7 @@ class TrialScheduler:
     def _trials_left(self) -> int:
         """Return how many trials will not have begun when each free slot has got one.
 
-        Less than the true number if the study will have fewer trials than planned.
+        The number is too high if the study will have fewer trials than planned.
         """
         running = self._stop_switch.running_trials().values()
         at_work = sum(not trial.control.is_frozen for trial in running)

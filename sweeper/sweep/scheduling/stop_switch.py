@@ -68,7 +68,12 @@ class StopSwitch:
             self._running.pop(number, None)
 
     def stop(self, number: int, message: str) -> None:
-        """Stop one trial for good, at once or as soon as it begins."""
+        """Stop one trial for good, at once or as soon as it begins.
+
+        Args:
+            number: Trial number in the study.
+            message: Reason in words, for people.
+        """
         with self._lock:
             trial = self._running.get(number)
             if trial is None:
@@ -82,17 +87,27 @@ class StopSwitch:
             return dict(self._running)
 
     def close(self, by: str, cause: StopCause = StopCause.ASKED) -> None:
-        """Let no more trials start. If it is called again, the first reason is kept."""
+        """Let no more trials start. If it is called again, the first reason is kept.
+
+        Args:
+            by: Who decided it and why, in words.
+            cause: Kind of the reason.
+        """
         with self._lock:
             is_new = self.closed_by is None
             if is_new:
                 self.cause = cause
                 self.closed_by = by  # set last: a thread that sees it reads the cause next
-        if is_new:  # an observer that stops the sweep at each event must not be called for ever
+        if is_new:  # an observer that stops the sweep at each event must not be called forever
             self._events.announce(Event.STOPPING)
 
     def stop_all(self, by: str, cause: StopCause = StopCause.ASKED) -> None:
-        """Let no more trials start, and stop the running trials."""
+        """Let no more trials start, and stop the running trials.
+
+        Args:
+            by: Who decided it and why, in words.
+            cause: Kind of the reason.
+        """
         with self._lock:
             is_new, self.is_stopping_all = not self.is_stopping_all, True
             if self.closed_by is None:

@@ -63,7 +63,12 @@ class TrialLog:
             self._tracker.reported(run_id, point)
 
     def ended(self, record: TrialRecord, outcome: TrialOutcome) -> None:
-        """Log how a trial has ended."""
+        """Log how a trial has ended.
+
+        Args:
+            record: Record of the trial after its end.
+            outcome: Outcome of its last attempt.
+        """
         own = {**self._git(outcome.environment), **self._of_proposal(record)}
         tags = {**self._tags, **own, **_kernel_tags(outcome.kernel)}
         self._tracker.ended(record, self._described(record), outcome.series, tags)
