@@ -29,7 +29,7 @@ def guards(sweep: int | None = None) -> list[psutil.Process]:
     alive = [p for p in psutil.Process(sweep).children() if p.status() != psutil.STATUS_ZOMBIE]
     found = []
     for process in alive:
-        with suppress(psutil.NoSuchProcess):  # it ends while it is looked at
+        with suppress(psutil.NoSuchProcess):  # the process may end during the check
             found += [process] if "guard.py" in str(process.cmdline()) else []
     return found
 
@@ -47,7 +47,7 @@ def test_an_error_in_a_sweep_leaves_neither_its_private_folder_nor_its_guard(
     assert guards() == []
 
 
-@pytest.mark.slow  # it starts processes
+@pytest.mark.slow  # the test starts processes
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_kill_while_the_private_folder_is_made_leaves_no_folder(
     tmp_path: Path, moment: str
@@ -97,7 +97,7 @@ def test_a_killed_guard_is_replaced_and_its_replacement_cleans_up(tmp_path: Path
     assert guards() == []
 
 
-#: A sweep whose kernel stands still, with a process that the kernel has started.
+#: A sweep whose kernel is paused, with a process that the kernel has started.
 FREEZES = """
 import os, signal, subprocess, sys, time
 from pathlib import Path

@@ -215,7 +215,7 @@ def test_artifacts_are_listed_and_removed_before_an_attempt_that_begins_anew(
     assert (list(saved), saved["1.0.pt"].size_bytes) == (["1.0.pt"], 7)
     (bench.folder / "checkpoints").mkdir()
     (bench.folder / "checkpoints" / "000001.ckpt").write_text("state")
-    _, node = bench.run(*cells)  # it goes on from a checkpoint
+    _, node = bench.run(*cells)  # this attempt resumes from a checkpoint
     assert "['1.0.pt']" in printed(node)
     assert list(node.metadata.sweeper.artifacts) == ["1.0.pt", "2.0.pt"]
     (bench.folder / "checkpoints" / "000001.ckpt").unlink()
@@ -316,7 +316,7 @@ def test_a_notebook_that_catches_the_stop_and_continues_is_interrupted(bench: Be
     assert time.monotonic() - started < 10
 
 
-#: Takes 2 GB where the kernel may have 512 MB more than it has.
+#: Limits the kernel's memory to 512 MB more than it has. The cell after it uses 2 GB.
 TAKE_TOO_MUCH = """
 import resource
 taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
@@ -354,7 +354,7 @@ while True:
     except KeyboardInterrupt:
         print("no")
 """
-#: Locks a lock of C twice without giving up the interpreter: it waits forever, and for no signal.
+#: Locks a lock twice in C code without releasing the GIL: it waits forever, even for signals.
 HOLDS_IN_C = """
 import ctypes, sweeper
 lock, name = ctypes.create_string_buffer(256), "pthread_mutex_lock"
@@ -421,7 +421,7 @@ def test_a_kernel_runs_its_exit_handlers_and_soon_ends_with_all_that_it_has_star
     assert waited_s < 12, "the kernel waited for children that had ended"
     assert (bench.folder / "ended").read_text() == "yes"
     pid = int(printed(node).strip())
-    # Dead, though where nobody collects orphans it may still stand in the process table.
+    # Dead, but perhaps still in the process table as a zombie, if nobody collects orphans.
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
@@ -617,7 +617,7 @@ def test_a_stop_ends_a_trial_that_waits_for_a_gpu_at_once(bench: Bench) -> None:
     assert node.metadata["sweeper"]["state"] == "stopped"
 
 
-#: What `ipywidgets.Output` sends: a model, and the request whose output it catches.
+#: Messages of `ipywidgets.Output`: a model, and the request whose output it captures.
 CATCHING = """
 from comm import create_comm
 def catch(text):

@@ -65,7 +65,7 @@ def test_a_stop_ends_a_kernel_that_has_not_answered_yet(
     assert result.ending == Stopped()
 
 
-#: A sweep whose kernel stands still. Its argument is the folder of the tests' modules.
+#: A sweep whose kernel is paused. Its argument is the folder of the tests' modules.
 STANDS_STILL = """
 import sys
 from pathlib import Path
@@ -115,8 +115,8 @@ def test_no_kernel_is_started_while_a_zygote_imports_libraries(tmp_path: Path) -
         kernel.kill()
 
 
-#: From now on the kernel sends its next replies as those releases do, past the object that waits
-#: for requests; and so slowly that a request always comes meanwhile.
+#: Makes the kernel send its next replies as ipykernel 7.0 to 7.3 do, so that it overlooks requests,
+#: and so slowly that a request always arrives meanwhile.
 OVERLOOK = """
 import time
 import zmq
@@ -166,7 +166,7 @@ def test_a_kernel_has_no_debugger_imported_and_its_notebook_can_import_one(
 
 @FORKED_OR_NOT
 def test_no_output_is_lost_while_its_reader_does_not_run(is_forked: bool, tmp_path: Path) -> None:
-    # Several times what ZeroMQ and the operating system keep for a reader that is late.
+    # Several times what ZeroMQ and the operating system buffer for a slow reader.
     cell = (
         "import subprocess, time\n"
         f"subprocess.Popen('kill -STOP {os.getpid()}; sleep 2.5; kill -CONT {os.getpid()}', "

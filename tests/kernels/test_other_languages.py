@@ -13,7 +13,7 @@ from kernels_alone import install_kernel, kernel_pool, run_alone
 from sweeper.kernels import Finished, inject, language_of
 from sweeper.testing import write_notebook
 
-#: A kernel for bash, in which variables last: each cell runs after all earlier ones.
+#: A kernel for bash that keeps variables: each cell runs after all earlier cells.
 KERNEL = """
 import subprocess
 from ipykernel.kernelapp import IPKernelApp
@@ -42,7 +42,7 @@ IPKernelApp.launch_instance(kernel_class=Bash)
 @pytest.mark.parametrize(
     ("language", "source"),
     [
-        ("R", "# Parameters\nx = 1.5\n"),  # as the kernelspec of IRkernel spells it
+        ("R", "# Parameters\nx = 1.5\n"),  # as written in the kernelspec of IRkernel
         ("julia", "# Parameters\nx = 1.5\n"),
         ("bash", "# Parameters\nx=1.5\n"),
         ("scala", "// Parameters\nval x = 1.5\n"),
@@ -68,7 +68,7 @@ def test_a_kernelspec_may_write_python_in_upper_case(
 
 @pytest.mark.kernel
 @pytest.mark.parametrize(
-    # A kernel of R or Rust may not find a Unix socket; a script may start any kernel.
+    # Kernels of R and Rust may not find a Unix socket, and a script may start any kernel.
     ("starter", "transport"),
     [("interpreter", "ipc"), ("script", "tcp")],
 )

@@ -53,7 +53,7 @@ def test_the_trial_has_default_values_in_a_notebook_run_by_hand(
     trial = sweeper.trial()
     assert (trial.number, trial.run_id, trial.params) == (0, "by-hand", {})
     assert (trial.seed, trial.attempt) == (0, 1)
-    assert list(tmp_path.iterdir()) == []  # a folder is made only for who asks for it
+    assert list(tmp_path.iterdir()) == []  # folders are made only when they are used
     assert trial.checkpoint_dir.is_dir()
     assert trial.checkpoint_dir.absolute() == tmp_path / "checkpoints" / "by-hand"
 
@@ -137,7 +137,7 @@ def test_a_file_is_copied_under_its_name_or_another_and_replaces_the_one_before(
     Path("model.pt").write_bytes(b"first")
     assert sweeper.save_artifact("model.pt") == folder / "saved" / "model.pt"
     assert sweeper.save_artifact(Path("model.pt"), "encoder.pt").read_bytes() == b"first"
-    Path("model.pt").write_bytes(b"second")  # the copy is one of its own
+    Path("model.pt").write_bytes(b"second")  # does not change the copy
     assert (folder / "saved" / "model.pt").read_bytes() == b"first"
     assert sweeper.save_artifact("model.pt").read_bytes() == b"second"
     assert sorted(os.listdir(folder / "saved")) == ["encoder.pt", "model.pt"]

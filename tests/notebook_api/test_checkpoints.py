@@ -25,7 +25,7 @@ from sweeper.notebook_api.checkpoints import checkpoint_files
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.slow  # with torch, and with processes that are killed
+pytestmark = pytest.mark.slow  # the tests use torch, and kill processes
 
 FOLDER = Path("checkpoints", "by-hand")
 
@@ -40,7 +40,7 @@ class Counter:
         return {"count": self.count}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        random.random()  # as building a layer would
+        random.random()  # uses a random number, as building a layer does
         self.count = state["count"]
 
 
@@ -65,9 +65,9 @@ def run_script(code: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
-#: Processes are forked with torch imported, which takes longer than a training.
+#: Processes are forked after the import of torch, which takes longer than a training.
 _FORKING = multiprocessing.get_context("forkserver")
-# An optimizer imports torch._dynamo, which takes as long as torch itself.
+# An optimizer imports torch._dynamo, which takes as long as the import of torch.
 _FORKING.set_forkserver_preload(["torch", "torch._dynamo", "sweeper"])
 
 

@@ -65,7 +65,7 @@ class Training:
         self.loader: Any = seeded_loader(Noisy(), batch_size=4, shuffle=True, seed=1)
         step(**self.parts)
         self.model.zero_grad()
-        loss_of(self.model, self.batch).backward()  # gradients that are not used yet
+        loss_of(self.model, self.batch).backward()  # gradients that no step has used yet
 
     @property
     def parts(self) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def test_parameters_without_a_proper_gradient_are_named() -> None:
     loss.backward()  # the graph is still there
     model.unused = nn.Linear(2, 2)
     model.frozen = nn.Linear(2, 2).requires_grad_(False)
-    nn.init.zeros_(model.last.weight)  # cuts off what is before it
+    nn.init.zeros_(model.last.weight)  # stops gradients of earlier layers
     result = checks.gradients_flow(model, loss_of(model, training.batch))
     assert result.finding.startswith(
         "6 of 8 parameters lack a proper gradient: first.weight (zero)"

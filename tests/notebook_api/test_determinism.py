@@ -229,7 +229,7 @@ def test_seed_everything_seeds_all_three_generators() -> None:
         lambda: float(torch.rand(())),
     ]
     for draw in draws:
-        seed_everything(2**40 + 1)  # more than numpy takes
+        seed_everything(2**40 + 1)  # more bits than numpy accepts
         first = draw()
         seed_everything(2**40 + 1)
         assert draw() == first

@@ -11,7 +11,7 @@ import pytest
 
 from sweeper.notebook_api.messages import MIME, Point
 
-#: Runs cells in an IPython of its own and prints what they displayed.
+#: Runs cells in a new IPython process, and prints what they displayed.
 IN_IPYTHON = """
 import json, sys
 from IPython.core.displaypub import CapturingDisplayPublisher
@@ -99,7 +99,7 @@ def test_a_sparkline_continues_across_cells_until_a_loop_starts_again(
     assert displayed[1][1]["data"]["text/plain"].splitlines()[-1].split() == ["acc", "1", "final"]
     assert line_of("acc", displayed[2][0]).split() == ["acc", "1e+308", "▁"]
     assert "a_b" not in displayed[2][0]["data"]["text/plain"]
-    assert line_of("acc", displayed[2][-1]).split()[2] == "█▁▄"  # the range is no float
+    assert line_of("acc", displayed[2][-1]).split()[2] == "█▁▄"  # the range overflows a float
     assert line_of("flat", displayed[3][-1]).split()[2] == "▁▁"
     assert line_of("lost", displayed[4][-1]).split() == ["lost", "inf"]
 

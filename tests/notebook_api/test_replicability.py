@@ -47,7 +47,7 @@ def test_operations_are_named_once_and_the_notebook_still_displays_each_warning(
         for operation in (put, unpool, put):
             operation()
     assert not_replicable() == ["put_", "max_unpooling2d_forward_out"]
-    # Others are of what earlier tests left to the garbage collector, such as a socket.
+    # Other warnings are about objects of earlier tests, such as a socket that was not closed.
     texts = [str(each.message) for each in displayed if each.category is UserWarning]
     assert [text.split()[0] for text in texts] == ["put_", "max_unpooling2d_forward_out", "put_"]
     assert "put_ does not have a deterministic implementation" in texts[0]

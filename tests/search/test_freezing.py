@@ -10,7 +10,7 @@ import pytest
 
 from sweeper.search.pruners import Curve, Curves, PredictivePruner, Verdict
 
-STEPS = 18  # so the first look is after two
+STEPS = 18  # so the first judgement is after two steps
 
 
 def shape(end: float, steps: int = STEPS) -> list[float]:

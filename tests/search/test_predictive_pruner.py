@@ -35,7 +35,7 @@ def reports(study: optuna.Study, *values: float) -> optuna.trial.FrozenTrial:
     return study.get_trials(deepcopy=False)[trial.number]
 
 
-#: What a trial reports first is half of what it has in the end, give or take a hundredth.
+#: Trials whose first report is half of their final score, give or take 0.01.
 TELLING = [(end / 2 + shift, end) for end, shift in zip(
     (0.5, 0.6, 0.7, 0.8, 0.9, 0.95), (0.01, -0.01, 0.0, 0.01, -0.01, 0.0), strict=True
 )]  # fmt: skip

@@ -39,7 +39,7 @@ def seen(*trials: FrozenTrial, direction: Direction = "maximize") -> list[float 
     return [one.value for one in view.get_trials(states=(TrialState.COMPLETE,))]
 
 
-#: Each ends at twice its first value.
+#: Completed trials. Each ends at twice its first value.
 CURVES = [trial(TrialState.COMPLETE, n / 10, n / 5) for n in range(6)]
 
 

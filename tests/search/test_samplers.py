@@ -27,7 +27,7 @@ def settings(*, space: Any = FINITE, **study: Any) -> Settings:
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_every_sampler_that_can_be_named_can_be_made(name: str) -> None:
     if name == "cmaes":
-        pytest.importorskip("cmaes")  # a package of its own, which the message names
+        pytest.importorskip("cmaes")  # an optional package, which the message names
     assert SamplerFactory(settings(sampler=name)).make(0)
 
 
@@ -117,7 +117,7 @@ def threads() -> set[int]:
 
 def test_a_proposal_uses_one_thread_and_restores_the_number_of_threads() -> None:
     torch = pytest.importorskip("torch")
-    pytest.importorskip("scipy.linalg")  # what is not loaded has no number of threads yet
+    pytest.importorskip("scipy.linalg")  # a library has a number of threads once it is loaded
     torch.set_num_threads(2)
     with threadpool_limits(limits=2, user_api="blas"):
         with on_one_thread():

@@ -41,8 +41,8 @@ def test_an_end_is_unknown_if_its_attempt_is_later_than_the_studys_last_one(
     path = write_end(paths, attempt=2)
     assert unknown_end([], "s", paths) == path
     assert unknown_end([record_of(paths, 1, state)], "s", paths) == path
-    # The worker of a cluster may be lost after its notebook and before its answer has arrived.
+    # A cluster's worker may be lost after its notebook has arrived and before its answer.
     assert unknown_end([record_of(paths, 2, state)], "s", paths) is None
-    # The third attempt may be killed before it has moved the notebook of the second one.
+    # The third attempt may be killed before it has renamed the notebook of the second one.
     assert unknown_end([record_of(paths, 3, state)], "s", paths) is None
     assert unknown_end([], "another study", paths) is None

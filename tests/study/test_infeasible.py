@@ -17,7 +17,7 @@ from sweeper.search.samplers.views import with_constraints
 from sweeper.testing import trial_spec
 from sweeper.trials import Params, Reason, TrialOutcome, TrialState
 
-#: The wider the better, and the widest third does not fit.
+#: A wider model is better, and the widest third of the models does not fit into memory.
 SPACE = {"width": {"low": 1, "high": 12}, "lr": {"low": 1e-4, "high": 1e-1, "log": True}}
 WIDEST = 8
 
@@ -84,7 +84,7 @@ def test_a_study_continues_even_if_trials_run_out_of_memory(
     for number in range(6):
         record = opened.ask()
         scores = dict.fromkeys(names, 0.1 * number)
-        fits = number in (2, 4)  # the first ones, and most, do not
+        fits = number in (2, 4)  # the first trials and most others do not fit
         done = TrialOutcome(state=TrialState.COMPLETED, scores=scores)
         opened.study.tell(record.number, done if fits else too_large())
     assert [record.number for record in opened.study.best()] == [4]

@@ -15,7 +15,7 @@ from opened_studies import FAILED, STOPPED, Opened, completed, failed, stopped
 from sweeper.study.study import Study
 from sweeper.trials import Params, Reason, TrialOutcome, TrialRecord
 
-#: Each proposes by what it has seen after a few trials.
+#: Samplers whose proposals depend on earlier trials after a few trials.
 SAMPLERS: dict[str, dict[str, Any]] = {
     "random": {},
     "tpe": {"n_startup_trials": 4},
@@ -80,7 +80,7 @@ class Slots:
             while len(self.running) < self.jobs and (record := self.opened.next()) is not None:
                 ends_s = self.now + self.rng.lognormvariate(0.0, 1.0)
                 heapq.heappush(self.running, (ends_s, record.number, record))
-                if self.rng.random() < 0.5:  # the thread that makes proposals ahead was in time
+                if self.rng.random() < 0.5:  # the proposal was prepared in time
                     self.opened.study.prepare(self.opened.samplers)
             self.most = max(self.most, len(self.running))
             n_ended = sum(record.is_final for record in self.opened.study.records())
@@ -117,7 +117,7 @@ def test_proposals_do_not_depend_on_which_trials_end_first_nor_on_kills_nor_on_l
 ) -> None:
     if sampler == "cmaes":
         pytest.importorskip("cmaes")
-    trials = 10 if sampler == "gp" else 20  # the Gaussian process takes most of a second for each
+    trials = 10 if sampler == "gp" else 20  # the Gaussian process takes almost 1 s per trial
     whole, broken = (make(sampler, seed=seed, trials=trials) for seed in (1, 2))
     whole.run()
     for share, jobs in ((0.2, 4), (0.5, 2), (0.8, 7)):
@@ -195,7 +195,7 @@ def test_a_trial_killed_before_it_had_params_keeps_its_turn_and_gets_the_same_pa
     killed.run(until=3)
     killed.opened = killed.opened.again()
     plain = optuna.load_study(study_name=killed.opened.settings.name, storage=killed.opened.storage)
-    plain.ask()  # a queued trial begins, and the process is killed before it writes a record
+    plain.ask()  # a queued trial begins, and its process is killed before it writes a record
     killed.kill(jobs=2)
     killed.run()
     assert killed.table() == whole.table()

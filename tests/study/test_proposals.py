@@ -41,7 +41,7 @@ def test_values_have_the_type_and_the_steps_of_the_space(begin: Any) -> None:
         assert set(record.params) == {"i", "f", "l", "c"}
 
 
-#: Values that Optuna cannot store, some of which would be equal as text.
+#: Values that Optuna cannot store. Some of them would be equal as text.
 LISTS: dict[str, Any] = {
     "layers": [[], [32], [64, 64], [64.0, 64], "[32]", "json:[32]", 32],
     "deep": {"low": 1, "high": 3, "when": {"layers": [[64, 64], [32]]}},
@@ -152,7 +152,7 @@ def test_a_proposal_made_ahead_is_the_next_trial(begin: Any) -> None:
     opened = begin(trials=3)
     opened.study.prepare(opened.samplers)
     opened.study.prepare(opened.samplers)
-    assert opened.optunas() == []  # the storage does not have it before it runs
+    assert opened.optunas() == []  # the trial is not in the storage before it runs
     assert [opened.ask().number for _ in range(3)] == [0, 1, 2]
     opened.study.prepare(opened.samplers)
     assert opened.next() is None

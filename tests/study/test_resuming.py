@@ -125,7 +125,7 @@ def test_an_end_that_only_the_record_states_is_passed_on_to_optuna_and_not_run_a
 def test_a_trial_that_was_killed_before_it_had_params_keeps_its_number(begin: Any) -> None:
     opened = begin(start=[{"x": 0.125}], trials=2)
     plain = optuna.load_study(study_name=opened.settings.name, storage=opened.storage)
-    plain.ask()  # and the process is killed before it writes a record
+    plain.ask()  # its process is killed before it writes a record
     opened = opened.again()
     assert opened.study.records() == []
     record = opened.ask()

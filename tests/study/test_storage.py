@@ -60,7 +60,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
     return begin
 
 
-#: Names of folders that a URL, a template or a shell would read as something else.
+#: Names of folders with characters that are special in a URL, a template or a shell.
 NASTY = ["a?b", "%41 100%", "{SCHEMA_VERSION}", "josé@corp #1 (2)&'s", "2026-11-26T13:10", "日本\n"]
 
 
@@ -234,7 +234,7 @@ def of_another_study(file: Path) -> None:
 def test_damage_of_the_file_is_noticed_at_the_next_write_and_at_opening(
     begin: Begin, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    begin().study.close()  # all of it is in the file, and nothing in SQLite's log
+    begin().study.close()  # after this, all data is in the file and none in SQLite's log
     trials = begin()
     record = trials.ask()
     damage(tmp_path / "study.db")
@@ -261,13 +261,13 @@ def test_a_study_on_a_server_belongs_to_one_sweep_at_a_time(
         Study.open(postgres.url, SETTINGS)
     elsewhere = Study.open(postgres.url, SETTINGS.with_overrides(study="another"))
     elsewhere.close()
-    # The connection breaks: a new one takes the lock before anything is written.
+    # The connection breaks. A new one acquires the lock before anything is written.
     postgres.stop(clean=False)
     postgres.start()
     record = first.ask()
     with pytest.raises(StudyError, match="is being swept by"):
         Study.open(postgres.url, SETTINGS)
-    # The connection breaks, and another sweep takes the lock first.
+    # The connection breaks, and another sweep acquires the lock first.
     postgres.stop(clean=False)
     postgres.start()
     second = Opened(open_storage(postgres.url), SETTINGS)

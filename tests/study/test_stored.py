@@ -215,7 +215,7 @@ def test_a_study_is_read_in_a_folder_that_cannot_be_written(unwritable: Path) ->
 def test_reading_does_not_turn_another_file_into_a_storage(tmp_path: Path) -> None:
     tables = tmp_path / "tables.db"
     with closing(sqlite3.connect(tables)) as connection:
-        connection.execute("CREATE TABLE studies (study_id, study_name)")  # Optuna begins with it
+        connection.execute("CREATE TABLE studies (study_id, study_name)")  # Optuna's first table
     for file in (tables, tmp_path / "nowhere.db"):
         assert not is_storage(file)
     assert [file.name for file in tmp_path.iterdir()] == ["tables.db"]

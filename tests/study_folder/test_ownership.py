@@ -1,4 +1,4 @@
-"""Which sweep holds a study's folder, also between machines without common file locks."""
+"""One sweep at a time holds a study's folder, even between machines without common file locks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def paths(tmp_path: Path) -> StudyPaths:
 
 
 def swept_elsewhere(paths: StudyPaths, *, ago_s: float) -> None:
-    """A sweep on a machine whose locks cannot be seen here."""
+    """Let a sweep on a machine whose locks cannot be seen here hold the folder."""
     paths.owner.write_text('{"host": "far-away", "pid": 4711, "machine": "another"}')
     touched_s = paths.owner.stat().st_mtime - ago_s
     os.utime(paths.owner, (touched_s, touched_s))
@@ -51,7 +51,7 @@ def test_a_sweep_on_another_machine_is_alive_as_long_as_it_touches_its_file(
         assert is_unswept
 
 
-def test_a_second_sweep_is_refused_with_the_time_after_which_the_first_counts_as_dead(
+def test_the_refusal_of_a_second_sweep_says_when_the_first_counts_as_dead(
     paths: StudyPaths,
 ) -> None:
     swept_elsewhere(paths, ago_s=20)
@@ -70,7 +70,7 @@ def test_a_second_sweep_is_refused_with_the_time_after_which_the_first_counts_as
 @pytest.mark.parametrize(
     "owner", ["", "{", "[]", "{}", "7", '{"machine": null}', f'{{"machine": "{this_machine()}"}}']
 )
-def test_on_this_machine_and_without_a_readable_owner_only_locks_count(
+def test_only_locks_count_on_the_same_machine_and_without_a_readable_owner(
     paths: StudyPaths, owner: str
 ) -> None:
     paths.owner.write_text(owner)
@@ -80,7 +80,7 @@ def test_on_this_machine_and_without_a_readable_owner_only_locks_count(
         assert is_held(paths)
 
 
-def test_the_clocks_of_the_machines_may_differ(
+def test_a_sweep_elsewhere_is_recognized_even_if_the_clocks_of_machines_differ(
     paths: StudyPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swept_elsewhere(paths, ago_s=30)
@@ -92,10 +92,10 @@ def test_the_clocks_of_the_machines_may_differ(
     assert set(os.listdir(paths.folder)) == {"sweep.json", "sweep.lock"}, "something was left"
 
 
-def test_a_folder_in_which_the_owner_cannot_be_written_is_refused_and_stays_free(
+def test_a_folder_whose_owner_file_cannot_be_written_is_refused_and_not_locked(
     paths: StudyPaths,
 ) -> None:
-    """As on a full disk: the folder and its lock exist, and nothing more fits."""
+    """As on a full disk: the folder and its lock exist, and no other file can be written."""
     paths.owner.mkdir()
     with pytest.raises(OutputError, match="cannot be written"), held_folder(paths):
         pass
@@ -111,7 +111,7 @@ def outputs(folder: Path, study: str, template: str = "out/{run_id}.ipynb") -> S
     return StudyPaths.parse(str(folder / template), study=study)
 
 
-def test_two_studies_do_not_write_to_the_same_outputs(tmp_path: Path) -> None:
+def test_two_studies_cannot_write_to_the_same_outputs_at_once(tmp_path: Path) -> None:
     first, second = outputs(tmp_path, "first"), outputs(tmp_path, "second")
     with held_folder(first) as held, held_elsewhere(first, None):
         held.is_needed = True
@@ -130,7 +130,7 @@ def test_two_studies_do_not_write_to_the_same_outputs(tmp_path: Path) -> None:
     assert sorted(left) == ["out", "out/first", "out/first/sweep.lock"]
 
 
-def test_a_study_in_a_file_elsewhere_is_swept_from_one_folder_at_a_time(tmp_path: Path) -> None:
+def test_a_study_in_an_outside_file_is_swept_from_one_folder_at_a_time(tmp_path: Path) -> None:
     file = tmp_path / "studies.db"
     here, there = (outputs(tmp_path, "kept", f"{name}.{{study}}.{{run_id}}.ipynb") for name in "ab")
     another = outputs(tmp_path, "another", "b.{study}.{run_id}.ipynb")

@@ -1,4 +1,4 @@
-"""Calls that are repeated while a disk or a database is away."""
+"""Calls are repeated while a disk or a database is unavailable."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ NUMBERS = "ENOSPC EDQUOT EROFS EIO ESTALE EACCES EPERM ENOENT ENOTDIR EMFILE ENF
 
 
 @pytest.mark.parametrize("number", NUMBERS.split())
-def test_a_fault_of_the_machine_is_waited_for(number: str) -> None:
+def test_a_call_waits_for_the_end_of_a_fault_of_the_machine(number: str) -> None:
     assert is_of_the_machine(OSError(getattr(errno, number), "…"))
     assert is_of_the_machine(zmq.ZMQError(getattr(errno, number)))
 
 
-def test_want_of_memory_is_a_fault_of_the_machine_and_a_defect_is_not() -> None:
+def test_lack_of_memory_is_a_fault_of_the_machine_and_a_bug_is_not() -> None:
     assert is_of_the_machine(MemoryError())
     assert not is_of_the_machine(KeyError("x"))
     assert not is_of_the_machine(OSError(errno.ENAMETOOLONG, "File name too long"))
 
 
-def test_a_full_disk_is_waited_for_and_a_name_that_is_too_long_is_not() -> None:
+def test_a_call_waits_for_a_full_disk_and_not_for_a_name_that_is_too_long() -> None:
     patience = Patience("the outputs in out", may_pass=is_of_the_machine)
     failures = [OSError(28, "No space left on device")] * 3
 
@@ -45,7 +45,7 @@ def test_a_full_disk_is_waited_for_and_a_name_that_is_too_long_is_not() -> None:
         patience.insist(write)
 
 
-def test_the_limit_ends_the_repetition(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_call_is_not_repeated_after_the_limit(caplog: pytest.LogCaptureFixture) -> None:
     patience = Patience("db", may_pass=lambda error: isinstance(error, TimeoutError))
     patience.limit_s = lambda: 0.2
     calls = []
@@ -75,7 +75,7 @@ def test_a_change_whose_answer_was_lost_is_repeated_by_the_second_function(
     assert caplog.records[-1].getMessage() == "db can be used again"
 
 
-def test_what_comes_and_goes_is_said_twice_and_not_each_time(
+def test_an_unsteady_disk_is_reported_twice_and_not_each_time(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patience, "_SETTLED_S", 0.3)

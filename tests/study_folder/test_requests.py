@@ -1,4 +1,4 @@
-"""Requests to stop between processes that share only a folder."""
+"""A process asks a sweep to stop if both share only a folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def paths(tmp_path: Path) -> StudyPaths:
 
 
 class Received:
-    """Collects requests; a request named `fails` is received and raises."""
+    """Collects requests. A request named `fails` is received and raises."""
 
     def __init__(self, n_expected: int) -> None:
         self.requests: list[str] = []
@@ -57,7 +57,7 @@ def test_a_request_for_a_sweep_that_has_ended_is_dropped(paths: StudyPaths) -> N
     assert received.requests == []
 
 
-def test_the_owners_file_is_touched_and_never_made(
+def test_the_owners_file_is_touched_and_never_created(
     paths: StudyPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sweeper.study_folder.requests.TOUCH_S", 0.0)

@@ -1,4 +1,4 @@
-"""What a study keeps by its content: code and environments of trials, and artifacts."""
+"""A study keeps code, environments and artifacts under names made of their content."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def paths(tmp_path: Path) -> StudyPaths:
     return StudyPaths.parse(f"{tmp_path}/{{run_id}}.ipynb", study="s")
 
 
-def test_a_snapshot_and_an_environment_come_back_byte_for_byte(paths: StudyPaths) -> None:
+def test_a_snapshot_and_an_environment_are_read_as_they_were_written(paths: StudyPaths) -> None:
     found = read_snapshot(paths, keep_snapshot(paths, SNAPSHOT))
     assert found == SNAPSHOT
     frozen = found.frozen_in("/elsewhere/notebooks")
@@ -48,7 +48,7 @@ def test_a_snapshot_and_an_environment_come_back_byte_for_byte(paths: StudyPaths
     assert read_environment(paths, environment) == facts
 
 
-def test_equal_code_has_one_file_and_other_code_another(paths: StudyPaths) -> None:
+def test_equal_code_has_one_file_and_different_code_has_another(paths: StudyPaths) -> None:
     other_ids = replace(SNAPSHOT, notebook=NOTEBOOK.replace('"a"', '"b"'))
     edited = replace(SNAPSHOT, files={**SNAPSHOT.files, "model.py": "X = 2\n"})
     names = [keep_snapshot(paths, one) for one in (SNAPSHOT, other_ids, edited, SNAPSHOT)]
@@ -56,7 +56,7 @@ def test_equal_code_has_one_file_and_other_code_another(paths: StudyPaths) -> No
     assert {file.name for file in paths.code.iterdir()} == {f"{name}.json" for name in names}
 
 
-def test_a_file_that_is_missing_or_was_changed_is_one_message(paths: StudyPaths) -> None:
+def test_a_missing_or_changed_file_is_reported_in_one_message(paths: StudyPaths) -> None:
     with pytest.raises(StudyError, match=r"code/0123\.json: there is no such file"):
         read_snapshot(paths, "0123")
     name = keep_snapshot(paths, SNAPSHOT)
@@ -71,7 +71,7 @@ def test_a_file_that_is_missing_or_was_changed_is_one_message(paths: StudyPaths)
         read_snapshot(paths, name)
 
 
-def test_files_and_folders_are_listed_by_name_with_size_and_hash(tmp_path: Path) -> None:
+def test_artifacts_are_listed_by_name_with_size_and_hash(tmp_path: Path) -> None:
     (tmp_path / "model.pt").write_bytes(b"abc")
     (tmp_path / "tokenizer" / "deep").mkdir(parents=True)
     (tmp_path / "tokenizer" / "deep" / "vocab").write_bytes(b"12345")
@@ -83,7 +83,7 @@ def test_files_and_folders_are_listed_by_name_with_size_and_hash(tmp_path: Path)
     assert saved_in(tmp_path / "nothing") == {}
 
 
-def test_the_hash_of_a_folder_follows_its_names_and_contents(tmp_path: Path) -> None:
+def test_the_hash_of_a_folder_depends_on_names_and_contents(tmp_path: Path) -> None:
     def made(name: str, **files: str) -> str:
         (tmp_path / name).mkdir()
         for file, text in files.items():
@@ -94,7 +94,7 @@ def test_the_hash_of_a_folder_follows_its_names_and_contents(tmp_path: Path) -> 
     assert len({made("three", a="1"), made("four", b="1"), made("five", a="2")}) == 3
 
 
-def test_what_is_kept_takes_no_space_where_that_can_be_and_survives_its_origin(
+def test_a_kept_artifact_is_a_hard_link_if_possible_and_survives_its_original(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "model").mkdir()
@@ -125,7 +125,7 @@ def test_a_changed_or_missing_file_is_not_intact(tmp_path: Path) -> None:
     assert not is_intact(file, sha256)
 
 
-def test_what_is_no_file_is_left_out_and_never_waited_for(
+def test_pipes_and_broken_links_are_left_out_without_waiting(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "model").write_text("weights")

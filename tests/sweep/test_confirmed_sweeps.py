@@ -21,7 +21,7 @@ from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialRecord, Tria
 pytestmark = pytest.mark.slow  # MLflow is imported
 
 SPACE = {"x": [0.1, 0.2, 0.3, 0.4]}
-#: By how much each trial of the search is luckier than it is good.
+#: Difference between the search score and the true score of each trial of the search.
 LUCK = {0.1: 0.5, 0.2: 0.0, 0.3: 0.1, 0.4: 0.0}
 CONFIRM = {"best": 3, "seeds": 4}
 

@@ -82,7 +82,7 @@ def test_a_study_ends_when_its_budget_is_spent(make_sweep: Make) -> None:
 
     def watch(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         out = str(spec.notebook.parent)
-        # So a kill cannot hide it.
+        # The time spent is stored while a trial runs, so that a kill cannot hide it.
         until(lambda: find_study(out, storage=None).study.facts.spent_s > 0)
         return wait_for_stop(spec, running)
 
@@ -117,7 +117,7 @@ def test_a_sweep_that_waits_for_mlflow_at_its_end_still_reacts_to_a_preemption(
 
     def stop_writer(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         until(lambda: launched)
-        launched[0][0].send_signal(signal.SIGSTOP)  # the sweep's end kills it
+        launched[0][0].send_signal(signal.SIGSTOP)  # the end of the sweep kills it
         threading.Timer(1.0, sweep.preempt, args=["SIGTERM"]).start()
         return scored(spec, running)
 

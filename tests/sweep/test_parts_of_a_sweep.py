@@ -109,7 +109,7 @@ stop_switch.stop_all("the end")
 
 @pytest.mark.slow
 def test_a_signal_may_stop_the_trial_that_is_just_being_stopped() -> None:
-    # In a process of its own: one that waits for itself could not be ended here.
+    # Runs in another process, because a deadlock could not be ended in this one.
     subprocess.run([sys.executable, "-c", _STOPPED_MEANWHILE], check=True, timeout=30)
 
 

@@ -82,7 +82,7 @@ class FreezingExecutor:
                     value = level * (1 - 0.5 ** (step + 1))
                     running.points.publish(Point(step=step, metrics={"val": value}))
                     series.append((step, value))
-                    time.sleep(0.01)  # the rules judge meanwhile
+                    time.sleep(0.01)  # time for the rules to judge
                     assert may_run.wait(30)
                     if running.control.stop_reason is not None:
                         break

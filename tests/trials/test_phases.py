@@ -12,7 +12,7 @@ from studies import until
 from sweeper.notebook_api.messages import StopReason
 from sweeper.trials import Phase, RunningTrial
 
-#: From which phases each step changes something, and to which it leads.
+#: For each call: the phases in which it changes something, and the phase that follows.
 LEGAL = {
     "freeze": {Phase.RUNNING: Phase.FROZEN},
     "thaw": {Phase.FROZEN: Phase.RUNNING},

@@ -40,7 +40,7 @@ def test_no_time_is_predicted_before_a_trial_has_ended_by_itself() -> None:
         ([], 4, 60.0),
         ([runs(), runs()], 2, 30.0),
         ([runs(10.0)], 0, 5.0),
-        ([runs(100.0)], 0, 1.5),  # it is late
+        ([runs(100.0)], 0, 1.5),  # longer than the mean
         ([runs(), runs(waits_for="a GPU")], 2, 60.0),
     ],
 )

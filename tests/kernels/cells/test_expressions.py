@@ -124,7 +124,7 @@ def test_a_kernel_other_than_ipython_gives_an_empty_answer() -> None:
     assert Answer.of({in_kernel.QUESTION: {"status": "error", "ename": "R"}}) == Answer()
 
 
-#: Replaces everything that an answer could pass; none of it is wrong in a notebook.
+#: Replaces everything that an answer could use. All of it is legal in a notebook.
 REPLACED = """
 import builtins, functools, json, numpy as np
 from IPython.core.formatters import PlainTextFormatter
@@ -143,7 +143,7 @@ shell.display_formatter.format = fail
 float = np.float32
 repr = len = print = get_ipython = exec = type = 3
 """
-#: The same; a kernel does not boot with such builtins.
+#: Replaces builtins, too. A kernel does not boot with such builtins.
 REPLACED_BUILTINS = """
 builtins.float = np.float16
 builtins.repr = lambda value: "<" + str(value) + ">"

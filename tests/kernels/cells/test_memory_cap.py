@@ -11,7 +11,7 @@ from sweeper.testing import write_notebook
 
 pytestmark = pytest.mark.kernel
 
-#: What torch reads when it first uses CUDA, and not before.
+#: Environment variables that torch reads when it first uses CUDA.
 READ = """
 import os
 stated = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")

@@ -18,7 +18,7 @@ from sweeper.notebook_api.messages import StopReason
 from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial
 
-#: Commands that ask: on the standard input, on the terminal of a process, on that of the output.
+#: Commands that read input: from standard input, from the process's terminal, from the output's.
 ASKING = {
     "read": "read answer; echo got:$answer",
     "cp": "touch a b; cp -i a b; echo got:",
@@ -69,7 +69,7 @@ def state(pid: int) -> str:
 
 
 def test_an_interrupt_reaches_the_command_and_ends_the_cell() -> None:
-    # As in a kernel; libraries of other tests may have put another handler there.
+    # As in a kernel. Libraries of other tests may have set another handler.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT])
     timer.start()

@@ -32,7 +32,7 @@ def read(*argv: str, language: str = "python") -> KernelCommand | Obstacle:
     ("argv", "options", "arguments"),
     [
         ([PYTHON, "-m", "ipykernel_launcher", *FILE], [], []),
-        # As `python -m ipykernel install` writes it.
+        # As written by `python -m ipykernel install`.
         ([PYTHON, "-Xfrozen_modules=off", "-m", "ipykernel_launcher", *FILE],
          ["-Xfrozen_modules=off"], []),
         (["python3.13t", "-m", "ipykernel", *FILE], [], []),
@@ -43,7 +43,7 @@ def read(*argv: str, language: str = "python") -> KernelCommand | Obstacle:
         ([PYTHON, "-Esu", "-Im", "ipykernel_launcher", *FILE], ["-Esu", "-I"], []),
         ([PYTHON, "--check-hash-based-pycs", "never", "-m", "ipykernel_launcher", *FILE],
          ["--check-hash-based-pycs", "never"], []),
-        # Options of ipykernel, before and after the connection file and in one word with it.
+        # Options of ipykernel before and after the connection file, and in one word with it.
         ([PYTHON, "-m", "ipykernel_launcher", "--matplotlib=inline", *FILE, "--pylab", "none"],
          [], ["--matplotlib=inline", "--pylab", "none"]),
         ([PYTHON, "-m", "ipykernel_launcher", "-f={connection_file}", "--debug"], [], ["--debug"]),
@@ -66,7 +66,7 @@ def test_kernels_of_ipykernel_can_be_forked_with_any_options(
         (["/home/me/kernel.sh", *FILE], "python", "/home/me/kernel.sh is no Python interpreter"),
         (["conda", "run", "-n", "x", "python", "-m", "ipykernel_launcher", *FILE], "python",
          "conda is no Python interpreter"),
-        # As nb_conda_kernels writes it: a script, which activates an environment in a shell.
+        # As written by nb_conda_kernels: a script that activates an environment in a shell.
         (["/opt/bin/python", "-m", "nb_conda_kernels.runner", "/opt", "/opt/envs/x", "python"],
          "python", "/opt/bin/python does not run `-m ipykernel_launcher`"),
         ([PYTHON, "kernel.py", *FILE], "python", "does not run `-m ipykernel_launcher`"),

@@ -13,7 +13,7 @@ import pytest
 
 from sweeper.kernels.forking.zygote import finders
 
-pytestmark = pytest.mark.slow  # they start processes
+pytestmark = pytest.mark.slow  # the tests start processes
 
 BEGIN = """\
 import json, sys

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only"),
 ]
 
-#: The first process that is to fork kernels loses its folder while it imports this.
+#: Removes the folder of the first zygote while that imports this module.
 LOSES_ITS_FOLDER = f"""
 import os, pathlib, shutil
 if "zygote" in os.environ["{MARK_VARIABLE}"] and not pathlib.Path("lost").exists():

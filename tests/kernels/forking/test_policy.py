@@ -33,7 +33,7 @@ def run_of(val: float = 0.5, *, is_silent: bool = False, uses_gpu: bool = False)
     return Run(execution=execution, uses_gpu=uses_gpu)
 
 
-#: Kernels can be forked, which saves 3 s of imports.
+#: Kernels can be forked now, which saves 3 s of imports.
 READY = Ready(import_s=3.0)
 
 
@@ -121,7 +121,7 @@ def test_a_proof_that_was_stopped_is_repeated(runs: list[Repetition], policy: Fo
 def test_a_proof_that_takes_longer_than_it_saves_is_not_made(
     trials_left: int, *, is_due: bool, policy: ForkPolicy
 ) -> None:
-    # 3.3 s for each trial, and 13.4 s for two runs.
+    # Forking saves 3.3 s per trial. The proof takes 13.4 s for two runs.
     assert bool(proven(policy, trials_left=trials_left)) is is_due
     assert ("too few trials are left" in policy.origin(READY).reason) is not is_due
     assert policy.finding is None, "it costs nobody anything"

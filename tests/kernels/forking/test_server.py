@@ -21,7 +21,7 @@ from sweeper.kernels.forking.zygote.server import Server
 request, _ = Server(sys.argv[1], socket.socket(fileno=int(sys.argv[2]))).serve()
 os._exit(request["code"])  # in each child
 """
-#: Each child takes two descriptors of the server.
+#: Each child needs two file descriptors of the server.
 CHILDREN = 520
 
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow  # MLflow is imported
 RunTrial = Callable[[TrialSpec, RunningTrial], TrialOutcome]
 
 ENCODER = {"study": "pretrain", "artifact": "model.pt"}
-#: Of the trials of the first stage: 0003 is the best one, then 0001.
+#: Scores of the trials of the first stage. 0003 is the best trial, then 0001.
 SCORES = (0.2, 0.8, 0.4, 0.9)
 
 
@@ -80,7 +80,7 @@ class Stages:
         }
         write_atomically(spec.notebook, nbformat.writes(node))
         score = SCORES[spec.number] if spec.number < len(SCORES) else 0.99
-        if spec.study.endswith("-confirm"):  # by which the second best one is the best
+        if spec.study.endswith("-confirm"):  # on fresh seeds, the second best trial is the best
             score = {3: 0.3, 1: 0.7}[self.numbers[str(spec.params)]] + spec.seed / 2**80
         else:
             self.numbers[str(spec.params)] = spec.number
@@ -140,7 +140,7 @@ def test_a_resumed_study_keeps_its_file_even_if_the_best_trial_changes_or_is_gon
     stages.pretrain(study={"trials": 5})
     stages.finetune(study={"trials": 5})
     assert stages.used == ["weights of 0003"] * 5
-    # Another study begins with the better one, and the first goes on without the first stage.
+    # A new study uses the better trial. The resumed study works without the first stage.
     stages.finetune(study={"name": "again", "trials": 1})
     assert stages.used[-1] == "weights of 0004"
     shutil.rmtree(stages.out / "pretrain")

@@ -113,7 +113,7 @@ def test_a_snapshot_shows_the_best_trial_even_if_trials_end_while_it_is_made(swe
         return looks
 
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
-        if spec.number == 3:  # another one has completed
+        if spec.number == 3:  # another trial has completed
             ended.set()
         return scored(spec, running)
 
@@ -216,7 +216,7 @@ def test_a_trial_that_loses_its_worker_three_times_has_failed(swept: Swept) -> N
         if spec.number == 0:
             sweeper = {"study_id": spec.study_id, "state": "running"}
             node = nbformat.v4.new_notebook(metadata={"sweeper": sweeper})
-            spec.notebook.write_text(nbformat.writes(node))  # as it was copied from the host
+            spec.notebook.write_text(nbformat.writes(node))  # as if it was copied from the worker
             return TrialOutcome(
                 state=TrialState.STOPPED, reason=Reason.WORKER_LOST, message="the host has gone"
             )
@@ -293,7 +293,7 @@ def test_a_waiting_slot_continues_after_the_end_a_rerun_or_a_stop_of_a_trial(
             return asked
 
         asked = waits()
-        scheduler.finish_trial(specs[2], done)  # trial 3 does not consider its end
+        scheduler.finish_trial(specs[2], done)  # the proposal of trial 3 does not use its end
         threading.Event().wait(0.1)
         assert not asked.done()
         lost = TrialOutcome(state=TrialState.STOPPED, reason=Reason.WORKER_LOST)
