@@ -110,7 +110,7 @@ class Worker:
             attempt = Attempt(spec, running, self.site, kernel=AFTER_NO_KERNEL)
             execute()
 
-        with suppress(NoKernelError):  # the attempt's outcome says so
+        with suppress(NoKernelError):  # the attempt's outcome states it
             self.site.kernel_patience.insist(execute, execute_anew)
         return attempt
 

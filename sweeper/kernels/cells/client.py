@@ -48,7 +48,7 @@ from .stopping import NotebookStopper
 _log = logging.getLogger(__name__)
 
 # Times in seconds. All of them were chosen.
-#: Limit of a kernel's first answer.
+#: Longest wait for a kernel's first answer.
 _START_LIMIT_S = 120.0
 #: Time between two writes of the notebook's file while a cell prints or reports.
 _AUTOSAVE_S = 2.0

@@ -377,10 +377,10 @@ def _value(shell: Any, expression: str) -> Any:
 
 
 def _float(shell: Any, expression: str) -> dict[str, str]:
-    """Return a number in hexadecimal, which has all of its bits, or the error of reading it."""
+    """Return a number in hexadecimal, which keeps all its bits, or the error of reading it."""
     try:
         return {"number": float(_value(shell, expression)).hex()}
-    except BaseException as error:  # noqa: BLE001  without a reply the sweep would wait for ever
+    except BaseException as error:  # noqa: BLE001  without a reply, the sweep would wait forever
         text = _tried(str, error) or ""
         line = f"{type(error).__name__}: {text}".partition("\n")[0]
         return {"error": line[: 2 * _DESCRIPTION_CHARACTERS]}
