@@ -1,4 +1,4 @@
-"""What the tests of several folders need."""
+"""Fixtures and hooks for the tests of several folders."""
 
 from __future__ import annotations
 
@@ -75,26 +75,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: the garbage collector need not look at it again and again."""
+    """Freeze all objects, so that the garbage collector does not examine imported modules again."""
     gc.freeze()
     gc.enable()
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two processes more than there are cores: half of the time tests of kernels wait."""
+    """Return two processes more than there are cores, because tests of kernels wait half of the
+    time.
+    """
     return (os.cpu_count() or 1) + (0 if "not kernel" in config.option.markexpr else 2)
 
 
 @pytest.fixture(autouse=True)
 def outside_of_any_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests may themselves run in a notebook, or beside somebody's MLflow server."""
+    """Remove variables of a surrounding trial or MLflow server from the environment."""
     monkeypatch.delenv(TRIAL_VARIABLE, raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
 
 @pytest.fixture(autouse=True)
 def each_table_is_drawn(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A table that cannot be drawn costs users a line, and fails a test."""
+    """Fail a test if the live table could not be drawn, which is only a warning for users."""
     if "tables_may_fail" in request.keywords:
         yield
         return
@@ -110,13 +112,13 @@ def each_table_is_drawn(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def kernelspec(request: pytest.FixtureRequest) -> str:
-    """The kernelspec in which tests of kernels run that can run in any."""
+    """Return the kernelspec for tests of kernels that can run with any."""
     return str(request.config.getoption("--kernelspec"))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def mlflow_is_imported_once() -> Iterator[None]:
-    """Its import takes seconds, and most tests are about something else."""
+    """Fork the processes that write to MLflow from one that has imported it, to save seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "launch", launch_writer)
         yield
@@ -124,19 +126,19 @@ def mlflow_is_imported_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def sqlite_waits_for_no_disk() -> None:
-    """The tables of a study alone take it most of a second; see `hasten_sqlite`."""
+    """Make SQLite not wait for the disk, which takes most of a second for each study."""
     hasten_sqlite()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def optunas_migrations_are_read_once() -> None:
-    """Reading them is most of the time that opening a storage takes."""
+    """Read Optuna's migrations once, because this takes most of the time of opening a storage."""
     read_migrations_once()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def ipykernel_is_imported_once() -> Iterator[None]:
-    """Most of a kernel's start is its import; see `kernel_boots`."""
+    """Fork kernels from a process that has imported ipykernel; see `kernel_boots`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local_provisioner, "launch_kernel", launch_kernel)
         boot_forked()
@@ -145,13 +147,13 @@ def ipykernel_is_imported_once() -> Iterator[None]:
 
 @pytest.fixture
 def started_kernels_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels of the test, and of the commands that it calls, are started."""
+    """Let kernels of the test, and of the commands that it calls, be started and not forked."""
     monkeypatch.setenv(STARTS, "1")
 
 
 @pytest.fixture(scope="module")
 def started_kernels() -> Iterator[None]:
-    """Kernels of the module's tests, and of the commands that they call, are started."""
+    """Let kernels of the module's tests, and of their commands, be started and not forked."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(STARTS, "1")
         yield
@@ -159,7 +161,7 @@ def started_kernels() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One folder for the module: making an MLflow store takes seconds, a study does not."""
+    """Change to one folder for the module, because making an MLflow store takes seconds."""
     folder = tmp_path_factory.mktemp("sweeps")
     before = Path.cwd()
     os.chdir(folder)
@@ -170,7 +172,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def make_spec(tmp_path: Path) -> Callable[..., TrialSpec]:
-    """Builds a trial's spec, of which a test states only what it is about."""
+    """Return a function that makes a trial's spec from the parts that matter for a test."""
 
     def make(**stated: Any) -> TrialSpec:
         files = {

@@ -1,4 +1,4 @@
-"""The house rules: who may import whom, who owns which library, how big a room may be."""
+"""Test the rules of the architecture: imports, owners of libraries, sizes of folders."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ IMPORT_CPU_S = 0.1
 
 @dataclass(frozen=True)
 class Import:
-    """One imported name: `module` is dotted; for one of ours it begins with `sweeper`."""
+    """One imported name.
+
+    `module` is dotted, and begins with `sweeper` for the package's modules.
+    """
 
     path: Path
     line: int
@@ -82,7 +85,10 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 @cache
 def sources() -> dict[Path, ast.Module]:
-    """The modules, parsed when a test needs them: all processes of the tests import this file."""
+    """Return the parsed modules.
+
+    They are parsed late, because all test processes import this file.
+    """
     return {path: ast.parse(path.read_text("utf-8")) for path in MODULES}
 
 
@@ -92,7 +98,7 @@ def folder_of(path: Path) -> str:
 
 @cache
 def imports() -> list[Import]:
-    """All of them: also those inside functions and under TYPE_CHECKING."""
+    """Return all imports, including those inside of functions and under TYPE_CHECKING."""
     return [found for path, tree in sources().items() for found in _imports(path, tree)]
 
 
@@ -110,7 +116,7 @@ def _imports(path: Path, tree: ast.Module) -> Iterator[Import]:
 
 
 def imported_folder(found: Import) -> str | None:
-    """Which of our rooms an import enters; None for an outside library."""
+    """Return the folder of the package that an import uses. None for an outside library."""
     dotted = found.module.split(".")
     if dotted[0] != "sweeper":
         return None
@@ -159,7 +165,10 @@ def dotted(path: Path) -> str:
 
 
 def imported_modules(path: Path) -> set[str]:
-    """Modules of ours that a file imports from; of a folder's own, not the folder itself."""
+    """Return the modules of the package that a file imports from.
+
+    For a module in a file's own folder, this is the module and not the folder.
+    """
     known = {dotted(source) for source in MODULES}
     named = [(i.module, f"{i.module}.{i.name}") for i in imports() if i.path == path]
     return {full if full in known else module for module, full in named} & known
@@ -178,7 +187,7 @@ def test_no_folder_has_more_code_than_the_page_of_the_architecture_allows() -> N
 
 
 def tokens_of(path: Path) -> int:
-    """The tokens of code in a module: no comments, docstrings or white space."""
+    """Return the number of tokens of code in a module, without comments and docstrings."""
     docstrings: set[int] = set()
     for node in ast.walk(sources()[path]):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
@@ -274,7 +283,9 @@ def test_what_an_executed_notebook_states_has_a_field_and_no_key_but_in_its_owne
 
 
 def reads_by_key(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """What is looked into by which key: `facts["id"]`, `facts.get("id")`, `"id" in facts`."""
+    """Yield containers that are read by a key, as in `facts["id"]` or `"id" in facts`, with the
+    key.
+    """
     match node:
         case ast.Subscript(value=looked_into, slice=key):
             yield looked_into, key
@@ -285,13 +296,13 @@ def reads_by_key(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 
 def is_fixed(key: ast.expr) -> bool:
-    """Whether a key is a text, or a constant by its name."""
+    """Return whether a key is a literal text, or has the name of a constant."""
     name = name_of(key)
     return (isinstance(key, ast.Constant) and isinstance(key.value, str)) or str(name).isupper()
 
 
 def name_of(node: ast.expr | None) -> str | None:
-    """The last part of a dotted name."""
+    """Return the last part of a dotted name."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else None

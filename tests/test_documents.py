@@ -1,4 +1,4 @@
-"""The Markdown files: their links exist, their command lines parse, their parameters files load."""
+"""Test the Markdown files: links exist, command lines parse, parameters files load."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def title(page: Path) -> str:
 
 
 def code_blocks(page: Path) -> Iterator[str]:
-    """Each indented or fenced block of a page, without its indentation."""
+    """Yield the indented and fenced blocks of a page, without their indentation."""
     block: list[str] = []
     fenced = False
     for line in [*page.read_text("utf-8").splitlines(), "end"]:
@@ -76,7 +76,7 @@ def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 
 
 def paragraphs(page: Path) -> Iterator[list[str]]:
-    """The paragraphs and items of lists of a page, without code and tables."""
+    """Yield the paragraphs and list items of a page, without code and tables."""
     paragraph: list[str] = []
     is_code = False
     for line in [*page.read_text("utf-8").splitlines(), ""]:
@@ -105,7 +105,7 @@ def test_pages_for_developers_have_short_lines_and_short_paragraphs(page: Path) 
 
 
 def command_lines(page: Path) -> list[str]:
-    """Every call of `notebook_hpo.py` in the page's code blocks, without comments."""
+    """Return every call of `notebook_hpo.py` in a page's code blocks, without comments."""
     lines = [line for block in code_blocks(page) for line in block.splitlines()]
     calls = [line.split("notebook_hpo.py", 1)[1] for line in lines if "notebook_hpo.py " in line]
     return [re.sub(r"(^|\s)#.*|[>|].*", "", call).strip() for call in calls]
@@ -136,7 +136,7 @@ def test_every_uv_command_in_the_readme_exists() -> None:
 
 
 def parameters_files(page: Path) -> Iterator[dict[str, object]]:
-    """Each parameters file in a page, and each part of one with what it lacks."""
+    """Yield each parameters file in a page. Parts of files are completed with the required keys."""
     for block in code_blocks(page):
         try:
             data = read_yaml(block)

@@ -1,4 +1,4 @@
-"""The modules beside the folders: atomic writes, the lines of errors, the end of a session."""
+"""Test the top modules: atomic writes, texts of errors, and the end of a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Private names of libraries: those that the package uses are those of the page, and exist."""
+"""Test that the private names which the package uses are listed in a page, and exist."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_every_private_name_of_a_library_that_the_package_uses_is_listed() -> No
 
 
 def _defined(tree: ast.Module) -> set[str]:
-    """The names of functions, fields, variables and attributes that a module of ours defines."""
+    """Return the functions, fields, variables and attributes that a module defines."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -69,7 +69,7 @@ def _defined(tree: ast.Module) -> set[str]:
 
 
 def _source_of(name: str) -> str:
-    """The source of the module in which a library defines a name; imports none of it."""
+    """Return the source of the module in which a library defines a name, without an import."""
     top, *parts = name.split(".")
     spec = importlib.util.find_spec(top)
     assert spec is not None

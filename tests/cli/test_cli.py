@@ -1,4 +1,4 @@
-"""Command lines that are refused or answered before anything runs."""
+"""Test command lines that are refused or answered before anything runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line with which a command line is refused."""
+    """Run a command line that is refused. Return its one line of error."""
     assert main(list(arguments)) == 2
     printed = capsys.readouterr()
     assert printed.out == ""

@@ -1,4 +1,4 @@
-"""Which output goes to which stream."""
+"""Test which output goes to stdout and which to stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--events`: one JSON object per line, for programs that follow a sweep."""
+"""Test `--events`: one JSON object for each event, for programs that follow a sweep."""
 
 from __future__ import annotations
 

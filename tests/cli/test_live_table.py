@@ -1,4 +1,4 @@
-"""The live table, and what is printed while it is drawn."""
+"""Test the live table, and lines that are printed while it is displayed."""
 
 from __future__ import annotations
 

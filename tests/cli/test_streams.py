@@ -1,4 +1,4 @@
-"""Lines that fit a terminal."""
+"""Test lines that are wrapped to the width of a terminal."""
 
 from __future__ import annotations
 

@@ -10,6 +10,6 @@ from dask_clusters import started
 
 @pytest.fixture(scope="module")
 def two_slots() -> Iterator[str]:
-    """The address of a scheduler with one worker of two threads."""
+    """Start a scheduler with one worker of two threads. Yield its address."""
     with started(workers=1, threads=2) as address:
         yield address

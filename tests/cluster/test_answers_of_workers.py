@@ -1,4 +1,4 @@
-"""What workers of a cluster answer comes from outside: at worst it costs its trial."""
+"""Test that a wrong answer of a cluster's worker fails at most its trial."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ NAMES = [
 
 
 class AnsweringCluster:
-    """A cluster whose worker answers as a function says.
+    """A cluster whose worker gives the answers of a function.
 
     Args:
-        answer: from the name of a call to the line that comes back.
+        answer: Returns the line of an answer, from the name of the call.
     """
 
     key = "key"
@@ -43,7 +43,7 @@ class AnsweringCluster:
         self._answer = answer
 
     def submit(self, worker: DaskWorker, payload: bytes, *, task: str) -> Any:
-        """Answer at once."""
+        """Return the answer at once."""
         answered: Any = Future()
         answered.status = "finished"
         answered.set_result(self._answer(pickle.loads(payload)["act"]))
@@ -73,7 +73,7 @@ def run_on(member: Member, folder: Path) -> TrialOutcome:
 
 
 def damaged(value: Any, chance: random.Random) -> Any:
-    """An answer with something else in one place."""
+    """Return an answer with a wrong value in one place."""
     if not isinstance(value, dict | list) or not value or chance.random() < 0.2:
         return chance.choice(HOSTILE)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The cluster executor without workers: its parts, and clusters that it starts or refuses."""
+"""Test the cluster executor without workers: its parts, and clusters that it starts or refuses."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_a_local_cluster_listens_on_loopback_and_has_no_dashboard(
 
 
 def listening() -> set[tuple[str, int]]:
-    """Where this process and those that it has started listen, without Unix sockets."""
+    """Return the addresses on which this process and its children listen, without Unix sockets."""
     family = [psutil.Process(), *psutil.Process().children(recursive=True)]
     return {
         (it.laddr.ip, it.laddr.port)
@@ -200,7 +200,7 @@ def listening() -> set[tuple[str, int]]:
 
 
 def answer_of(url: str) -> int | None:
-    """The status with which a server answers; None where none of HTTP is there."""
+    """Return the HTTP status of a server's answer. None if no HTTP server answers."""
     try:
         with urllib.request.urlopen(url, timeout=20) as answer:
             return int(answer.status)
@@ -242,7 +242,7 @@ def test_the_slurm_script_requests_what_the_page_states_and_only_the_user_can_re
 def test_a_cluster_class_starts_no_more_workers_than_trials_and_ends_them_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Jobs that are processes here stand for those of SLURM."""
+    """Local processes replace the jobs of SLURM."""
     monkeypatch.chdir(tmp_path)
     notebook = write_notebook(tmp_path / "nb.ipynb", "val = x")
     workload = workload_of(notebook, study={"trials": 1})

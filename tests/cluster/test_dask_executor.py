@@ -1,4 +1,4 @@
-"""Trials on the workers of a Dask cluster: the contract of executors, and files both ways."""
+"""Test trials on the workers of a Dask cluster: the contract of executors, and file transfer."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_a_scheduler_that_is_lost_ends_the_sweep(tmp_path: Path) -> None:
 
 
 def sabotage(dask_worker: Any) -> None:
-    """Have the thread of each trial die."""
+    """Make the thread of each trial die."""
     (plugin,) = (it for it in dask_worker.plugins.values() if isinstance(it, TrialsOnWorker))
 
     def die(*_: object, **__: object) -> None:

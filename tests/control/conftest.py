@@ -1,4 +1,4 @@
-"""A study of six trials that a function ran in place of kernels, as commands find it."""
+"""A study of six trials that ran without kernels, for the tests of commands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ START: list[dict[str, Any]] = [
 
 
 def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
-    """Write an executed notebook with points and an output; the fourth trial fails."""
+    """Write an executed notebook with points and an output. The trial with number 3 fails."""
     x = float(str(spec.params["x"]))
     node = nbformat.read(write_notebook(spec.notebook, "<script>alert(1)</script>"), as_version=4)
     new_output: Any = nbformat.v4.new_output
@@ -46,7 +46,7 @@ def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the study `seen`."""
+    """Sweep the study `seen`. Return its folder."""
     folder = tmp_path_factory.mktemp("a study")
     parameters = "x, kind, depth, seed = 0, 'a', 1, 1"
     scores = {"loss": {"pattern": r"loss=(\S+)"}}

@@ -1,4 +1,4 @@
-"""The command `check`: a notebook that is sound holds, and each planted fault is found."""
+"""Test the command `check`: a sound notebook passes, and each planted fault is found."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ for step in range(epochs):
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """What the command has printed and returned."""
+    """The printed text and the exit code of the command."""
 
     code: int
     printed: str
@@ -349,7 +349,7 @@ def test_a_param_with_a_single_value_is_the_same_in_both_runs(tmp_path: Path) ->
 
 
 def compared(first: float, again: float, other: float, *, printed: tuple[str, str]) -> bool | None:
-    """Whether params matter to runs with these scores and printed texts."""
+    """Return whether the check of params passes for runs with these scores and printed texts."""
 
     def run(role: Role, score: float, text: str) -> Measured:
         cell = nbformat.v4.new_code_cell(outputs=[nbformat.v4.new_output("stream", text=text)])

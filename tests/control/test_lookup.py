@@ -1,4 +1,4 @@
-"""Commands on existing studies: what they correct after a killed sweep, and what they do not."""
+"""Test how commands find existing studies, and what they correct after a killed sweep."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ AWAY = "http://127.0.0.1:1"
 
 @pytest.fixture
 def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyPaths:
-    """A study whose sweep was killed during its first trial, and whose MLflow server is away."""
+    """Make a study whose sweep was killed during its first trial.
+
+    Its MLflow server is unavailable.
+    """
     monkeypatch.chdir(tmp_path)
     paths = StudyPaths.parse("out/{run_id}.ipynb", study="killed")
     settings = small_settings("killed")

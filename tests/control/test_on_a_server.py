@@ -1,4 +1,4 @@
-"""A study on PostgreSQL that another machine sweeps, as commands on this one see it."""
+"""Test commands for a study on PostgreSQL that another machine sweeps."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ SETTINGS = small_settings("afar")
 
 @pytest.fixture
 def sweeping(postgres: PostgresServer, tmp_path: Path) -> Iterator[Study]:
-    """The study as another machine sweeps it, which runs a trial; this one has such a folder, too,
-    in which nothing runs."""
+    """Make a study with a running trial that another machine sweeps.
+
+    This machine has a folder of the same name, but nothing runs there.
+    """
     paths = StudyPaths.parse(str(tmp_path / "out" / "{run_id}.ipynb"), study="afar")
     paths.folder.mkdir(parents=True)
     with closing(Study.open(postgres.url, SETTINGS)) as study:

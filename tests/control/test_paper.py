@@ -1,4 +1,4 @@
-"""Tables, figures and ablations for a paper, of a study that a function ran in place of kernels."""
+"""Test tables, figures and ablations for a paper, with a study that ran without kernels."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def noisy(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a search of nine trials, without confirmed ones."""
+    """Sweep nine trials in one study, and a confirmed study. Return the folder of the first one."""
     folder = tmp_path_factory.mktemp("a paper")
     notebook = write_notebook(
         folder / "nb.ipynb", parameters="lr_rate, kind, depth, seed = 1, ['a_b'], 7, 0"
@@ -57,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def export(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
-    """What `export` prints on stdout."""
+    """Return what `export` prints to stdout."""
     assert main(["export", *map(str, arguments)]) == 0
     return capsys.readouterr().out
 

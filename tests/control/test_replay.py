@@ -1,4 +1,4 @@
-"""Trials that are run again: what repeats is equal, what does not is explained."""
+"""Test that replays of trials are equal, and that differences are explained."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ print(run_id, seed)
 
 @dataclass(frozen=True, kw_only=True)
 class Swept:
-    """A study with a trial for each fault, one without, one that failed, and one that was cut."""
+    """A study with a trial without a fault, a trial for each fault, and a trial that failed."""
 
     folder: Path
     packages: Path
@@ -83,7 +83,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
 
 
 def install_planted(folder: Path, number: float) -> None:
-    """Install a package whose results depend on its version."""
+    """Install a version of a package whose results depend on its version."""
     for old in folder.glob("planted-*"):
         shutil.rmtree(old)
     (folder / "planted.py").write_text(f"value = {number}")
@@ -93,7 +93,7 @@ def install_planted(folder: Path, number: float) -> None:
 
 
 def replayed(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, list[Any], str]:
-    """Call the command; its exit code, the replays in its JSON, and what people read."""
+    """Run `replay`. Return its exit code, the replays in its JSON, and its text for people."""
     code = main(["replay", "--json", *map(str, words)])
     printed = capsys.readouterr()
     lines = printed.out.splitlines()

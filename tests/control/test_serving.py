@@ -1,4 +1,4 @@
-"""The comparison page and MLflow's UI of a study, on this machine only."""
+"""Test the server of the comparison page and MLflow's UI."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_server_listens_on_loopback_and_starts_no_process(folder: Path) -> N
 
 @contextmanager
 def serving_page(folder: Path) -> Iterator[StudyServer]:
-    """The page of the study, whose runs are on a server."""
+    """Serve the page of a study whose runs are on an MLflow server."""
     there = find_study(str(folder), storage=None, tracking_uri="http://127.0.0.1:9")
     with StudyServer(there, folder / "index.html", port=None) as server:
         thread = threading.Thread(target=server.serve_forever)

@@ -1,4 +1,4 @@
-"""A study from another terminal: its state, stopping, queueing and retrying; no kernel runs."""
+"""Test commands from another terminal without kernels: state, stop, enqueue and retry."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COMPLETED = TrialOutcome(state=TrialState.COMPLETED, scores={"val": 1.0})
 
 
 class Sweep:
-    """A sweep without kernels: asks for trials, ends them, and holds the study's folder."""
+    """A sweep without kernels, which asks for trials, ends them, and holds the study's folder."""
 
     def __init__(self, folder: Path) -> None:
         self.paths = StudyPaths.parse(str(folder / "out" / "{run_id}.ipynb"), study="steered")
@@ -51,7 +51,7 @@ class Sweep:
         return asked(self.study, SETTINGS, self.paths)
 
     def existing(self) -> ExistingStudy:
-        """The study as another terminal finds it."""
+        """Return the study as another terminal finds it."""
         return find_study(str(self.paths.folder), storage=None)
 
 
@@ -156,7 +156,7 @@ SEEN = small_settings("seen")
 
 @pytest.fixture
 def paths(tmp_path: Path) -> StudyPaths:
-    """A study with a completed and a running trial; the running one has no notebook yet."""
+    """Make a study with a completed and a running trial. The running one has no notebook yet."""
     paths = StudyPaths.parse(str(tmp_path / "out" / "{run_id}.ipynb"), study="seen")
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     study = opened_in(paths, SEEN, tracking_uri=uri, trials=5)

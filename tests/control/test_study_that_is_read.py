@@ -1,4 +1,4 @@
-"""What is read of a study: in a notebook or script, as tables and a page, and between trials."""
+"""Test how a study is read: in a notebook or script, as tables, as a page, and with `diff`."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_best_is_a_list_with_several_objectives_and_equal_names_get_two_columns(
 
 
 def rendered(folder: Path) -> dict[str, int]:
-    """When each notebook of a page was rendered."""
+    """Return the time at which each notebook of a page was rendered."""
     files = (folder / "page" / "notebooks").glob("0*.js")
     return {file.stem: file.stat().st_mtime_ns for file in files}
 

@@ -1,4 +1,4 @@
-"""The notebook and the modules of a trial, written as the trial had them."""
+"""Test that `export --code` writes the notebook and the modules of a trial as they were."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CELLS = ("import sys; sys.path.append('../lib')", "import model, deep", "val = x
 
 
 def sweep(folder: Path, *, trials: int, allow_changes: bool = False) -> SweepResult:
-    """Sweep a study whose trials edit the module beside their notebook."""
+    """Sweep a study whose trials edit the module next to their notebook."""
 
     def make(workload: Workload) -> InlineExecutor:
         def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:

@@ -1,4 +1,4 @@
-"""Lines and tables about a running study, at the usual widths of terminals."""
+"""Test lines and tables about a running study, at the usual widths of terminals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of `infra/` are no part of the package: tests import them from their folder."""
+"""Let tests import the programs in `infra/`, which are not part of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guard of a budget: which hours count, and that a sweep is stopped when they are spent."""
+"""Test the guard of a budget: it counts hours, and stops a sweep when they are spent."""
 
 from __future__ import annotations
 

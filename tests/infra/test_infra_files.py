@@ -1,4 +1,4 @@
-"""What lies in `infra/`: its files parse, open nothing but SSH, and contain no secret."""
+"""Test the files in `infra/`: they parse, open only the port of SSH, and contain no secret."""
 
 from __future__ import annotations
 

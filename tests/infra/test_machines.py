@@ -1,4 +1,4 @@
-"""One command up, one command down: what they run, with a stand-in for SkyPilot's `sky`."""
+"""Test the commands `up` and `down` with a stand-in for SkyPilot's `sky`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ esac
 
 
 class Account:
-    """A cloud account in a folder: what runs there, and what was called."""
+    """A cloud account in a folder: its running machines, and the commands that were called."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -40,7 +40,10 @@ class Account:
         file.write_text("\n".join(lines) + "\n")
 
     def call(self, command: str, *, failing: str = "nothing") -> tuple[int, str, list[str]]:
-        """Exit code, messages, and the commands that were called, questions left out."""
+        """Run a command. Return its exit code, its messages, and the commands that it called.
+
+        Commands that only ask for a state are left out.
+        """
         environment = {
             **os.environ,
             "PATH": f"{self.folder}/bin:{os.environ['PATH']}",

@@ -1,4 +1,4 @@
-"""The tracker: its SQLite file in an object storage, and the way of workers to it."""
+"""Test the tracker: its SQLite file in an object storage, and the keys of workers."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_tracker_that_was_replaced_saves_no_more(db: Path, bucket: str, tmp_pa
 
 
 def killed_while(work: Callable[[], object]) -> None:
-    """Run something in a process of its own that kills itself with SIGKILL at some point."""
+    """Run a function in a child process that kills itself with SIGKILL."""
     child = os.fork()
     if child == 0:
         try:
@@ -190,7 +190,7 @@ def url(tmp_path: Path) -> str:
 
 
 def authorised(url: str, tmp_path: Path) -> str:
-    """What the file of keys says after one look."""
+    """Return the file of authorised keys after its first update."""
     file = tmp_path / "authorized_keys"
     running = subprocess.Popen(
         [sys.executable, tunnel_keys.__file__, "authorise", url, str(file), "5000"]

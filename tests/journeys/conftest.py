@@ -1,4 +1,4 @@
-"""What several journeys need."""
+"""Fixtures of several journeys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A browser for all tests of a module, as its start takes longer than most of them."""
+    """Open a browser for all tests of a module, because its start takes longer than most tests."""
     from browsing import opened_browser  # skips where Playwright is missing
 
     with opened_browser() as browser:

@@ -1,4 +1,4 @@
-"""The command `mcp`: an agent, here the protocol's own client, sweeps, confirms and compares."""
+"""Test the command `mcp` with the protocol's own client: it sweeps, confirms and compares."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Call = Callable[..., Awaitable[Any]]
 
 
 def with_agent(server: Any, work: Callable[[Call], Awaitable[None]]) -> None:
-    """Connect an agent to a server; `work` gets a function that calls a tool."""
+    """Connect an agent to a server. Call `work` with a function that calls a tool."""
     from mcp.client import Client  # half a second of CPU time, for every process of the tests
 
     async def connect() -> None:
         async with Client(server) as client:
 
             async def call(tool: str, **arguments: Any) -> Any:
-                """What a tool answers; a text where it refuses."""
+                """Return the answer of a tool. An error is a text."""
                 result = await client.call_tool(tool, arguments)
                 (content,) = result.content
                 assert content.type == "text"

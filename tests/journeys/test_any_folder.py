@@ -1,6 +1,6 @@
-"""One study in all its steps, in folders whose names a URL, a template or a shell would misread.
+"""Test a study in all its steps, in folders whose names a URL, a template or a shell could misread.
 
-Also run beside the oldest libraries that are allowed (.ci/lowest).
+The tests also run with the oldest versions of libraries that are allowed (.ci/lowest).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whole sweeps on a Dask cluster, with workers that die."""
+"""Test whole sweeps on a Dask cluster whose workers die."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ note("ends")
 def test_trials_without_a_shared_disk_survive_their_worker_and_return_all_files(
     notebook: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Over TLS, on workers that see nothing of home's folder."""
+    """The connection uses TLS, and workers cannot see the folder of the sweep."""
     hides = ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /mnt"]
     if shutil.which("unshare") is None or subprocess.run(hides, capture_output=True).returncode:
         pytest.skip("a folder cannot be hidden from a process here")

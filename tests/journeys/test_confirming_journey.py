@@ -1,4 +1,4 @@
-"""A sweep from the command line that is killed while it confirms its best trial, and resumed."""
+"""Test a sweep that is killed while it confirms its best trial, and then resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many small notebooks: each looks, executed by us, as nbclient leaves it with a fresh kernel."""
+"""Test that many small notebooks have the same outputs as after nbclient with a fresh kernel."""
 
 from __future__ import annotations
 
@@ -262,13 +262,13 @@ _CELL_S = 120
 
 
 class References:
-    """Notebooks as nbclient leaves them, each of which is the same for all ways of ours.
+    """Notebooks that nbclient has executed, to compare with all ways in which kernels are made.
 
-    A notebook that leaves no more behind than names is executed in a kernel that has executed
-    others of that kind, as nobody could see the difference: most of the time is spent on starts.
+    Most of the time is spent on starts of kernels. So notebooks that leave only names behind share
+    one kernel, which makes no visible difference.
 
     Args:
-        cwd: the folder of that kernel.
+        cwd: Folder of the shared kernel.
     """
 
     def __init__(self, kernelspec: str, cwd: Path) -> None:
@@ -281,11 +281,12 @@ class References:
         self._folder = tempfile.TemporaryDirectory(dir="/tmp")
 
     def of(self, name: str, node: NotebookNode, *, cwd: Path) -> tuple[NotebookNode, bool]:
-        """The same cells as in `node`, and whether all of them ran.
+        """Return a notebook after nbclient has executed its cells, and whether all of them ran.
 
         Args:
-            name: of the notebook, by which it is kept.
-            cwd: the folder of a kernel that only this notebook has.
+            name: Name under which the notebook is kept.
+            node: The notebook.
+            cwd: Folder of the kernel if the notebook needs its own.
         """
         if name not in self._made:
             fresh = copy.deepcopy(node)
@@ -394,7 +395,7 @@ def masked(text: str) -> str:
 
 
 def seen(node: NotebookNode) -> list[Any]:
-    """What a reader sees of each cell, without the numbers of processes and addresses."""
+    """Return what a reader sees of each cell, without ids of processes and addresses."""
     return [
         (
             cell.source,
@@ -406,9 +407,9 @@ def seen(node: NotebookNode) -> list[Any]:
 
 
 def in_order(outputs: list[NotebookNode]) -> list[NotebookNode]:
-    """The outputs with one piece per stream between two displays, standard output first.
+    """Return the outputs with one text for each stream between two displays, stdout first.
 
-    A kernel sends each stream when it likes; only a display brings both up to date.
+    A kernel sends each stream independently. Only a display makes it send both.
     """
     kept: list[NotebookNode] = []
     for is_text, run in itertools.groupby(outputs, lambda o: bool(o.output_type == "stream")):
@@ -424,6 +425,6 @@ def in_order(outputs: list[NotebookNode]) -> list[NotebookNode]:
 
 
 def widgets_in(node: NotebookNode) -> list[str]:
-    """The widgets of a notebook, without the numbers by which they are known."""
+    """Return the widgets of a notebook, without their ids."""
     kept = node.metadata.get("widgets", {}).get("application/vnd.jupyter.widget-state+json", {})
     return sorted(str(widget) for widget in kept.get("state", {}).values())

@@ -1,4 +1,4 @@
-"""The example notebooks, swept as the README says."""
+"""Test that the example notebooks can be swept as the README says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(folder: Path, name: str, *more: str, parameters: str | None = None) -> dict[str, Any]:
-    """The result of sweeping an example from the repository's root, with outputs elsewhere."""
+    """Sweep an example from the repository's root with another output folder. Return the result."""
     files = ["-i", f"notebooks/{name}.ipynb", "-p", f"parameters/{parameters or name}.yml"]
     output = f"{folder}/{name}.{{run_id}}.ipynb"
     done = call(*files, "-o", output, "--json", *more, cwd=ROOT)

@@ -1,4 +1,4 @@
-"""A new user's path: a notebook of their own, one command, and something to compare."""
+"""Test the path of a new user: a notebook of their own, one command, and a page that compares."""
 
 from __future__ import annotations
 

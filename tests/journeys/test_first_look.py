@@ -1,4 +1,4 @@
-"""A notebook as the only argument: it is run once, its scores are listed, and the run counts."""
+"""Test a notebook as the only argument: it runs once, its scores are listed, and the run counts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COUNTED = (
 
 @pytest.fixture(autouse=True)
 def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test has a folder of its own, which is the working one."""
+    """Run each test in its own working folder."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -40,13 +40,13 @@ def write(*cells: str, tags: dict[int, str] | None = None) -> None:
 
 
 def runs() -> int:
-    """How often the notebook was run."""
+    """Return how often the notebook was run."""
     file = Path("runs")
     return file.read_text().count("run") if file.exists() else 0
 
 
 def swept(*options: str) -> dict[str, Any]:
-    """Sweep the notebook; the result for scripts."""
+    """Sweep the notebook. Return the JSON result."""
     done = call("my.ipynb", "--trials", "3", "--cold", "--json", *options)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

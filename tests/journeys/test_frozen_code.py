@@ -1,4 +1,4 @@
-"""An edit of the notebook or of a module while a sweep runs changes nothing in its trials."""
+"""Test that edits of the notebook or a module during a sweep change nothing in its trials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trials that stand still while others have their slots, in whole sweeps."""
+"""Test whole sweeps in which trials are frozen while others use their slots."""
 
 from __future__ import annotations
 

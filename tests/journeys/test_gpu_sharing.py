@@ -1,4 +1,4 @@
-"""Sweeps in real kernels that share simulated GPUs by memory, in turns or by a stand-in of MPS."""
+"""Test sweeps with real kernels that share simulated GPUs, in turns or with a stand-in for MPS."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MANY = {"trials": 100}
 
 @pytest.fixture
 def gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedGpus]:
-    """One GPU of 40 GB."""
+    """Simulate one GPU of 40 GB."""
     folder = tmp_path_factory.mktemp("g")
     with SimulatedGpus(folder, memory_bytes=40 * GB) as gpus:
         yield gpus
@@ -48,7 +48,7 @@ def run(
     enough: Callable[[list[Any]], bool] = lambda _: False,
     **settings: Any,
 ) -> SweepResult:
-    """A sweep over a cell that uses `device`; see `run_until`."""
+    """Sweep a cell that uses `device`; see `run_until`."""
     begin = f"{DEVICE_CELL}\nimport sweeper\ndevice = Device({str(gpus.folder)!r})"
     notebook = write_notebook(folder / "nb.ipynb", begin, cell, parameters="x = 0.5")
     read = small_settings("shared", **settings)
@@ -160,7 +160,7 @@ MPS: dict[str, Any] = {"jobs": 3, "resources": {"gpu_memory": "8GB", "mps": "aut
 def crowded_gpu(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[SimulatedGpus]:
-    """One GPU of 40 GB that runs the work of all processes at once, and a program for MPS."""
+    """Simulate one GPU of 40 GB that runs several processes at once, with a program for MPS."""
     programs = tmp_path / "bin"
     programs.mkdir()
     mps_stand_in.installed(programs)
@@ -171,7 +171,7 @@ def crowded_gpu(
 
 
 class LoggedMps(Mps):
-    """Keeps what its daemon has logged, which is removed with the sweep's folder."""
+    """Keeps the log of its daemon, which is removed with the sweep's folder."""
 
     log: list[str]
 

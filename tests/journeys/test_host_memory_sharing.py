@@ -1,4 +1,4 @@
-"""A sweep in real kernels that runs out of its container's memory, in company and alone."""
+"""Test a sweep with real kernels that runs out of its container's memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.usefixtures("sta
 
 @pytest.fixture
 def small_group() -> Iterator[Path]:
-    """A control group whose processes have 1.2 GB together, where one can be made."""
+    """Make a control group whose processes have 1.2 GB together. Skip if this is impossible."""
     lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     own = {controllers: path.strip("/") for _, controllers, path in lines}
     mount, limit = Path("/sys/fs/cgroup"), "memory.max"
@@ -46,7 +46,7 @@ def small_group() -> Iterator[Path]:
 def test_trials_share_a_containers_memory_and_those_that_do_not_fit_are_named(
     tmp_path: Path, small_group: Path
 ) -> None:
-    """The system itself kills kernels here; each alone has room for 500 MB and not for 3 GB."""
+    """The system itself kills kernels here. There is room for 500 MB but not for 3 GB."""
     cell = """
 import pathlib, sweeper, time
 pathlib.Path("/proc/self/oom_score_adj").write_text("900")  # before the sweep's own processes

@@ -1,4 +1,4 @@
-"""Whole sweeps in a pseudo-terminal, as people see them on its screen."""
+"""Test whole sweeps in a pseudo-terminal, as people see them on its screen."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def sweep(
 
 
 def check(terminal: Terminal) -> None:
-    """What holds of each sweep in a terminal: no traceback, no stale table, no silence."""
+    """Check what holds for each sweep in a terminal: no traceback, no old table, no silence."""
     assert "Traceback" not in terminal.output.decode()
     assert not terminal.ever("the table was not drawn")
     assert not TABLE.findall(terminal.text), terminal.text

@@ -1,4 +1,4 @@
-"""A sweep that runs from a notebook's cell, and the notebook that compares its trials."""
+"""Test a sweep that runs in a notebook's cell, and the notebook that compares its trials."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ result = Sweep.from_settings(
 
 
 class Client(NotebookClient):
-    """Runs a notebook, and keeps what its first cell displayed until something else replaced it."""
+    """Runs a notebook, and records everything that its first cell displayed."""
 
     def __init__(self, node: Any, folder: Path) -> None:
         super().__init__(node, timeout=300, resources={"metadata": {"path": str(folder)}})
@@ -60,7 +60,7 @@ class Client(NotebookClient):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder `notebooks`, beside which outputs go."""
+    """Make a folder `notebooks`, next to which outputs are written."""
     folder = tmp_path_factory.mktemp("project") / "notebooks"
     names = "lr, batch_size, width, dropout, optimizer = 0.1, 32, 8, 0.1, 'sgd'"
     write_notebook(folder / "training.ipynb", TRAINING, parameters=names)
@@ -71,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def swept(folder: Path) -> Client:
-    """A notebook that has run a sweep of two trials."""
+    """Run a notebook that sweeps two trials."""
     sources = (SWEEP, "result", "%load_ext sweeper", "%sweep untagged.ipynb --trials 1", "%sweep x")
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
     client = Client(nbformat.v4.new_notebook(cells=cells), folder)

@@ -1,4 +1,4 @@
-"""What libraries report by themselves: no notebook here has a line of ours."""
+"""Test what libraries report by themselves. No notebook here imports sweeper."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_source_that_a_person_names_has_priority_over_a_librarys_series(
     tmp_path: Path, variable: str
 ) -> None:
-    """In the study, the notebook and MLflow, and both values are said."""
+    """This holds in the study, the notebook and MLflow, and both values are reported."""
     logs = f"""
 import mlflow
 for step in range(1, 4):

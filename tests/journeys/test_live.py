@@ -1,4 +1,4 @@
-"""Trials reported, pruned, stopped and queued while a sweep runs."""
+"""Test trials that are reported, pruned, stopped and queued while a sweep runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RunTrial = Callable[[TrialSpec, RunningTrial], TrialOutcome]
 
 
 class Running:
-    """A sweep on a thread of its own, and what became of it."""
+    """A sweep on its own thread, with the trials that have started and ended."""
 
     def __init__(self, sweep: Callable[[Observer], Sweep]) -> None:
         self.ended: list[TrialRecord] = []
@@ -57,7 +57,7 @@ class Running:
         self.result = self.sweep.run()
 
     def metrics(self) -> dict[str, float]:
-        """What the first running trial has reported so far."""
+        """Return the values that the first running trial has reported so far."""
         seen = self.sweep.snapshot()
         return dict(seen.running[0].metrics) if seen is not None and seen.running else {}
 
@@ -66,7 +66,7 @@ class Running:
 def running(
     name: str, *cells: str, jobs: int = 1, run_trial: RunTrial | None = None, **changes: Any
 ) -> Iterator[Running]:
-    """Run a sweep of a notebook with these cells, or of a function that stands for kernels."""
+    """Run a sweep of a notebook with these cells, or of a function in place of kernels."""
     changes["study"] = {"trials": 1, **changes.get("study", {})}
     parameters = "x = 0.5\nkind = 'a'\ny = 0.5"
     notebook = write_notebook(Path(f"{name}.ipynb"), *cells, parameters=parameters)

@@ -1,4 +1,4 @@
-"""What users see of a sweep in MLflow's UI; skips without Chromium or Playwright."""
+"""Test what users see of a sweep in MLflow's UI. Skip without Chromium or Playwright."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def server(result: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of MLflow's UI over the sweep's store."""
+    """Start MLflow's UI for the sweep's store. Yield its URL."""
     server = MlflowServer(result["tracking_uri"], artifacts=str(tmp_path_factory.mktemp("files")))
     server.start()
     yield server.url
@@ -58,7 +58,7 @@ def page(browser: Any, server: str) -> Iterator[Any]:
 
 
 def link(result: dict[str, Any], server: str, *, without: str = "") -> str:
-    """The printed link, at the test's server."""
+    """Return the printed link with the address of the test's server."""
     url = re.sub(r"^http://[^/]+", server, result["compare_url"])
     return url.replace(without, "")
 

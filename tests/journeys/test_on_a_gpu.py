@@ -1,6 +1,6 @@
-"""Sweeps on a real GPU. Each test states what the simulated one cannot show.
+"""Test sweeps on a real GPU. Each test shows something that the simulated GPU cannot show.
 
-They skip where torch finds no GPU, or where NVIDIA's driver cannot be asked.
+The tests are skipped if torch finds no GPU, or if NVIDIA's driver does not answer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ pytestmark = [
 
 @pytest.fixture(scope="session", autouse=True)
 def gpu() -> None:
-    """Skip without a GPU; a process of its own asks, as CUDA takes memory of each that uses it."""
+    """Skip without a GPU.
+
+    A separate process checks this, because CUDA uses memory in each process.
+    """
     if not Nvml().installed():
         pytest.skip("needs an NVIDIA GPU")
     code = "import torch; assert torch.cuda.is_available()"
@@ -93,7 +96,7 @@ def digests(result: SweepResult) -> Mapping[str, float]:
 def test_weights_are_equal_bit_for_bit_alone_next_to_others_started_and_forked(
     tmp_path: Path,
 ) -> None:
-    """CUDA is used for the first time in the fork, so a forked kernel trains as a started one."""
+    """CUDA is first used in the fork, so that a forked kernel trains like a started one."""
     alone = run(tmp_path / "1", ON_THE_PROCESSOR, TRAIN, jobs=1, trials=4, kernels="cold")
     beside = run(tmp_path / "4", ON_THE_PROCESSOR, TRAIN, jobs=4, trials=16)
     assert digests(alone).items() <= digests(beside).items()
@@ -116,7 +119,7 @@ STAND_STILL = (
 def test_trials_that_were_frozen_have_the_same_bits_at_their_end(
     tmp_path: Path, mps: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their contexts of CUDA stand still with them, while others compute on the same GPU."""
+    """Their CUDA contexts are paused while other trials compute on the same GPU."""
     if mps == "auto" and shutil.which("nvidia-cuda-mps-control") is None:
         pytest.skip("needs NVIDIA's MPS")
 

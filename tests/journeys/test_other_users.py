@@ -1,4 +1,4 @@
-"""What a sweep listens at, and what another user of the machine can read of it, or do to it."""
+"""Test where a sweep listens, and what another user of the machine can read or do."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ while not os.path.exists(os.environ["GO"]):
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A folder that all users can read, as `/home/me` often is; its path is short."""
+    """Make a folder with a short path that all users can read, as `/home/me` often is."""
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
     folder.chmod(0o755)
     yield folder
@@ -45,7 +45,7 @@ def shared() -> Iterator[Path]:
 
 
 def listening(pids: set[int]) -> tuple[set[str], set[str]]:
-    """The hosts and the paths at which processes listen."""
+    """Return the hosts and the paths at which processes listen."""
     hosts, paths = set(), set()
     for pid in pids:
         with suppress(psutil.NoSuchProcess):
@@ -64,7 +64,7 @@ def become_nobody() -> None:
 
 
 def break_in(pids: set[int], sockets: set[str], private: set[Path], out: Path) -> list[str]:
-    """All that succeeds of what another user may try."""
+    """Try what another user may try. Return everything that succeeded."""
     done = []
 
     def attempt(what: str, call: Callable[..., object], *arguments: object) -> None:
@@ -128,12 +128,12 @@ def test_another_user_reads_nothing_private_of_a_sweep_and_neither_stops_nor_fre
 
 
 def plant(mark: str, victim: Path, ended: Path) -> list[Path]:
-    """Take names in TMPDIR, as another user, before a sweep and while it runs.
+    """Use names in TMPDIR as another user, before a sweep and while it runs.
 
     Args:
-        mark: the beginning of the marks of the study's sweeps.
-        victim: a folder of the sweep's user, to which links lead.
-        ended: a file that appears when the sweep has ended.
+        mark: Beginning of the marks of the study's sweeps.
+        victim: Folder of the sweep's user, to which links lead.
+        ended: File that appears when the sweep has ended.
     """
     planted = [Path("/tmp") / f"{kind}-{mark}{name}" for kind in ("sweep", "sync") for name in "ab"]
     for path in planted[::2]:

@@ -1,4 +1,4 @@
-"""What users see of a study on its comparison page; skips without Chromium or Playwright."""
+"""Test what users see of a study on its comparison page. Skip without Chromium or Playwright."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ class Elsewhere(BaseHTTPRequestHandler):
         self.send_error(404)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[int]:
-    """The port of a server that no notebook may reach."""
+    """Start a server that no notebook may reach. Yield its port."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_port
@@ -100,7 +100,7 @@ def elsewhere() -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory, elsewhere: int) -> Path:
-    """The page of a sweep."""
+    """Sweep a study. Return its page."""
     folder = tmp_path_factory.mktemp("a sweep")
     names = "x = lr = kind = momentum = layers = 0"
     notebook = write_notebook(folder / "nb.ipynb", "val = x", parameters=names)
@@ -111,7 +111,7 @@ def index(tmp_path_factory: pytest.TempPathFactory, elsewhere: int) -> Path:
 
 
 class Visit:
-    """A browser that has the page open, and whatever went wrong in it."""
+    """A browser in which the page is open, with the errors in it."""
 
     def __init__(self, page: Any) -> None:
         self.page = page
@@ -130,7 +130,7 @@ class Visit:
         return self.page
 
     def run_ids(self) -> list[str]:
-        """The trials in the table, from its top."""
+        """Return the run ids in the table, from its top."""
         self.page.locator("#trials").scroll_into_view_if_needed()
         self.page.locator("#trials tbody tr").first.wait_for()
         return list(self.page.locator("#trials tbody td:nth-child(2) a").all_text_contents())
@@ -149,7 +149,7 @@ class Visit:
         self.page.mouse.up()
 
     def expect(self, selected: str) -> None:
-        """Wait for the number of selected trials."""
+        """Wait for the text about the number of selected trials."""
         self.page.get_by_text(selected, exact=True).wait_for()
 
 
@@ -163,7 +163,7 @@ def visit(browser: Any) -> Iterator[Visit]:
 
 
 def values(index: Path, visit: Visit) -> dict[str, dict[str, Any]]:
-    """What the page knows of each trial, by run id."""
+    """Return what the page knows about each trial, by run id."""
     return {trial["run_id"]: trial for trial in visit.page.evaluate("() => sweeper.data.all")}
 
 
@@ -406,7 +406,7 @@ def test_everything_is_visible_on_a_narrow_screen(index: Path, visit: Visit, sch
 
 
 def trial(folder: Path, number: int, x: float, score: float) -> TrialRecord:
-    """A trial that nobody has run."""
+    """Return a trial that was never run."""
     return trial_record(
         number,
         params={"x": x, "lr": 10.0 ** -(round(10 * x) % 4), "kind": "a", "layers": [32]},
@@ -420,7 +420,7 @@ def trial(folder: Path, number: int, x: float, score: float) -> TrialRecord:
 def write_page(
     folder: Path, trials: Sequence[TrialRecord], *, is_running: bool = False, **changes: Any
 ) -> Path:
-    """The page of these trials."""
+    """Write the page of these trials."""
     study = study_of_page("made-up", trials, **{"best": trials[:1], **changes})
     settings = small_settings("made-up", space=SPACE)
     Page(folder / "index.html", folder / "page").write(study, settings, is_running=is_running)

@@ -1,4 +1,4 @@
-"""A study whose database is lost is made again from its executed notebooks."""
+"""Test that a study whose database is lost is rebuilt from its executed notebooks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ for step in range(3):
 
 
 def optunas(file: Path) -> list[dict[str, Any]]:
-    """What Optuna has of each trial, without times and our record, which are compared alone."""
+    """Return what Optuna has of each trial, without times and the sweep's own record."""
     study = optuna.load_study(study_name="p", storage=str(Address.of_file(file)))
     return [
         {
@@ -59,13 +59,16 @@ def optunas(file: Path) -> list[dict[str, Any]]:
 
 
 def records(file: Path) -> list[dict[str, Any]]:
-    """The records of all trials; times are rounded in notebooks, and begin with the kernel."""
+    """Return the records of all trials.
+
+    Times are rounded in notebooks, and begin with the kernel.
+    """
     study = Study.load(Address.of_file(file), "p")
     return [{**asdict(it), "started_at_s": 0, "duration_s": 0} for it in study.records()]
 
 
 def proposed(file: Path, settings: Settings) -> tuple[int, Any, int]:
-    """What the study would run next."""
+    """Return what the study would run next."""
     study = Study.open(Address.of_file(file), settings)
     record = study.ask(SamplerFactory(settings), lambda number: Path(f"{number}.ipynb"))
     assert record is not None
@@ -130,7 +133,7 @@ def test_a_removed_database_is_reported_and_not_replaced_by_an_empty_one(
 
 
 def begin_another(file: Path, name: str) -> None:
-    """Make a database with another study that nobody has swept yet."""
+    """Make a database with another study that was never swept."""
     file.unlink()
     Study.open(Address.of_file(file), small_settings(name)).close()
 
@@ -203,7 +206,7 @@ def test_a_study_that_is_being_swept_is_not_rebuilt(
 
 
 def rebuild_and_die(n_changes: int, folder: Path) -> None:
-    """Make a study again, and die by SIGKILL after so many changes in its folder."""
+    """Rebuild a study, and die by SIGKILL after some changes in its folder."""
     left = n_changes
 
     def count(event: str, arguments: tuple[Any, ...]) -> None:

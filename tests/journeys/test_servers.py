@@ -1,4 +1,4 @@
-"""Sweeps whose study and runs are on servers: with a password, and while they are killed."""
+"""Test sweeps whose study and runs are on servers with passwords, and that are killed."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
 
 
 class Gate(BaseHTTPRequestHandler):
-    """Stands before a server; answers no request that is not allowed, and loses one answer.
+    """A proxy before a server. It refuses requests without authorization, and loses one answer.
 
     Attributes:
-        behind: the port of the server.
-        wanted: the only authorization that passes; None for any.
-        lost: gets the first path with `losing`, whose request reaches the server and is not
-            answered.
+        behind: Port of the server.
+        wanted: The only authorization that is accepted. None for any.
+        lost: List that gets the first path with `losing`. This request reaches the server, but its
+            answer is lost.
     """
 
     protocol_version = "HTTP/1.1"
@@ -110,7 +110,7 @@ class Gate(BaseHTTPRequestHandler):
 
 @contextmanager
 def gate_before(server: MlflowServer, **options: Any) -> Iterator[str]:
-    """The host and port of a gate; the options are those of `Gate`."""
+    """Start a gate with these options. Yield its host and port."""
     handler = type("Gate", (Gate,), {"behind": server.port, **options})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as gate:
         threading.Thread(target=gate.serve_forever, daemon=True).start()
@@ -140,7 +140,7 @@ def test_a_run_is_not_created_twice_if_the_answer_was_lost(
 
 @pytest.fixture
 def guarded(server: MlflowServer) -> Iterator[str]:
-    """The host and port at which the server wants a password."""
+    """Start a gate that requires a password. Yield its host and port."""
     wanted = "Basic " + base64.b64encode(f"me:{PASSWORD}".encode()).decode()
     with gate_before(server, wanted=wanted) as address:
         yield address

@@ -1,4 +1,4 @@
-"""One study goes on from what another has saved: real kernels, and a replay of both."""
+"""Test that one study uses an artifact of another one, with real kernels, and replays of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole sweeps with real kernels, a real study and a real MLflow store."""
+"""Test whole sweeps with real kernels, a real study and a real MLflow store."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def sweep(
     without_kernels: bool = False,
     **changes: Any,
 ) -> Sweep:
-    """A sweep of a notebook with these cells; or of a function, where nothing is about kernels."""
+    """Return a sweep of a notebook with these cells, or of a function in place of kernels."""
     parameters = changes.pop("parameters", "x = 0.5")
     notebook = write_notebook(Path(f"{name}.ipynb"), *(cells or (TRAIN,)), parameters=parameters)
     return sweep_of(
@@ -157,7 +157,7 @@ def test_a_sweep_in_which_nothing_completes_exits_with_1() -> None:
 
 
 def endless(name: str) -> list[str]:
-    """The options of a sweep whose trials never end."""
+    """Return the options of a sweep whose trials never end."""
     cell = (
         "import subprocess, time, sweeper\n"
         "subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
@@ -168,7 +168,7 @@ def endless(name: str) -> list[str]:
 
 
 def start_endless(name: str) -> Command:
-    """A sweep from the command line whose trials never end, seen running."""
+    """Start a sweep from the command line whose trials never end, and wait until they run."""
     sweeping = Command(*endless(name), "-j", "2")
     first = [Path(f"out/{name}.{run_id}.ipynb") for run_id in ("0000", "0001")]
     until(lambda: all(f.exists() and '"status": "running"' in f.read_text() for f in first))

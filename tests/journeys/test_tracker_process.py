@@ -1,4 +1,4 @@
-"""Whole sweeps beside an MLflow store that cannot be made, and a process that writes to it."""
+"""Test whole sweeps while the MLflow store cannot be made, or its writer is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A messy notebook without a parameters cell is swept as it is, and its trials run again."""
+"""Test that a messy notebook without a parameters cell is swept, and its trials are replayed."""
 
 from __future__ import annotations
 

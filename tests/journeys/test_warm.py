@@ -1,4 +1,4 @@
-"""Warm kernels are forked with the libraries imported, and trials come out as in started ones."""
+"""Test that forked kernels, with libraries already imported, give the results of started ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sweep(
     enough: Callable[[list[Any]], bool] = lambda _: False,
     **settings: Any,
 ) -> Any:
-    """The result of a sweep of a notebook with these cells; see `run_until`."""
+    """Sweep a notebook with these cells. Return the result; see `run_until`."""
     notebook = write_notebook(
         folder / "nb.ipynb", *cells, parameters="x = 1\nseed = 0", shared=shared
     )
@@ -58,7 +58,7 @@ def metadata(record: Any) -> Any:
 
 @pytest.mark.usefixtures("started_kernels_here")
 def test_state_that_leaks_from_one_fork_to_the_next_ends_forking(tmp_path: Path) -> None:
-    """As with weights that a shared cell saves, and that each trial loads, trains and saves."""
+    """An example: a shared cell saves weights, and each trial loads, trains and saves them."""
     result = sweep(
         tmp_path,
         f"{PAUSE}\nfrom pathlib import Path\nPath('net').write_text('1.0')",
@@ -139,7 +139,7 @@ def test_notebooks_that_fail_only_in_forked_kernels_run_in_started_ones(tmp_path
 
 @pytest.mark.usefixtures("started_kernels_here")
 def test_an_import_that_draws_numbers_draws_them_after_the_seed(tmp_path: Path) -> None:
-    """The import of rich's styles does so, and with it that of scikit-learn."""
+    """The import of rich's styles does so, and so does scikit-learn's import of it."""
     cells = (
         "import random; random.seed(1337)",
         "import rich.style",
@@ -159,7 +159,7 @@ def test_an_import_that_draws_numbers_draws_them_after_the_seed(tmp_path: Path) 
 def test_state_that_a_module_creates_at_import_is_separate_for_each_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder of a module of the project, and one that a library removes at its exit."""
+    """Examples: a folder of a project's module, and a folder that a library removes at exit."""
     installed = tmp_path / "site-packages"
     installed.mkdir()
     (installed / "scratch.py").write_text(

@@ -1,4 +1,4 @@
-"""How many trials at once a machine or a container carries."""
+"""Test how many trials a machine or a container can run at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ GIB = 1024**3
 
 
 def machine(root: Path, groups: str, **files: str) -> Path:
-    """A machine with 24 GiB free, whose control groups have these files; `__` stands for `/`."""
+    """Make the files of a machine with 24 GiB free and these files of control groups.
+
+    In the names of the files, `__` stands for `/`.
+    """
     texts = {
         "proc/meminfo": f"MemFree: 10 kB\nMemAvailable: {24 * 1024**2} kB\n",
         "proc/self/cgroup": groups,
@@ -114,7 +117,7 @@ def test_out_of_memory_kills_are_counted_by_the_innermost_group_with_a_counter(
 
 @pytest.fixture
 def usual_limit() -> Iterator[int]:
-    """A process with the usual soft limit of descriptors."""
+    """Set the usual soft limit of open files."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
     yield 1024

@@ -1,4 +1,4 @@
-"""What the sweeps of one user see of each other's claims on GPUs."""
+"""Test the memory reservations on GPUs that the sweeps of one user see of each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What failures of GPUs and of machines are called, in the words of those who report them."""
+"""Test that failures of GPUs and machines are recognised by the words of their messages."""
 
 from __future__ import annotations
 

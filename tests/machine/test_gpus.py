@@ -1,4 +1,4 @@
-"""Which GPUs a sweep may use, as the driver and the environment say."""
+"""Test which GPUs a sweep may use, according to the driver and the environment."""
 
 from __future__ import annotations
 

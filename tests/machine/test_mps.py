@@ -1,4 +1,4 @@
-"""The daemons of MPS: when they are started, what kernels get of them, and how they end."""
+"""Test the daemons of MPS: when they start, what kernels get of them, and how they end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def a_gpu(uuid: str = "GPU-a") -> Gpu:
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A stand-in for NVIDIA's program, on the PATH."""
+    """Put a stand-in for NVIDIA's program on the PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
@@ -42,7 +42,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def serving(mps: Mps, study_folder: Path, *gpus: Gpu) -> Iterator[Path]:
-    """The daemons of a sweep, for as long as the block runs."""
+    """Run the daemons of a sweep during the block."""
     with guarded(study_folder) as (token, folder):
         mps.start(gpus or [a_gpu()], folder=folder, token=token)
         yield folder
@@ -54,7 +54,7 @@ def log_of(folder: Path) -> str:
 
 
 def stand_ins(folder: Path) -> list[psutil.Process]:
-    """The processes of the daemon with a folder, and of its server."""
+    """Return the processes of the daemon with this folder, and of its server."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -67,7 +67,7 @@ def stand_ins(folder: Path) -> list[psutil.Process]:
 
 
 class Kernel:
-    """A client of a daemon, as long as it is open."""
+    """A client of a daemon, connected as long as it is open."""
 
     def __init__(self, folder: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -215,7 +215,7 @@ def test_after_a_kill_of_the_sweep_the_daemon_ends_after_its_clients(
 
 
 def _runs(process: psutil.Process) -> bool:
-    """Whether a process has not ended; in a container nobody may take note of its end."""
+    """Return whether a process has not ended. A zombie counts as ended."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

@@ -1,4 +1,4 @@
-"""When a trial begins on a machine, on which GPU, and what it is seen to take of it."""
+"""Test when a trial begins on a machine, on which GPU, and how its memory is measured."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FAILED = TrialState.FAILED
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """Makes the places of a machine, which looks at its GPUs all the time."""
+    """Return a function that makes the places of a machine with short intervals."""
 
     def make(*names: str, driver: StatedDriver | None = None, **resources: int) -> Places:
         driver = driver or StatedDriver(*names)
@@ -50,7 +50,7 @@ def make(tmp_path: Path) -> Make:
 
 
 class Trial:
-    """A trial in a thread of its own, which ends when it is asked to, or with its test."""
+    """A trial in its own thread, which ends when it is told to, or with its test."""
 
     all: ClassVar[list[Trial]] = []
 
@@ -88,7 +88,7 @@ class Trial:
         return self.waits
 
     def shows(self, driver: StatedDriver, gib: float, gpu: str = "GPU-a") -> None:
-        """Take memory, and report steps."""
+        """Use GPU memory, and report steps."""
         pid = self.running.points.pid or os.getpid()
         self.running.points.note_kernel(pid)
         driver.by_process[gpu][pid] = round(gib * GIB)
@@ -111,19 +111,19 @@ def all_trials_end() -> Iterator[None]:
 
 @contextmanager
 def process() -> Iterator[int]:
-    """A process that leads a session, as a kernel does."""
+    """Start a process that leads a session, as a kernel does."""
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as one:
         yield one.pid
         one.kill()
 
 
 def names(place: Place) -> str:
-    """The GPUs of a place, as its kernel sees them."""
+    """Return the GPUs of a place as its kernel sees them."""
     return place.env["CUDA_VISIBLE_DEVICES"]
 
 
 def learned(places: Places, gib: float) -> Places:
-    """The places after a trial that has completed and took so much."""
+    """Return the places after a trial that used this much GPU memory and completed."""
     with places.lease(trial_spec(), RunningTrial()) as place:
         places.settle(place, COMPLETED, torch_bytes=round(gib * GIB) - CONTEXT_BYTES)
     return places
@@ -430,7 +430,7 @@ def test_a_library_that_fails_to_start_lacked_memory_only_if_other_trials_ran(ma
 
 
 def test_without_a_known_gpu_a_trial_that_must_be_alone_gets_the_whole_machine() -> None:
-    """XLA words it as that of a GPU, and a GPU of another maker is seen by its notebook alone."""
+    """XLA uses this message also without a GPU; only the notebook sees GPUs of other makers."""
     places = Places()
     message = "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes."
     outcome = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_MEMORY, message=message)

@@ -1,4 +1,4 @@
-"""What a failure counts as, by what the trial had of the machine."""
+"""Test how a failure is classified, depending on what the trial had to itself."""
 
 from __future__ import annotations
 

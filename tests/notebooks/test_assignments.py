@@ -1,4 +1,4 @@
-"""Which names of a notebook can get a trial's value, and how it replaces the notebook's."""
+"""Test which names of a notebook can get a trial's value, and how it replaces the notebook's."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_schedules_and_names_of_other_scopes_do_not_count_as_other_values(other:
     ],
 )
 def test_code_under_if_name_is_main_is_at_the_top_level(source: str, expected: str) -> None:
-    """A kernel has this name, and never runs the other branch."""
+    """The condition is true in a kernel, and its `else` never runs."""
     assert Assignments([source]).why_not("lr") == ""
     (replaced,) = with_values([source], {"lr": 9}, repr)
     assert replaced in (expected, expected + "  # was 2")
@@ -369,7 +369,7 @@ def test_every_form_of_assignment_is_found(tmp_path: Path, source: str, names: l
 
 @pytest.fixture
 def _switching() -> Iterator[None]:
-    """Threads take turns while Python makes a syntax tree, as they may at each collection."""
+    """Let threads switch while Python makes a syntax tree, as at any garbage collection."""
 
     def switch(*_: Any) -> None:
         time.sleep(0)

@@ -1,4 +1,4 @@
-"""The executed notebook: what its metadata states, and that its file is valid at every moment."""
+"""Test the metadata of an executed notebook, and that its file is valid at every moment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MakeSpec = Callable[..., TrialSpec]
 
 
 def strict_json(path: Path) -> Any:
-    """The content of a file that any JSON reader takes: Python alone also takes NaN."""
+    """Return the content of a JSON file. Fail for NaN, which only Python accepts."""
 
     def refuse(constant: str) -> NoReturn:
         raise AssertionError(f"{path} contains {constant}, which is not JSON")
@@ -33,14 +33,14 @@ def strict_json(path: Path) -> Any:
 
 
 def stored_in(path: Path) -> dict[str, Any]:
-    """The metadata as other programs read them."""
+    """Return the metadata in the form in which other programs read them."""
     stored: dict[str, Any] = strict_json(path)["metadata"]["sweeper"]
     return stored
 
 
 @pytest.fixture
 def begin(tmp_path: Path, make_spec: MakeSpec) -> Callable[..., ExecutedNotebook]:
-    """An executed notebook that has just begun, for a spec of which the test states a part."""
+    """Return a function that makes an executed notebook from parts of a trial's spec."""
     path = write_notebook(tmp_path / "research.ipynb", "print(x)")
 
     def begin(*, papermill: Any = None, **stated: Any) -> ExecutedNotebook:

@@ -1,4 +1,4 @@
-"""The fingerprint of a study, and the words for what has changed of it."""
+"""Test the fingerprint of a study, and the texts about its changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPACE = {"x": {"low": 0.0, "high": 1.0}, "k": ["a", "b"]}
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """What trials of a notebook with these cells are made of."""
+    """Return a function that makes the fingerprint of a notebook with given cells."""
 
     def make(*cells: str, parameters: str = "x = 1.0\nk = 'a'", **changed: Any) -> Fingerprint:
         notebook = write_notebook(tmp_path / "nb.ipynb", *cells, parameters=parameters)
@@ -39,7 +39,7 @@ def make(tmp_path: Path) -> Make:
 
 
 def write(folder: Path, **files: str) -> None:
-    """Modules by their dotted names, with underscores for dots."""
+    """Write modules. Their dotted names have underscores in place of dots."""
     for name, text in files.items():
         path = folder / (name.replace("_", "/") + ".py")
         path.parent.mkdir(parents=True, exist_ok=True)

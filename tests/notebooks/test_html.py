@@ -1,4 +1,4 @@
-"""An executed notebook as HTML: a page of its own, and cells for the comparison page."""
+"""Test executed notebooks as HTML: as a page, and as cells for the comparison page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sweeper.testing import write_notebook
 
 
 def rendered(path: Path, *cells: Any) -> list[str]:
-    """Some cells of an executed notebook, rendered."""
+    """Return cells of an executed notebook as HTML."""
     nbformat.write(new_notebook(cells=list(cells)), path)
     return render(path)
 

@@ -1,4 +1,4 @@
-"""What an executed notebook states of its trial, also where somebody has changed the file."""
+"""Test the metadata of executed notebooks, also after somebody has edited the file."""
 
 from __future__ import annotations
 

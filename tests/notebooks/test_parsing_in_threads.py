@@ -1,4 +1,4 @@
-"""Cells are parsed on several threads at once, which CPython before 3.11.8 and 3.12.2 cannot."""
+"""Test parsing on several threads at once, which CPython before 3.11.8 and 3.12.2 cannot do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CELL = "\n".join(f"x{n} = [{'(' * 20}{n}{',)' * 20}, f(a={{'k': {n}}})]" for n i
 
 @pytest.fixture
 def hurried_threads() -> Iterator[None]:
-    """Let threads take turns as often as they can, also while a tree is made."""
+    """Let threads switch as often as possible, even while a syntax tree is made."""
     interval_s, thresholds = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(1e-6)
     gc.set_threshold(20)

@@ -1,4 +1,4 @@
-"""Reading a notebook file: encodings, faults that are repaired, messages for those that are not."""
+"""Test reading a notebook file: encodings, faults that are repaired, and messages for others."""
 
 from __future__ import annotations
 

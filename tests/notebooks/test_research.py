@@ -1,4 +1,4 @@
-"""The research notebook: its parameters cell, its kernel, and the copy that a trial executes."""
+"""Test the research notebook: its parameters cell, its kernel, and its copy for a trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every source of a score, which of them wins, and that nothing is lost on the way to disk."""
+"""Test every source of a score, which source wins, and that no value is lost in the file."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def scraped(
     direction: str = "maximize",
     **metadata: Any,
 ) -> Scraped:
-    """Scrape `acc` from a notebook with one cell of these outputs and this `metadata.sweeper`."""
+    """Return the scores of a notebook with a cell of these outputs and this `metadata.sweeper`."""
     return scrape(
         [{"source": "# text"}, {"outputs": outputs}],
         TrialMetadata.decode(metadata) or BLANK,
@@ -225,7 +225,7 @@ def test_a_final_score_has_priority_over_its_series() -> None:
 
 
 class Heard:
-    """A reader of printed text, and the values that it has found."""
+    """A reader of printed text, with the values that it has found."""
 
     def __init__(self, pattern: str = r"loss=([0-9.a-z+-]+)") -> None:
         self.points: list[Point] = []
@@ -242,7 +242,7 @@ class Heard:
         return [it.metrics["loss"] for it in self.points if it.metrics]
 
     def scraped(self, make_file: Callable[[], ExecutedNotebook], **objective: Any) -> Scraped:
-        """What the notebook of a trial with these points says of the score."""
+        """Return the scores in the executed notebook of a trial with these points."""
         file = make_file()
         for point in self.points:
             file.points.record(point)
@@ -253,7 +253,7 @@ class Heard:
 
 @pytest.fixture
 def make_file(tmp_path: Any, make_spec: Callable[..., TrialSpec]) -> Any:
-    """A new executed notebook whenever it is called."""
+    """Return a function that makes a new executed notebook."""
     research = ResearchNotebook(write_notebook(tmp_path / "n.ipynb"))
     return lambda: ExecutedNotebook(research.fresh_copy(), make_spec())
 
@@ -352,7 +352,7 @@ def test_a_pattern_that_finds_no_number_is_not_replaced_by_a_variable() -> None:
 
 
 def test_numbers_are_found_in_a_line_that_never_ends(make_file: Any) -> None:
-    """Each as soon as the line is long enough to be cut, and none twice."""
+    """Each number is found once, as soon as the line is long enough to be cut."""
     observed = Heard()
     numbers = [n / 8 for n in range(30_000)]
     observed.read(*(f" loss={number}" for number in numbers))

@@ -1,4 +1,4 @@
-"""Cells tagged `shared`: which are refused, and when the tag is advised."""
+"""Test cells with the tag `shared`: which are refused, and when the tag is advised."""
 
 from __future__ import annotations
 

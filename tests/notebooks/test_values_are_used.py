@@ -1,4 +1,4 @@
-"""The value of a trial is the one that the cells read, in whatever way they are written."""
+"""Test that cells read the trial's value of a name, in whatever way they are written."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ _ENDS = st.sampled_from(["\n", "\n", "\n", "\r\n", "\r"])
 
 @st.composite
 def cells(draw: st.DrawFn, name: str) -> list[str]:
-    """Cells that assign a name, read it, and may give it another value."""
+    """Draw cells that assign a name, read it, and may give it another value."""
     pieces = [draw(st.sampled_from(READS))]
     for kind, most in ((READS, 3), (NOISE, 5), (SCHEDULES, 1), (REBINDINGS, 1)):
         pieces += draw(st.lists(st.sampled_from(kind), max_size=most))
@@ -229,7 +229,7 @@ def cells(draw: st.DrawFn, name: str) -> list[str]:
 def divided(
     draw: st.DrawFn, first: str, pieces: list[str], name: str, *, most_before: int = 0
 ) -> list[str]:
-    """Cells of pieces in any order, with few of them before the first."""
+    """Divide pieces of code in any order into cells, with few pieces before the first one."""
     others = draw(st.permutations([piece.format(n=name) for piece in pieces]))
     early = draw(st.integers(0, min(most_before, len(others))))
     ordered = [*others[:early], first.format(n=name), *others[early:]]
@@ -244,7 +244,7 @@ def divided(
 
 @pytest.fixture(scope="module")
 def shell() -> Iterator[Any]:
-    """IPython without a terminal, a history and commands that run anything."""
+    """Start IPython without a terminal, a history, and magics that run other programs."""
     config = Config({"HistoryManager": {"enabled": False}})
     config.HistoryManager.hist_file = ":memory:"
     shell: Any = InteractiveShell(config=config)  # type: ignore[no-untyped-call]
@@ -264,7 +264,7 @@ def shell() -> Iterator[Any]:
 
 
 def run(shell: Any, sources: list[str]) -> list[Any]:
-    """Run cells up to the first that fails; return what they have read."""
+    """Run cells until one fails. Return the values that they have read."""
     shell.user_ns.clear()  # `reset` takes 50 ms
     shell.init_user_ns()
     read: list[Any] = []

@@ -1,4 +1,4 @@
-"""The files of a study's comparison page."""
+"""Test the files of a study's comparison page."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def write(folder: Path, *records: TrialRecord, is_running: bool = False) -> None
 
 
 def data(folder: Path, name: str) -> Any:
-    """The argument of the call that a file of data consists of."""
+    """Return the data in a script of the page, which is the argument of its only call."""
     text = (folder / "page" / f"{name}.js").read_text().strip()
     return json.loads(text.removeprefix(f"sweeper.{name}(").removesuffix(");"))
 

@@ -1,4 +1,4 @@
-"""Loads parameters files for the tests of settings."""
+"""Load parameters files for the tests of settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sweeper.settings import Settings
 
 @pytest.fixture
 def load_settings(tmp_path: Path) -> Load:
-    """Loads a text as the parameters file `digits.yml`."""
+    """Return a function that loads a text as the parameters file `digits.yml`."""
 
     def load(text: str) -> Settings:
         file = tmp_path / "digits.yml"

@@ -1,4 +1,4 @@
-"""URLs with passwords: libraries get them, and no text contains them."""
+"""Test URLs with passwords: libraries get the passwords, and no text contains them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The message for each wrong file: one line with file, key, value and remedy."""
+"""Test the messages about wrong parameters files: one line with file, key, value and remedy."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ VALUES.append("x" * 5000)
 
 
 def places(data: Any) -> Iterator[tuple[Any, Any]]:
-    """Each container of a file, with each of its keys or indices."""
+    """Yield each container in a file's data, with each of its keys or indices."""
     for key in list(data) if isinstance(data, dict) else range(len(data)):
         yield data, key
         if isinstance(data[key], dict | list):

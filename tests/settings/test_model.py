@@ -1,4 +1,4 @@
-"""Settings: what a file's keys become, what is stored of them, and what one call changes."""
+"""Test the settings that a file gives, the form in which they are stored, and overrides."""
 
 from __future__ import annotations
 

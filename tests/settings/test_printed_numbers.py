@@ -1,4 +1,4 @@
-"""Printed numbers are read as a person reads them, or are no numbers."""
+"""Test that printed numbers are read as a person reads them, or are not numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON Schema accepts what loads, and refuses what is wrong by its type or keys."""
+"""Test that the JSON Schema accepts valid files, and refuses wrong types and keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def errors_in_editor(text: str) -> list[str]:
-    """The errors that an editor marks in a file by the schema."""
+    """Return the errors in a file that an editor finds with the schema."""
     return [error.message for error in EDITOR.iter_errors(YAML(typ="safe", pure=True).load(text))]
 
 

@@ -1,4 +1,4 @@
-"""Secrets in a parameters file: refused where trials have them, elsewhere published as `***`."""
+"""Test that secrets in the params of trials are refused, and others are published as `***`."""
 
 from __future__ import annotations
 

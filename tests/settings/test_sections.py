@@ -1,4 +1,4 @@
-"""Values of a parameters file: those of YAML 1.2, and of sections that need more than a type."""
+"""Test values that are read as YAML 1.2, and the sections that need more than types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dimensions in all their forms, the branches they live in, and what values they allow."""
+"""Test dimensions in all their forms, their branches, and their allowed values."""
 
 from __future__ import annotations
 

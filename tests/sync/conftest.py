@@ -1,4 +1,4 @@
-"""Stores of `memory://`."""
+"""Empty the stores of `memory://` for each test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 @pytest.fixture(autouse=True)
 def empty_memory() -> Iterator[None]:
-    """All stores of `memory://` in a process share their content."""
+    """Empty all stores of `memory://`, which share their content in a process."""
     MemoryFileSystem.store.clear()
     yield
     MemoryFileSystem.store.clear()

@@ -1,4 +1,4 @@
-"""The data of trials: pushed once, fetched once by each machine, and never overwritten."""
+"""Test the data of trials: it is pushed once, fetched once, and never overwritten."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ OURS = ".notebook-hpo-data.json"
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of 1 KiB, so that an archive has many."""
+    """Fetch archives in blocks of 1 KiB, so that an archive has many blocks."""
     monkeypatch.setattr(archive, "_BLOCK_BYTES", 1024)
     monkeypatch.setattr(os, "sync", lambda: None)
 
 
 @pytest.fixture
 def gets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the objects of which blocks were fetched."""
+    """Return a list that gets the name of the object for each block that is fetched."""
     names: list[str] = []
     get_range = Store.get_range
 
@@ -53,7 +53,7 @@ Make = Callable[..., Dataset]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """A dataset for a notebook in one of several folders, as if each were another machine."""
+    """Return a function that makes the dataset of a notebook on one of several machines."""
 
     def made(machine: str, *, url: str = "memory://bucket/data", **stated: Any) -> Dataset:
         settings = Data.model_validate({"path": "./data", "from": url, **stated})

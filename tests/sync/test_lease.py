@@ -1,4 +1,4 @@
-"""The lease of a remote copy: one process has it, and another one that has lost it notices."""
+"""Test the lease of a remote copy: one process holds it, and notices when it is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects in a storage: URLs, credentials in messages, and JSON files."""
+"""Test objects in a store: URLs, credentials in messages, and JSON files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The remote copy: its layout, interrupted copies, and studies restored from it."""
+"""Test the remote copy: its layout, interrupted copies, and restored studies."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ URL = "memory://bucket/copies"
 
 @pytest.fixture(autouse=True)
 def one_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store of `memory://` has one reader at a time."""
+    """Let restorations read one object at a time, because `memory://` needs this."""
     monkeypatch.setattr(restoring, "_AT_ONCE", 1)
 
 
 class Machine:
-    """A folder in which a study is swept, without any kernel."""
+    """A folder in which a study is swept without kernels."""
 
     def __init__(
         self, folder: Path, *, output: str = "out/d.{run_id}.ipynb", every_s: float = 0.1
@@ -81,7 +81,7 @@ class Machine:
             yield is_brought_back
 
     def run(self, *, state: TrialState = TrialState.COMPLETED) -> str:
-        """Run a trial without a kernel; its notebook contains its params."""
+        """Run a trial without a kernel. Its notebook contains its params."""
         assert self.study is not None
         record = asked(self.study, self.settings, self.paths)
         write_notebook(record.notebook, f"x = {record.params['x']!r}")
@@ -100,21 +100,21 @@ class Machine:
         return file
 
     def now(self) -> None:
-        """Copy what has changed."""
+        """Copy all changes now."""
         self.copy._copy(is_last=False)
 
     def end(self) -> float:
-        """How far the copy is behind in the end."""
+        """Make the last copy. Return its age in seconds."""
         return self.copy.end(left_s=10, on_wait=lambda: None)
 
     def trials(self) -> list[tuple[int, str, float]]:
-        """Number, state and score of each trial in the study's file."""
+        """Return number, state and score of each trial in the study's file."""
         study = Study.load(self.storage_url, "digits")
         return [(r.number, str(r.state), r.scores.get("val", -1.0)) for r in study.records()]
 
 
 def swept(folder: Path) -> Machine:
-    """A machine whose study of one trial is in the copy, and which has ended."""
+    """Return a machine that has swept and copied a study of one trial, and has ended."""
     machine = Machine(folder)
     with machine.opened():
         machine.run()
@@ -141,7 +141,7 @@ def hash_of(content: bytes) -> str:
 
 
 def is_whole() -> bool:
-    """Whether the manifest names only objects that exist with the right content."""
+    """Return whether the manifest names only objects that exist and have the right content."""
     found = {name: Store(URL).get(f"digits/{name}") for name in manifest().objects}
     return all(name == f"objects/{hash_of(data or b'')}" for name, data in found.items())
 
@@ -179,7 +179,7 @@ def test_a_copy_is_a_manifest_over_objects_that_are_named_by_their_content(tmp_p
 
 @contextmanager
 def sending(content: bytes, then: Callable[[], object]) -> Iterator[None]:
-    """Do something whenever a file with this content is about to be sent."""
+    """Call a function whenever a file with this content is about to be sent."""
     put_file = Store.put_file
 
     def put(store: Store, name: str, file: Path) -> None:
@@ -290,7 +290,7 @@ def test_a_trial_that_ends_while_it_is_copied_is_not_ended_in_the_copy_without_i
 
 
 def write(file: Path, content: bytes) -> None:
-    """Write a checkpoint as `save_checkpoint` does."""
+    """Write a checkpoint in the way `save_checkpoint` does."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(file.name + ".part")
     with zipfile.ZipFile(part, "w") as archive:
@@ -490,7 +490,7 @@ def test_a_missing_or_damaged_object_only_loses_its_own_file(
 def test_every_manifest_names_only_objects_that_exist(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """Before each call to the store a trial may begin, end or write, or the call may fail."""
+    """Before each call to the store, a trial may begin, end or write, or the call may fail."""
     MemoryFileSystem.store.clear()
     a = Machine(tmp_path_factory.mktemp("a"))
     open_trials: list[str] = []
@@ -915,7 +915,7 @@ def test_a_hostile_copy_is_refused_in_one_line_or_stays_in_the_studys_folders(
 
 
 def hostile_manifest(stored: dict[str, Any], data: st.DataObject) -> None:
-    """Change a manifest as somebody would who can write to the store."""
+    """Change a manifest as an attacker with access to the store could."""
     for key in data.draw(st.lists(st.sampled_from(sorted(stored)), max_size=2)):
         stored[key] = data.draw(HOSTILE_VALUES)
     if not isinstance(files := stored["files"], dict):
@@ -929,7 +929,7 @@ def hostile_manifest(stored: dict[str, Any], data: st.DataObject) -> None:
 
 
 def hostile_owner(stored: dict[str, Any], data: st.DataObject) -> None:
-    """Change one fact of the process that is said to write a copy."""
+    """Change one fact about the process that writes a copy."""
     stored[data.draw(st.sampled_from(sorted(stored)))] = data.draw(HOSTILE_VALUES)
 
 
@@ -997,7 +997,7 @@ for i in range(8):
 
 
 class Subprocess:
-    """A sweep in a process and a folder of its own."""
+    """A sweep in a separate process and folder."""
 
     def __init__(
         self, folder: Path, name: str, *, trials: int, url: str, grace_s: float = 25
@@ -1012,7 +1012,9 @@ class Subprocess:
         return Command(*self.words, "-j", "2", "--json", cwd=self.folder)
 
     def scores(self) -> dict[str, dict[str, float]]:
-        """Those of completed trials, by their notebooks: a study takes longer to read."""
+        """Return the scores of completed trials from their notebooks, which is faster than the
+        study.
+        """
         found = [read_metadata(path) or BLANK for path in (self.folder / "out").glob("*.ipynb")]
         return {it.run_id: dict(it.scores) for it in found if it.state is TrialState.COMPLETED}
 

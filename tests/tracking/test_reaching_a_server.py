@@ -1,4 +1,4 @@
-"""Whether an MLflow server answers, also where the environment names a proxy."""
+"""Test whether an MLflow server is reached, also if the environment names a proxy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ELSEWHERE = "http://mlflow.example:5000"
 
 @contextmanager
 def answering(code: int) -> Iterator[int]:
-    """A server that answers everything with a code; its port."""
+    """Start a server that answers every request with a status code. Yield its port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -40,7 +40,7 @@ def answering(code: int) -> Iterator[int]:
 
 @contextmanager
 def hanging() -> Iterator[int]:
-    """A server that says that it is well, and then answers nothing; its port."""
+    """Start a server that answers only the health check. Yield its port."""
     is_over = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -69,7 +69,7 @@ def store_at(url: str, folder: Path) -> Store:
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """An environment without proxies, which is as before afterwards."""
+    """Remove all proxies from the environment during the test."""
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.setenv(name, "")
         monkeypatch.setenv(name.upper(), "")

@@ -1,4 +1,4 @@
-"""What the tracker writes to MLflow, its view there, and what happens when MLflow takes nothing."""
+"""Test what the tracker writes to MLflow, the view there, and failures of MLflow."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def opened(folder: Path, study: str = "digits") -> Tracker:
 
 
 def writer_of(folder: Path, study: str) -> tuple[RunWriter, Store]:
-    """A writer in this process, with a client that a test can change."""
+    """Return a writer in this process, whose MLflow client a test can change, and its store."""
     store = store_in(folder, study)
     return RunWriter.open(store), store
 
 
 def written(writer: RunWriter, of_study: Store, *calls: Call) -> list[str | None]:
-    """Why MLflow did not take each of these calls; None where it did."""
+    """Carry out calls. Return for each call why MLflow did not accept it, or None."""
     return [carried_out(call, writer, of_study).error for call in calls]
 
 
@@ -92,7 +92,7 @@ def end_of(record: TrialRecord, *points: tuple[int, float]) -> Call:
 
 
 def wrote(tracker: Tracker, *records: TrialRecord) -> bool:
-    """Write trials that have begun and ended; whether MLflow has their ends."""
+    """Write the starts and ends of trials. Return whether MLflow has their ends."""
     for record in records:
         tracker.started(replace(record, state=TrialState.RUNNING), PARAMS)
         tracker.ended(record, PARAMS, {}, {})
@@ -101,7 +101,7 @@ def wrote(tracker: Tracker, *records: TrialRecord) -> bool:
 
 
 def within(limit_s: float) -> Callable[[], float]:
-    """How many seconds are left of a time that begins now."""
+    """Return a function that returns the seconds that are left of a time which begins now."""
     end_s = time.monotonic() + limit_s
     return lambda: end_s - time.monotonic()
 
@@ -202,7 +202,7 @@ def test_a_store_from_the_cache_equals_a_new_one(
 
 
 def opened_in(folder: Path) -> list[str]:
-    """What an opened store consists of, but for its folder and times."""
+    """Return the content of an opened store, without its folder and times."""
     opened(folder).close()
     with closing(sqlite3.connect(folder / "mlflow.db")) as made:
         made.execute("UPDATE experiments SET creation_time = 0, last_update_time = 0")
@@ -253,7 +253,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def completed(folder: Path, *cells: Any) -> TrialRecord:
-    """A trial whose notebook has these cells."""
+    """Return a completed trial whose notebook has these cells."""
     record = replace(stopped(folder), state=TrialState.COMPLETED, scores={"val": 0.5})
     record.notebook.write_text(nbformat.writes(nbformat.v4.new_notebook(cells=list(cells))))
     return record
@@ -270,7 +270,7 @@ def run_of(store: Path, tracker: Tracker, record: TrialRecord) -> Any:
 def fail_first(
     monkeypatch: pytest.MonkeyPatch, writer: RunWriter, call: str, *errors: Exception
 ) -> None:
-    """Make the first calls of MLflow's client fail with these errors."""
+    """Make the first calls of a method of MLflow's client raise these errors."""
     proper, failures = getattr(writer._client, call), list(errors)
 
     def fails(*arguments: Any, **options: Any) -> Any:
@@ -322,7 +322,7 @@ def test_a_run_has_the_artifacts_of_its_trial_except_large_ones(
 
 
 def hostile(rng: random.Random, outside: Path) -> object:
-    """What somebody may have written where the names of saved files are."""
+    """Return what somebody may have written in place of the names of artifacts."""
     names = [
         "../../secret", str(outside), "link", "folder", "folder/../../../secret", "", ".", "..",
         "a\0b", "./kept", "folder//vocab", "kept", "x" * 300,
@@ -436,7 +436,7 @@ def test_a_restored_study_deletes_runs_of_trials_that_it_does_not_have(store: Pa
 def test_an_error_of_the_store_is_one_line_without_mlflows_traceback(
     store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """MLflow logs each error of its store with a traceback before it raises it."""
+    """MLflow logs each error of its store with a traceback before it raises the error."""
     shutil.copy(store / "mlflow.db", tmp_path)
     tracker = opened(tmp_path)
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as connection, connection:
@@ -574,7 +574,7 @@ SETTINGS = {
 
 
 def state_of(view: str) -> dict[str, Any]:
-    """What MLflow's UI reads in the tag."""
+    """Return the state that MLflow's UI reads from the tag."""
     kind, _, packed = json.loads(view)["state"].partition(";")
     assert kind == "deflate"
     state: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(packed)))

@@ -1,15 +1,18 @@
-"""Sweeps that are killed at random moments, again and again, and come to the same in the end.
+"""Test that sweeps which are disturbed at random moments have the same results as others.
 
     uv run tests/journeys/chaos/test_chaos.py --blows 300
 
-is the long form; the short one is part of the tests. Each blow hits a process: the coordinator,
-alone or together with its guard, the one that kernels are forked from, a kernel, one that stands
-still, the one that writes to MLflow, a scheduler or a worker of Dask. Or it takes something away
-for some seconds: the storage by a lock, a full disk, a folder that may only be read, a server that
-restarts, the folder for temporary files. Or it removes something: checkpoints, MLflow's artifacts,
-the sweep's private folder, the whole machine, of which only a remote copy is left. Whatever has
-ended the sweep, the same command goes on. Where nobody may mount a disk, or there is no PostgreSQL,
-the blows that need one are left out.
+is the long form; a short one is part of the tests. Each blow is one disturbance:
+
+- It kills a process: the sweep, alone or together with its guard, the zygote, a kernel, a frozen
+  kernel, the process that writes to MLflow, or a scheduler or worker of Dask.
+- It makes something unavailable for some seconds: it locks the storage, fills the disk, makes a
+  folder read-only, restarts a server, or removes the folder for temporary files.
+- It removes something: checkpoints, MLflow's artifacts, the sweep's private folder, or the whole
+  machine, so that only a remote copy remains.
+
+Whatever has ended the sweep, the same command resumes it. Blows that need a mounted disk or
+PostgreSQL are left out on machines without them.
 """
 
 from __future__ import annotations
@@ -94,7 +97,7 @@ GONE_S = 60.0
 
 @dataclass(kw_only=True)
 class Ground:
-    """A folder in which one study is swept, over as many calls as it takes."""
+    """A folder in which one study is swept, in as many calls as it needs."""
 
     folder: Path
     chance: random.Random
@@ -112,7 +115,7 @@ class Ground:
 
     @property
     def out(self) -> Path:
-        """Where the outputs go: a disk of its own, if that can be had."""
+        """The folder of the outputs, on a separate disk if this is possible."""
         return self.folder / "out"
 
     @property
@@ -133,7 +136,7 @@ class Ground:
         (self.folder / "nb.yml").write_text("\n".join(lines))
 
     def call(self) -> Command:
-        """Start the one command, the same each time."""
+        """Start the command, which is always the same."""
         storage = [] if self.server is None else ["--storage", self.server.url]
         cluster = [] if self.cluster is None else ["--cluster", self.cluster.url]
         arguments = [
@@ -146,11 +149,15 @@ class Ground:
             return Command(*arguments, cwd=self.folder, env=env, stderr=stderr)
 
     def processes(self) -> list[psutil.Process]:
-        """Kernels, what they are forked from, and all their children, also on a worker."""
+        """Return kernels, the processes that fork them, and their children, also on a worker."""
         return kernels_in(self.folder)
 
     def sweep(self, blows: int) -> dict[str, Any]:
-        """Call until the study is complete, with up to this many blows on the way; its result."""
+        """Call the command until the study is complete. Return the result.
+
+        Args:
+            blows: Number of blows at most.
+        """
         while True:
             sweep, before = self.call(), self.blows.total()
             while sweep.poll() is None and self.blows.total() < blows:
@@ -172,7 +179,7 @@ class Ground:
                     return result
 
     def complaints(self) -> str:
-        """What the last call has printed on its standard error."""
+        """Return what the last call has printed to stderr."""
         return (self.folder / "stderr.txt").read_text()
 
     def _strike(self, pid: int) -> None:
@@ -194,7 +201,7 @@ class Ground:
         self.blows[blow] += 1
 
     def await_end(self) -> None:
-        """Wait until another trial has ended, for 20 s at most."""
+        """Wait until another trial has ended, at most 20 s."""
 
         def ended() -> int:
             texts = [path.read_text("utf-8") for path in self.out.glob("*.ipynb")]
@@ -205,18 +212,18 @@ class Ground:
             time.sleep(0.05)
 
     def private_folders(self) -> list[Path]:
-        """Of the sweep, with the sockets of its kernels."""
+        """Return the private folders of the sweep, with the sockets of its kernels."""
         return list(self.temporary.glob(f"sweep-{mark_of(self.out / 'nb')}*"))
 
     def check_nothing_runs(self) -> None:
-        """Soon after the end no process is left."""
+        """Check that no process is left soon after the end."""
         end_s = time.monotonic() + GONE_S
         while (left := self.processes()) and time.monotonic() < end_s:
             time.sleep(0.1)
         assert not left, left
 
     def check_files(self) -> None:
-        """Every executed notebook is valid, at every moment."""
+        """Check that every executed notebook is valid, at any moment."""
         for path in self.out.glob("*.ipynb"):
             node = nbformat.reads(path.read_text("utf-8"), as_version=4)
             nbformat.validate(node)
@@ -230,7 +237,7 @@ def _kill_one(ground: Ground, kind: Callable[[psutil.Process], bool]) -> None:
 
 
 def _kill_frozen(ground: Ground, pid: int) -> None:
-    """Wait for a trial that is frozen, for 20 s at most."""
+    """Wait at most 20 s for a frozen trial, and kill its kernel."""
     end_s = time.monotonic() + 20
     while not (chosen := list(filter(_stands_still, ground.processes()))):
         if time.monotonic() > end_s or not psutil.pid_exists(pid):
@@ -240,7 +247,7 @@ def _kill_frozen(ground: Ground, pid: int) -> None:
 
 
 def _kill_with_guard(ground: Ground, pid: int) -> None:
-    """In one moment, so that nobody can take the guard's place."""
+    """Kill the sweep and its guard in one moment, so that the guard is not replaced."""
     of_this = mark_of(ground.out / "nb")
     guards = [
         process.pid
@@ -254,7 +261,7 @@ def _kill_with_guard(ground: Ground, pid: int) -> None:
 
 
 def _words(process: psutil.Process) -> list[str]:
-    """The words of a process's command; none where it has just ended."""
+    """Return the words of a process's command line. Empty if it has just ended."""
     try:
         return process.cmdline()
     except psutil.Error:
@@ -268,7 +275,7 @@ def _stands_still(process: psutil.Process) -> bool:
 
 
 def _writer(ground: Ground, coordinator: int) -> int:
-    """The number of the process that writes to MLflow, however it was started."""
+    """Return the id of the process that writes to MLflow, however it was started."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -300,7 +307,7 @@ def _stop_for_a_while(ground: Ground, pid: int) -> None:
 
 
 def _stop_writer_at_ends(ground: Ground, pid: int) -> None:
-    """For 20 s at the end of a trial, and again at the next one."""
+    """Suspend the process that writes to MLflow for 20 s at the end of a trial, twice."""
     writer = _writer(ground, pid)
     for _ in range(2):
         ground.await_end()
@@ -321,13 +328,13 @@ def _restart_scheduler(ground: Ground, _: int) -> None:
 
 
 def _kill_worker(ground: Ground, _: int) -> None:
-    """Another one takes its place, as in a cluster that a batch system keeps."""
+    """Kill a worker. Another one replaces it, as in a cluster of a batch system."""
     assert ground.cluster is not None
     ground.cluster.lose_worker()
 
 
 def _lose_machine(ground: Ground, pid: int) -> None:
-    """All that is left is the remote copy, perhaps one of some time ago."""
+    """Remove everything except the remote copy, which may be some time old."""
     assert ground.store is not None
     is_away = ground.chance.random() < 0.3
     if is_away:
@@ -366,7 +373,7 @@ def _remove(*folders: Path) -> None:
 
 
 def _take_temporary(ground: Ground, _: int) -> None:
-    """Remove the folder for temporary files, or put a file in its place, and make it again."""
+    """Remove the folder for temporary files, or replace it by a file. Then make it again."""
     shutil.rmtree(ground.temporary, ignore_errors=True)
     if ground.temporary.exists():  # something was just being written there
         return
@@ -390,7 +397,7 @@ def _fill(ground: Ground, _: int) -> None:
 
 
 def _make_read_only(ground: Ground, _: int) -> None:
-    """Lay the folder over itself: files that are open stay so, no other one can be written."""
+    """Mount the folder read-only over itself. Files that are open can still be written."""
     folder = str(ground.out)
     _mount("--bind", folder, folder)
     try:
@@ -432,7 +439,7 @@ BLOWS_TO_A_DISK = {"a full disk": _fill, "a folder that may only be read": _make
 
 @contextmanager
 def fresh(seed: int, trials: int, only: Sequence[str]) -> Iterator[Ground]:
-    """A ground with a small disk, and in a part of all cases a server, a cluster, a remote copy."""
+    """Yield a ground with a small disk, and sometimes with a server, a cluster or a remote copy."""
     folder, chance = Path(tempfile.mkdtemp(prefix="chaos")), random.Random(seed)
     ground = Ground(folder=folder, chance=chance, trials=trials, only=only)
     with ExitStack() as stack:
@@ -459,7 +466,7 @@ def by_run_id(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check(ground: Ground, result: Mapping[str, Any], undisturbed: Mapping[str, Any]) -> None:
-    """What was killed and continued has come to the same as what was not."""
+    """Check that a disturbed sweep has the same results as an undisturbed one."""
     trials, expected = by_run_id(result), by_run_id(undisturbed)
     assert [trial["run_id"] for trial in result["trials"]] == sorted(expected)
     for run_id, trial in trials.items():
@@ -486,7 +493,7 @@ def check(ground: Ground, result: Mapping[str, Any], undisturbed: Mapping[str, A
 
 
 def without_kernels(trials: int) -> dict[str, Any]:
-    """What the same study comes to where nothing is struck, computed in this process."""
+    """Return the result of the same study without blows, computed in this process."""
 
     def run(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
         write_notebook(spec.notebook, "val = x")
@@ -501,10 +508,10 @@ def without_kernels(trials: int) -> dict[str, Any]:
 
 
 def storm(*, blows: int, seed: int, trials: int = 16, only: Sequence[str] = ()) -> Counter[str]:
-    """Blows of each kind.
+    """Sweep studies until all blows were made. Return the number of blows of each kind.
 
     Args:
-        only: the kinds that are struck; empty for all.
+        only: Kinds of blows that are made. Empty for all kinds.
     """
     struck: Counter[str] = Counter()
     undisturbed = without_kernels(trials)

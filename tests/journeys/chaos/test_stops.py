@@ -1,10 +1,11 @@
-"""Sweeps that get SIGTERM at random moments of their lives, and are continued.
+"""Test that sweeps which get SIGTERM at random moments end in time and can be resumed.
 
     uv run tests/journeys/chaos/test_stops.py --moments 40
 
-is the long form; the short one is part of the tests. One life of a sweep is measured first. Each
-moment then lies in one of its stages, so that it hits a sweep that is alive also where the machine
-is busier than it was: a moment at which the sweep has ended already is drawn again.
+is the long form; a short one is part of the tests. First, the duration of each stage of one sweep
+is measured. Each moment is then a time after the beginning of a stage, so that it also hits a sweep
+on a machine that is busier than before. If the sweep has already ended at a moment, another moment
+is drawn.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ EXIT_CODES = (143, -signal.SIGTERM, 0)
 
 
 class Stage(StrEnum):
-    """What a sweep does, by what can be seen of it; each stage lasts until the next one begins."""
+    """The stages of a sweep that can be seen from outside. Each lasts until the next one begins."""
 
     BEGINS = "it begins"
     BOOTS = "kernels boot"
@@ -71,14 +72,14 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True)
 class Call:
-    """The one command, in a folder with its project."""
+    """A call of the command in a folder with its project."""
 
     folder: Path
     process: Command
 
     @classmethod
     def begin(cls, folder: Path) -> Call:
-        """Start it."""
+        """Start the command."""
         folder.mkdir(exist_ok=True)
         write_notebook(folder / "nb.ipynb", TRAIN, parameters="x = 0.5")
         copy = folder.with_name(f"{folder.name}-copy")  # no process works there
@@ -88,7 +89,7 @@ class Call:
             return cls(folder, Command(*options, "--json", cwd=folder, stderr=stderr))
 
     def result(self) -> dict[str, Any]:
-        """Wait until it completes."""
+        """Wait until the command completes. Return its result."""
         stdout, _ = self.process.communicate(timeout=120)
         assert self.process.returncode == 0, (self.folder / "stderr.txt").read_text()
         found: dict[str, Any] = json.loads(stdout.splitlines()[-1])
@@ -98,7 +99,7 @@ class Call:
         """Wait until this stage or a later one has begun.
 
         Returns:
-            False where the sweep has ended before.
+            False if the sweep has ended before.
         """
         while self.process.poll() is None:
             if self._has_begun(stage):
@@ -122,20 +123,20 @@ class Call:
                 return n_ended == TRIALS
 
     def left(self) -> list[Any]:
-        """Every process that is left of it."""
+        """Return every process that is left of the sweep."""
         marked = marked_processes(mark_of((self.folder / "out" / "nb").resolve()))
         return [*marked, *kernels_in(self.folder), *processes_in(self.folder)]
 
 
 def stands_still(process: psutil.Process) -> bool:
-    """Whether a process is suspended."""
+    """Return whether a process is suspended."""
     with suppress(psutil.Error):
         return process.status() == psutil.STATUS_STOPPED
     return False
 
 
 def ended_trials(folder: Path) -> dict[str, dict[str, Any]]:
-    """What the executed notebooks of trials that have ended say, but for stopped ones."""
+    """Return the metadata of the trials that have ended, except stopped ones."""
     found = {}
     for path in folder.glob("out/*.ipynb"):
         metadata = json.loads(path.read_text("utf-8"))["metadata"]["sweeper"]
@@ -145,7 +146,7 @@ def ended_trials(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def measured_life() -> dict[Stage, float]:
-    """How long each stage of a sweep takes that nobody stops, in seconds."""
+    """Return the duration of each stage of an undisturbed sweep in seconds."""
     with tempfile.TemporaryDirectory(prefix="stops") as parent:
         call = Call.begin(Path(parent, "sweep"))
         begun_s = {}
@@ -158,10 +159,15 @@ def measured_life() -> dict[Stage, float]:
 
 
 def stop_at(stage: Stage, later_s: float, folder: Path) -> str | None:
-    """Stop a sweep so many seconds after a stage has begun, continue it, and check both.
+    """Stop a sweep some time after a stage has begun, resume it, and check both.
+
+    Args:
+        stage: The stage.
+        later_s: Seconds between the beginning of the stage and the stop.
+        folder: Folder of the sweep.
 
     Returns:
-        what came of the stop, for people; None where the sweep had ended before.
+        A description of the stop for people. None if the sweep had ended before.
     """
     moment = f"{stage}, {later_s:.2f} s later"
     call = Call.begin(folder)
@@ -195,10 +201,12 @@ def stop_at(stage: Stage, later_s: float, folder: Path) -> str | None:
 
 
 def stop_often(moments: int, seed: int, life: Mapping[Stage, float]) -> None:
-    """Stop as many living sweeps, at moments that are spread over the life of one.
+    """Stop sweeps at moments that are spread over their stages.
 
     Args:
-        life: how long each stage takes, in seconds.
+        moments: Number of stops of sweeps that were alive.
+        seed: Seed of the random moments.
+        life: Duration of each stage in seconds.
     """
     chance = random.Random(seed)
     print(f"seed {seed}", flush=True)
