@@ -102,7 +102,8 @@ def prepared(
 def _adopt(options: RunOptions, settings: Settings) -> Adopt | None:
     """Return a function that uses the observed run as the first trial.
 
-    None if there is no such run.
+    Returns:
+        None if there is no such run.
     """
     from ..drafting.observed_run import OBSERVED_NAME
 

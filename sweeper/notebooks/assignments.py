@@ -115,7 +115,8 @@ class Assignments:
     def plain_value(self, name: str) -> Any:
         """Return the value that the notebook gives to a name.
 
-        None also if this is not a plain value.
+        Returns:
+            None if the notebook gives it no plain value, or the value None.
         """
         plain = [a for a in self.places(name) if not self._is_overridden(a)] or self.places(name)
         return plain_value(plain[-1].value) if plain and plain[-1].value else None
@@ -175,13 +176,14 @@ class Assignments:
     def other_value(self, name: str, *, after_cell: int) -> str:
         """Return where a name gets another value after a cell, with a remedy.
 
-        Empty if it gets none.
-
         The text completes the sentence "NAME is …".
 
         Args:
             name: Name of a variable.
             after_cell: Number of the code cell, from 1. Only later cells are searched.
+
+        Returns:
+            An empty text if the name gets no other value.
         """
         later = self.cells[after_cell:]
         rival = rebinding(later, name, at=(after_cell, 0))
@@ -190,12 +192,13 @@ class Assignments:
     def remedy_for_unknown(self, name: str, *, is_local: bool = False) -> str:
         """Return where a name that is not assigned occurs, and what to do about it.
 
-        Empty if it does not.
-
         Args:
             name: Name that is not assigned at the top level.
             is_local: Whether a function or a class has a variable of this name, so that code that
                 reads the name means that variable.
+
+        Returns:
+            An empty text if the name does not occur.
         """
         name = name.rpartition(".")[2]
         for cell in self.cells:
@@ -250,7 +253,8 @@ class Assignments:
     def _longer(self, name: str) -> str:
         """Return the advice to write a longer name, such as `Adam.lr` for `lr`.
 
-        Empty if there is none.
+        Returns:
+            An empty text if there is none.
         """
         longer = (it for it in self._arguments if it.endswith(f".{name}"))
         return next((f"write {it!r}" for it in longer if not self.why_not(it)), "")
@@ -258,7 +262,8 @@ class Assignments:
     def _last(self, name: str) -> str:
         """Return the advice to sweep only the last assignment of a variable.
 
-        Empty if this is impossible.
+        Returns:
+            An empty text if the last assignment cannot be swept.
         """
         last = next((f"cell{a.cell}.{name}" for a in reversed(self.at_top(name))), "")
         can_be_swept = last in self._arguments and not self.why_not(last)
@@ -323,7 +328,8 @@ class Assignments:
     def _instead(self, computed: Assignment, asked: Set[str]) -> str:
         """Return the advice to sweep a name from which a value is computed.
 
-        Empty if there is none.
+        Returns:
+            An empty text if there is none.
         """
         nodes = ast.walk(computed.value) if computed.value is not None else ()
         read = {node.id: None for node in nodes if isinstance(node, ast.Name)}

@@ -49,8 +49,9 @@ class Calls:
     def overriding(self, parameter: Parameter) -> Override | None:
         """Return a call that passes a parameter, if all calls pass it.
 
-        None also if there may be unknown calls: the function's name is bound twice, or is used for
-        anything else than calls.
+        Returns:
+            None also if there may be unknown calls: the function's name is bound twice, or is used
+            for anything else than calls.
         """
         name = parameter.callee
         calls = self._calls.get(name, [])

@@ -131,7 +131,8 @@ def _tree(source: str) -> ast.Module:
 def scope_of(source: str) -> symtable.SymbolTable | None:
     """Return the symbol table of code: the names that it binds and reads.
 
-    None if it does not compile.
+    Returns:
+        None if it does not compile.
     """
     try:
         with _PARSING, warnings.catch_warnings(action="ignore"):

@@ -178,7 +178,8 @@ class Differences:
     def __str__(self) -> str:
         """Return the first difference of scores, steps or outputs in words.
 
-        Empty if there is none.
+        Returns:
+            An empty text if there is none.
         """
         return next(iter([*self.numbers_in_words(), *map(str, self.outputs)]), "")
 
@@ -212,7 +213,8 @@ def change(first: object, second: object) -> str:
 def _distance(first: float | None, second: float | None) -> float:
     """Return the distance of two numbers relative to the larger one.
 
-    Infinite unless both are finite.
+    Returns:
+        Infinite unless both are finite.
     """
     if first is None or second is None or not (math.isfinite(first) and math.isfinite(second)):
         return math.inf

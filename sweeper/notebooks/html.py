@@ -148,7 +148,8 @@ def _allowed(tag: str, name: str, value: str) -> str | None:
 def _still(output: Mapping[str, Any]) -> str | None:
     """Return another form of an output that runs scripts or is too large.
 
-    None if it can be shown as it is.
+    Returns:
+        None if it can be shown as it is.
     """
     if output["output_type"] == "stream":
         return _shortened(output["text"])

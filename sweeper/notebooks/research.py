@@ -172,7 +172,8 @@ class ResearchNotebook:
     def syntax_error(self) -> str:
         """Return the place and message of the first syntax error.
 
-        Empty if all cells are valid Python.
+        Returns:
+            An empty text if all cells are valid Python.
         """
         for number, source in enumerate(self.code, start=1):
             try:
@@ -203,7 +204,7 @@ class ResearchNotebook:
         """Return why trials cannot set the notebook's variable `seed`.
 
         Returns:
-            Empty if they can, or if the notebook does not assign it.
+            An empty text if they can, or if the notebook does not assign it.
         """
         why = self.why_not("seed") if self.assignments.at_top("seed") else ""
         return why and f"seed is {why}"

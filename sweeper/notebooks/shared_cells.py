@@ -99,7 +99,7 @@ def _own_in(source: str, own_names: Set[str]) -> str:
     """Return the first thing in a cell that differs between trials, such as a swept name.
 
     Returns:
-        Empty if there is none.
+        An empty text if there is none.
     """
     if _OWN_CALL.search(source):
         return "sweeper.trial()"

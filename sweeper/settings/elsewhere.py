@@ -28,7 +28,7 @@ def section_hint(key: str, value: Any) -> str:
         value: Value of the key.
 
     Returns:
-        Empty if no other tool has this key.
+        An empty text if no other tool has this key.
     """
     match key:
         case "method" | "search_alg" | "algorithm":
@@ -68,7 +68,7 @@ def dimension_here(entry: Mapping[Any, Any]) -> str:
         entry: Entry of `space`.
 
     Returns:
-        Empty if the entry has no such keys or types.
+        An empty text if the entry has no such keys or types.
     """
     kind = " ".join(str(entry[key]) for key in _KINDS if key in entry).lower()
     if _FOREIGN.isdisjoint(entry) and "uniform" not in kind:
@@ -104,7 +104,7 @@ def call_here(text: str) -> str:
         text: Entry of `space`, such as `tune.loguniform(1e-4, 1)`.
 
     Returns:
-        Empty for other texts.
+        An empty text for entries that are not such a call.
     """
     name = text.partition("(")[0].lower()
     if "(" not in text:

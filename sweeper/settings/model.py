@@ -424,7 +424,8 @@ class Settings(SettingsModel):
     def why_not_confirmed(self) -> str | None:
         """Return why the study's best trials cannot be run again on fresh seeds.
 
-        None if they can.
+        Returns:
+            None if they can.
         """
         if len(self.objective) > 1:
             return (

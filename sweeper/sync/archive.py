@@ -394,7 +394,8 @@ def _names(place: Path) -> list[str]:
 def _look(file: Path) -> list[int]:
     """Return the size in bytes and the time of the last change in ns.
 
-    Empty if there is no such file.
+    Returns:
+        An empty list if there is no such file.
     """
     try:
         status = file.stat()

@@ -192,7 +192,7 @@ class RemoteCopy:
         """Return the id of the study on this machine.
 
         Returns:
-            Empty if the id is unknown. None if this machine does not have the study.
+            An empty text if the id is unknown. None if this machine does not have the study.
         """
         if self._contents.storage is None:
             return "" if LocalMarker.at(self._paths.copied) is not None else None

@@ -40,7 +40,8 @@ class Stored:
     def at(cls, path: Path) -> Self | None:
         """Return the record in a file.
 
-        None if there is no such file, or if it has no such record.
+        Returns:
+            None if there is no such file, or if it has no such record.
         """
         try:
             return cls.read(path.read_text(encoding="utf-8"))

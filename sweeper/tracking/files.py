@@ -71,7 +71,8 @@ def settle(file: Path) -> None:
 def _engine_of(uri: str) -> Any:
     """Return the SQLAlchemy engine of MLflow's store.
 
-    None if this version of MLflow keeps it elsewhere.
+    Returns:
+        None if this version of MLflow keeps it elsewhere.
     """
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
