@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .places import as_flow, behind, candidates_of, is_searched, params_of, searched, why_nothing
+from .places import (
+    as_flow,
+    behind,
+    candidates_of,
+    is_searched,
+    last_of_each,
+    params_of,
+    searched,
+    why_nothing,
+)
 from .score_guesses import Code, Score, scores_of
 
 if TYPE_CHECKING:
@@ -49,7 +59,9 @@ def draft(
         if seen is not None:
             found = [found[0] or behind(notebook, candidates, None)]
         best = max(found, key=is_searched)
-        candidates, scores = best, scores[found.index(best) :]
+        scores = scores[found.index(best) :]
+        cell = code.statements[code.run_by(scores[0].at)][0] if scores else math.inf
+        candidates = last_of_each(best, cell)
     others = {
         name: candidate for name, candidate in searched(every).items() if name not in candidates
     }

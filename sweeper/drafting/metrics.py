@@ -16,6 +16,21 @@ _TABLE = Path(__file__).with_name("metrics.yml")
 _TREND_SHARE = 0.6
 _LEAST_OF_TREND = 3
 OPPOSITE = {"minimize": "maximize", "maximize": "minimize"}
+#: The words that say of which data a score is.
+SPLITS = {
+    **dict.fromkeys("val valid validation dev cv cross oof oob holdout heldout".split(), "val"),
+    **dict.fromkeys("test eval evaluate evaluation".split(), "test"),
+    **dict.fromkeys("train training".split(), "train"),
+}
+#: Data by how much a score of them tells of a model; no word comes before the training data.
+ORDER = {"val": 0, "test": 1, "": 2, "train": 3}
+
+
+def split_of(words: Sequence[str]) -> str:
+    """Return of which data a score is, by the best word in its name; empty where none says it."""
+    return min(
+        (SPLITS[word] for word in words if word in SPLITS), key=ORDER.__getitem__, default=""
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +61,8 @@ def _metrics() -> dict[tuple[str, ...], Metric]:
 
 def words_of(name: str) -> list[str]:
     """The words of a name, in small letters."""
-    return re.findall(r"[a-z]+\d*", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", re.sub(r"\^2|²", "2", name))
+    return re.findall(r"[a-z]+\d*", name.lower())
 
 
 def metric_of(words: Sequence[str]) -> Metric | None:

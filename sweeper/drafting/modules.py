@@ -40,7 +40,7 @@ def constants_to_assign(
             else:
                 target, where = alias, "in place of its import"
                 is_read = own == name and alias in flows.reads
-            if is_read and is_searched(name):
+            if is_read and is_searched(target.rpartition(".")[2]):
                 remedy = f"assign `{target} = {value}` {where}"
                 yield target, f"{target} is {value} in {file.name}: {remedy}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..notebooks.research import ResearchNotebook
 
 _MOST_SWEPT, _MOST_REFUSED = 8, 3
+_IN_CELL = re.compile(r"cell(\d+)\.(.*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ def params_of(
     left_out = [str(line) for name, line in drafted.items() if name not in chosen]
     left_out += [
         f"{candidate.drafted(notebook.why_not(name))}; leads to no score as far as the code shows"
-        for name, candidate in _one_each(notebook, others, [*candidates]).items()
+        for name, candidate in _one_each(notebook, others, candidates).items()
     ]
     return Params(
         own={name: candidates[name].value for name in candidates if name in chosen},
@@ -69,7 +70,7 @@ def why_nothing(notebook: ResearchNotebook) -> str:
     """Say why a notebook has nothing to sweep, or what to do."""
     if error := notebook.syntax_error():
         return error
-    remedy = "assign one at the top level, in one place, to a name that the training reads"
+    remedy = "assign what to vary in a cell that is tagged `parameters`"
     return "; ".join(_unswept(notebook, [])[:_MOST_REFUSED]) or remedy
 
 
@@ -87,7 +88,8 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
     for target, why in constants_to_assign(flows, "\n".join(notebook.code), folder, _has_row):
         if not assignments.knows(target):
             found.append(why)
-    for call in flows.calls:
+    last = {call.callee: call for call in flows.calls}  # one remedy for each is enough
+    for call in last.values():
         found += defaults_to_give(call, folder, _has_row)
         found += _optimizer_to_write(call, flows)
         main = main_argument(call.callee)
@@ -181,8 +183,7 @@ class Candidate:
     @property
     def space(self) -> Any:
         """The dimension around the own value; None where nothing is known of its kind."""
-        found = self.row.space_around(self.value) if self.row else usual_space(self.value)
-        return _listed_in(self.comment, self.value) if found is None else found
+        return self.row.space_around(self.value) if self.row else usual_space(self.value)
 
     def drafted(self, why_not: str) -> Drafted:
         """Write the candidate's line.
@@ -247,16 +248,18 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
 
 
 def _one_each(
-    notebook: ResearchNotebook, candidates: Mapping[str, Candidate], taken: Iterable[str]
+    notebook: ResearchNotebook, others: Mapping[str, Candidate], taken: Mapping[str, Candidate]
 ) -> dict[str, Candidate]:
-    """Choose one name for each value that names do not have already."""
+    """Choose one name for each value and parameter that names do not have already."""
     found = {}
     known = {place for name in taken for place in notebook.assignments.places(name)}
-    for name, candidate in candidates.items():
+    parameters = {candidate.receiver.parameter for candidate in taken.values()}
+    for name, candidate in others.items():
         places = {*notebook.assignments.places(name)}
-        if places and not places & known:
+        if places and not places & known and candidate.receiver.parameter not in parameters:
             found[name] = candidate
             known |= places
+            parameters.add(candidate.receiver.parameter)
     return found
 
 
@@ -298,7 +301,24 @@ def behind(
                 own.append(name)
                 taken |= places
     found = {name: candidate for name, candidate in candidates.items() if name in own}
-    return searched(found) or found
+    return searched(found)
+
+
+def last_of_each(candidates: Mapping[str, Candidate], cell: float) -> dict[str, Candidate]:
+    """Choose, of an argument that several cells give, the last one up to the cell of a score."""
+    cells: dict[str, list[int]] = {}
+    for name in candidates:
+        if found := _IN_CELL.match(name):
+            cells.setdefault(found[2], []).append(int(found[1]))
+    counting = {
+        f"cell{max((it for it in given if it <= cell), default=max(given))}.{argument}"
+        for argument, given in cells.items()
+    }
+    return {
+        name: candidate
+        for name, candidate in candidates.items()
+        if name in counting or not _IN_CELL.match(name)
+    }
 
 
 def _code_of(notebook: ResearchNotebook, lines: Set[tuple[int, int]]) -> str:
@@ -310,13 +330,6 @@ def _code_of(notebook: ResearchNotebook, lines: Set[tuple[int, int]]) -> str:
 def is_searched(candidates: Mapping[str, Candidate]) -> tuple[bool, bool]:
     """Rank the candidates behind a score: some that people search, then some at all."""
     return any(candidate.row for candidate in candidates.values()), bool(candidates)
-
-
-def _listed_in(comment: str, value: Any) -> list[str] | None:
-    """Return the words that a comment lists, as in `sgd | adam`, if the value is one of them."""
-    listed = list(dict.fromkeys(re.split(r"\s*(?:\||,|\bor\b)\s*", comment)))
-    are_words = all(re.fullmatch(r"[\w.+-]+", word) for word in listed)
-    return listed if are_words and len(listed) > 1 and value in listed else None
 
 
 def as_flow(value: Any) -> str:

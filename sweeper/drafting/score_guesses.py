@@ -7,11 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .metrics import Metric, metric_of, words_of
+from .metrics import ORDER, SPLITS, Metric, metric_of, split_of, words_of
 
-#: The words that say of which data a score is, or of which of several values.
-_SPLITS = {"val": 0, "valid": 0, "validation": 0, "dev": 0, "cv": 0, "cross": 0, "oob": 0}
-_SPLITS |= {"test": 1, "eval": 1, "train": 3, "training": 3}
 _QUALIFIERS = frozenset("best final last mean avg average total epoch running".split())
 #: A list, a mapping, a text, and what Keras returns of all epochs.
 _HOLDS_NONE = re.compile(r"[\[{']|.*\.history\[")
@@ -24,7 +21,7 @@ class Score:
     """A score that a notebook may have.
 
     Attributes:
-        how: the notebook gives it: `reported`, `logged`, `assigned`, or as a run has shown.
+        how: the notebook gives it: `reported`, `assigned`, or as a run has shown.
         at: the place of the statement that does, in `Code`.
         source: the key under `scores` and its value; empty for none.
         better: what is better; empty for what its words say, if they do.
@@ -54,7 +51,7 @@ class Score:
     def rank(self) -> tuple[object, ...]:
         """The likeliest first."""
         words, metric = words_of(self.name), _metric(self.name)
-        split = min((_SPLITS[word] for word in words if word in _SPLITS), default=2)
+        split = ORDER[split_of(words)]
         is_loss = self.direction == "minimize"
         kind = is_loss + (is_loss and metric is not None and metric.is_weak)
         return metric is None, split, kind, "best" in words, -self.at
@@ -112,12 +109,12 @@ class Code:
 def scores_of(code: Code, parameters: set[str]) -> list[Score]:
     """The scores that a notebook may have, the likeliest first.
 
-    These are the names that it reports; or else those of metrics that a library logs, or that it
-    assigns outside of functions and never uses as a collection or a function. What it prints or
-    shows is known after a run.
+    These are the names that it reports; or else those of metrics that it assigns outside of
+    functions and never uses as a collection or a function. What libraries log, and what it prints
+    or shows, is known after a run.
     """
     others = {*_no_numbers(code), *parameters}
-    found = [*_reported(code)] or [*_logged(code), *_assigned(code, others)]
+    found = [*_reported(code)] or [*_assigned(code, others)]
     likely: dict[str, Score] = {}
     for it in sorted(found, key=lambda it: it.rank):
         if it.name not in likely or (likely[it.name].source and not it.source):
@@ -127,7 +124,7 @@ def scores_of(code: Code, parameters: set[str]) -> list[Score]:
 
 def _metric(name: str) -> Metric | None:
     """The metric with which a name ends, but for words as in `val_loss_mean`."""
-    words = [word for word in words_of(name) if word not in _SPLITS and word not in _QUALIFIERS]
+    words = [word for word in words_of(name) if word not in SPLITS and word not in _QUALIFIERS]
     found = metric_of(words)
     is_last = found is not None and metric_of(words[-len(found.name.split()) :]) is found
     return found if is_last else None
@@ -154,22 +151,6 @@ def _reported(code: Code) -> Iterator[Score]:
         elif re.search(r"\b(glue|record)$", function):
             names = [*filter(_is_score, map(_text, arguments[:1]))]
         yield from (Score(name=it, how="reported", at=index) for it in names)
-
-
-def _logged(code: Code) -> Iterator[Score]:
-    """What Keras logs of `fit`, and what Lightning is told to log or to watch."""
-    fits = [index for index, function, _, _ in code.calls if function.endswith(".fit")]
-    compiled = [(i, options) for i, called, options, _ in code.calls if called.endswith(".compile")]
-    for index, function, options, arguments in code.calls:
-        names, at = [_text(options.get("monitor"))], max(fits, default=index)
-        if function == "self.log":
-            names += map(_text, arguments[:1])
-        elif compiled and function.endswith(".fit"):
-            metrics = [its.get("metrics") for i, its in compiled if i <= index][-1:]
-            watched = [_text(it) for node in metrics if node for it in ast.walk(node)]
-            before = "val_" if {"validation_data", "validation_split"} & {*options} else ""
-            names, at = [f"{before}{it}" for it in [*watched, "loss"] if it], index
-        yield from (Score(name=it, how="logged", at=at) for it in names if _is_score(it))
 
 
 def _assigned(code: Code, others: set[str]) -> Iterator[Score]:

@@ -18,16 +18,10 @@ from typing import Any
 from ..notebooks.metadata import BLANK, metadata_of
 from ..notebooks.reading import cell_tags, code_cells
 from ..notebooks.research import INJECTED_TAG
-from .metrics import OPPOSITE, Metric, metric_of, trend_of, words_of
+from .metrics import OPPOSITE, ORDER, SPLITS, Metric, metric_of, split_of, trend_of, words_of
 from .printed import PrintedNumber, Text, printed_numbers
 from .score_guesses import Code, Score
 
-#: The words that say of which data a score is.
-_SPLITS = {
-    **dict.fromkeys("val valid validation dev cv cross oof oob holdout heldout".split(), "val"),
-    **dict.fromkeys("test eval evaluate evaluation".split(), "test"),
-    **dict.fromkeys("train training".split(), "train"),
-}
 _BASELINE = {*"baseline dummy naive initial random chance untrained before constant".split()}
 _BEST = {"best", "min", "max", "lowest", "highest"}
 #: What is a number with a name and says nothing of a model's merit.
@@ -42,11 +36,12 @@ _TRAINS = {
     "minimize apply_gradients apply_updates fit_one_cycle fine_tune learn cross_val_score "
     "cross_validate fmin".split()
 }
+#: The calls that print words.
+_PRINTS = {*"print display write info debug log warning set_description set_postfix".split()}
 #: The ones that train copies.
 _CHANGES_NOTHING = {"cross_val_score"}
 #: A printed number is a variable's if its digits are, and it has so many of them.
 _LEAST_DIGITS = 3
-_ORDER = {"val": 0, "test": 1, "": 2, "train": 3}
 _NAME_WORDS = 5
 
 
@@ -294,8 +289,8 @@ class _Run:
     def _statement_of(self, number: PrintedNumber) -> int:
         """Return the statement that prints a number.
 
-        It is in the number's cell and has the words, or calls a function that has them; an
-        assignment prints nothing. Else it is what trains in that cell, or the cell's end.
+        It is in the number's cell and prints the words, or calls a function that does. Else it is
+        what trains in that cell, or the cell's end.
         """
         words, newline, _ = number.label.partition("\n")
         words = words.rpartition("#")[2].strip()
@@ -303,7 +298,7 @@ class _Run:
         having = [
             min(self._code.run_by(index) + len(newline), len(statements) - 1)
             for index, text in self._code.texts
-            if words in text and not isinstance(statements[index][1], ast.Assign)
+            if words in text and _calls(statements[index][1]) & _PRINTS
         ]
         for known in (having if words else [], sorted(self._trains)):
             if near := [index for index in known if statements[index][0] == number.cell]:
@@ -339,9 +334,7 @@ class _Run:
         """Give a score its direction, its doubts and its rank."""
         words = [*score.words]
         metric = metric_of(words)
-        splits = [_SPLITS[word] for word in words if word in _SPLITS]
-        split = "val" if "val" in splits else next((part for part in splits if part != "train"), "")
-        split = split or ("train" if splits else "")
+        split = split_of(words)
         trend = None if score.text.endswith(".mean()") else trend_of(score.values)
         direction = self._direction(score, metric, trend)
         is_reported = score.how == "reported"
@@ -365,10 +358,12 @@ class _Run:
         ]
         is_weak = metric is None or metric.is_weak
         is_number_only = is_weak and bool(_NO_SCORE & {*words})
+        if score.key == "pattern" and "per" not in words:  # as in `accuracy after epoch 5`
+            is_number_only |= bool(_NO_SCORE & {*words[-1:]})
         is_whole = metric is None and all(value.is_integer() for value in score.values)
         kind = 3 if metric is None else 1 + metric.is_weak if direction == "minimize" else 0
         kind = 4 if metric is None and direction is None else kind
-        order = 3 if is_training_loss else _ORDER[split]
+        order = 3 if is_training_loss else ORDER[split]
         rank = (
             not is_reported,
             is_number_only or is_whole,
@@ -392,7 +387,9 @@ class _Run:
 
     def _direction(self, score: SeenScore, metric: Metric | None, trend: str | None) -> str | None:
         if metric is None:
-            return trend
+            last = self._code.run_by(score.at)
+            loops = isinstance(self._code.statements[last][1], ast.For | ast.While)
+            return trend if loops or last in self._trains else None
         direction = metric.direction
         node = self._code.statements[score.at][1] if score.key == "expression" else None
         is_negated = node is not None and score.text.startswith("-")
@@ -467,7 +464,7 @@ def _sources(code: Code, at: int, name: str) -> list[str]:
         if isinstance(node, ast.Assign) and name in stored and len(targets) == 1:
             if isinstance(targets[0], ast.Name):
                 return _call_words(node.value, code)
-            return [word for word in _call_words(node.value) if word in _SPLITS]
+            return [word for word in _call_words(node.value) if word in SPLITS]
     return []
 
 
@@ -489,18 +486,27 @@ def _call_words(node: ast.expr, code: Code | None = None) -> list[str]:
     return words
 
 
+def _without_counts(label: str) -> str:
+    """Leave the names of other numbers out of a label: `loss after #` of `loss after epoch #`."""
+    return re.sub(
+        r"([A-Za-z]+)\W*#", lambda it: "#" if it[1].lower() in _NO_SCORE else it[0], label
+    )
+
+
 def _words_of_label(label: str) -> list[str]:
     """Return the words of a metric and those before it that say of which data it is."""
+    label = _without_counts(label)
     every, last = words_of(label), words_of(label.rpartition("#")[2])
     if metric_of(last) is None:
         return every
-    return [*(word for word in every if word in _SPLITS and word not in last), *last]
+    return [*(word for word in every if word in SPLITS and word not in last), *last]
 
 
 def _name_of(number: PrintedNumber) -> str:
     """Return a name for a printed number: the words of its metric with those just before it."""
-    last = words_of(number.label.rpartition("#")[2])
-    words = last if metric_of(last) else words_of(number.label)
+    label = _without_counts(number.label)
+    last = words_of(label.rpartition("#")[2])
+    words = last if metric_of(last) else words_of(label)
     return "_".join(words[-_NAME_WORDS:])
 
 

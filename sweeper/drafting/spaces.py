@@ -56,6 +56,7 @@ class Row:
     around: float | None = None
     plus_minus: int | None = None
     sizes: bool = False
+    least: int = 0
     choices: Sequence[Any] = ()
     log: bool = False
     not_swept: str = ""
@@ -83,12 +84,14 @@ class Row:
         is_share = self.range is not None and self.range[1] == 1.0
         if not _is_varied(own) or (is_share and isinstance(own, int)):  # a number of features
             return None
+        if own < self.least:
+            return None
         if self.sizes:
-            if not float(own).is_integer():
-                return None  # such as the width of a line
-            return _sizes(int(own)) if own >= _SMALL_SIZE else usual_space(own)
+            return _sizes(int(own)) if float(own).is_integer() else None  # the width of a line
         if self.plus_minus is not None:
             return _span(own, max(1, own - self.plus_minus), own + self.plus_minus)
+        if self.around is not None and self.around < 10 and own != int(own):
+            return usual_space(own)  # a share in place of a count
         if self.around is not None:
             low, high = own / self.around, own * self.around
         else:
@@ -163,7 +166,7 @@ def _sizes(own: int) -> list[int]:
 def _span(own: float, low: float, high: float, *, log: bool = False) -> dict[str, Any]:
     """Return a range with bounds of three digits, widened to hold the own value."""
     if not isinstance(low, int):
-        low, high = float(f"{low:.3g}"), float(f"{high:.3g}")
+        low, high = float(f"{low:.4g}"), float(f"{high:.4g}")
     span = {"low": min(low, own), "high": max(high, own)}
     return {**span, "log": True} if log else span
 

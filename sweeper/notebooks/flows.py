@@ -206,9 +206,15 @@ class Flows:
             for node in _own_nodes(body):
                 self._read_node(cell, node, scope)
                 match node:
+                    case (
+                        ast.FunctionDef(name=name)
+                        | ast.AsyncFunctionDef(name=name)
+                        | ast.ClassDef(name=name)
+                    ) if name not in self.reads and node not in self._owners:
+                        pass  # nothing runs it
                     case ast.FunctionDef() | ast.AsyncFunctionDef():
                         waiting.append((node.body, self._scope_of(node, scope)))
-                    case ast.ClassDef(name=name):
+                    case ast.ClassDef():
                         inside = _bound(node.body)
                         waiting.append((node.body, _Scope(key=name, names=inside, outer=scope)))
 
@@ -223,6 +229,8 @@ class Flows:
         )
 
     def _read_node(self, cell: int, node: ast.AST, scope: _Scope) -> None:
+        for factor in _step_factors(node):
+            self._flow(factor, (_LIBRARY, "gradient step", "learning_rate"), scope)
         match node:
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
@@ -363,8 +371,9 @@ class Flows:
 
         Of a method of an object only the method is known: `model.compile` is `.compile`.
         """
-        first, _, rest = ast.unparse(function).partition(".")
-        if first in self.imported:
+        written = ast.unparse(function)
+        first, _, rest = written.partition(".")
+        if first in self.imported and "(" not in written:
             return ".".join(filter(None, (self.imported[first], rest)))
         if isinstance(function, ast.Name):
             is_own = "*" not in self.imported or hasattr(builtins, first)
@@ -404,6 +413,33 @@ def _own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
                 waiting += node.decorator_list
             case _:
                 waiting += ast.iter_child_nodes(node)
+
+
+def _step_factors(node: ast.AST) -> list[ast.expr]:
+    """List the factors of what a statement subtracts from a variable, as in `w -= lr * grad`."""
+    match node:
+        case ast.AugAssign(op=ast.Sub(), value=step):
+            pass
+        case ast.AugAssign(op=ast.Add(), value=ast.BinOp(left=ast.UnaryOp(op=ast.USub())) as step):
+            pass
+        case ast.Call(func=ast.Attribute(attr="sub_" | "assign_sub"), args=[step]):
+            pass
+        case ast.Assign(
+            targets=[target], value=ast.BinOp(left=before, op=ast.Sub(), right=step)
+        ) if ast.unparse(target) == ast.unparse(before):
+            pass
+        case _:
+            return []
+    factors, waiting = list[ast.expr](), [step]
+    while waiting:
+        match waiting.pop():
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                waiting += [left, right]
+            case ast.BinOp(left=inner, op=ast.Div()) | ast.UnaryOp(operand=inner):
+                waiting.append(inner)
+            case factor:
+                factors.append(factor)
+    return factors if len(factors) > 1 else []
 
 
 def _bound(body: Iterable[ast.AST]) -> frozenset[str]:

@@ -62,14 +62,14 @@ def drafted(folder: Path, *cells: str) -> Settings:
             {"lr"},
         ),
         (
-            ["alpha = 0.2", "print('RMSE:')\nprint((alpha - 0.5) ** 2)"],
+            ["lr = 0.2", "print('RMSE:')\nprint((lr - 0.5) ** 2)"],
             {"rmse": "minimize"},
-            {"alpha"},
+            {"lr"},
         ),
         (
-            ["alpha = 0.2\nvalues = [alpha - 0.5, 1]", "rmsle = abs(values[0])"],
+            ["lr = 0.2\nvalues = [lr - 0.5, 1]", "rmsle = abs(values[0])"],
             {"rmsle": "minimize"},
-            {"alpha"},
+            {"lr"},
         ),
     ],
 )
@@ -93,4 +93,4 @@ def test_a_notebook_whose_run_shows_no_score_says_what_would_be_one(tmp_path: Pa
 
 def test_a_direction_that_nothing_states_is_left_to_be_filled_in(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"objective\.misfit: .*'minimize'"):
-        drafted(tmp_path, "alpha = 0.1", "misfit = abs(alpha - 0.3)")
+        drafted(tmp_path, "lr = 0.1", "misfit = abs(lr - 0.3)")

@@ -48,8 +48,8 @@ CASES: Sequence[tuple[str, str, str, str]] = [
     ),
     (
         SVC + "acc = f(SVC(C=3.0), SVC(C=5.0))",
-        "C is 3.0 in SVC in code cell 1, line 2: assign it to a name at the top level",
-        SVC + "c = 3.0\nacc = f(SVC(C=c), SVC(C=5.0))",
+        "C is 5.0 in SVC in code cell 1, line 2: assign it to a name at the top level",
+        SVC + "c = 5.0\nacc = f(SVC(C=3.0), SVC(C=c))",
         "c",
     ),
     (
@@ -137,7 +137,13 @@ def test_what_leads_to_no_score_is_in_the_draft_as_a_line_that_can_be_taken(
         ("lr = .1", "import config as c\nacc = f(c.lr)", "below its import", None, "c.lr"),
         ("lr = .1", "from config import *\nacc = f(lr)", "below its import", None, "lr"),
         ("lr = .1", "from config import lr\nacc = f(lr)", "in place of its import", None, "lr"),
-        ("lr = .1", "from config import lr as r\nacc = f(r)", "in place of its import", None, "r"),
+        (
+            "lr = .1",
+            "from config import lr as eta\nacc = f(eta)",
+            "in place of its import",
+            None,
+            "eta",
+        ),
         (
             "def train(x, lr=0.1): ...",
             "from config import train\nacc = train(1)",

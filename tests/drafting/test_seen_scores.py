@@ -61,6 +61,7 @@ def seen(folder: Path, *cells: str) -> list[SeenScore]:
         ("of the 10000 test images: 54 %\n", "of the # test images", [54.0]),
         ("total: 8,453\n", "total", [8453.0]),
         ("score (RMSE): 52.8\n", "score (RMSE)", [52.8]),
+        ("Cost after step 0: 0.7\nCost after step 9: 0.5\n", "Cost after step #", [0.7, 0.5]),
     ],
 )
 def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_reads_it(
@@ -116,6 +117,15 @@ def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_re
         (["print('Initial loss: 1.5')\nprint('Final loss: 2.5')"], "final_loss", "minimize"),
         (["chance_auc = abs(1 / 2)\nmodel_auc = abs(5 / 9)"], "model_auc", "maximize"),
         (["print('MSE before training: 1.5')\nprint('MSE: 2.5')"], "mse", "minimize"),
+        # Counts between the words and the number; a superscript; what tells of no training.
+        (
+            ["for i in range(3): print(f'Cost after iteration {i}: {0.7 - i / 10}')"],
+            "cost_after",
+            "minimize",
+        ),
+        (["print('Accuracy with LR 10: 0.5')"], "accuracy_with", "maximize"),
+        (["print('R² of the fit: 0.81')"], "r2_of_the_fit", "maximize"),
+        (["print('Fees 1\\nFees 2\\nFees 3\\nmse: 0.5')"], "mse", "minimize"),
         # Tables: a row of numbers below heads, and several numbers behind words.
         (
             [
