@@ -1,4 +1,4 @@
-"""A browser for tests of pages; importing it skips a module without Playwright."""
+"""A browser for tests of pages. The import skips a module without Playwright."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MARKS = [pytest.mark.browser, pytest.mark.slow, pytest.mark.usefixtures("browser
 
 @contextmanager
 def opened_browser() -> Iterator[Any]:
-    """A browser without a page; skips without Chromium: the system's, or else Playwright's own."""
+    """Open Chromium without a page: the system's, or else Playwright's. Skip without Chromium."""
     with playwright.sync_playwright() as started:
         path = next(filter(None, map(shutil.which, PROGRAMS)), started.chromium.executable_path)
         if not Path(path).exists():
@@ -35,7 +35,7 @@ def opened_browser() -> Iterator[Any]:
 
 @contextmanager
 def opened_page(browser: Any, *, width: int, height: int) -> Iterator[Any]:
-    """An empty page, which shares cookies and storage with no other one."""
+    """Open an empty page that shares no cookies or storage with other pages."""
     page = browser.new_page(viewport={"width": width, "height": height})
     page.set_default_timeout(60_000)
     yield page

@@ -1,8 +1,9 @@
-"""Run the command line in processes that are forked with its libraries imported.
+"""Run the command line in processes that are forked with its libraries already imported.
 
-A process of its own for each call, which can be killed, as from a shell; but what takes most of a
-short call, the imports of MLflow and the other libraries, happens once for all tests. The same for
-the processes that write to MLflow, of commands and of sweeps in the tests' own process.
+Each call has a separate process that can be killed, as from a shell. The imports of MLflow and
+other libraries, which take most of a short call, happen once for all tests. The processes that
+write to MLflow are forked in the same way, both for commands and for sweeps in a test's own
+process.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from sweeper.tracking import writer
 
 
 class Command(Forked):
-    """A call of the command line that runs; as much of `subprocess.Popen` as the tests need.
+    """A running call of the command line, with those parts of `subprocess.Popen` that tests need.
 
     Args:
-        stdout: where the output goes; None for a pipe.
-        stderr: likewise; `subprocess.STDOUT` for where the output goes.
-        script: a Python file that runs in place of the command line.
-        terminal: the terminal in which it runs, in a session of its own; None for none.
+        stdout: File for stdout. None for a pipe.
+        stderr: File for stderr. None for a pipe, `subprocess.STDOUT` for the same file as stdout.
+        script: Python file that runs in place of the command line.
+        terminal: Terminal in which the call runs, in its own session. None for no terminal.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Command(Forked):
         super().__init__(request, [for_stdout, for_stderr], server=_server())
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Read both outputs to their ends, and wait for the process's end."""
+        """Read both outputs until they end, and wait for the end of the process."""
         texts = ["", ""]
 
         def read(index: int, pipe: IO[str]) -> None:
@@ -106,7 +107,7 @@ def call(
     env: Mapping[str, str] | None = None,
     script: str | Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Call the command line, or a script, and wait for its end."""
+    """Run the command line, or a script, until it ends."""
     command = Command(*arguments, cwd=cwd, env=env, script=script)
     stdout, stderr = command.communicate()
     return subprocess.CompletedProcess(arguments, command.wait(), stdout, stderr)
@@ -115,13 +116,15 @@ def call(
 def project(
     *cells: str, settings: str, parameters: str = "x = 0.5", folder: Path = Path(), shared: int = 0
 ) -> list[str]:
-    """Write a notebook and its parameters file; the options that name them and their outputs.
+    """Write a notebook and its parameters file.
+
+    Return the options that name them and their outputs.
 
     Args:
-        cells: of the notebook, after the parameters cell.
-        settings: the parameters file, in which the score may be left out, and the space of `x`.
-        folder: the folder in which the command runs.
-        shared: how many cells are tagged `shared`.
+        cells: Cells of the notebook after the parameters cell.
+        settings: Parameters file. The score, and the space of `x`, may be left out.
+        folder: Folder in which the command runs.
+        shared: Number of cells with the tag `shared`.
     """
     write_notebook(folder / "nb.ipynb", *cells, parameters=parameters, shared=shared)
     usual = {"objective": "{val: maximize}", "space": "{x: {low: 0.0, high: 1.0}}"}
@@ -131,13 +134,13 @@ def project(
 
 
 def launch_writer(server: socket.socket | None = None) -> tuple[Forked, Connection]:
-    """Replaces `writer.launch`."""
+    """Replace `writer.launch`: fork the process that writes to MLflow."""
     ours, theirs = Pipe()
     return Forked({}, [os.dup(theirs.fileno())], server=server or _server()), ours
 
 
 def hasten_sqlite() -> None:
-    """Let no commit of SQLite wait for the disk: tests kill processes, but never the system."""
+    """Let SQLite's commits not wait for the disk. Tests kill processes, but never the system."""
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
 
@@ -149,7 +152,7 @@ def hasten_sqlite() -> None:
 
 
 def read_migrations_once() -> None:
-    """Let Optuna read and compile its migrations once: it does whenever a storage is opened."""
+    """Let Optuna read and compile its migrations once, not whenever a storage is opened."""
     from optuna.storages._rdb.storage import _VersionManager
 
     read = _VersionManager._create_alembic_script
@@ -170,7 +173,7 @@ def _pipe() -> tuple[IO[str], int]:
 
 @cache
 def _server() -> socket.socket:
-    """A socket to the process that forks commands, whose kernels are forked as those of tests."""
+    """Return a socket to the process that forks commands. Kernels of commands are forked, too."""
     return start_server(__file__, kernel_boots.server())
 
 
@@ -185,7 +188,7 @@ _PRELOADED = (
 
 
 def _begin(request: Mapping[str, Any], files: list[int], server: Server) -> None:
-    """Begin a command in a fork; that of a writer never returns."""
+    """Begin a command in a fork. For a process that writes to MLflow, this never returns."""
     if "arguments" not in request:
         _write(files[0])
     if request["has_terminal"]:
@@ -202,7 +205,7 @@ def _begin(request: Mapping[str, Any], files: list[int], server: Server) -> None
 
 
 def _write(connection: int) -> None:
-    """Write to MLflow until the connection ends; never returns."""
+    """Write to MLflow until the connection ends. This never returns."""
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for number in (1, 2):
@@ -211,7 +214,7 @@ def _write(connection: int) -> None:
 
 
 def _run(script: str) -> int:
-    """Run a Python file as an interpreter does; its exit code."""
+    """Run a Python file as an interpreter does. Return its exit code."""
     sys.path.insert(0, str(Path(script).parent))
     try:
         runpy.run_path(script, run_name="__main__")
@@ -224,7 +227,7 @@ def _run(script: str) -> int:
 
 
 def _write_once() -> None:
-    """Make a study, an MLflow store and a page: the first time imports and prepares much."""
+    """Make a study, an MLflow store and a page. The first time imports and prepares much."""
     from mlflow import MlflowClient
     from optuna.storages import RDBStorage
 

@@ -1,4 +1,4 @@
-"""Dask clusters on this machine, with workers in processes of their own."""
+"""Dask clusters on this machine, with workers in separate processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sweeper.tracking import free_port
 
 @contextmanager
 def started(*, workers: int, threads: int) -> Iterator[str]:
-    """Start a cluster; yields the address of its scheduler."""
+    """Start a cluster. Yield the address of its scheduler."""
     import dask
 
     dask.config.set({"logging": {"distributed": "critical"}})
@@ -37,10 +37,10 @@ def started(*, workers: int, threads: int) -> Iterator[str]:
 def started_program(
     stack: ExitStack, *words: str, env: Mapping[str, str] | None = None, hidden: Path | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a program of Dask on loopback, which is killed at the end.
+    """Start a program of Dask on loopback. It is killed at the end.
 
     Args:
-        hidden: a folder of which the program sees nothing.
+        hidden: Folder that the program cannot see.
     """
     command = [sys.executable, "-m", f"distributed.cli.dask_{words[0]}", *words[1:]]
     command += ["--no-dashboard", "--host", "127.0.0.1"]
@@ -55,10 +55,10 @@ def started_program(
 
 
 class OwnCluster:
-    """A scheduler and two workers as users start them, on loopback.
+    """A scheduler and two workers on loopback, started as users start them.
 
     Args:
-        folder: for what the workers keep.
+        folder: Folder for the files of the workers.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -67,19 +67,19 @@ class OwnCluster:
         self._programs = ExitStack()
 
     def start(self) -> None:
-        """Start it, at the same address each time; workers that are left are killed first."""
+        """Start the cluster, always at the same address. Workers that are left are killed first."""
         self._programs.close()
         self._scheduler = self._started("scheduler", "--port", str(self._port))
         self._workers = [self._started_worker() for _ in range(2)]
         until(lambda: is_listening(self._port), "no scheduler")
 
     def lose(self) -> None:
-        """Kill the scheduler, upon which the workers that it has end by themselves."""
+        """Kill the scheduler. Its workers then end by themselves."""
         self._scheduler.kill()
         self._scheduler.wait()
 
     def lose_worker(self) -> None:
-        """Kill a worker, in whose place another one starts."""
+        """Kill a worker, and start another one."""
         lost = self._workers.pop(0)
         lost.kill()
         lost.wait()
@@ -101,7 +101,7 @@ def certificates(folder: Path) -> dict[str, str]:
     """Write certificates for a scheduler, its workers and clients.
 
     Returns:
-        the environment variables with which Dask uses them.
+        The environment variables with which Dask uses them.
     """
     from distributed import Security
 
@@ -119,7 +119,7 @@ def certificates(folder: Path) -> dict[str, str]:
 
 
 def left_there(address: str) -> list[str]:
-    """The folders of sweeps that workers have."""
+    """Return the folders of sweeps on the workers."""
     from distributed import Client
 
     with Client(address, set_as_default=False) as client:  # type: ignore[no-untyped-call]
@@ -132,7 +132,7 @@ def _folders(dask_worker: Any) -> list[str]:
 
 
 def worker_pids(address: str) -> dict[str, int]:
-    """The processes of the workers by their addresses."""
+    """Return the process ids of the workers, by their addresses."""
     from distributed import Client
 
     with Client(address, set_as_default=False) as client:  # type: ignore[no-untyped-call]

@@ -1,8 +1,8 @@
-"""Processes that are forked from one which has imported what they need.
+"""Processes that are forked from one that has already imported what they need.
 
-A process of its own for each request, with its own environment, folder and outputs, which can be
-killed, as one that a shell starts; but the imports, which take most of a short call, happen once
-for all tests. Only the standard library is imported here: a process that serves has its own.
+Each request gets a separate process that can be killed, with its own environment, folder and
+outputs. The imports, which take most of a short call, happen once for all tests. This module
+imports only the standard library, because each process that serves imports what it needs.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _MESSAGE_BYTES = 1 << 20
 
 
 class Forked:
-    """A process that was forked; as much of `subprocess.Popen` as its users need.
+    """A forked process, with those parts of `subprocess.Popen` that its users need.
 
     Args:
-        request: what the process does, as JSON data.
-        descriptors: open files that it gets; they are closed here.
-        server: the socket to the process that forks.
+        request: Description of the work, as JSON data.
+        descriptors: Open files that the process gets. They are closed here.
+        server: Socket to the process that forks.
     """
 
     stdin = stdout = stderr = None
@@ -54,13 +54,13 @@ class Forked:
         self._reading = threading.Lock()
 
     def poll(self) -> int | None:
-        """The exit code, negative for a signal; None while the process runs."""
+        """Return the exit code, negative for a signal. None while the process runs."""
         if self.returncode is None and select.select([self._status], [], [], 0)[0]:
             self.wait()
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the process's end; its exit code."""
+        """Wait for the end of the process. Return its exit code."""
         with self._reading:
             if self.returncode is None:
                 if not select.select([self._status], [], [], timeout)[0]:
@@ -87,13 +87,15 @@ class Forked:
 def start_server(
     script: str, *passed: socket.socket, env: Mapping[str, str] | None = None
 ) -> socket.socket:
-    """A socket to the process that forks, which all processes of a run of the tests share.
+    """Return a socket to the process that forks, which all processes of a test run share.
 
-    The first that needs it starts it, and it ends with the last of them.
+    The first process that needs it starts it. It ends with the last one.
 
     Args:
-        script: its code, which gets the numbers of its sockets: at which it listens, then those
-            passed on.
+        script: Code of the process. Its arguments are the numbers of its sockets: the one at which
+            it listens, then those that are passed on.
+        passed: Sockets that the process inherits.
+        env: Environment of the process. None for the present one.
     """
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
     address = f"{tempfile.gettempdir()}/{Path(script).stem}-{run}.sock"
@@ -124,10 +126,10 @@ def _connected(address: str) -> socket.socket:
 
 
 class Server:
-    """Forks a process for each request; the process that serves has no thread beside this one.
+    """Forks a process for each request. The process that serves has no other thread.
 
     Args:
-        listening: where those connect who send requests; it ends with the last of them.
+        listening: Socket for new connections. The process ends with the last connection.
     """
 
     def __init__(self, listening: socket.socket) -> None:
@@ -139,11 +141,11 @@ class Server:
 
     @property
     def for_forks(self) -> socket.socket:
-        """A socket at which the forks can have others forked here."""
+        """A socket through which forks can request further forks."""
         return self._to_this
 
     def serve(self) -> tuple[dict[str, Any], list[int]]:
-        """Serve for ever; return in each fork: its request, and the descriptors that came along."""
+        """Serve requests for ever. Return only in each fork: its request and its descriptors."""
         os.set_blocking(self._waking, False)
         signal.set_wakeup_fd(self._waking, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -184,7 +186,7 @@ class Server:
             os._exit(0)
 
     def _leave(self, status: int) -> None:
-        """Give up what only the process that serves needs."""
+        """Close everything that only the process that serves needs."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for one in self._sockets:
@@ -193,7 +195,7 @@ class Server:
             os.close(descriptor)
 
     def _report_ends(self) -> None:
-        """Pass on the exit codes of the processes that have ended."""
+        """Pass on the exit codes of processes that have ended."""
         while self._statuses:
             pid, state = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
@@ -204,9 +206,9 @@ class Server:
 
 
 def end(code: int) -> NoReturn:
-    """End a fork as an interpreter does, but without tearing down every module.
+    """End a fork as an interpreter does, but without clearing every module.
 
-    That would write to all the memory which forks share, and take most of a short call.
+    That would write to all the memory that forks share, and take most of a short call.
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

@@ -1,4 +1,4 @@
-"""A driver for tests, which knows what a test says."""
+"""A GPU driver for tests, with values that a test states."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ GIB = 1024**3
 
 
 class StatedDriver(Nvml):
-    """GPUs of 40 GiB each, with the memory in use that a test puts in.
+    """GPUs of 40 GiB each, whose memory in use a test states.
 
     Attributes:
-        used: bytes of each GPU in use, by UUID.
-        by_process: the same by process id.
-        lost: the UUIDs of GPUs that do not answer.
-        busy: share of the time in which each GPU works.
+        used: Bytes in use on each GPU, by UUID.
+        by_process: Bytes in use by process id, for each GPU.
+        lost: UUIDs of GPUs that do not answer.
+        busy: Share of the time in which each GPU works.
     """
 
     def __init__(self, *names: str, memory_bytes: int = 40 * GIB) -> None:

@@ -1,4 +1,4 @@
-"""A disk that never answers, where this process may mount one."""
+"""A disk that never answers, on machines where this process may mount one."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _WELCOME = struct.pack("IIIIHHI", 7, 31, 0, 0, 12, 10, 4096).ljust(64, b"\0")
 
 @contextmanager
 def hanging_disk(folder: Path) -> Iterator[Path]:
-    """Mount a disk at a new folder for as long as the block runs; skip the test elsewhere.
+    """Mount a disk at a new folder while the block runs. Skip the test if this is impossible.
 
-    The system holds the first process that looks for a file there (state D): while the request is
-    with us, not even SIGKILL ends it.
+    The system blocks the first process that looks for a file there (state D). While the request is
+    not answered, not even SIGKILL ends this process.
     """
     folder.mkdir()
     served = os.open("/dev/fuse", os.O_RDWR) if Path("/dev/fuse").exists() else -1

@@ -1,10 +1,9 @@
-"""Boot kernels in processes that are forked with ipykernel imported.
+"""Boot kernels in processes that are forked with ipykernel already imported.
 
-Most of a kernel's start is the import of ipykernel, and most tests are about something else. A
-kernel that is booted here has a process, an environment, sockets and an exit code of its own as
-one that is started, and runs `ipykernel_launcher` from its first line; the imports in it are done.
-Kernels of any other command, and all kernels of the tests that ask for `started_kernels`, are
-started.
+The import of ipykernel takes most of a kernel's start, and most tests are about something else. A
+kernel that is booted here has its own process, environment, sockets and exit code, like one that is
+started. It runs `ipykernel_launcher` from its first line, but its imports are already done. Kernels
+with any other command, and all kernels of tests that use `started_kernels`, are started.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _one_server = threading.Lock()
 
 @cache
 def server() -> socket.socket:
-    """A socket to the process that forks kernels."""
+    """Return a socket to the process that forks kernels."""
     # All kernels of a sweep hash alike, which an interpreter begins with.
     return start_server(__file__, env={**os.environ, _HASH_SEED: "0", _ROOM: "-" * _ROOM_BYTES})
 
@@ -49,11 +48,11 @@ def server() -> socket.socket:
 def launch(
     started: Any, forks: socket.socket | None, command: Sequence[str], **options: Any
 ) -> Any:
-    """Replaces `launch_kernel` of jupyter_client's provisioner.
+    """Replace `launch_kernel` of jupyter_client's provisioner.
 
     Args:
-        started: the function itself.
-        forks: the socket to the process that forks; by default that of the tests.
+        started: The original function.
+        forks: Socket to the process that forks. None for that of the tests.
     """
     env = options.get("env") or os.environ
     is_usual = list(command[:3]) == [sys.executable, "-m", "ipykernel_launcher"]
@@ -72,7 +71,7 @@ def launch(
 
 
 def boot_forked(forks: socket.socket | None = None) -> None:
-    """Have the kernels of this process booted in forks from now on; see `launch`."""
+    """Boot the kernels of this process in forks from now on; see `launch`."""
     from jupyter_client import launcher
     from jupyter_client.provisioning import local_provisioner
 
@@ -108,7 +107,7 @@ def _become_kernel(request: dict[str, Any], outputs: list[int]) -> None:
 
 
 def _show_environment() -> None:
-    """Write the environment to where the system reads it: it bears the mark of the sweep."""
+    """Write the environment to the place from which the system reads it, with the sweep's mark."""
     stat = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     start, end = (int(it) for it in stat[47:49])  # after the name, the first is the third field
     entries = b"".join(os.fsencode(f"{k}={v}") + b"\0" for k, v in os.environ.items())

@@ -1,4 +1,4 @@
-"""Kernels that run a notebook without a sweep around them."""
+"""Kernels that run a notebook without a sweep."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def kernel_pool(
     kernelspec: str = "python3",
     kernels: Literal["fork", "cold"] | None = None,
 ) -> Iterator[KernelPool]:
-    """A pool of kernels that work in `cwd`, with a guard of its own.
+    """Make a pool of kernels that work in `cwd`, with its own guard.
 
     Args:
-        imports: source of a cell; kernels are forked with its imports, which takes no proof here.
-            None for kernels that are all started.
-        kernelspec: the name of the kernels' kernelspec.
-        kernels: without `imports`: `fork` for kernels that are forked after the first has run.
+        imports: Source of a cell. Kernels are forked with its imports, without a proof. None for
+            kernels that are all started.
+        kernelspec: Name of the kernelspec.
+        kernels: Without `imports`: `fork` for kernels that are forked after the first one has run.
     """
     runtime_folder = Path(tempfile.mkdtemp(prefix="sweep-", dir="/tmp"))
     guard = Guard(token=runtime_folder.name, folder=runtime_folder)
@@ -81,7 +81,7 @@ def install_kernel(
     language: str = "python",
     env: Mapping[str, str] | None = None,
 ) -> None:
-    """Install a kernelspec in a folder, as a user would who edits it."""
+    """Install a kernelspec in a folder, as a user who edits it would."""
     spec = folder / "kernels" / name
     spec.mkdir(parents=True)
     stated = {"argv": argv, "display_name": name, "language": language, "env": env or {}}
@@ -112,7 +112,7 @@ def wait_until_warm(pool: KernelPool) -> None:
 
 
 def share_cells(source: Path, pool: KernelPool, *, fixed: Params | None = None) -> None:
-    """Run the cells that are tagged `shared`; fork kernels after them, as a pool does once."""
+    """Run the cells with the tag `shared`, and fork kernels after them, as a pool does once."""
     server = pool.fork_server
     assert server._zygote is not None
     node = ResearchNotebook(source).fresh_copy()
@@ -137,17 +137,17 @@ def run_alone(
     """Run a notebook in a kernel of the pool.
 
     Args:
-        own: parameters of this execution.
-        fixed: parameters of all executions.
-        env: variables in the environment of this execution.
-        variables: top-level variables to read in the end.
-        prepares_next: whether this thread runs another notebook, whose kernel boots meanwhile; if
+        own: Parameters of this execution.
+        fixed: Parameters of all executions.
+        env: Environment variables of this execution.
+        variables: Top-level variables to read at the end.
+        prepares_next: Whether this thread runs another notebook, whose kernel boots meanwhile. If
             not, wait until the kernel has ended.
-        gpu_fraction: of a GPU's memory, that it may take at most.
-        running: to stop it, within `grace_s`.
+        gpu_fraction: Share of a GPU's memory that it may use at most.
+        running: Trial with which it can be stopped, within `grace_s`.
 
     Returns:
-        the executed notebook, and the result.
+        The executed notebook, and the result.
     """
     node = inject(
         ResearchNotebook(source).fresh_copy(),

@@ -1,4 +1,4 @@
-"""MLflow servers of a test module's own."""
+"""MLflow servers for the tests of one module."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from sweeper.tracking import free_port
 
 
 class MlflowServer:
-    """`mlflow server`, as the page about servers starts it; `start` it first.
+    """`mlflow server`, as the page about servers starts it. Call `start` first.
 
     Args:
-        store: the URL of its store.
-        artifacts: the folder for artifacts that it takes itself.
+        store: URL of its store.
+        artifacts: Folder for artifacts that clients send to the server.
 
     Attributes:
-        port: where it listens on this machine.
-        url: its address.
+        port: Port on which it listens on this machine.
+        url: URL of the server.
     """
 
     def __init__(self, store: str, *, artifacts: str) -> None:
@@ -34,7 +34,7 @@ class MlflowServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start the server and wait until it answers."""
         self._process = subprocess.Popen(
             self._command,
             stdout=subprocess.DEVNULL,
@@ -46,19 +46,19 @@ class MlflowServer:
         until(self._answers, "the MLflow server has not started")
 
     def kill(self) -> None:
-        """Kill it with all its processes."""
+        """Kill the server with all its processes."""
         if self._process is not None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
 
     def suspend(self) -> None:
-        """Suspend all its processes: it accepts connections and answers nothing."""
+        """Suspend all its processes: it accepts connections but answers nothing."""
         if self._process is not None:
             os.killpg(self._process.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it answer again."""
+        """Let the server answer again."""
         if self._process is not None:
             os.killpg(self._process.pid, signal.SIGCONT)
 

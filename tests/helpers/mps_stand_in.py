@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A stand-in for nvidia-cuda-mps-control, which does what NVIDIA's documentation describes.
 
-With -d it becomes a daemon, which starts a server process for its first client; without, it hands
-the commands of its standard input on to the daemon. A client is whoever sends `client PID` and
-keeps the connection. After a fault, new clients are refused until those of that time have gone.
+With -d it becomes a daemon, which starts a server process for its first client. Without -d it sends
+the commands on its standard input to the daemon. A client is a connection that has sent `client
+PID`. After a fault, new clients are refused until all clients of that time have gone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 
 def installed(folder: Path) -> Path:
-    """Put the program into a folder under the name that NVIDIA's has."""
+    """Put the program into a folder under the name of NVIDIA's program."""
     program = folder / "nvidia-cuda-mps-control"
     # For a shell these are a command that does nothing and one that runs Python, whose path may
     # have a space; for Python they are a text in the place of the one above.
@@ -33,7 +33,7 @@ def installed(folder: Path) -> Path:
 
 
 class Daemon:
-    """The daemon; `log/control.log` has what happened."""
+    """The daemon. It logs what happens in `log/control.log`."""
 
     def __init__(self, folder: Path) -> None:
         self._listening = socket.socket(socket.AF_UNIX)
@@ -48,7 +48,7 @@ class Daemon:
         self._quits = False
 
     def serve(self) -> None:
-        """Answer until told to quit and the last client has gone."""
+        """Answer until the command quit was sent and the last client has gone."""
         self._note(f"started for {os.environ['CUDA_VISIBLE_DEVICES']}")
         with selectors.DefaultSelector() as selector:
             selector.register(self._listening, selectors.EVENT_READ)
@@ -104,7 +104,7 @@ class Daemon:
 
 
 def start_server() -> int:
-    """A process that does nothing, without a mark in its environment."""
+    """Start a process that does nothing, without a mark in its environment."""
     pid = os.fork()
     if pid == 0:
         os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"], {})

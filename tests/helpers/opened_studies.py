@@ -1,4 +1,4 @@
-"""A study over a real storage, as one process opens it, and the outcomes of its trials."""
+"""A study with a real storage, as one process opens it, and outcomes of its trials."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Opened:
         self.samplers = SamplerFactory(self.settings)
 
     def again(self, *, trials: int | None = None) -> Opened:
-        """The study as the next process opens it after this one was killed."""
+        """Return the study as the next process opens it after this one was killed."""
         return Opened(self.storage, self.settings.with_overrides(trials=trials))
 
     def ask(self) -> TrialRecord:
@@ -53,11 +53,11 @@ class Opened:
         return self.study.ask(self.samplers, notebook_of)
 
     def run(self, *scores: float) -> list[TrialRecord]:
-        """Ask for and complete a trial for each of these scores."""
+        """Ask for a trial for each score, and complete it with this score."""
         return [self.study.tell(self.ask().number, completed(score)) for score in scores]
 
     def optunas(self) -> list[optuna.trial.FrozenTrial]:
-        """The trials as Optuna reads them from the storage."""
+        """Return the trials as Optuna reads them from the storage."""
         return optuna.load_study(study_name=self.settings.name, storage=self.storage).trials
 
 
@@ -66,7 +66,7 @@ def changed(opened: Opened, **parts: Any) -> Settings:
 
 
 def counts_of(study: Study) -> Counter[TrialState]:
-    """How many trials are in which state."""
+    """Return the number of trials by state."""
     return Counter(record.state for record in study.records())
 
 
@@ -87,7 +87,7 @@ def stopped() -> TrialOutcome:
 
 
 def opened_in(paths: StudyPaths, settings: Settings, /, **facts: Any) -> Study:
-    """A study in its folder, as a sweep leaves it that has begun no trial."""
+    """Return a study in its folder, as a sweep leaves it before its first trial."""
     with held_folder(paths) as held:
         held.is_needed = True
         study = Study.open(f"sqlite:///{paths.storage}", settings)
@@ -96,7 +96,7 @@ def opened_in(paths: StudyPaths, settings: Settings, /, **facts: Any) -> Study:
 
 
 def asked(study: Study, settings: Settings, paths: StudyPaths) -> TrialRecord:
-    """The next trial of a study in its folder."""
+    """Ask for the next trial of a study in its folder. Return its record."""
     record = study.ask(SamplerFactory(settings), lambda n: paths.notebook(run_id_of(n)))
     assert record is not None
     return record
@@ -104,7 +104,7 @@ def asked(study: Study, settings: Settings, paths: StudyPaths) -> TrialRecord:
 
 @pytest.fixture(scope="session")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> RDBStorage:
-    """One SQLite file for all tests, because creating its tables takes most of a second.
+    """Make one SQLite file for all tests, because creating its tables takes most of a second.
 
     The object itself caches no trials, so a study that is opened again reads them from the file.
     """
@@ -113,7 +113,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> RDBStorage:
 
 @pytest.fixture
 def begin(storage: RDBStorage, request: pytest.FixtureRequest) -> Any:
-    """Opens a study of the test's own, with these parts of a parameters file."""
+    """Return a function that opens a study of the test, with given parts of a parameters file."""
     begun = []
 
     def begin(

@@ -1,4 +1,4 @@
-"""A sweep with a fixed order whose trials take random times; also a command, to be killed."""
+"""A sweep with a fixed order whose trials have random durations. As a command, it can be killed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SETTINGS: dict[str, Any] = {
 
 
 def sweep(folder: Path, *, jobs: int) -> list[list[Any]]:
-    """Begin a sweep, or go on with it; what its trials came to. Prints a line for each end."""
+    """Begin or resume a sweep. Print a line for each trial that ends. Return the results."""
     notebook = folder / "nb.ipynb"
     if not notebook.exists():
         write_notebook(notebook, "val = x + y", parameters="x = y = 0.5")

@@ -1,4 +1,4 @@
-"""Parameters files as text: right ones, and wrong ones with parts of their messages."""
+"""Texts of parameters files: valid ones, and wrong ones with parts of their messages."""
 
 from __future__ import annotations
 

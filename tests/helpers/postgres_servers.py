@@ -1,4 +1,4 @@
-"""PostgreSQL servers of a test module's own, where PostgreSQL is installed."""
+"""PostgreSQL servers for the tests of one module, if PostgreSQL is installed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from studies import until
 
 
 class PostgresServer:
-    """A PostgreSQL server of one's own, where it is installed; it keeps nothing on a crash.
+    """A separate PostgreSQL server, which may lose data in a crash.
 
     Args:
-        folder: a new one with a short path, for its data and its socket.
-        port: of this machine, where it listens as well; None for the socket alone.
+        folder: New folder with a short path, for its data and its socket.
+        port: Port of this machine on which it also listens. None for the socket alone.
     """
 
     def __init__(self, folder: Path, *, port: int | None = None) -> None:
@@ -35,27 +35,27 @@ class PostgresServer:
 
     @classmethod
     def is_installed(cls) -> bool:
-        """Whether there is one on this machine."""
+        """Return whether PostgreSQL is installed on this machine."""
         return _postgres("initdb") is not None
 
     @property
     def url(self) -> str:
-        """Of its database, for SQLAlchemy."""
+        """URL of its default database, for SQLAlchemy."""
         return self.database("postgres")
 
     def database(self, name: str) -> str:
-        """The URL of one of its databases, for SQLAlchemy."""
+        """Return the URL of a database, for SQLAlchemy."""
         if self._port is not None:
             return f"postgresql+psycopg://postgres@127.0.0.1:{self._port}/{name}"
         return f"postgresql+psycopg://postgres@/{name}?host={self._folder}"
 
     def make_database(self, name: str) -> str:
-        """Make an empty database in the running server; its URL."""
+        """Make an empty database in the running server. Return its URL."""
         self._run("createdb", "-h", str(self._folder), *self._on_port, "-U", "postgres", name)
         return self.database(name)
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start the server and wait until it answers."""
         command = [_postgres("postgres") or "", "-D", str(self._folder / "data"), *self._on_port]
         addresses = "" if self._port is None else "127.0.0.1"
         self._process = subprocess.Popen(
@@ -70,7 +70,7 @@ class PostgresServer:
         until(lambda: subprocess.run(asking).returncode == 0, "PostgreSQL does not start")
 
     def stop(self, *, clean: bool = True) -> None:
-        """Stop it; unless `clean`, as a crash would."""
+        """Stop the server. Without `clean`, this is like a crash."""
         if self._process is not None:
             self._process.send_signal(signal.SIGINT if clean else signal.SIGQUIT)
             self._process.wait(timeout=60)
@@ -90,7 +90,7 @@ class PostgresServer:
 
 @contextmanager
 def started_postgres(*, port: int | None = None) -> Iterator[PostgresServer]:
-    """Start a server, or skip the tests; the argument is that of `PostgresServer`."""
+    """Start a server, or skip the tests. `PostgresServer` describes the argument."""
     if not PostgresServer.is_installed():
         pytest.skip("PostgreSQL is not installed")
     pytest.importorskip("psycopg")
@@ -106,13 +106,13 @@ def started_postgres(*, port: int | None = None) -> Iterator[PostgresServer]:
 
 
 def _postgres(program: str) -> str | None:
-    """One of its programs; Debian keeps them off the path."""
+    """Return the path of a program of PostgreSQL, which Debian does not put on the PATH."""
     beside = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{program}"))
     return shutil.which(program) or (str(beside[-1]) if beside else None)
 
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PostgresServer]:
-    """A server for the module's tests."""
+    """Start a server for the module's tests."""
     with started_postgres() as server:
         yield server

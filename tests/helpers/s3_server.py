@@ -1,4 +1,4 @@
-"""A real S3 server on this machine."""
+"""An S3 server on this machine."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sweeper.tracking import free_port
 
 @dataclass(frozen=True, kw_only=True)
 class S3Server:
-    """moto's server, which speaks S3.
+    """moto's server, which speaks the protocol of S3.
 
     Attributes:
-        bucket: the URL of a bucket that is there.
-        env: the variables with the endpoint and the credentials.
+        bucket: URL of an existing bucket.
+        env: Environment variables with the endpoint and the credentials.
     """
 
     program: subprocess.Popen[bytes]
@@ -30,7 +30,7 @@ class S3Server:
 
 @contextmanager
 def started_s3() -> Iterator[S3Server]:
-    """Start a server, which is killed at the end."""
+    """Start a server. It is killed at the end."""
     import s3fs
 
     port = free_port(0)  # any
@@ -64,14 +64,14 @@ def started_s3() -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
-    """A server for all tests."""
+    """Start a server for all tests."""
     with started_s3() as server:
         yield server
 
 
 @pytest.fixture
 def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The URL of a bucket on the server; the environment has the endpoint and the credentials."""
+    """Set the endpoint and the credentials in the environment. Return the URL of a bucket."""
     for name, value in s3_server.env.items():
         monkeypatch.setenv(name, value)
     return s3_server.bucket

@@ -2,10 +2,10 @@
 
     python tests/helpers/simulated_gpu.py SOCKET BYTES MODE
 
-is the GPU, a process that answers on a UNIX socket. Notebooks wait for it and never compute, so
-many of them fit onto two cores. It runs work of one process at a time ("slice"), or of all that its
-processors have room for ("mps"). Whoever ends gives back its memory. A fault ends the work of the
-process that has it, and of all others that share the GPU through a daemon of MPS.
+is the GPU, a process that answers on a UNIX socket. Notebooks only wait for it and never compute,
+so that many of them fit onto two cores. It runs work of one process at a time ("slice"), or all
+work for which its processors have room ("mps"). The memory of a process is free when it ends. A
+fault ends the work of its process, and of all processes that share the GPU through a daemon of MPS.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any
 
 from sweeper.machine.nvml import Gpu, Nvml
 
-#: What is left of each one's pace with every client beyond two, in a crowd.
+#: Factor of the speed of all work for each client beyond two, in the mode "crowd" (chosen).
 _CROWDED = 0.65
-#: What changes from one process's work to another's, in seconds.
+#: Seconds to switch from the work of one process to that of another.
 _SWITCH_S = 0.00005
 _NAME = "GPU-0"
 #: Work that is nearly done is done: clocks are not finer.
@@ -91,15 +91,15 @@ class Device:
 
 
 class SimulatedGpus(Nvml):
-    """A simulated GPU and what a driver would know of it; use it as a context manager.
+    """A simulated GPU, and what a driver would know of it. Use it as a context manager.
 
     Args:
-        folder: where its socket is; a short path.
-        memory_bytes: of the GPU.
+        folder: Folder of its socket, with a short path.
+        memory_bytes: Memory of the GPU.
         mode: `"slice"`, `"mps"` or `"crowd"`.
 
     Attributes:
-        folder: as above.
+        folder: Folder of its socket.
     """
 
     def __init__(self, folder: Path, *, memory_bytes: int, mode: str = "slice") -> None:
@@ -126,19 +126,19 @@ class SimulatedGpus(Nvml):
         self._process.communicate()  # the end of its input ends it
 
     def installed(self) -> Sequence[Gpu]:
-        """The GPU."""
+        """Return the GPU."""
         return [Gpu(uuid=_NAME, memory_bytes=self._memory_bytes)]
 
     def used_bytes(self, uuid: str) -> int | None:
-        """How much memory is in use."""
+        """Return the memory in use."""
         return int(self.state(uuid)["used_bytes"])
 
     def used_by(self, uuid: str) -> Mapping[int, int]:
-        """How much memory each process has."""
+        """Return the memory in use by process id."""
         return {int(pid): n_bytes for pid, n_bytes in self.state(uuid)["used_by"].items()}
 
     def busy_share(self, uuid: str) -> float | None:
-        """How busy it was since the last call; None for the first one."""
+        """Return the busy share of the time since the last call. None for the first call."""
         state = self.state(uuid)
         before, self._before = self._before, state
         if before is None or state["at_s"] <= before["at_s"]:
@@ -147,7 +147,7 @@ class SimulatedGpus(Nvml):
         return float(busy_s / passed_s)
 
     def state(self, uuid: str) -> dict[str, Any]:
-        """What it has counted; see `_Device.state`."""
+        """Return the counts of the GPU; see `_Device.state`."""
         with socket.socket(socket.AF_UNIX) as asking:
             asking.connect(str(self._socket))
             asking.sendall(b'{"op": "state"}\n')
@@ -164,8 +164,10 @@ class _Work:
     """Work that runs or waits.
 
     Attributes:
-        left_s: how long it takes alone on the GPU.
-        share: of the GPU's processors, that it can use.
+        left_s: Seconds that the rest of the work takes alone on the GPU.
+        share: Share of the GPU's processors that the work can use.
+        client: Process that has requested the work.
+        done: Future that is set at the end of the work.
     """
 
     left_s: float
@@ -190,7 +192,7 @@ class _Device:
     timer: asyncio.TimerHandle | None = None
 
     def take(self, pid: int, n_bytes: int) -> bool:
-        """Grant memory to a process, if there is as much."""
+        """Grant memory to a process, if this much is free."""
         if sum(self.used_by.values()) + n_bytes > self.memory_bytes:
             self.n_refused += 1
             return False
@@ -199,7 +201,7 @@ class _Device:
         return True
 
     async def work(self, seconds: float, share: float, client: int) -> None:
-        """Return when the work is done."""
+        """Wait until the work is done."""
         work = _Work(seconds, share, client, asyncio.get_running_loop().create_future())
         self._settle()
         if self.is_shared or not self.running:
@@ -210,7 +212,9 @@ class _Device:
         await work.done
 
     def state(self) -> dict[str, Any]:
-        """Memory in use, at most and by process; refusals; seconds of work; the time."""
+        """Return memory in use, its peak, memory by process, refusals, seconds of work, and the
+        time.
+        """
         self._settle()
         return {
             "used_bytes": sum(self.used_by.values()),
@@ -230,7 +234,7 @@ class _Device:
 
     @property
     def _pace(self) -> float:
-        """How fast each one's work goes on, where 1 is as fast as alone."""
+        """Speed of each work, where 1 is the speed alone on the GPU."""
         crowd = max(0, len(self.running) - 2) if self.is_crowded else 0
         return min(1.0, 1.0 / self._asked_share) * _CROWDED**crowd
 
@@ -239,7 +243,7 @@ class _Device:
         return sum(work.share for work in self.running) if self.is_shared else 1.0
 
     def _settle(self) -> None:
-        """Count what has been done since the last time."""
+        """Count the work that was done since the last call."""
         now_s = time.monotonic()
         if self.running:
             passed_s = now_s - self.settled_s

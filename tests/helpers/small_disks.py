@@ -1,4 +1,4 @@
-"""A disk of a few kilobytes, where this process may mount one."""
+"""A disk of a few kilobytes, on machines where this process may mount one."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """Mount a disk at a new folder for as long as the block runs; skip the test elsewhere.
+    """Mount a disk at a new folder while the block runs. Skip the test if this is impossible.
 
     Args:
-        size: of the disk, as `mount` takes it, in whole pages of memory.
+        size: Size of the disk in the form of `mount`, in whole pages of memory.
     """
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]

@@ -1,4 +1,4 @@
-"""Snapshots of a study that runs, of which a test states only what it is about."""
+"""Make snapshots of a running study from the parts that matter for a test."""
 
 from __future__ import annotations
 

@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 
 def small_settings(name: str, **changes: Any) -> Settings:
-    """Settings of a study with one objective and one dimension, of which a test states the rest."""
+    """Return settings with one objective and one dimension, changed by those that a test states."""
     usual = {"objective": {"val": "maximize"}, "space": {"x": {"low": 0.0, "high": 1.0}}}
     study = {"name": name, "trials": 9, "sampler": "random", **changes.get("study", {})}
     return Settings.from_mapping({**usual, **changes, "study": study})
 
 
 def scored(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
-    """A trial of `sweep_of` whose score is its param."""
+    """Run a trial of `sweep_of` whose score is its param."""
     return TrialOutcome(state=TrialState.COMPLETED, scores={"val": float(str(spec.params["x"]))})
 
 
@@ -60,12 +60,12 @@ def sweep_of(
     options: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> Sweep:
-    """A sweep of a notebook with `small_settings`, whose outputs go beside it.
+    """Return a sweep of a notebook with `small_settings`, whose outputs are next to the notebook.
 
     Args:
-        run_trial: a function that stands for kernels.
-        options: more arguments of `Sweep.from_settings`.
-        **changes: sections of the settings.
+        run_trial: Function that replaces kernels.
+        options: Further arguments of `Sweep.from_settings`.
+        **changes: Sections of the settings.
     """
     from sweeper import Sweep
 
@@ -80,7 +80,10 @@ def sweep_of(
 
 
 def assert_says(text: str, *facts: str) -> None:
-    """A message carries these facts, in this order: keys, values, remedies; whatever its words."""
+    """Check that a message has these facts in this order: keys, values, remedies.
+
+    Other words in the message do not matter.
+    """
     place = 0
     for fact in facts:
         place = text.find(fact, place)
@@ -89,7 +92,7 @@ def assert_says(text: str, *facts: str) -> None:
 
 
 def sweep_result(**stated: Any) -> SweepResult:
-    """The result of a sweep, of which a test states only what it is about."""
+    """Return the result of a sweep from the parts that matter for a test."""
     usual: dict[str, Any] = {
         "study": "digits",
         "storage": "sqlite:///study.db",
@@ -105,7 +108,7 @@ def sweep_result(**stated: Any) -> SweepResult:
 
 
 def study_of_page(name: str, records: Sequence[TrialRecord], **stated: Any) -> Any:
-    """A study of these trials, as far as its page needs one."""
+    """Return a study of these trials with everything that its page needs."""
     facts = StudyFacts(id="1", objectives=["val"], notebook="nb.ipynb")
     usual: dict[str, Any] = {"best": [], "confirmation": None, "facts": facts}
     its = {"name": name, "records": records, **usual, **stated}
@@ -114,14 +117,14 @@ def study_of_page(name: str, records: Sequence[TrialRecord], **stated: Any) -> A
 
 
 def mlflow_client(uri: str) -> MlflowClient:
-    """A client of MLflow, whose import takes a second that most tests should not pay."""
+    """Return a client of MLflow. Its import takes a second, so most tests should not do this."""
     from mlflow import MlflowClient
 
     return MlflowClient(uri)
 
 
 def mlflow_runs(uri: str, study: str) -> list[Run]:
-    """The runs that MLflow has of a study."""
+    """Return the runs of a study in MLflow."""
     client = mlflow_client(uri)
     experiment = client.get_experiment_by_name(study)
     assert experiment is not None
@@ -129,7 +132,7 @@ def mlflow_runs(uri: str, study: str) -> list[Run]:
 
 
 def workload_of(notebook: Path, **changes: Any) -> Workload:
-    """What the trials of a sweep of a notebook have in common, with `small_settings`."""
+    """Return the workload of a sweep of a notebook with `small_settings`."""
     from sweeper.execution.workload import Workload
     from sweeper.notebooks.research import ResearchNotebook
 
@@ -143,7 +146,7 @@ def workload_of(notebook: Path, **changes: Any) -> Workload:
 
 
 def acting_workload(folder: Path, **changes: Any) -> Workload:
-    """One whose trials do what their param `act` says, as the contract of executors needs."""
+    """Return a workload whose trials do what their param `act` says, for the executor contract."""
     from sweeper.testing.executor_contract import ACTING_CELL
 
     notebook = write_notebook(folder / "nb.ipynb", ACTING_CELL, parameters="act = 'complete'")
@@ -151,14 +154,14 @@ def acting_workload(folder: Path, **changes: Any) -> Workload:
 
 
 def note_in(notebook: Path, **metadata: Any) -> None:
-    """Note something of a trial in its executed notebook."""
+    """Add facts about a trial to its executed notebook."""
     node = nbformat.read(notebook, as_version=4)
     node.metadata.setdefault("sweeper", {}).update(metadata)
     nbformat.write(node, notebook)
 
 
 def trial_record(number: int = 0, **stated: Any) -> TrialRecord:
-    """The record of a completed trial, of which a test states only what it is about."""
+    """Return the record of a completed trial from the parts that matter for a test."""
     usual: dict[str, Any] = {
         "state": TrialState.COMPLETED,
         "params": {"x": 0.5},
@@ -178,10 +181,10 @@ _Found = TypeVar("_Found")
 
 
 def until(found: Callable[[], _Found], message: str = "it has not happened") -> _Found:
-    """Call something until it returns what counts as true, and return that.
+    """Call a function until it returns a true value, and return this value.
 
-    Between two calls the test waits longer than a call takes, or it would keep a core busy that
-    what it waits for needs.
+    Between two calls, the test waits longer than a call takes. Otherwise it would keep a core busy
+    that other processes need.
     """
     deadline_s = time.monotonic() + PATIENCE_S
     while True:
@@ -193,13 +196,13 @@ def until(found: Callable[[], _Found], message: str = "it has not happened") -> 
 
 
 def is_listening(port: int) -> bool:
-    """Whether somebody listens at a port of this machine."""
+    """Return whether a process listens on a port of this machine."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def processes_in(folder: Path, word: str = "") -> list[psutil.Process]:
-    """Processes that work in a folder, with a word in their commands."""
+    """Return the processes that work in a folder and have a word in their commands."""
     return [
         one
         for one in psutil.process_iter(["cwd", "cmdline", "status"])
@@ -209,7 +212,7 @@ def processes_in(folder: Path, word: str = "") -> list[psutil.Process]:
 
 
 def kernels_in(folder: Path) -> list[psutil.Process]:
-    """Processes of sweeps that work in or below a folder: kernels, and what they have started."""
+    """Return processes of sweeps in or below a folder: kernels, and what they have started."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -223,14 +226,14 @@ def kernels_in(folder: Path) -> list[psutil.Process]:
 def run_until(
     enough: Callable[[list[Any]], bool], make: Callable[[Observer], Sweep]
 ) -> SweepResult:
-    """Run a sweep that starts no more trials once there is enough to look at.
+    """Run a sweep that starts no more trials once enough trials have ended.
 
-    Which trials have forked kernels is a matter of time, so a fixed number would be too many on a
-    quiet machine and too few on a busy one.
+    Which trials have forked kernels depends on the machine's speed. So a fixed number of trials
+    would be too many on a quiet machine and too few on a busy one.
 
     Args:
-        enough: whether the metadata of the notebooks that have ended are enough.
-        make: builds the sweep with an observer.
+        enough: Returns whether the metadata of the notebooks that have ended are enough.
+        make: Builds the sweep with an observer.
     """
     ended: list[Any] = []
 
@@ -245,5 +248,5 @@ def run_until(
 
 
 def forked(count: int) -> Callable[[list[Any]], bool]:
-    """Enough for `run_until`: so many trials had forked kernels."""
+    """Return an `enough` for `run_until`: this number of trials had forked kernels."""
     return lambda ended: sum(one["kernel"] == "warm" for one in ended) >= count

@@ -35,24 +35,24 @@ class Look:
 
     @property
     def text(self) -> str:
-        """All that can be seen."""
+        """All visible text."""
         return "\n".join(self.lines)
 
 
 class Terminal:
     """A terminal window in which one command runs.
 
-    A line that is wrapped by the terminal stands in several lines of the screen.
+    A line that the terminal has wrapped is several lines of the screen.
 
     Args:
-        arguments: of the command line.
-        columns, rows: the size of the window.
-        env: more of the environment; None removes a variable.
+        arguments: Words of the command line.
+        columns, rows: Size of the window.
+        env: Further environment variables. None removes a variable.
 
     Attributes:
-        looks: the screen after each change.
-        output: all bytes that were written.
-        command: the process.
+        looks: The screen after each change.
+        output: All bytes that were written.
+        command: The process.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class Terminal:
 
     @property
     def now(self) -> str:
-        """What can be seen now."""
+        """The visible text at this moment."""
         return self.looks[-1].text
 
     @property
     def lines(self) -> list[str]:
-        """All lines at the end, with those that the window has scrolled away."""
+        """All lines at the end, including those that have scrolled out of the window."""
         with self._lock:
             above = [
                 "".join(line[column].data for column in range(self._screen.columns)).rstrip()
@@ -98,11 +98,11 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """All text at the end, also what the window has scrolled away."""
+        """All text at the end, including text that has scrolled out of the window."""
         return "\n".join(self.lines)
 
     def ever(self, pattern: str) -> list[str]:
-        """The texts that match a pattern and could be seen at any time, in their order."""
+        """Return the texts that match a pattern and were visible at any time, in their order."""
         found = (match[0] for look in self.looks for match in re.finditer(pattern, look.text))
         return list(dict.fromkeys(found))
 
@@ -111,13 +111,13 @@ class Terminal:
         os.write(self._ours, keys.encode())
 
     def resize(self, columns: int, rows: int) -> None:
-        """Give the window another size. What is in it is cut off, not wrapped anew."""
+        """Change the size of the window. Its content is cut off, not wrapped again."""
         with self._lock:
             self._screen.resize(rows, columns)
             self._set_size(columns, rows)
 
     def until_seen(self, pattern: str) -> str:
-        """Wait until a text can be seen that matches a pattern; return it."""
+        """Wait until a text that matches a pattern is visible. Return this text."""
         found: list[str] = []
 
         def is_seen() -> bool:
@@ -136,13 +136,13 @@ class Terminal:
         until(lambda: len(self.looks) >= number + 2, "the screen does not change")
 
     def wait(self, timeout_s: float = PATIENCE_S) -> int:
-        """Wait for the command's end; its exit code."""
+        """Wait for the end of the command. Return its exit code."""
         code = self.command.wait(timeout_s)
         self._thread.join(_READ_S)
         return code
 
     def longest_silence_s(self) -> float:
-        """The longest time, from the first text on, in which nothing has changed on the screen."""
+        """Return the longest time without a change of the screen, in seconds after the first text."""
         pairs = itertools.pairwise(look for look in self.looks if look.text.strip())
         return max((later.at_s - earlier.at_s for earlier, later in pairs), default=0.0)
 
