@@ -25,7 +25,7 @@ from sweeper.trials import TrialSpec
 
 pytest_plugins = ["s3_server", "postgres_servers"]
 
-#: The files that take longest, by their time alone on a machine.
+#: The slowest test files, by their duration alone on a machine.
 LONGEST = (
     *("test_dask_executor.py", "test_cluster.py", "test_corpus.py", "test_sweep.py"),
     *("test_in_a_terminal.py", "test_stops.py"),
@@ -34,22 +34,22 @@ LONGEST = (
     *("test_storage.py", "test_determinism.py", "test_executors.py"),
 )
 
-# What is imported stays, so the garbage collector waits for the end of the collection.
+# Imported modules stay, so the garbage collector is off until all tests are collected.
 gc.disable()
 
-# Each process compiles all files of tests, and each zygote, kernel and process of a notebook those
-# of the package; they are kept, also where bytecode is turned off.
+# Bytecode is written even if it is turned off. Otherwise each process would compile all test files,
+# and each zygote and kernel all files of the package.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# A shell's `&` and nohup let a process ignore signals, which a sweep then ignores as well. The
-# tests send them to sweeps that do not.
+# A shell's `&` and nohup make a process ignore signals, and its sweeps, too. The tests need sweeps
+# that handle these signals.
 for _signal, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, None)):
     if signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, _usual or signal.SIG_DFL)
 
-# The tests run beside each other: threads of a library for matrices would wait for each other on
-# full cores, which takes CPU. Kernels of a sweep have a number of threads that is not this one.
+# Tests run in parallel. Threads of a matrix library would wait for each other on busy cores, which
+# uses CPU time. Kernels of a sweep set their own number of threads.
 for _library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 
@@ -66,8 +66,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # Files go to processes in this order: the longest first, so that none of them is the last one
-    # that runs; the plain ones, which take a second, fill what is left.
+    # Files are given to processes in this order: slow files first, so that none of them runs last.
+    # Quick files, which take a second, fill the rest of the time.
     takes_long = {item.path for item in items if {"kernel", "slow"} & {*item.keywords}}
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))

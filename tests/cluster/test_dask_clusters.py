@@ -105,7 +105,7 @@ def a_python(version: str = "3.12.1", **packages: str) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("here", "there", "found"),
     [
-        # What installs packages has no part in a result, and what one side lacks is no difference.
+        # Package installers do not matter, and a package that one side lacks is no difference.
         (a_python(numpy="2.0", pip="1"), a_python("3.12.9", numpy="2.0", pip="2", more="1"), ""),
         (a_python(numpy="2.0"), a_python(numpy="0.1"), "numpy: 2.0 here, 0.1 there"),
         (a_python(), a_python("2.7.18"), "Python: cpython 3.12 here, cpython 2.7 there"),

@@ -121,8 +121,8 @@ def test_files_are_sent_to_workers_and_back_between_separate_folders(
     environment = json.loads(workload.paths.environment(metadata.environment).read_text())
     assert environment["host"] == first[0].host
     assert [path.name for path in stale.iterdir()] == ["000001.ckpt"]
-    # The second attempt goes on from the checkpoint that home has, and finds none where it was
-    # removed there; the earlier notebook is kept.
+    # The second attempt resumes the checkpoint on the sweep's machine. If it was removed there, the
+    # worker does not have it either. The earlier notebook is kept.
     stale.joinpath("000001.ckpt").unlink()
     second = run(spec(0, 2), spec(1, 2))
     assert second[0].scores == {"val": 202.0}

@@ -80,7 +80,7 @@ def test_a_trial_that_does_not_run_cannot_be_stopped(sweep: Sweep) -> None:
 def test_a_stop_request_that_cannot_be_written_names_another_way_to_stop_the_sweep(
     sweep: Sweep,
 ) -> None:
-    sweep.paths.requests.write_text("")  # where a folder should be
+    sweep.paths.requests.write_text("")  # the path should be a folder
     with (
         held_folder(sweep.paths),
         pytest.raises(StudyError, match=r"cannot be written: .*; call this as the user of the"),

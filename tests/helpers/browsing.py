@@ -17,7 +17,7 @@ playwright = pytest.importorskip(
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 #: The marks of every module with tests in a browser. The browser comes before all other fixtures,
-#: so that nothing is prepared where there is none.
+#: so that nothing is prepared if there is no browser.
 MARKS = [pytest.mark.browser, pytest.mark.slow, pytest.mark.usefixtures("browser")]
 
 

@@ -147,7 +147,7 @@ def hasten_sqlite() -> None:
     @event.listens_for(Engine, "connect")
     def _(connection: Any, _record: Any) -> None:
         if isinstance(connection, sqlite3.Connection):
-            with suppress(sqlite3.Error):  # whatever is wrong with the file comes up later
+            with suppress(sqlite3.Error):  # problems of the file are found later
                 connection.execute("PRAGMA synchronous=OFF")
 
 

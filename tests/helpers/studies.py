@@ -173,7 +173,7 @@ def trial_record(number: int = 0, **stated: Any) -> TrialRecord:
     return TrialRecord(number=number, **{**usual, **stated})
 
 
-#: How long tests wait for what should come at once: a busy machine may take a while for anything.
+#: Seconds that tests wait for something that should happen at once. A busy machine may be slow.
 PATIENCE_S = 120.0
 
 

@@ -18,11 +18,11 @@ import pyte
 from commands import Command
 from studies import PATIENCE_S, until
 
-#: What a terminal that people use says of itself.
+#: Environment variables of an ordinary terminal.
 _USUAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
-#: These would make the terminal another one than it is.
+#: Environment variables that would change the width or the colours.
 _FOREIGN = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CI")
-#: What a command has written before its end is read within this time, in seconds.
+#: Seconds in which the last output of a command is read after its end.
 _READ_S = 5.0
 
 
@@ -142,7 +142,7 @@ class Terminal:
         return code
 
     def longest_silence_s(self) -> float:
-        """Return the longest time without a change of the screen, in seconds after the first text."""
+        """Return the longest time without a change of the screen, in seconds."""
         pairs = itertools.pairwise(look for look in self.looks if look.text.strip())
         return max((later.at_s - earlier.at_s for earlier, later in pairs), default=0.0)
 

@@ -81,7 +81,7 @@ for step in range(10):
 """
 
 
-#: Some of the trials go on once there are so many of them.
+#: Cell in which some trials wait until a certain number of them has begun.
 MEET = """
 import pathlib, time
 number, here = sweeper.trial().number, pathlib.Path("here")

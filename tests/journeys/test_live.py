@@ -70,7 +70,7 @@ def running(
     changes["study"] = {"trials": 1, **changes.get("study", {})}
     parameters = "x = 0.5\nkind = 'a'\ny = 0.5"
     notebook = write_notebook(Path(f"{name}.ipynb"), *cells, parameters=parameters)
-    # A study that goes on does something else here.
+    # A study that is resumed has another notebook here.
     options: dict[str, Any] = {"allow_changes": True}
     how: dict[str, Any] = {"output": "out/{study}.{run_id}.ipynb", "jobs": jobs, **changes}
     it = Running(
@@ -103,7 +103,7 @@ def last_step(name: str) -> int | None:
 
 # --- reports -------------------------------------------------------------------------------------
 
-#: Each reports a metric of its own.
+#: Each one reports another metric.
 SOURCES = """
 import multiprocessing, os, subprocess, sys, threading, time, sweeper
 t = threading.Thread(target=lambda: [sweeper.report(i, thread=i) for i in range(50)])

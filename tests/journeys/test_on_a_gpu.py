@@ -103,7 +103,7 @@ def test_weights_are_equal_bit_for_bit_alone_next_to_others_started_and_forked(
     assert any(kernel.is_forked for kernel in beside.kernels), beside.findings
 
 
-#: Each trial says how long it stood still.
+#: Each trial reports how long it was frozen.
 STAND_STILL = (
     TRAIN.replace("for step", "last_s, longest_s = time.monotonic(), 0.0\nfor step").replace(
         "    sweeper.report",

@@ -70,7 +70,7 @@ def scraped(
 
 # --- the sources and their order -----------------------------------------------------------------
 
-#: From the strongest to the weakest: what a notebook may leave of `acc`, each with its own value.
+#: Sources of `acc`, from the strongest to the weakest, each with a different value.
 SOURCES: dict[str, tuple[float, dict[str, Any], list[dict[str, Any]]]] = {
     "score": (1.0, {"finals": {"acc": 1.0}}, []),
     "report": (2.0, {"series": {"acc": reported(0.0, 2.0)}}, []),

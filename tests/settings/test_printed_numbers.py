@@ -8,7 +8,7 @@ from sweeper.notebook_api.messages import encode_float
 from sweeper.settings.patterns import compile_pattern, find_all
 from sweeper.settings.printed_numbers import read_number, without_codes
 
-#: What stands in the text behind `loss=`, and the number that a person reads there.
+#: Text after `loss=`, and the number that a person reads there.
 READ = {
     "0.31": 0.31,
     "0.31.": 0.31,
@@ -153,23 +153,23 @@ def test_text_that_is_not_a_number_or_is_ambiguous_has_no_value(text: str) -> No
 @pytest.mark.parametrize(
     ("pattern", "text", "value"),
     [
-        # The group takes less than the number that begins there.
+        # The group matches only a part of the number that begins there.
         (r"loss=([0-9.]+)", "loss=1.2e+05", 1.2e5),
         (r"loss=([0-9]+)", "loss=8,453", 8453.0),
         (r"loss=(\d)", "loss=0.31", 0.31),
         (r"loss=([0-9.]+)", "loss=0,31", None),
         (r"loss: ([0-9.]+)", "loss: 5.2k", 5200.0),
-        # Something that matches everything has taken the sign; a sign that is asked for is meant.
+        # A wildcard has matched the sign by accident. A sign in the pattern is meant.
         (r"loss\D*([0-9.]+)", "loss: -0.31", -0.31),
         (r"loss.*?([0-9.]+)", "loss \u22120.31", -0.31),
         (r"val.*?([0-9.]+)", "val-0.31", 0.31),
         (r"loss=-?([0-9.]+)", "loss=-0.31", -0.31),
         (r"loss=-([0-9.]+)", "loss=-0.31", 0.31),
         (r"epoch-([0-9]+)", "epoch-3", 3.0),
-        # The group begins inside of a number: it means that part.
+        # The group begins inside of a number, and means only its part.
         (r"\d\.(\d+)", "0.25", 25.0),
         (r"e-(\d+)", "1e-05", 5.0),
-        # What stands behind the group belongs to the pattern.
+        # Text after the group belongs to the pattern.
         (r"epoch (\d+)/", "epoch 3/10", 3.0),
         (r"Gen/Dis Loss: ([-0-9.]+)", "Gen/Dis Loss: 8.0582/-1.9775", 8.0582),
         (r"Time ([0-9.]+)", "Time 00:01:52", None),

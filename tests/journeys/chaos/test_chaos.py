@@ -72,7 +72,7 @@ for step in range(saved["step"] + 1, 5):
 """,
     "sweeper.score(val=TABLE[int(x * 9999)] * 7, seed=sweeper.trial().seed)",
 )
-#: The same where trials are frozen: each comes nearer to its score, step by step.
+#: Cells for trials that can be frozen: each approaches its score step by step.
 CURVES = (
     *CELLS[:1],
     """
@@ -172,7 +172,7 @@ class Ground:
             self.check_files()
             if sweep.returncode == 0:
                 result: dict[str, Any] = json.loads(stdout.splitlines()[-1])
-                # The next call delivers what MLflow did not take.
+                # The next call writes the trials that MLflow did not accept.
                 is_delivered = "did not reach MLflow" not in complaints
                 ended = sum(result["counts"].values()) - result["counts"]["stopped"]
                 if ended == self.trials and is_delivered:
@@ -195,9 +195,9 @@ class Ground:
         try:
             blows[blow](self, pid)
         except (ProcessLookupError, psutil.Error, IndexError, sqlite3.Error):
-            return  # what was to be hit was not there
+            return  # the target of the blow does not exist
         except subprocess.CalledProcessError:
-            return  # something was just being written where nothing was to be
+            return  # a file was being written, so the mount failed
         self.blows[blow] += 1
 
     def await_end(self) -> None:

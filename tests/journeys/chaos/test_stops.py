@@ -45,7 +45,7 @@ for epoch in range(8):
     print(f"{epoch}: acc={acc:.6f}", flush=True)
 """
 TRIALS, GRACE_S = 8, 6.0
-#: How much longer than the grace time the end of a process may take on a busy machine.
+#: Seconds beyond the grace time that the end of a process may take on a busy machine.
 SLACK_S = 2.0
 PARAMETERS = f"""
 study: {{sampler: {{name: grid}}, pruner: auto, trials: {TRIALS}}}
@@ -55,8 +55,8 @@ space: {{x: [0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9]}}
 limits: {{grace: {GRACE_S}s}}
 sync: {{url: 'file://COPY', every: 1s}}
 """
-#: What SIGTERM leads to: a clean stop; the system's default, before and after all that matters; or
-#: nothing, where the result was there already.
+#: Exit codes after SIGTERM: a clean stop; the system's default action, before the sweep begins or
+#: after it has ended; or success, if the sweep had already completed.
 EXIT_CODES = (143, -signal.SIGTERM, 0)
 
 
