@@ -7,5 +7,5 @@ DIFFERENT = 1
 FOUND_FAULTS = 1
 #: The machine is taken away (SIGTERM).
 PREEMPTED = 143
-#: Signals that end a sweep at once.
+#: Exit codes after signals that end a sweep at once.
 OF_SIGNALS = {"SIGTERM": PREEMPTED, "SIGHUP": 129}

@@ -24,7 +24,7 @@ _INTERVAL_S, _SOON_S = 0.5, 0.05
 #: Seconds that the end of a sweep waits for a drawing that has begun.
 _MAX_DRAW_S = 10.0
 #: Number of printed lines that are kept, to be printed again when the window has become narrower
-#: (chosen). A high window has about so many.
+#: (chosen). A high window has about this number of lines.
 _MOST_ABOVE = 200
 #: Terminal codes that clear the window up to its last character. If it is cleared in another way,
 #: tmux keeps the old lines in its history.

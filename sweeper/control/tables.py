@@ -18,8 +18,8 @@ from ..settings.space import SearchSpace
 from ..trials import TrialRecord, has_score, interval_of, value_text
 from .lookup import ExistingStudy
 
-#: Number of values of a param that have a row each at most. A numeric param with more values is cut
-#: into ranges, which have a row each (chosen).
+#: Number of values of a param up to which each value has its own row (chosen). The trials of a
+#: numeric param with more values are grouped by ranges.
 _MOST_VALUES = 12
 #: Number of ranges at most, and number of trials in a range at least (chosen).
 _MOST_PARTS, _LEAST_TRIALS = 4, 3

@@ -77,8 +77,8 @@ def _url_alone(value: Any) -> Any:
 
 
 #: Limits of a parameters file: its size in bytes, and number of entries of one key (chosen).
-#: Reading a file of this size takes five seconds, and comparing so many names with the notebook one
-#: second.
+#: Reading a file of this size takes five seconds. Comparing this number of names with the notebook
+#: takes one second.
 _MOST_BYTES, _MOST_ENTRIES = 1_000_000, 1_000
 
 

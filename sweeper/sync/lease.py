@@ -15,7 +15,7 @@ from .manifest import LocalMarker, Owner
 from .store import Store, StoreError
 
 _NAME = "owner.json"
-#: Number of its intervals without a renewal after which a lease has expired (chosen).
+#: Number of missed renewals after which a lease has expired (chosen).
 _MISSED = 3
 
 

@@ -25,7 +25,7 @@ from ..settings.addresses import LOCAL_SCHEME
 #: bucket.
 _WITH_FOLDERS = {"file", "local", "sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs"}
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs"}
-#: Timeouts in seconds and number of attempts, of botocore (chosen). The caller retries; botocore's
+#: Timeouts in seconds and number of attempts of botocore (chosen). The caller retries; botocore's
 #: default would block a call to a hanging store for minutes.
 _BRIEF = {"connect_timeout": 5, "read_timeout": 20, "retries": {"total_max_attempts": 2}}
 _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
