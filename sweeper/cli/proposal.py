@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ..drafting.seen_scores import SeenScore
     from ..notebooks.research import ResearchNotebook
 
-#: Number of trials of a proposed sweep (chosen). It is a first test of a notebook; `init` drafts
-#: more.
+#: Number of trials of a proposed sweep (chosen), for a first test of a notebook. `init` drafts a
+#: longer sweep.
 _TRIALS = 12
 #: Number of scores that are listed at most, and width of their names in characters at most.
 _MOST_LISTED, _WIDEST_NAME = 9, 28
