@@ -125,9 +125,9 @@ class ConsoleOutput:
                     ending = ending if len(ending) <= room else f"{ending[: room - 1]}…"
                 self.progress(ending)
             case "bringing_back" if self._sweep.plan.remote is not None:
-                self.progress(f"bringing the study back from {self._sweep.plan.remote.display_url}")
+                self.progress(f"restoring the study from {self._sweep.plan.remote.display_url}")
             case "copying" if self._sweep.plan.remote is not None:
-                self.progress(f"copying what is new to {self._sweep.plan.remote.display_url}")
+                self.progress(f"copying new results to {self._sweep.plan.remote.display_url}")
             case "data":
                 self.progress(self._sweep.data_lines.popleft())
             case "stopping":
@@ -172,7 +172,7 @@ class ConsoleOutput:
         lines = [f"study {result.study}: {screen.counts_line(result.counts)}"]
         lines.append(f"swept by {owner}" if owner else "no sweep is running")
         if len(some) < len(ended):
-            lines.append(f"  … {len(ended) - len(some)} earlier ones with -v")
+            lines.append(f"  … {len(ended) - len(some)} earlier trials; -v shows them")
         endings = [screen.ending_line(record, result.objectives) for record in some]
         width = min(_WIDEST, max(map(len, endings), default=0))
         for record, ending in zip(some, endings, strict=True):

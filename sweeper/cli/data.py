@@ -21,8 +21,8 @@ def data(options: argparse.Namespace) -> int:
     settings = Settings.load(options.parameters)
     if settings.data is None:
         raise SettingsError(
-            f"{options.parameters}: data: is missing; say where the data lies and where it is "
-            "pushed to, as in data: {path: ./data, from: s3://bucket/datasets}"
+            f"{options.parameters}: data: this key is missing; state where the data is and where "
+            "it is pushed to, as in data: {path: ./data, from: s3://bucket/datasets}"
         )
     beside = Path(options.input or options.parameters)
     if not beside.is_file():

@@ -50,7 +50,7 @@ def _flag(names: str, help: str, **options: Any) -> Argument:
 
 
 def _jobs(what: str, *, default: str) -> Argument:
-    does = f"{what}; auto is as many as cores and memory carry (default: {default})"
+    does = f"{what}; auto: as many as cores and memory allow (default: {default})"
     return _argument("-j --jobs", "N|auto", does)
 
 
@@ -102,7 +102,9 @@ VERSION = _flag("--version", "print the version")
 _INPUT = _argument("-i --input", "PATH", "the research notebook", required=True)
 _PARAMETERS = _argument("-p --parameters", "PATH", "the parameters file (YAML)", required=True)
 _JOBS = _jobs("trials at once", default="1, on a cluster as many as it offers")
-_KERNEL = _argument("-k --kernel", "NAME", "kernel to use instead of the notebook's own")
+_KERNEL = _argument(
+    "-k --kernel", "NAME", "kernel to use instead of the one that the notebook names"
+)
 #: Arguments of `run` and `check`.
 _OF_SWEEP = (
     _PARAMETERS,
@@ -134,14 +136,14 @@ _OF_SWEEP = (
 _STORAGE = _argument(
     "--storage", "URL", "Optuna's storage, where the study is not in a folder below this one"
 )
-_ONE_STUDY = _study("the study's name or folder, where several could be meant")
+_ONE_STUDY = _study("the study's name or folder, if there are several studies")
 _OUTPUT = (
     _flag("--json", "last line of stdout is one JSON object"),
     _flag("--quiet", "print only what went wrong"),
     _flag("-v --verbose", "print more, such as why a kernel is started and not forked"),
 )
 _ALLOW_CHANGES = _flag(
-    "--allow-changes", "go on with a study although notebook, code or space have changed since"
+    "--allow-changes", "resume a study although notebook, code or space have changed since"
 )
 #: Arguments of the commands about an existing study.
 _OF_STUDY = (
@@ -176,7 +178,7 @@ COMMANDS = {
         ),
         _flag(
             "--yes",
-            "with a notebook as the only argument: sweep what is proposed without asking, if its "
+            "with a notebook as the only argument: sweep the proposal without asking, if its "
             "score is clear",
         ),
         _argument(
@@ -211,7 +213,7 @@ COMMANDS = {
         "schema > sweep.schema.json",
     ),
     "check": _command(
-        "find out what is wrong before a sweep is paid for",
+        "find mistakes before you pay for a sweep",
         checks.check,
         "check -i my.ipynb -p my.yml -j 4",
         _INPUT,
@@ -244,11 +246,11 @@ COMMANDS = {
         _argument(
             "targets",
             "[STUDY_OR_FOLDER] [RUN_ID…]",
-            "trials to stop for good; none for the whole sweep, which the same command continues",
+            "trials to stop for good; without any: the whole sweep, which the same command resumes",
             nargs="*",
             type=_whole_run_id,
         ),
-        _flag("--finish", "start no more trials, and let the running ones come to their end"),
+        _flag("--finish", "start no more trials, and let the running ones complete"),
         *_OF_STUDY,
     ),
     "enqueue": _command(
@@ -261,7 +263,9 @@ COMMANDS = {
             "params of the trial; the sampler chooses those that are missing",
             nargs="*",
         ),
-        _argument("--like", "RUN_ID", "a trial to take all other params from", type=_whole_run_id),
+        _argument(
+            "--like", "RUN_ID", "the trial whose values all other params get", type=_whole_run_id
+        ),
         *_OF_STUDY,
     ),
     "retry": _command(
@@ -296,7 +300,8 @@ COMMANDS = {
         *_OF_STUDY,
     ),
     "ablate": _command(
-        "find out what each param of the best trial is worth beside the notebook's own value",
+        "find out by how much each param of the best trial improves the score over the notebook's "
+        "original value",
         run.ablate,
         "ablate out/digits -j 4",
         _ONE_STUDY,
@@ -379,8 +384,8 @@ COMMANDS = {
         _count(
             "--budget",
             "N",
-            "trials that all studies in out/agent beside the parameters file may have together, "
-            "runs that confirm included",
+            "most trials that all studies in out/agent, next to the parameters file, may have "
+            "together, including runs that confirm",
             required=True,
         ),
         _JOBS,

@@ -39,7 +39,7 @@ def _refuse_other_encodings(words: Sequence[str]) -> None:
     for word in words:
         if not is_utf8(word):
             raise SettingsError(
-                f"{word!r} is no UTF-8, and neither notebooks nor databases can contain such a "
+                f"{word!r} is not UTF-8, and neither notebooks nor databases can contain such a "
                 "name; rename the file or folder"
             )
 
@@ -75,7 +75,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             output = f"out/{as_template(path.stem)}.{{run_id}}.ipynb"
             words = ["run", "-i", words[0], "-o", output, "-p", parameters, *words[1:]]
         if words[0] not in COMMANDS:
-            same = "the command that began a study also goes on with it"
+            same = "the command that began a study also resumes it"
             hint = same if words[0] in ("resume", "continue") else nearest(words[0], COMMANDS)
             raise SettingsError(f"unknown command {words[0]!r}; {hint}")
     elif words[0] not in ("-h", "--help"):
@@ -85,7 +85,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if rest:
         flag = rest[0].partition("=")[0]
         if not flag.startswith("-"):
-            commands[words[0]].error(f"nothing is expected at {rest[0]!r}")
+            commands[words[0]].error(f"unexpected argument {rest[0]!r}")
         names = [name for names, _ in COMMANDS[words[0]].arguments for name in names]
         flags = ["--help", *(name for name in names if name.startswith("--"))]
         from ..settings.sections import StudySettings  # its import takes as long as all the rest

@@ -53,8 +53,8 @@ def stop(options: argparse.Namespace) -> int:
     existing, targets = _targeted(options, _is_run_id)
     if targets and options.finish:
         raise SettingsError(
-            f"--finish lets all running trials finish, and {' '.join(targets)} would be stopped; "
-            "give one of them"
+            f"--finish lets all running trials finish, so no trials to stop can be given with it "
+            f"({' '.join(targets)}); leave one of them out"
         )
     steering.stop(existing, targets, running_finish=options.finish)
     if options.finish:
@@ -62,7 +62,7 @@ def stop(options: argparse.Namespace) -> int:
     elif targets:
         done = f"stopped {', '.join(targets)}; retry runs them again"
     else:
-        done = "the sweep was stopped; the same command goes on from here"
+        done = "the sweep was stopped; the same command resumes it"
     console.line(f"{existing.study.name}: {done}")
     console.json({"study": existing.study.name, "stopped": targets})
     return OK
@@ -93,8 +93,8 @@ def retry(options: argparse.Namespace) -> int:
         raise SettingsError("say which trials to retry: either --failed or their run ids")
     queued = steering.retry(existing, targets)
     for before, now in queued:
-        console.line(f"{existing.study.name}: queued {now}, which tries {before} again")
-    none = "no trial has failed that was not retried since"
+        console.line(f"{existing.study.name}: queued {now}, which runs {before} again")
+    none = "no failed trial is left to retry"
     console.line(_when(existing) if queued else none)
     console.json({"study": existing.study.name, "queued": dict(queued)})
     return OK
@@ -111,7 +111,7 @@ def replay(options: argparse.Namespace) -> int:
     console = ConsoleOutput.of(options)
     if options.targets and options.targets[0].endswith(".ipynb"):
         if len(options.targets) > 1:
-            raise SettingsError("replay takes one executed notebook, or a study with run ids")
+            raise SettingsError("give `replay` one executed notebook, or a study with run ids")
         existing, run_ids = replaying.trial_of(
             Path(options.targets[0]), storage=options.storage, tracking_uri=options.tracking_uri
         )
@@ -168,12 +168,15 @@ def ui(options: argparse.Namespace) -> int:
     page = existing.paths.page
     if not (page.exists() and existing.swept_by()):  # a running sweep keeps its page up to date
         write_page(existing, on_render=lambda n: console.line(f"{n} notebooks are rendered"))
-    console.line(f"{existing.study.name}: MLflow's UI starts, which takes some seconds")
+    console.line(f"{existing.study.name}: starting MLflow's UI, which takes some seconds")
     with StudyServer(existing, page, port=options.port) as server:
         console.line(f"compare: {server.page}")
         console.line(f"MLflow: {server.mlflow}")
         console.json({"study": existing.study.name, "page": server.page, "mlflow": server.mlflow})
-        console.line("who has an address reads this study and may change its runs; Ctrl-C ends it")
+        console.line(
+            "everybody who knows an address can read this study and change its runs; Ctrl-C ends "
+            "the server"
+        )
         with suppress(KeyboardInterrupt):
             server.serve_forever()
     return OK
@@ -228,14 +231,14 @@ def rebuild(options: argparse.Namespace) -> int:
             f"{count} {'to run again' if not state.has_ended else state}"
             for state, count in made.counts.items()
         )
-        console.line(f"{made.study}: {display_path(made.storage)} was made again: {counts}")
+        console.line(f"{made.study}: {display_path(made.storage)} was rebuilt: {counts}")
         for path in made.unreadable:
             console.line(
                 f"  {display_path(path)} cannot be read: move it away, and its trial is run again"
             )
         if made.damaged is not None:
-            console.line(f"  the damaged one is {display_path(made.damaged)}")
-    console.line("the command that began a study also goes on with it")
+            console.line(f"  the damaged database is kept as {display_path(made.damaged)}")
+    console.line("the command that began a study also resumes it")
     console.json([{"study": made.study, "counts": made.counts} for made in found])
     return OK
 
@@ -247,7 +250,7 @@ def _is_run_id(target: str) -> bool:
 def _when(existing: ExistingStudy) -> str:
     """Return when queued trials of a study will run, for messages."""
     is_swept = existing.swept_by() is not None
-    return "the next free slot takes it" if is_swept else "the next sweep begins with it"
+    return "the next free slot runs it" if is_swept else "the next sweep runs it first"
 
 
 def _targeted(

@@ -40,11 +40,15 @@ def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: An
     settings, facts, found = existing.settings, existing.study.facts, look(existing)[0]
     confirmation = existing.study.confirmation
     if confirmation is not None and confirmation.repeats is None:
-        raise StudyError(f"ablate: {found.study!r} has runs of another study's trials; give that")
+        raise StudyError(
+            f"ablate: {found.study!r} repeats trials of another study; give that other study"
+        )
     if why := settings.why_not_confirmed():
         raise SettingsError(f"ablate: {why}")
     if settings.repeat is not None and settings.repeat.by_fold:
-        raise SettingsError("ablate: compares on seeds, and this study repeats by fold")
+        raise SettingsError(
+            "ablate: runs on seeds, so a study with `repeat: {fold: …}` cannot be ablated"
+        )
     if not found.best:
         raise StudyError(f"ablate: no trial of the study {found.study!r} has completed")
     sweep = Sweep.from_settings(
@@ -61,7 +65,9 @@ def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: An
     best = found.best[0]
     dimensions, changed = _ablated(best.params, settings.search_space, search.notebook)
     if not changed:
-        raise StudyError(f"ablate: all params of trial {best.run_id} are as in the notebook")
+        raise StudyError(
+            f"ablate: all params of trial {best.run_id} have the notebook's original values"
+        )
     on = fresh_seeds(settings, seeds or (settings.confirm or Confirm()).seeds)
     if found.confirmation is not None and seeds is None:
         on = [*found.confirmation.seeds]
@@ -97,7 +103,8 @@ def _ablated(
             own[name], dimensions[name] = value, wider
         elif name in best:
             _log.warning(
-                "%s is not ablated: the notebook gives it no plain value of its kind", name
+                "%s is not ablated: the notebook assigns it no plain value of its dimension's type",
+                name,
             )
     changed = {}
     for name in own:

@@ -48,7 +48,7 @@ from .side_trials import SideTrials
 _MARKS = {True: "✓", False: "✗", None: "–"}
 _SEED = re.compile(r"\bseed\b")
 _SEED_REMEDY = (
-    "assign `seed` a number, or read sweeper.trial().seed, so that luck can be told from merit"
+    "assign `seed` a number, or read sweeper.trial().seed, to measure the effect of chance"
 )
 _TRIAL_SEED = re.compile(r"\btrial\(\)\.seed|\b(t|trial)\.seed\b")
 #: Code that can assign or report names which do not appear in its text.
@@ -162,7 +162,7 @@ def _without_kernel(plan: SweepPlan) -> Iterator[Finding]:
         name="disk",
         holds=free >= _LEAST_FREE_BYTES,
         text=f"{size(free)} of disk are free for the outputs in {plan.paths.root}",
-        remedy="" if free >= _LEAST_FREE_BYTES else "make room, or choose another place with -o",
+        remedy="" if free >= _LEAST_FREE_BYTES else "make room, or choose another folder with -o",
     )
 
 
@@ -176,7 +176,7 @@ def _unknown_scores(notebook: ResearchNotebook, settings: Settings) -> Iterator[
                 name="score",
                 holds=False,
                 text=f"nothing in the notebook assigns, reports or prints {wanted}",
-                remedy=f"report it: sweeper.score({name}=…); or say under scores where it is",
+                remedy=f"report it: sweeper.score({name}=…); or state its source under `scores`",
             )
 
 
@@ -186,7 +186,7 @@ def _seed(notebook: ResearchNotebook, settings: Settings) -> Finding:
     reads = _TRIAL_SEED.search(code) is not None
     takes = not is_stated and (notebook.takes("seed") or reads)
     if takes and (reads or len(_SEED.findall(code)) > 1):
-        return Finding(name="seed", holds=True, text="the notebook takes the seed of its trial")
+        return Finding(name="seed", holds=True, text="the notebook uses the seed of its trial")
     if takes:
         text = "the notebook assigns seed and nothing reads it, so the seed has no effect"
         remedy = "pass it on: sweeper.seed_everything(seed), random_state=seed"
@@ -196,7 +196,8 @@ def _seed(notebook: ResearchNotebook, settings: Settings) -> Finding:
     return Finding(
         name="seed",
         holds=None if settings.confirm is None else False,
-        text="the notebook takes no seed" + (", which confirm needs" if settings.confirm else ""),
+        text="the notebook does not use its trial's seed"
+        + (", which confirm needs" if settings.confirm else ""),
         remedy=notebook.why_no_seed() or _SEED_REMEDY,
     )
 
@@ -374,10 +375,10 @@ def _of_runs(
     on_gpu = max(
         (run.outcome.gpu.peak_bytes or 0 for run in measured if run.outcome.gpu), default=0
     )
-    gpu = f", and {size(on_gpu)} of a GPU" if on_gpu else ""
-    free = f" of {size(memory)} that are free" if (memory := available_bytes()) else ""
+    gpu = f", and {size(on_gpu)} of a GPU's memory" if on_gpu else ""
+    free = f" ({size(memory)} are free)" if (memory := available_bytes()) else ""
     peak = size(max(run.memory_bytes for run in measured))
-    yield Finding(name="memory", holds=True, text=f"a trial takes {peak} of memory{free}{gpu}")
+    yield Finding(name="memory", holds=True, text=f"a trial uses {peak} of memory{free}{gpu}")
 
 
 def _overwritten(measured: Sequence[Measured], notebook: ResearchNotebook) -> Iterator[Finding]:
@@ -392,14 +393,14 @@ def _overwritten(measured: Sequence[Measured], notebook: ResearchNotebook) -> It
         if run.is_completed
     ]
     if (found := overwritten(ended, lambda: notebook.code)) is not None:
-        remedy = "remove what assigns it, or leave it out of the space"
+        remedy = "remove the statement that assigns it, or leave the name out of `space`"
         yield Finding(name="values", holds=False, text=str(found), remedy=remedy)
 
 
 def _failure(run: Measured) -> Finding:
     lines = run.outcome.message.strip().splitlines() or [str(run.outcome.state)]
     text = f"the notebook fails at {run.role} ({params_line(run.params)}): {lines[0]}"
-    remedy = "run it by hand with these values; if they are too much, make the space smaller"
+    remedy = "run it by hand with these values; if these values cause the failure, narrow `space`"
     return Finding(name="runs", holds=False, text=text, remedy=remedy)
 
 
@@ -426,7 +427,7 @@ def _repeats(first: Measured, second: Measured, *, takes_seed: bool) -> Finding:
         return Finding(
             name="repeats",
             holds=False if takes_seed else None,
-            text=f"{condition} another score: {name} {value!r} and {other!r}",
+            text=f"{condition} different scores: {name} {value!r} and {other!r}",
             remedy="call sweeper.seed_everything(seed) before anything random",
         )
     text = f"{condition} the same score, to the last bit"
@@ -456,7 +457,7 @@ def what_params_change(
     )
     found, luck = compare(first, second), compare(first, same)
     if found.scores and found.distance <= _MORE_THAN_LUCK * luck.distance:
-        text = f"{changed} change the score hardly more than the same values again"
+        text = f"{changed} change the score hardly more than a second run with the same values"
         return Finding(name="params", holds=None, text=text)
     if found.scores:
         return Finding(name="params", holds=True, text=f"{changed} give other scores")
@@ -464,7 +465,7 @@ def what_params_change(
     tie = f"{changed} give the same score ({scores})"
     everything = compare(largest.execution, other.execution)
     if everything.outputs or not everything.has_equal_numbers:
-        text = f"{tie}, though not the same outputs or steps, so the score may just be coarse"
+        text = f"{tie}, but other outputs or steps, so the score may be too coarse"
         return Finding(name="params", holds=None, text=text)
     if all(map(is_coarse, first.scores.values())):
         text = f"{tie} and outputs: the score is coarse, or nothing reads these names"
@@ -473,7 +474,7 @@ def what_params_change(
         name="params",
         holds=False,
         text=f"{tie} and the same outputs, to the last bit",
-        remedy="does what the score depends on use the swept names?",
+        remedy="use the swept names in the code that computes the score",
     )
 
 
@@ -507,7 +508,7 @@ def forecast(
     )
     remedies = []
     if memory_at_once is not None and memory_at_once < at_once:
-        remedies.append(f"memory carries {max(1, memory_at_once)} at once: lower -j")
+        remedies.append(f"memory is enough for {max(1, memory_at_once)} at once: lower -j")
     if disk_bytes > free_disk_bytes:
         remedies.append(
             f"only {size(free_disk_bytes)} are free: make room, or keep fewer checkpoints "

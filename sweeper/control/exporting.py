@@ -158,8 +158,8 @@ def write_code(existing: ExistingStudy, run_id: str) -> Path:
     metadata = read_metadata(executed) or BLANK
     if not metadata.snapshot:
         raise StudyError(
-            f"trial {run_id}: {display_path(executed)}, which names its code, is missing or not an "
-            "executed notebook; choose a trial that has one"
+            f"trial {run_id}: its executed notebook {display_path(executed)}, which states where "
+            "its code is kept, is missing or damaged; choose another trial"
         )
     snapshot = read_snapshot(existing.paths, metadata.snapshot)
     folder = existing.paths.code / run_id
@@ -186,8 +186,8 @@ def write_code(existing: ExistingStudy, run_id: str) -> Path:
         try:
             if file.exists() and file.read_bytes() != data:
                 raise OutputError(
-                    f"--code {run_id}: {display_path(file)} is there, and differs from what would "
-                    "be written; move it away"
+                    f"--code {run_id}: {display_path(file)} exists, and differs from the trial's "
+                    "code; move it away"
                 )
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)

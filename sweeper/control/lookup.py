@@ -83,7 +83,7 @@ class ExistingStudy(LocatedStudy):
         stored = self.study.facts.settings
         if not stored:
             raise StudyError(
-                f"the study {self.study.name!r} has not stored its settings; sweep it once"
+                f"the study {self.study.name!r} has no stored settings; its next sweep stores them"
             )
         return Settings.from_mapping(stored)
 
@@ -173,7 +173,7 @@ def find_study(
         studies = [study for study in studies if study.swept_by()] or studies
     if len(studies) > 1:
         folders = ", ".join(display_path(study.paths.folder) for study in studies)
-        raise StudyError(f"several studies could be meant; name one of {folders}")
+        raise StudyError(f"there are several studies; name one of them: {folders}")
     return studies[0]
 
 

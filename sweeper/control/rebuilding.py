@@ -61,14 +61,14 @@ def rebuild(folder: Path) -> list[Rebuilt]:
     files = [own] if own.is_file() else sorted(folder.glob(f"*/{own.name}"))
     if not files:
         raise StudyError(
-            f"{folder}: there is no {own.name}, which sweeps keep in a study's folder for this "
-            "(not for a study with --storage)"
+            f"{folder}: there is no {own.name}, from which a study is rebuilt; give a study's "
+            "folder (a study with --storage cannot be rebuilt)"
         )
     found = [_rebuilt(file) for file in files]
     made = [study for study in found if study is not None]
     if not made:
         where = ", ".join(display_path(file.with_name(STORAGE_NAME)) for file in files)
-        raise StudyError(f"{where}: sound, so nothing was made again")
+        raise StudyError(f"{where}: not damaged, so nothing was rebuilt")
     return made
 
 

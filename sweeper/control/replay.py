@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 #: Kernel for trials whose original kernel is not installed, if the user allows it with `--here`.
 _KERNEL_HERE = "python3"
-_HERE = "--here replays it on this machine as it is, and gives the difference as a number"
+_HERE = "--here replays it on this machine all the same, and shows the difference as a number"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ class Verdict:
             return [f"{self.run_id}: not compared: {self.message}"]
         distance = self.found.distance
         none = "nothing that is known to change results has changed since the study was swept"
-        far = "" if math.isinf(distance) else f"; at most {distance:.2g} apart, relatively"
+        far = "" if math.isinf(distance) else f"; the largest relative difference is {distance:.2g}"
         files = map(display_path, (self.target.record.notebook, self.target.replay))
         return [
             f"{self.run_id}: different: {'; '.join(self.found.numbers_in_words())}{far}",
@@ -194,7 +194,7 @@ def replay(
         ]
         on_gpu = [target.record.run_id for target in targets if target.record.gpu is not None]
         if on_gpu and not here and not all(executor.places.gpus for *_, executor in runs):
-            raise StudyError(f"trial {on_gpu[0]} ran on a GPU, and none is used here; {_HERE}")
+            raise StudyError(f"trial {on_gpu[0]} used a GPU, and none is used here; {_HERE}")
         for workload, alike, executor in runs:
             specs = [_spec_of(existing, workload, target) for target in alike]
             executor.run(SideTrials(specs, end=partial(note, workload)))
@@ -260,8 +260,8 @@ def trial_of(
     metadata = read_metadata(notebook) or BLANK
     if not metadata.study_id:
         raise NotebookError(
-            f"{notebook}: there is no notebook that a sweep has executed; give the executed "
-            "notebook of a trial, as in: replay out/digits.0007.ipynb"
+            f"{notebook}: there is no executed notebook of a trial at this path; give one, as in: "
+            "replay out/digits.0007.ipynb"
         )
     wanted = metadata.study
     if storage is None:
@@ -269,8 +269,8 @@ def trial_of(
         folder = next((folder for folder in folders if (folder / STORAGE_NAME).is_file()), None)
         if folder is None:
             raise StudyError(
-                f"{notebook}: its study {wanted!r} is in no folder above it; give its storage with "
-                "--storage"
+                f"{notebook}: no folder above it has its study {wanted!r}; give the study's "
+                "storage with --storage"
             )
         wanted = str(folder)
     existing = find_study(wanted, storage=storage, tracking_uri=tracking_uri)
@@ -299,14 +299,14 @@ def _target(existing: ExistingStudy, record: TrialRecord) -> ReplayTarget:
     if metadata is None:
         raise NotebookError(
             f"{display_path(record.notebook)}: the executed notebook of trial {record.run_id} is "
-            "gone, and with it what a replay would be compared with"
+            "missing or damaged, so a replay has nothing to be compared with"
         )
     target = ReplayTarget(record=record, metadata=metadata)
     earlier = read_metadata(target.replay) or BLANK
     if target.replay.exists() and earlier.study_id != existing.study.study_id:
         raise OutputError(
-            f"{display_path(target.replay)}: is in the way, and no replay of this study has "
-            "written it; move it"
+            f"{display_path(target.replay)}: exists, and is not a replay of this study; move it "
+            "away"
         )
     return target
 
@@ -321,8 +321,8 @@ def _workloads(
     cwd = Path(existing.study.facts.notebook).parent
     if not cwd.is_dir():
         raise StudyError(
-            f"{cwd}: the folder of the notebook is gone, in which trials find their data and "
-            "modules; put it back"
+            f"{cwd}: the notebook's folder does not exist, and trials read their data and modules "
+            "there; put it back"
         )
     settings = _settings_for(existing, here=here)
     kernel = _kernel_for(existing, here=here)
@@ -380,7 +380,7 @@ def _kernel_for(existing: ExistingStudy, *, here: bool) -> str:
         if not here:
             raise KernelError(f"{error}; {_HERE}") from error
         check_kernel(_KERNEL_HERE, asked_by="--here")
-        _log.warning("the kernel %r is not installed; %r takes its place", name, _KERNEL_HERE)
+        _log.warning("the kernel %r is not installed; %r is used instead", name, _KERNEL_HERE)
         return _KERNEL_HERE
     return name
 
@@ -429,8 +429,8 @@ def _judge(
     causes = [f"since the study was swept: {change}" for change in found.environment_in_words()]
     if record.attempt > 1 or record.retry_of is not None:
         causes.append(
-            "the trial was interrupted and begun again: if it went on from a checkpoint, that "
-            "may lack a part of its state, such as the optimizer's or a generator's"
+            "the trial was interrupted and run again: if it resumed from a checkpoint, the "
+            "checkpoint may lack a part of the state, such as the optimizer's or a generator's"
         )
     return Verdict(
         target=target,

@@ -86,7 +86,9 @@ def sort(
     known = [(values[name], record) for record, values in ended if name in values]
     if not known and by is not None:
         names = sorted({name for _, values in ended for name in values})
-        raise SettingsError(f"--sort {by}: no trial has it; {nearest(by, names)}")
+        raise SettingsError(
+            f"--sort {by}: no trial has such a score or param; {nearest(by, names)}"
+        )
     if name in objectives:  # the score of a trial that has not completed is not its final score
         known = [(value, record) for value, record in known if record.state is TrialState.COMPLETED]
     is_number = all(isinstance(value, int | float) for value, _ in known)

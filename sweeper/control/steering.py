@@ -45,21 +45,21 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
         )
     if not is_held(existing.paths):
         raise StudyError(
-            f"the study {existing.study.name!r} is being swept by {process}, which does not "
-            f"use {display_path(existing.paths.folder)} here; call this on that machine"
+            f"the study {existing.study.name!r} is being swept by {process}, and not in "
+            f"{display_path(existing.paths.folder)} here; run this command on that machine"
         )
     for run_id in run_ids:
         if existing.record(run_id).state.has_ended:
             running = ", ".join(sorted(_running(existing))) or "none"
-            raise StudyError(f"trial {run_id} does not run; running: {running}")
+            raise StudyError(f"trial {run_id} is not running; running: {running}")
     for request in run_ids or [NO_MORE if running_finish else ALL]:
         try:
             ask_to_stop(existing.paths.requests, request)
         except OSError as error:
             raise StudyError(
-                f"a request to stop is a file in {display_path(existing.paths.requests)}, which "
-                f"cannot be written: {error.strerror or error}; call this as the user of the sweep "
-                f"({process}), or send SIGTERM to it"
+                "the request to stop cannot be written to "
+                f"{display_path(existing.paths.requests)} ({error.strerror or error}); run this "
+                f"command as the user of the sweep, or send SIGTERM to {process}"
             ) from error
     if running_finish:
         return
@@ -71,8 +71,8 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
         if existing.swept_by() is None:
             return
     raise StudyError(
-        f"the sweep of {existing.study.name!r} ({process}) was asked to stop, and has not "
-        f"within {_PATIENCE_S:g} s"
+        f"the sweep of {existing.study.name!r} ({process}) was asked to stop, and still "
+        f"runs after {_PATIENCE_S:g} s"
     )
 
 
@@ -93,7 +93,7 @@ def enqueue(existing: ExistingStudy, stated: Params, *, like: str | None) -> tup
     """
     settings = existing.settings
     if like is None and not stated:
-        raise SettingsError("nothing to try; give NAME=VALUE, or --like RUN_ID")
+        raise SettingsError("no params to run; give NAME=VALUE, or --like RUN_ID")
     before = {} if like is None else existing.record(like).params
     params = _joined(settings, before, stated)
     return run_id_of(existing.opened().enqueue(params)), params
@@ -119,7 +119,7 @@ def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, st
         if not record.is_final or record.state in (TrialState.COMPLETED, TrialState.PRUNED):
             raise StudyError(
                 f"trial {record.run_id} is {record.state}, and only failed or stopped trials are "
-                f"retried; to try its params again: enqueue --like {record.run_id}"
+                f"retried; to run its params again: enqueue --like {record.run_id}"
             )
     if not run_ids:
         failed = (record for record in study.records() if record.state is TrialState.FAILED)
@@ -143,7 +143,7 @@ def _joined(settings: Settings, before: Params, stated: Params) -> dict[str, Any
         if name in settings.fixed:
             raise SettingsError(
                 f"{name}={stated[name]}: {name} is fixed to {settings.fixed[name]!r} in this "
-                "study; give --set, another --study and -o for a study of its own"
+                "study; for another value, begin another study with --set, --study and -o"
             )
     both: Mapping[str, Any] = {**before, **stated}
     params: dict[str, Any] = {}

@@ -143,10 +143,10 @@ def _table_of(existing: ExistingStudy, by: Sequence[str]) -> _Table:
         scores=[*goals],
         rows=rows,
         caption=(
-            f"{existing.study.name}: means over {over}, with 95 % intervals. Bold are the best mean"
-            f"{' for each param' if is_each else ''} and those that a t test at the 5 % level "
-            "(paired where the seeds are the same, else Welch's) does not tell from it; single "
-            "trials never are."
+            f"{existing.study.name}: means over {over}, with 95 % intervals. Bold: the best mean"
+            f"{' for each param' if is_each else ''}, and means that do not differ significantly "
+            "from it (t test at the 5 % level, paired where the seeds are the same, else Welch's). "
+            "Single trials are never bold."
         ),
     )
 

@@ -43,7 +43,7 @@ _CHORES = {
     ChoreKind.PROVING: "proving that kernels can be forked",
     ChoreKind.ENDING: "ending the kernels",
     ChoreKind.TRACKING: "writing trials to MLflow",
-    ChoreKind.IMPORTANCES: "working out which params mattered",
+    ChoreKind.IMPORTANCES: "computing which params mattered",
     ChoreKind.PAGE: "writing the comparison page",
 }
 #: Minimal width of columns in characters, by name, and of columns with scores or floats. It keeps
@@ -127,7 +127,7 @@ def won_by(confirmation: Confirmation | None) -> str:
     if winner is not None and confirmation.repeats is not None:
         return f"  by the mean of its {len(winner.scores)} runs, {winner.mean:.6g}"
     if winner is None:
-        return "  by its score in the search, which luck may have made"
+        return "  by its score in the search, which may be luck"
     return f"  by its mean over {len(winner.scores)} fresh seeds, {winner.mean:.6g}"
 
 
@@ -165,9 +165,9 @@ def _ablation_lines(ablation: Confirmation) -> list[str]:
     all_params = {trial.run_id: trial.params for trial in ablation.ranking}
     params = all_params[str(ablation.ablated)]
     lines = [
-        f"by how much trial {ablation.ablated} is better than with one of the notebook's original "
-        f"values ({ablation.study}): {ablation.objective}, mean of {len(ablation.seeds)} seeds "
-        "with its 95 % interval"
+        f"improvement of trial {ablation.ablated} by each param over the notebook's original value "
+        f"({ablation.study}): {ablation.objective}, mean of {len(ablation.seeds)} seeds with its "
+        "95 % interval"
     ]
     for run_id, (low, high) in ablation.worths.items():
         own = all_params[run_id]
@@ -210,7 +210,7 @@ def _doubts(confirmation: Confirmation) -> list[str]:
         names = some_of([ranked.run_id for ranked in alike])
         lines.append(
             f"  {winner.run_id} cannot be told apart from {names}: 0 is in the 95 % interval of "
-            f"their differences; more {'runs' if confirmation.repeats else '--seeds'} may"
+            f"their differences; more {'runs' if confirmation.repeats else '--seeds'} may help"
         )
     if confirmation.n_missing:
         lines.append(
@@ -241,7 +241,7 @@ def failure_lines(records: Iterable[TrialRecord]) -> list[str]:
             f"  {first.run_id} {ending_line(first, ())}\n    {display_path(first.notebook)}"
         )
         if others:
-            lines.append(f"    likewise: {some_of([record.run_id for record in others])}")
+            lines.append(f"    the same error: {some_of([record.run_id for record in others])}")
     left = sum(map(len, groups[_MOST_FAILURES:]))
     return [f"failed: {counted}", *lines, *([f"  … and {left} more"] if left else [])]
 
@@ -252,8 +252,8 @@ def infeasible_lines(records: Iterable[TrialRecord]) -> list[str]:
     if not found:
         return []
     return [
-        f"do not fit into memory, even alone: {some_of(found)}; the samplers tpe and gp avoid "
-        "params like theirs"
+        f"trials that do not fit into memory, even alone: {some_of(found)}; the samplers tpe and "
+        "gp avoid similar params"
     ]
 
 

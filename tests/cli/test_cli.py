@@ -53,7 +53,7 @@ def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str
         (["diff"], "[STUDY_OR_FOLDER] RUN_ID RUN_ID", "notebook_hpo.py diff"),
         ([*RIGHT, "--sampler", "gp"], "'--sampler'", "study.sampler"),
         ([*RIGHT, "--trails=3"], "'--trails'", "'--trials'"),
-        ([*RIGHT, "lr=3"], "'lr=3'", "nothing is expected"),
+        ([*RIGHT, "lr=3"], "'lr=3'", "unexpected argument"),
         ([*RIGHT, "--trials", "1.5"], "--trials", "whole number of 1 or more; got '1.5'"),
         (["s" * 100_000], "unknown command", "characters …"),
         ([*RIGHT, "--seeds", "1"], "--seeds", "whole number of 2 or more"),

@@ -75,7 +75,7 @@ def test_status_prints_the_last_trials_and_with_v_all(capsys: pytest.CaptureFixt
     assert lines[:3] == [
         "study digits: 25 completed",
         "no sweep is running",
-        "  … 5 earlier ones with -v",
+        "  … 5 earlier trials; -v shows them",
     ]
     assert lines[3].startswith("  0005  completed")
     console(verbose=True).status(result, snapshot, owner="process 1 on here")

@@ -141,7 +141,7 @@ def test_with_smoke_only_the_typical_run_has_full_length(
     [
         ("import random; random.seed(seed); val = random.random()", "params", "the same score"),
         ("val = float('nan') if size == 4 else x + seed", "runs", "sizes (x=0.191, size=4)"),
-        ("import random\nval = x + seed + random.random()", "repeats", "another score: val"),
+        ("import random\nval = x + seed + random.random()", "repeats", "different scores: val"),
     ],
 )
 def test_a_planted_fault_is_found_with_its_remedy(
@@ -415,7 +415,7 @@ def test_the_forecast_assumes_that_all_trials_take_as_long_as_the_typical_one() 
     [
         ({}, ""),
         ({"disk_bytes": 10**9}, "only 1.0 GB are free: make room, or keep fewer checkpoints"),
-        ({"memory_bytes": 10**18}, "memory carries 1 at once: lower -j"),
+        ({"memory_bytes": 10**18}, "memory is enough for 1 at once: lower -j"),
     ],
 )
 def test_the_forecast_passes_if_memory_and_disk_suffice(

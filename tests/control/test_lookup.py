@@ -136,7 +136,7 @@ def test_stop_refuses_run_ids_together_with_finish(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["stop", "killed", "0000", "--finish"]) == 2
-    assert "--finish lets all running trials finish, and 0000" in capsys.readouterr().err
+    assert "trials to stop can be given with it (0000); leave one" in capsys.readouterr().err
 
 
 def test_status_sorts_trials_by_a_score_or_a_param_and_shows_the_best_n(
@@ -151,4 +151,7 @@ def test_status_sorts_trials_by_a_score_or_a_param_and_shows_the_best_n(
     assert ids("--sort", "x") == ["0002", "0004", "0000", "0001", "0003", "0005"]
     assert ids("--sort", "loss", "--best", "1") == ["0005"]
     assert main(["status", str(folder), "--sort", "los"]) == 2
-    assert "--sort los: no trial has it; did you mean 'loss'?" in capsys.readouterr().err
+    assert (
+        "--sort los: no trial has such a score or param; did you mean 'loss'?"
+        in capsys.readouterr().err
+    )

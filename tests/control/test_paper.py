@@ -176,5 +176,5 @@ def test_an_export_that_is_impossible_is_refused(
 
 
 def test_a_confirming_study_cannot_be_ablated(folder: Path) -> None:
-    with pytest.raises(StudyError, match="'confirmed-confirm' has runs of another study's trials"):
+    with pytest.raises(StudyError, match="'confirmed-confirm' repeats trials of another study"):
         ablation(find_study(str(folder.with_name("confirmed-confirm")), storage=None))

@@ -169,8 +169,8 @@ def test_a_trial_that_used_a_gpu_is_replayed_without_one_only_with_here(
         (["out/again", "0099"], "has no trial 0099"),
         (["out/again"], "Give run ids, --all, or --sample N"),
         (["out/again", "--sample", "0"], "--sample: expected a whole number of 1 or more"),
-        (["out/0000.ipynb", "out/again"], "replay takes one executed notebook, or a study"),
-        (["out/none.ipynb"], "there is no notebook that a sweep has executed"),
+        (["out/0000.ipynb", "out/again"], "one executed notebook, or a study"),
+        (["out/none.ipynb"], "there is no executed notebook of a trial"),
     ],
 )
 def test_a_trial_that_cannot_be_replayed_is_refused_with_one_message(
@@ -196,7 +196,7 @@ def test_a_replay_never_overwrites_another_file(
     copied.write_bytes(swept.trial("generator").read_bytes())
     code, _, printed = replayed(capsys, copied, "--storage", swept.result.storage)
     assert code == 2
-    assert f"{other.name}: is in the way" in printed
+    assert f"{other.name}: exists, and is not a replay" in printed
     assert other.read_text() == "mine"
     code, _, printed = replayed(capsys, copied)
     assert code == 2

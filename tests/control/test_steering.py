@@ -71,7 +71,9 @@ def test_a_trial_that_does_not_run_cannot_be_stopped(sweep: Sweep) -> None:
     running, ended = sweep.ask(), sweep.ask()
     sweep.study.tell(ended.number, COMPLETED)
     with held_folder(sweep.paths):
-        with pytest.raises(StudyError, match=f"trial 0001 does not run; running: {running.run_id}"):
+        with pytest.raises(
+            StudyError, match=f"trial 0001 is not running; running: {running.run_id}"
+        ):
             steering.stop(sweep.existing(), [ended.run_id], running_finish=False)
         with pytest.raises(StudyError, match="has no trial 0007; it has 0000 to 0001"):
             steering.stop(sweep.existing(), ["0007"], running_finish=False)
@@ -83,7 +85,9 @@ def test_a_stop_request_that_cannot_be_written_names_another_way_to_stop_the_swe
     sweep.paths.requests.write_text("")  # the path should be a folder
     with (
         held_folder(sweep.paths),
-        pytest.raises(StudyError, match=r"cannot be written: .*; call this as the user of the"),
+        pytest.raises(
+            StudyError, match=r"cannot be written to .*; run this command as the user of the"
+        ),
     ):
         steering.stop(sweep.existing(), [], running_finish=False)
 
@@ -95,7 +99,9 @@ def test_a_sweep_that_does_not_stop_in_time_is_reported(
     monkeypatch.setattr(steering, "_PATIENCE_S", 0.3)
     paths = sweep.paths.following("confirm") if runs_best_again else sweep.paths
     with held_folder(paths):
-        with pytest.raises(StudyError, match=r"process \d+ on .* was asked to stop, and has not"):
+        with pytest.raises(
+            StudyError, match=r"process \d+ on .* was asked to stop, and still runs"
+        ):
             steering.stop(sweep.existing(), [], running_finish=False)
         assert [file.name for file in paths.requests.iterdir()] == [ALL]
 
@@ -116,7 +122,7 @@ def test_a_queued_trial_combines_stated_params_with_those_of_another_trial(
 def test_wrong_params_are_not_queued(sweep: Sweep) -> None:
     existing = sweep.existing()
     for params, message in (
-        ({}, "nothing to try; give NAME=VALUE, or --like RUN_ID"),
+        ({}, "no params to run; give NAME=VALUE, or --like RUN_ID"),
         ({"x": 2.0}, "x: 2.0 is outside the space"),
         ({"z": 2.0}, "'z' is not in the space"),
         ({"epochs": 4}, "epochs is fixed to 3 in this study"),
@@ -139,7 +145,7 @@ def test_failed_trials_are_retried_once_with_their_params_and_seed(
     assert (again.params, again.seed, again.retry_of) == (failed.params, failed.seed, 0)
     sweep.study.tell(again.number, FAILED)
     assert main(["retry", str(sweep.paths.folder), "--failed"]) == 0
-    assert "queued 0003, which tries 0002 again" in capsys.readouterr().out
+    assert "queued 0003, which runs 0002 again" in capsys.readouterr().out
     with pytest.raises(StudyError, match="trial 0001 is completed, and only failed or stopped"):
         steering.retry(sweep.existing(), ["0001"])
 

@@ -89,7 +89,7 @@ def test_a_trial_of_a_later_sweep_has_its_own_code_and_no_changed_file_is_replac
     assert module.read_text() == "V = 'edited by 0001'\n"
     module.write_text("V = 'edited by hand'\n")
     assert main(command) == 2
-    assert "differs from what would be written; move it away" in capsys.readouterr().err
+    assert "differs from the trial's code; move it away" in capsys.readouterr().err
     assert module.read_text() == "V = 'edited by hand'\n"
 
 
@@ -98,7 +98,7 @@ def test_a_trial_whose_notebook_is_missing_is_refused_with_a_remedy(
 ) -> None:
     (project[0] / "out" / "0000.ipynb").unlink()
     assert main(["export", str(project[0] / "out" / "kept"), "--code", "0000"]) == 2
-    assert "is missing or not an executed notebook" in capsys.readouterr().err
+    assert "choose another trial" in capsys.readouterr().err
 
 
 def test_mlflow_has_the_commit_in_its_standard_tags(

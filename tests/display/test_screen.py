@@ -128,7 +128,7 @@ def test_an_error_of_several_trials_is_printed_once() -> None:
     assert screen.failure_lines([completed(9), *records]) == [
         "failed: 9 cell_error",
         "  0000 failed (cell_error): ZeroDivisionError\n    out/0000.ipynb",
-        "    likewise: 0002, 0003, 0004, 0005, 0006 and 2 more",
+        "    the same error: 0002, 0003, 0004, 0005, 0006 and 2 more",
         "  0001 failed (cell_error): KeyError\n    out/0001.ipynb",
     ]
 

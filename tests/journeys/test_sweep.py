@@ -143,7 +143,9 @@ def test_layers_may_be_swept_as_lists_and_enqueued_by_hand(
     assert main(["enqueue", "out/layers", "layers=[64, 64]"]) == 2
     assert "[64, 64] is outside the space; expected one of [], [32]" in capsys.readouterr().err
     assert main(["enqueue", "out/layers", "layers=[32]", "--like", "0000"]) == 0
-    queued = 'queued 0002 (layers=[32], augment={"flip": 1, "crop": 2.5}); the next sweep begins'
+    queued = (
+        'queued 0002 (layers=[32], augment={"flip": 1, "crop": 2.5}); the next sweep runs it first'
+    )
     assert queued in capsys.readouterr().out
 
 
