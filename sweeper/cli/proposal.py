@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import OutputError, SettingsError, first_line
+from ..errors import NotebookError, OutputError, SettingsError, first_line
 from ..files import write_atomically
 from ..settings.units import duration
 from ..trials import StudyPaths
@@ -237,10 +237,9 @@ class _Proposal:
                 case text:
                     try:
                         self._choose(text)
-                    except SettingsError as error:
-                        self._console.line(str(error))
-                    else:
                         self._show(self._drafted())
+                    except (NotebookError, SettingsError) as error:
+                        self._console.line(str(error))
 
     def _choose(self, text: str) -> None:
         """Choose a score, and its direction if the text states it.

@@ -11,7 +11,6 @@ from .places import (
     as_flow,
     behind,
     candidates_of,
-    is_searched,
     last_of_each,
     params_of,
     searched,
@@ -54,14 +53,13 @@ def draft(
     candidates = every = candidates_of(notebook)
     scores = scores_of(code, {*candidates}) if seen is None else list(seen)
     if not notebook.parameters_cell:
-        found = [behind(notebook, candidates, code.lines(score.at)) for score in scores]
-        found = found or [behind(notebook, candidates, None)]
-        if seen is not None:
-            found = [found[0] or behind(notebook, candidates, None)]
-        best = max(found, key=is_searched)
-        scores = scores[found.index(best) :]
+        found = [behind(notebook, every, code.lines(score.at)) for score in scores]
+        if seen is None:  # a guessed score that nothing leads to may be none
+            scores = [score for score, leading in zip(scores, found, strict=True) if leading]
+            found = [*filter(None, found)]
+        leading = found[0] if found else behind(notebook, every, None)
         cell = code.statements[code.run_by(scores[0].at)][0] if scores else math.inf
-        candidates = last_of_each(best, cell)
+        candidates = last_of_each(leading, cell)
     others = {
         name: candidate for name, candidate in searched(every).items() if name not in candidates
     }

@@ -56,7 +56,7 @@ def settings_to_observe(notebook: ResearchNotebook, study: str) -> Settings:
     Raises:
         NotebookError: the notebook has nothing to sweep.
     """
-    content = read_yaml(draft(notebook))
+    content = read_yaml(draft(notebook, seen=()))
     return Settings.from_mapping({"space": content["space"], "study": {"name": study}, **_NO_SCORE})
 
 

@@ -112,6 +112,11 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
             why_not = notebook.why_not(own)
             remedy = f"{own} is {why_not}" if why_not else f"sweep {own!r}"
         found.append(f"{parameter} is {ast.unparse(value)} in {call}: {remedy}")
+    for cell, value in flows.steps[-1:]:
+        found.append(
+            f"the learning rate is {ast.unparse(value)} in code cell {cell}, line {value.lineno}: "
+            "assign it to a name at the top level"
+        )
     for name in assignments.names():
         is_number = assignments.is_ever_number(name)
         if name not in named and is_number and _has_row(name) and (why := notebook.why_not(name)):
@@ -235,7 +240,9 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
         values |= plain_values(cell)
     constants = notebook.assignments.constants()
     candidates = {
-        name: candidate(name, *found) for name, found in values.items() if name in constants
+        name: candidate(name, *found)
+        for name, found in values.items()
+        if name in constants and not receivers.is_dead(name)
     }
     for name in notebook.assignments.arguments():
         if len(name) == 1:  # nobody would know which; a longer name says it, as `SVC.C`
@@ -325,11 +332,6 @@ def _code_of(notebook: ResearchNotebook, lines: Set[tuple[int, int]]) -> str:
     """Join lines of the notebook, which are known by cell and line."""
     by_cell = {cell.number: cell.lines for cell in notebook.assignments.cells}
     return b"".join(by_cell[cell][line - 1] for cell, line in sorted(lines)).decode()
-
-
-def is_searched(candidates: Mapping[str, Candidate]) -> tuple[bool, bool]:
-    """Rank the candidates behind a score: some that people search, then some at all."""
-    return any(candidate.row for candidate in candidates.values()), bool(candidates)
 
 
 def as_flow(value: Any) -> str:

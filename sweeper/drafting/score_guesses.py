@@ -117,8 +117,7 @@ def scores_of(code: Code, parameters: set[str]) -> list[Score]:
     found = [*_reported(code)] or [*_assigned(code, others)]
     likely: dict[str, Score] = {}
     for it in sorted(found, key=lambda it: it.rank):
-        if it.name not in likely or (likely[it.name].source and not it.source):
-            likely[it.name] = it  # at the same place
+        likely.setdefault(it.name, it)
     return [*likely.values()]
 
 
@@ -191,10 +190,10 @@ def _names(node: ast.AST) -> tuple[set[str], set[str]]:
 
 
 def _changed(node: ast.AST, imported: set[str]) -> set[str]:
-    """The names whose objects a statement may change: those whose methods it calls, and those that
-    it hands to a function that trains."""
-    found = set[str]()
+    """The names whose objects a statement may change: those whose methods it calls, those that it
+    hands to a function that trains, and all that a loop of gradient steps reads."""
     text = "" if _defined(node) else ast.unparse(node)
+    found = _names(node)[0] if re.search(r"\.(backward|step|apply_gradients)\(", text) else set()
     for root, method, behind in re.findall(r"(?<![\w.])(\w+)((?:\.\w+)*)(?=\((.*))", text):
         found |= {root} if method else set()
         if (not method or root in imported) and _TRAINS.search(method or root):

@@ -34,12 +34,12 @@ _NO_SCORE = {
 _TRAINS = {
     *"fit fit_generator fit_transform_train partial_fit backward step train train_on_batch "
     "minimize apply_gradients apply_updates fit_one_cycle fine_tune learn cross_val_score "
-    "cross_validate fmin".split()
+    "cross_validate cross_val_predict fmin".split()
 }
 #: The calls that print words.
 _PRINTS = {*"print display write info debug log warning set_description set_postfix".split()}
 #: The ones that train copies.
-_CHANGES_NOTHING = {"cross_val_score"}
+_CHANGES_NOTHING = {"cross_val_score", "cross_val_predict"}
 #: A printed number is a variable's if its digits are, and it has so many of them.
 _LEAST_DIGITS = 3
 _NAME_WORDS = 5
@@ -289,18 +289,20 @@ class _Run:
     def _statement_of(self, number: PrintedNumber) -> int:
         """Return the statement that prints a number.
 
-        It is in the number's cell and prints the words, or calls a function that does. Else it is
-        what trains in that cell, or the cell's end.
+        In the number's cell it is the last one that prints the words, or calls a function that
+        does; else that trains; else that has the words; else that prints; else the cell's end.
         """
         words, newline, _ = number.label.partition("\n")
         words = words.rpartition("#")[2].strip()
         statements = self._code.statements
-        having = [
-            min(self._code.run_by(index) + len(newline), len(statements) - 1)
+        printing = [i for i, (_, node) in enumerate(statements) if _calls(node) & _PRINTS]
+        having = {
+            index: min(self._code.run_by(index) + len(newline), len(statements) - 1)
             for index, text in self._code.texts
-            if words in text and _calls(statements[index][1]) & _PRINTS
-        ]
-        for known in (having if words else [], sorted(self._trains)):
+            if words and words in text
+        }
+        prints_them = [at for index, at in having.items() if index in printing]
+        for known in (prints_them, sorted(self._trains), having.values(), printing):
             if near := [index for index in known if statements[index][0] == number.cell]:
                 return near[-1]
         return max((end for cell, end in self._ends.items() if cell <= number.cell), default=0)

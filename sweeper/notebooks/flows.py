@@ -117,11 +117,13 @@ class Flows:
     Attributes:
         calls: Calls of libraries.
         imported: What names stand for that imports bind.
+        steps: Numbers that gradient steps have in place of a name, each with its code cell.
         reads: Names of the variables, attributes and keys that something reads.
     """
 
     def __init__(self, cells: Sequence[Cell]) -> None:
         self.calls: list[LibraryCall] = []
+        self.steps: list[tuple[int, ast.expr]] = []
         self.reads: set[str] = set()
         self._signatures = Signatures(cells)
         self.imported: dict[str, str] = {}
@@ -204,19 +206,24 @@ class Flows:
         while waiting:
             body, scope = waiting.popleft()
             for node in _own_nodes(body):
+                if self._is_uncalled(node):
+                    continue
                 self._read_node(cell, node, scope)
                 match node:
-                    case (
-                        ast.FunctionDef(name=name)
-                        | ast.AsyncFunctionDef(name=name)
-                        | ast.ClassDef(name=name)
-                    ) if name not in self.reads and node not in self._owners:
-                        pass  # nothing runs it
                     case ast.FunctionDef() | ast.AsyncFunctionDef():
                         waiting.append((node.body, self._scope_of(node, scope)))
-                    case ast.ClassDef():
+                    case ast.ClassDef(name=name):
                         inside = _bound(node.body)
                         waiting.append((node.body, _Scope(key=name, names=inside, outer=scope)))
+
+    def _is_uncalled(self, node: ast.AST) -> bool:
+        """Whether a node is a function or class that nothing names, so that nothing runs it."""
+        return (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            and not node.decorator_list
+            and node.name not in self.reads
+            and node not in self._owners
+        )
 
     def _scope_of(self, node: ast.FunctionDef | ast.AsyncFunctionDef, outer: _Scope) -> _Scope:
         options = [it.arg for it in ast.walk(node.args) if isinstance(it, ast.arg)]
@@ -229,7 +236,9 @@ class Flows:
         )
 
     def _read_node(self, cell: int, node: ast.AST, scope: _Scope) -> None:
-        for factor in _step_factors(node):
+        factors = _step_factors(node)
+        self.steps += [(cell, factor) for factor in factors if is_plain(factor)]
+        for factor in factors:
             self._flow(factor, (_LIBRARY, "gradient step", "learning_rate"), scope)
         match node:
             case ast.Assign(targets=targets, value=value):
@@ -422,8 +431,6 @@ def _step_factors(node: ast.AST) -> list[ast.expr]:
             pass
         case ast.AugAssign(op=ast.Add(), value=ast.BinOp(left=ast.UnaryOp(op=ast.USub())) as step):
             pass
-        case ast.Call(func=ast.Attribute(attr="sub_" | "assign_sub"), args=[step]):
-            pass
         case ast.Assign(
             targets=[target], value=ast.BinOp(left=before, op=ast.Sub(), right=step)
         ) if ast.unparse(target) == ast.unparse(before):
@@ -439,7 +446,7 @@ def _step_factors(node: ast.AST) -> list[ast.expr]:
                 waiting.append(inner)
             case factor:
                 factors.append(factor)
-    return factors if len(factors) > 1 else []
+    return factors if len(factors) == 2 else [it for it in factors if not is_plain(it)]
 
 
 def _bound(body: Iterable[ast.AST]) -> frozenset[str]:

@@ -99,6 +99,7 @@ DEAD: Sequence[tuple[str, Sequence[str]]] = [
     ("overwritten", ["class C:\n  lr = 0.1", "C.lr = float('3')\nval_loss = C.lr"]),
     ("overwritten", ["lr = 0.1", "if True:\n  lr = 0.3", "val_loss = lr"]),
     ("unread", ["lr = 0.1\nval_loss = float('3')"]),
+    ("uncalled", ["def f(lr=0.1): return g(lr=lr)", "val_loss = float('3')"]),
 ]
 
 BEFORE = (

@@ -94,3 +94,9 @@ def test_a_notebook_whose_run_shows_no_score_says_what_would_be_one(tmp_path: Pa
 def test_a_direction_that_nothing_states_is_left_to_be_filled_in(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"objective\.misfit: .*'minimize'"):
         drafted(tmp_path, "lr = 0.1", "misfit = abs(lr - 0.3)")
+
+
+def test_a_score_that_no_param_leads_to_is_not_swept(tmp_path: Path) -> None:
+    svm = "from sklearn.svm import SVC\nother = SVC(C=3.0)"
+    with pytest.raises(NotebookError, match="leads to accuracy"):
+        drafted(tmp_path, svm, "accuracy = abs(-1 / 3)")

@@ -67,6 +67,18 @@ CASES: Sequence[tuple[str, str, str, str]] = [
         "learning_rate",
     ),
     (
+        "for i in r:\n  w -= 0.1 * g(w)\nacc = f(w)",
+        "the learning rate is 0.1 in code cell 1, line 2: assign it to a name",
+        "step = 0.1\nfor i in r:\n  w -= step * g(w)\nacc = f(w)",
+        "step",
+    ),
+    (
+        SVC + "acc = SVC().fit(x).score(x)",
+        "C is not given in SVC in code cell 1, line 2: write C=1.0 there",
+        SVC + "acc = SVC(C=1.0).fit(x).score(x)",
+        "SVC.C",
+    ),
+    (
         ADAM + "def train(rate):\n  return Adam(w, lr=rate)\nacc = train(read('x'))",
         "lr is rate in Adam in code cell 1, line 3: write a number in its place",
         ADAM + "def train(rate):\n  return Adam(w, lr=0.1)\nacc = train(read('x'))",
