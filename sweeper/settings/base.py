@@ -67,7 +67,7 @@ class SettingsModel(BaseModel):
             kind: Any = field.annotation
             is_section = isinstance(kind, type) and issubclass(kind, SettingsModel)
             if is_section and key in kind.file_keys():
-                return f"it stands in {name}, as {name}: {{{key}: …}}"
+                return f"it belongs to {name}, as in {name}: {{{key}: …}}"
         return nearest(key, cls.file_keys())
 
 
@@ -83,7 +83,7 @@ def check_name(name: str, *, where: str = "") -> None:
     """
     if keyword.iskeyword(name):
         raise problem(
-            f"{where}{name}: not a Python identifier but a word of Python's own; "
+            f"{where}{name}: not a Python identifier but a keyword of Python; "
             "choose another name, in the notebook too"
         )
     if not name.isidentifier():
@@ -112,7 +112,7 @@ def read_plain(value: Any, depth: int = 0) -> Any:
         PydanticCustomError: JSON would change the value, or it is nested too deeply.
     """
     if depth > _DEPTH:
-        raise problem("is nested too deep, or holds itself through an anchor; write it out")
+        raise problem("is nested too deeply, or contains itself through an anchor; write it out")
     if isinstance(value, list | tuple):
         return [read_plain(part, depth + 1) for part in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):

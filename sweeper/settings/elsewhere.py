@@ -33,7 +33,7 @@ def section_hint(key: str, value: Any) -> str:
     match key:
         case "method" | "search_alg" | "algorithm":
             sampler = _SAMPLERS.get(str(value).lower(), "auto")
-            return f"the sampler is chosen by study: {{sampler: {sampler}}}"
+            return f"write study: {{sampler: {sampler}}}"
         case "metric" | "metrics":
             return f"write {objective_here(value)}"
         case "goal" | "direction" | "mode":
@@ -43,11 +43,11 @@ def section_hint(key: str, value: Any) -> str:
             trials = value if isinstance(value, int) else "…"
             return f"write study: {{trials: {trials}}}"
         case "early_terminate" | "scheduler":
-            return "trials are ended early by study: {pruner: auto}"
+            return "write study: {pruner: auto}"
         case "program" | "command" | "notebook":
             return "the notebook is named by -i NOTEBOOK; leave the key out"
         case "parameters" | "params" | "search_space" | "param_space" | "hyperparameters":
-            return "it is space here, as in space: {lr: {low: 1e-4, high: 1e-1, log: true}}"
+            return "write space: {lr: {low: 1e-4, high: 1e-1, log: true}}"
     return ""
 
 
@@ -74,7 +74,7 @@ def dimension_here(entry: Mapping[Any, Any]) -> str:
     if _FOREIGN.isdisjoint(entry) and "uniform" not in kind:
         return ""
     if "value" in entry:
-        return f"a single value stands in fixed, as fixed: {{NAME: {as_yaml(entry['value'])}}}"
+        return f"a single value belongs to fixed, as in fixed: {{NAME: {as_yaml(entry['value'])}}}"
     choices = _first(entry, _CHOICES)
     if choices is not None:
         return f"write {as_yaml(choices)}"

@@ -32,7 +32,7 @@ class InputSource(SettingsModel):
     artifact: Annotated[
         str,
         Field(pattern=r"^[^./\\\x00][^/\\\x00]*$"),
-        expected("a plain file name such as 'model.pt', as save_artifact has it"),
+        expected("a plain file name such as 'model.pt', as given to save_artifact"),
     ]
     """The name of the artifact, as given to `save_artifact`."""
     take: Annotated[Literal["best"] | RunId, expected('best, or a run id such as "0007"')] = "best"

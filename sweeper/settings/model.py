@@ -185,10 +185,10 @@ class Settings(SettingsModel):
         pairs = [("space", "fixed"), *(("inputs", section) for section in others)]
         for key, other in pairs:
             for name in sections[key].keys() & sections[other].keys():
-                raise problem(f"{name!r} stands in both {key} and {other}; keep one of them")
+                raise problem(f"{name!r} is in both {key} and {other}; keep one of them")
         check_branches(self.space, self.fixed)
         if not self.space:
-            raise problem("space is empty, which leaves nothing to sweep; give one name a range")
+            raise problem("space is empty, so there is nothing to sweep; give one name a range")
         if self.learn_from and len(self.objective) > 1:
             raise problem("learn_from needs a single objective")
         if self.confirm is not None and (why := self.why_not_confirmed()):
@@ -389,8 +389,8 @@ class Settings(SettingsModel):
             self._check_override(name, value)
         if seeds is not None and confirm is None and self.confirm is None:
             raise SettingsError(
-                f"--seeds {seeds}: on how many seeds the best trials are run again; say how many "
-                f"trials with --confirm, as in --confirm 3 --seeds {seeds}"
+                f"--seeds {seeds}: also state with --confirm how many of the best trials are run "
+                f"again on these seeds, as in --confirm 3 --seeds {seeds}"
             )
         data = self._plain
         data["study"] = {**data.get("study", {}), **_given(name=study, trials=trials)}
@@ -418,7 +418,8 @@ class Settings(SettingsModel):
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if isinstance(dimension, RangeDimension) and not is_number:
             raise SettingsError(
-                f"{_set_flag(name, value)}: not a number; expected {dimension.hint}, or any other"
+                f"{_set_flag(name, value)}: not a number; expected {dimension.hint}, or another "
+                "number"
             )
 
     def why_not_confirmed(self) -> str | None:
@@ -430,14 +431,14 @@ class Settings(SettingsModel):
         if len(self.objective) > 1:
             return (
                 f"needs a single objective, and there are {len(self.objective)} "
-                f"({', '.join(self.objective)}); keep one under objective (the notebook may report "
-                "the others all the same), or leave it out"
+                f"({', '.join(self.objective)}); keep one under objective (the notebook may still "
+                "report the others), or leave it out"
             )
         for key, names in (("space", self.space), ("fixed", self.fixed), ("smoke", self.smoke)):
             if "seed" in names:
                 return (
-                    f"runs the best trials again on fresh seeds, and 'seed' stands in {key}; take "
-                    f"it out of {key}, as each trial has a seed of its own, or leave confirm out"
+                    f"runs the best trials again on fresh seeds, but {key} sets 'seed'; remove it "
+                    f"from {key}, because each trial gets a seed of its own, or leave confirm out"
                 )
         return None
 
@@ -445,14 +446,14 @@ class Settings(SettingsModel):
         if len(self.objective) > 1:
             return f"needs a single objective, and there are {len(self.objective)}"
         if self.confirm is not None and repeat.by_fold:
-            return "confirm runs trials on fresh seeds, and those of this study have a fold each"
+            return "confirm runs trials on fresh seeds, but {fold: …} gives each run a fold instead"
         if self.study.order == "fixed":
-            return "which runs follow depends on what has ended, so study.order is to be free"
+            return "needs study.order: free, because the next runs depend on ended trials"
         if self.study.trials < repeat.runs:
-            return f"study.trials counts runs, and {self.study.trials} are fewer than {repeat.runs}"
+            return f"needs study.trials: {repeat.runs} or more; got {self.study.trials}"
         name = FOLD if repeat.by_fold else "seed"
         names = {**self.space, **self.fixed, **self.inputs, **self.smoke}
-        return f"sets {name!r}, so no other section can have it" if name in names else None
+        return f"sets {name!r}; remove it from the other sections" if name in names else None
 
 
 def _given(**values: Any) -> dict[str, Any]:

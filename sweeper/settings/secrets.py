@@ -61,10 +61,10 @@ def refuse_secret(value: Any, name: str, *, where: str = "") -> None:
     """
     if repr(masked(value, name)) != repr(value):  # values are not compared: NaN differs from itself
         raise problem(
-            f"{where}{name}{name and ': '}a secret, to judge by its name or its URL, which "
-            "notebooks, MLflow, the page and copies would have; let the notebook read it from the "
-            "environment, as in os.environ['API_KEY'], which trials inherit; if it is none, list "
-            "it in space as the only choice"
+            f"{where}{name}{name and ': '}looks like a secret by its name or URL, and executed "
+            "notebooks, MLflow, the page and copies would show it; let the notebook read it from "
+            "the environment, as in os.environ['API_KEY'], which trials inherit; if it is not a "
+            "secret, list it in space as the only choice"
         )
 
 

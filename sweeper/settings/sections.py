@@ -147,7 +147,7 @@ class StudySettings(SettingsModel):
         if self.order == "fixed" and self.pruner.name != "none":
             raise problem(
                 f"study.order: fixed and study.pruner: {self.pruner.name} exclude each other, "
-                "because what is pruned depends on how far other trials are at that moment; "
+                "because pruning depends on how far the other trials are at that moment; "
                 "set study.pruner to none, or study.order to free"
             )
         return self
@@ -186,13 +186,13 @@ class ScoreSource(SettingsModel):
             try:
                 compile(self.expression, "<expression>", "eval")
             except SyntaxError as error:
-                raise problem(f"{self.expression!r} is no expression of Python") from error
+                raise problem(f"{self.expression!r} is not a valid Python expression") from error
         if self.pattern is not None:
             try:
                 groups = compile_pattern(self.pattern).groups
             except ValueError as error:
                 raise problem(
-                    f"pattern {self.pattern!r} is no regular expression: {error}"
+                    f"pattern {self.pattern!r} is not a regular expression: {error}"
                 ) from error
             if groups < 1:
                 raise problem(
@@ -249,7 +249,9 @@ class Repeat(SettingsModel):
     @model_validator(mode="after")
     def _is_one_of_them(self) -> Self:
         if (self.seeds is None) == (self.fold is None):
-            raise problem("repeat has one key of seeds and fold, as in {seeds: 3} or {fold: 5}")
+            raise problem(
+                "expected exactly one of the keys seeds and fold, as in {seeds: 3} or {fold: 5}"
+            )
         return self
 
     @property
@@ -314,17 +316,18 @@ def _folder_url(url: str) -> str:
     place = re.sub(r"://.*@", "://…@", url.partition("?")[0])
     if not _URL.fullmatch(url):
         raise problem(
-            f"{place!r} is no URL; expected something like s3://bucket/prefix or file:///mnt/backup"
+            f"{place!r} is not a URL; expected something like s3://bucket/prefix or "
+            "file:///mnt/backup"
         )
     try:
         parts = urllib.parse.urlsplit(url)
         has_secret = parts.password is not None or bool(parts.query or parts.fragment)
     except ValueError as error:
-        raise problem(f"{place!r} is no URL: {error}") from error
+        raise problem(f"{place!r} is not a URL: {error}") from error
     if has_secret:
         raise problem(
-            f"{place!r} has more than a place in it; credentials and options come from the "
-            "environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and so on)"
+            f"{place!r} was given with credentials or options; set them in the environment instead "
+            "(AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and so on)"
         )
     bare = url.rstrip("/")
     return bare if _URL.fullmatch(bare) else url
@@ -355,7 +358,7 @@ class Data(SettingsModel):
     form of the URL of `sync`."""
     version: Annotated[
         Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None,
-        expected('the 16 digits that `data push` has named, in quotes: "5ac57d74e1b20f33"'),
+        expected('the 16 digits that `data push` has printed, in quotes: "5ac57d74e1b20f33"'),
     ] = None
     """The version to use. Default: the version with which the study began. For a new study, this is
     the version that was pushed last."""

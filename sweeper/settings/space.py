@@ -175,7 +175,8 @@ class ChoiceDimension(Dimension):
         if len(self.choices) > _MOST_CHOICES:
             number = len(self.choices)
             raise problem(
-                f"{number:,} choices are more than {_MOST_CHOICES:,}; a range has low and high"
+                f"{number:,} choices; expected {_MOST_CHOICES:,} at most, or a range: "
+                "{low: …, high: …}"
             )
         found: dict[Scalar, Value] = {}
         for value in self.choices:
@@ -183,7 +184,7 @@ class ChoiceDimension(Dimension):
             if plain in found:  # a sampler treats True, 1 and 1.0 as equal
                 earlier = found[plain]
                 if repr(earlier) == repr(value) or isinstance(value, list | dict):
-                    raise problem(f"{as_yaml(value)} stands twice among the choices")
+                    raise problem(f"{as_yaml(value)} is listed twice in choices; keep one")
                 raise problem(
                     f"{as_yaml(earlier)} and {as_yaml(value)} are equal in Python, so no study can "
                     "tell them apart; keep one of them"

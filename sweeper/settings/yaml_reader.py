@@ -36,7 +36,7 @@ class _Constructor(SafeConstructor):
         except UnicodeDecodeError as error:
             half = ascii(_SURROGATE.findall(value)[-1]).strip("'")
             raise MarkedYAMLError(
-                problem=f"{half} is half a character; write both halves, or the character itself",
+                problem=f"{half} is half of a character; write both halves, or the character",
                 problem_mark=node.start_mark,
             ) from error
 
@@ -112,7 +112,7 @@ def _with_remedy(error: MarkedYAMLError) -> str:
     """Return a parser's error with a remedy."""
     text = str(error.problem).replace("'\\x00'", "the end of the file")
     if twice := re.match(r'found duplicate key "(.*?)" with value', text):
-        return f"the key {twice[1]!r} stands twice; keep one of them"
+        return f"the key {twice[1]!r} is given twice; keep one of them"
     if text.startswith("but "):
         text = f"{error.context}, {text}"
     remedies = (remedy for sign, remedy in _REMEDIES.items() if sign in text)

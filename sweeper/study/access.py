@@ -144,7 +144,7 @@ def _options_without_writing(file: Path) -> dict[str, Any]:
     if log.exists() and log.stat().st_size:
         raise StudyError(
             f"{display_path(log)}, which a killed sweep has left, can only be read in a folder "
-            "that you can write: copy the outputs to one"
+            "that you can write to; copy the outputs to such a folder"
         )
     uri = f"{file.absolute().as_uri()}?immutable=1"
     return {"creator": lambda: sqlite3.connect(uri, uri=True, check_same_thread=False)}
@@ -214,9 +214,7 @@ class LostFileError(StudyError):
         remedy = ""
         if facts_beside(file).is_file():
             folder = shlex.quote(display_path(file.parent))
-            remedy = (
-                f": `notebook_hpo.py rebuild {folder}` makes it again from the executed notebooks"
-            )
+            remedy = f": `notebook_hpo.py rebuild {folder}` rebuilds it from the executed notebooks"
         super().__init__(f"{display_path(file)} is damaged ({why}){remedy}")
 
 

@@ -128,7 +128,7 @@ class StudyFacts:
             return str(stored["study"]), facts
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise StudyError(
-                f"{display_path(file)} cannot be read, so the study cannot be made again: {error!r}"
+                f"{display_path(file)} cannot be read, so the study cannot be rebuilt: {error!r}"
             ) from error
 
     def write(self, file: Path, *, study: str) -> None:

@@ -113,8 +113,8 @@ def figure_of(study: optuna.Study, objectives: Sequence[str], *, kind: str) -> A
     """
     if kind not in FIGURES:
         raise SettingsError(
-            f"--figure: a file's name says what is drawn, and {kind!r} is not known; expected one "
-            f"of {', '.join(FIGURES)}, as in parallel.svg or history.pdf"
+            f"--figure: there is no figure {kind!r}; name the file after one of "
+            f"{', '.join(FIGURES)}, as in parallel.svg or history.pdf"
         )
     what: dict[str, Any] = {"target_name": objectives[0]}
     if len(objectives) > 1:  # with one objective, Optuna marks the best trials only without target

@@ -243,7 +243,7 @@ def _drop_lost_values(storage: MirroredStorage, trial: FrozenTrial, space: Searc
         kept = {name: value for name, value in queued.items() if name not in lost}
         storage.set_trial_system_attr(trial._trial_id, QUEUED, kept)
         _log.warning(
-            "trial %s was queued with %s, which the space does not hold any more: the sampler "
+            "trial %s was queued with %s, which is outside the search space now: the sampler "
             "chooses other values",
             run_id_of(trial.number),
             as_yaml(lost),

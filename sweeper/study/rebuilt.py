@@ -131,7 +131,7 @@ def _trial(
     try:
         own = metadata.proposal
         if own is None or metadata.started_at is None or metadata.attempt == 0:
-            raise ValueError("what it has of the trial's beginning")
+            raise ValueError("how the trial was started")
         if own.params and not metadata.params:
             raise ValueError("its params")
         distributions = {n: json_to_distribution(it) for n, it in own.distributions.items()}
@@ -174,8 +174,8 @@ def _trial(
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise StudyError(
-            f"{display_path(notebook)} lacks what its study needs ({error!r}); move it away, and "
-            "the trial is run again"
+            f"{display_path(notebook)} lacks data that its study needs ({error!r}); move it away, "
+            "and the trial is run again"
         ) from error
     return trial, record
 

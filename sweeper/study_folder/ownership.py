@@ -83,8 +83,8 @@ def held_elsewhere(paths: StudyPaths, storage: Path | None) -> Iterator[None]:
         if not paths.has_study_in_names:
             rest = os.path.relpath(paths.notebook("{run_id}"), paths.root).replace(os.sep, "_")
             refusal = (
-                f"{paths.displayed_template} are the outputs of another study, which is being "
-                "swept; choose other names with -o (for example with {study} in them), or wait "
+                f"{paths.displayed_template}: another study, which is being swept, writes these "
+                "outputs; choose other names with -o (for example with {study} in them), or wait "
                 "for it"
             )
             held.enter_context(_held(paths.root / f".{rest}.lock", refusal))
@@ -188,8 +188,8 @@ def _take_lock(paths: StudyPaths) -> FileLock:
         lock.release()
         raise _held_by_another(
             paths,
-            f", which gave a sign of life {alive_s:.0f} s ago and counts as dead in "
-            f"{ALIVE_S - alive_s:.0f} s without another",
+            f", last seen {alive_s:.0f} s ago (if it is dead, try again in "
+            f"{ALIVE_S - alive_s:.0f} s)",
         )
     about = {"host": socket.gethostname(), "machine": this_machine(), "pid": os.getpid()}
     try:

@@ -105,7 +105,7 @@ class Patience:
         except Exception as error:
             if not self._may_pass(error) or self.limit_s() == 0:
                 raise
-            self._is_gone(error, "it is tried again")
+            self._is_gone(error, "the sweep tries again")
         else:
             self.note_success()
 
@@ -113,7 +113,7 @@ class Patience:
         limit_s = self.limit_s()
         if limit_s == 0:
             return False
-        self._is_gone(error, f"it is tried again for {limit_s:g} s")
+        self._is_gone(error, f"the sweep tries again for {limit_s:g} s")
         since_s = self._since_s = self._since_s or time.monotonic()
         return time.monotonic() - since_s < limit_s
 
@@ -124,7 +124,7 @@ class Patience:
             self._is_unsteady = not _has_settled(there_since_s)
             message = first_line(error)
             place = "" if message.startswith(self._subject) else f"{self._subject}: "
-            _log.warning("%s%s; trials go on, and %s", place, message, what_next)
+            _log.warning("%s%s; trials continue, and %s", place, message, what_next)
 
     def note_success(self) -> None:
         """Note that the database or disk is available.

@@ -28,7 +28,9 @@ def saved_in(folder: Path) -> dict[str, SavedArtifact]:
         try:
             found[name] = content_of(folder / name)
         except OSError as error:  # such as a broken link, or a file that was just removed
-            _log.warning("%s is no artifact: %s", folder / name, error.strerror or error)
+            _log.warning(
+                "%s cannot be kept as an artifact: %s", folder / name, error.strerror or error
+            )
     return found
 
 

@@ -183,8 +183,8 @@ class Dataset:
         version = newest.decode(errors="replace")
         if not _VERSION.fullmatch(version):  # other texts could lead paths out of their folder
             raise DataError(
-                f"data.from: {self.url}/{_NEWEST} has {version[:_DIGITS]!r}, and no version of "
-                f"{_DIGITS} digits; push the data again"
+                f"data.from: {self.url}/{_NEWEST} has {version[:_DIGITS]!r} instead of a version, "
+                f"which has {_DIGITS} digits; push the data again"
             )
         return version
 
@@ -198,7 +198,7 @@ class Dataset:
         if record is None and (not place.exists() or not any(place.iterdir())):
             return False
         if record is None:
-            problem = f"{display_path(place)} has files of its own"
+            problem = f"{display_path(place)} has files that `data push` has not pushed"
         elif record.version != self.version:
             problem = f"{display_path(place)} has version {record.version}"
         elif changed := [
@@ -209,8 +209,8 @@ class Dataset:
             return True
         raise DataError(
             f"data.path: {problem}, and the trials use version {self.version} of {self.url}. "
-            "Nothing was changed. Move the folder away to have that fetched, or push this as a "
-            "new version: notebook_hpo.py data push -i NOTEBOOK -p PARAMETERS"
+            "Nothing was changed. Move the folder away to fetch that version, or push the folder "
+            "as a new version: notebook_hpo.py data push -i NOTEBOOK -p PARAMETERS"
         )
 
     def _fetch(self, place: Path, on_line: OnLine, is_stopped: Callable[[], bool]) -> None:
@@ -241,8 +241,8 @@ class Dataset:
                 return
             if arriving.digest.hexdigest()[:_DIGITS] != self.version:
                 raise DataError(
-                    f"data.from: {archive} has other bytes than were pushed; remove it there and "
-                    "push the data again"
+                    f"data.from: {archive} is damaged: it has other bytes than were pushed; remove "
+                    "it there and push the data again"
                 )
             os.sync()  # after a power cut, the record must not exist without the files
             write_atomically(part / _RECORD, _Record(version=self.version, files=files).text)
@@ -360,7 +360,7 @@ def _unpack(arriving: _Arriving, part: Path) -> dict[str, list[int]]:
             for member in tar:
                 file = below(part, member.name)
                 if not member.isreg():
-                    raise ValueError(f"{member.name!r} is no plain file")
+                    raise ValueError(f"{member.name!r} is not a plain file")
                 tar.extract(member, part, filter="data")
                 os.utime(file)
                 files[member.name] = _look(file)

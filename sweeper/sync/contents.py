@@ -98,4 +98,4 @@ class Contents:
         try:
             return below(self._folders[folder], rest)
         except (KeyError, ValueError) as error:
-            raise ValueError(f"the copy has a file {name!r}, which is none of a study's") from error
+            raise ValueError(f"the copy has a file {name!r}, which belongs to no study") from error

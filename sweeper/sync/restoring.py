@@ -156,8 +156,7 @@ def _refuse_other_stores(manifest: Manifest, contents: Contents) -> None:
         raise SyncError(f"{where} was made with another kind of --storage; give the same here")
     if contents.storage is None and manifest.template != contents.paths.template:
         raise SyncError(
-            f"{where} has its notebooks where its storage says, in {manifest.template}; give that "
-            "output with -o"
+            f"{where}, which is on a server, needs the -o of its sweep: {manifest.template}"
         )
 
 
@@ -170,16 +169,16 @@ def _refuse_files_in_the_way(
         metadata = read_metadata(place)
         if metadata is None or (manifest.study_id and metadata.study_id != manifest.study_id):
             raise OutputError(
-                f"{display_path(place)} is in the way of what is to be brought back: it was "
-                "written by something else; move it away, or choose another output with -o"
+                f"{display_path(place)} is in the way of the study that is to be restored, because "
+                "this study did not write it; move it away, or choose another output with -o"
             )
     storage = places.get(STUDY)
     # A file in the study's own folder was left by a sweep that was killed at its start.
     if storage is not None and storage.exists() and storage.parent != folder:
         raise SyncError(
-            f"sync: {display_path(storage)} is there, and does not have the study "
-            f"{manifest.study!r} that "
-            "is to be brought back; move it away, or choose another --storage"
+            f"sync: {display_path(storage)} exists, and does not have the study "
+            f"{manifest.study!r}, which is to be restored; move it away, or choose another "
+            "--storage"
         )
 
 

@@ -74,7 +74,7 @@ class Batches:
             if name not in self._refused:
                 self._refused.add(name)
                 _log.warning(
-                    "MLflow does not take %r, so it goes without: %s", name, first_line(error)
+                    "MLflow does not accept %r, so its run lacks it: %s", name, first_line(error)
                 )
 
 

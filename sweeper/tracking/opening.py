@@ -92,9 +92,9 @@ def _why_unusable(address: Address, error: BaseException) -> str:
     if address.is_http and _DENIED.search(problem):
         host = urllib.parse.urlsplit(address.bare).netloc
         return (
-            f"the server refuses us ({problem}); give user and password as in "
+            f"the server refuses this user ({problem}); give user and password as in "
             "http://USER:PASSWORD@host, or with MLFLOW_TRACKING_USERNAME and "
-            "MLFLOW_TRACKING_PASSWORD; where it refuses the host, start it with "
+            "MLFLOW_TRACKING_PASSWORD; if it refuses the host, start it with "
             f"`mlflow server --allowed-hosts {host},…`"
         )
     file = address.file
@@ -219,8 +219,8 @@ def _probe(address: Address) -> None:
         reason = getattr(error, "reason", error)
         remedy = ""
         if proxy is not None:
-            remedy = f"it was asked through the proxy {Address(proxy)}; if it is reached without, "
-            remedy += f"set NO_PROXY={','.join(direct)}; else "
+            remedy = f"the request used the proxy {Address(proxy)}; if the server is reached "
+            remedy += f"without it, set NO_PROXY={','.join(direct)}; else "
         raise TrackingError(
             f"--tracking-uri {address}: the MLflow server does not answer ({reason})",
             f"{remedy}start it, or leave the option out for a store beside the outputs",

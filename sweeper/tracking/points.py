@@ -66,13 +66,17 @@ class LoggedPoints:
         for name in sorted(names - self._renamed):
             if legal(name) != name:
                 self._renamed.add(name)
-                _log.warning("MLflow does not take the name %r: it is %r there", name, legal(name))
+                _log.warning(
+                    "MLflow does not accept the name %r: it is called %r there", name, legal(name)
+                )
 
     def _note_left_out(self, names: Set[str]) -> None:
         """Log a warning, once for each series, that some of its points are left out."""
         for name in sorted(names - self._left_out):
             self._left_out.add(name)
-            _log.warning("MLflow holds no step beyond 64 bits: points of %r are left out", name)
+            _log.warning(
+                "MLflow cannot store steps of more than 64 bits: points of %r are left out", name
+            )
 
     def has_all_names(self, mlflow_id: str, series: Series) -> bool:
         """Return whether points of each of these series were logged in this process.

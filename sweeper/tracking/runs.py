@@ -285,8 +285,8 @@ class RunWriter:
         tags = {
             STUDY_ID_TAG: "",
             "sweeper.state": str(TrialState.STOPPED),
-            NOTE_TAG: f"Attempt {record.attempt} at trial {record.run_id} came to other numbers, "
-            "which are in the run above this one. What the notebook has logged itself is here.",
+            NOTE_TAG: f"Attempt {record.attempt} of trial {record.run_id} has other results, which "
+            "are in the run above this one. This run keeps what the notebook has logged itself.",
         }
         self._client.set_terminated(mlflow_id, status="KILLED")
         self._batches.log(mlflow_id, tags=as_tags(tags))

@@ -59,7 +59,7 @@ _WHAT = {
     "start": "the start of trial",
     "log": "a report of trial",
     "end": "the end of trial",
-    "drop_others": "the deletion of what is unknown to",
+    "drop_others": "the deletion of runs that are unknown to",
 }
 
 _log = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class Tracker:
             if waited_s > PATIENCE_S:
                 self._over.set()
                 raise TrackingError(
-                    f"--tracking-uri {self.uri}: MLflow gives no answer for {duration(waited_s)}",
+                    f"--tracking-uri {self.uri}: MLflow has not answered for {duration(waited_s)}",
                     "start the server again, or leave the option out for a store beside the "
                     "outputs",
                 )
@@ -251,7 +251,7 @@ class Tracker:
     def _why_unfinished(self) -> str:
         silent_s = time.monotonic() - self._heard_s
         if silent_s < _SILENT_S:
-            return "the sweep's time was over"
+            return "the sweep had no time left"
         return f"no answer for {duration(silent_s)}"
 
     # --- state of MLflow ----------------------------------------------------------------------
@@ -292,7 +292,7 @@ class Tracker:
             self._ending.wait(_PAUSE_S if self._is_open else _PAUSE_UNOPENED_S)
             if self._over.is_set():
                 break
-            self._warn_once(problem, f"{problem}; trials go on, and another process tries again")
+            self._warn_once(problem, f"{problem}; trials continue, and another process tries again")
         self._over.set()
 
     def _use_process(self) -> str | None:
@@ -416,7 +416,7 @@ class Tracker:
         if reply.error is not None:  # while a server is unavailable, all calls fail with one reason
             self.problem = reply.error
             written = f"{_WHAT[call.method]} {call.about}"
-            self._warn_once(reply.error, f"MLflow did not take {written}: {reply.error}")
+            self._warn_once(reply.error, f"MLflow did not accept {written}: {reply.error}")
         elif call.method in ("start", "end"):
             self.mlflow_run_ids[call.about] = reply.value
             if call.method == "end":

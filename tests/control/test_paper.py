@@ -164,7 +164,7 @@ def test_an_ablation_states_by_how_much_each_value_of_the_best_trial_improves_th
             "--by lr: no trial has such a param; known: lr_rate, kind",
         ),
         (["--by", "kind"], "--by kind: needs --table"),
-        (["--figure", "nope.svg"], "a file's name says what is drawn, and 'nope' is not known"),
+        (["--figure", "nope.svg"], "there is no figure 'nope'; name the file after one of"),
         (["--figure", "slice.doc"], "slice.doc: cannot be written: Format 'doc' is not supported"),
     ],
 )

@@ -157,7 +157,7 @@ def test_a_trial_that_used_a_gpu_is_replayed_without_one_only_with_here(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     code, _, printed = replayed(capsys, record.notebook)
     assert code == 2
-    assert "0000 ran on a GPU, and none is used here; --here replays it" in printed
+    assert "0000 used a GPU, and none is used here; --here replays it" in printed
     code, (found,), _ = replayed(capsys, record.notebook, "--here")
     assert (code, found["verdict"]) == (0, "equal")
 

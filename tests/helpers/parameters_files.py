@@ -32,7 +32,7 @@ NOT_YAML: list[tuple[str, list[str]]] = [
     # the file as a whole
     ("objective: {a: maximize", ["line 1", "not valid YAML"]),
     ("objective:\n\tval: maximize", ["line 2", "not valid YAML"]),
-    (BOTH + "space: {x: [1]}", ["line 3", "not valid YAML", "'space' stands twice"]),
+    (BOTH + "space: {x: [1]}", ["line 3", "not valid YAML", "'space' is given twice"]),
     ("a: b: c", ["line 1, column 5", "put text with a colon in quotes"]),
     ("a:\n  b: 1\n c: 2", ["line 3", "indent the keys of a mapping alike"]),
     (BOTH + "fixed: {a: *nope}", ["line 3", "'nope'", "put text that begins with *"]),
@@ -49,8 +49,8 @@ NOT_YAML: list[tuple[str, list[str]]] = [
         + "}",
         ["aliases repeat more than 100,000 values"],
     ),
-    (BOTH + 'fixed: {a: "\\ud83d"}', ["line 3, column 12", "half a character"]),
-    (BOTH + 'fixed: {"\\ude00\\ud83d": 1}', ["line 3", "half a character"]),
+    (BOTH + 'fixed: {a: "\\ud83d"}', ["line 3, column 12", "half of a character"]),
+    (BOTH + 'fixed: {"\\ude00\\ud83d": 1}', ["line 3", "half of a character"]),
     ("\x00", ["not valid YAML", "special characters are not allowed"]),
     (BOTH + f"fixed: {{a: {'[' * 600}{']' * 600}}}", ["nested too deeply; write it flatter"]),
 ]
@@ -62,7 +62,7 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     ("- 1\n- 2", ["expected a mapping", "[1, 2]"]),
     (OBJECTIVE, ["space", "missing"]),
     (SPACE, ["objective", "missing, as in objective: {val_acc: maximize}"]),
-    (BOTH + "trials: 3", ["unknown key 'trials'", "it stands in study, as study: {trials: …}"]),
+    (BOTH + "trials: 3", ["unknown key 'trials'", "it belongs to study, as in study: {trials: …}"]),
     ("nbformat: 4", ["a notebook, where a parameters file"]),
     (BOTH + "studdy: {trials: 3}", ["'studdy'", "did you mean 'study'?"]),
     # study
@@ -129,12 +129,15 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
 
 #: Files with wrong values, which only loading finds.
 WRONG_VALUES: list[tuple[str, list[str]]] = [
-    (SMALLEST + "sync: 'abfs://b/x?sig=hush'", ["sync", "'abfs://b/x' has more than a place"]),
+    (SMALLEST + "sync: 'abfs://b/x?sig=hush'", ["sync", "'abfs://b/x' was given with credentials"]),
     (SMALLEST + "data: {path: d, source: s3://b}", ["unknown key 'source'", "path, from, version"]),
-    (SMALLEST + "data: {path: d, from: ./b}", ["data.from: './b' is no URL; expected something"]),
+    (
+        SMALLEST + "data: {path: d, from: ./b}",
+        ["data.from: './b' is not a URL; expected something"],
+    ),
     (
         SMALLEST + "data: {path: d, from: 's3://me:hush@b/x'}",
-        ["data.from: 's3://…@b/x' has more than a place in it"],
+        ["data.from: 's3://…@b/x' was given with credentials"],
     ),
     (SMALLEST + "data: {path: d, from: s3://b, version: 5000}", ["in quotes", "got 5000"]),
     (
@@ -148,7 +151,7 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
     (SMALLEST + "cluster: {max: 8}", ["cluster: expected exactly one of url and class"]),
     (
         SMALLEST + "cluster: {url: local:2, max: 8}",
-        ["cluster: max: only a cluster that `class` starts has it"],
+        ["cluster: max: only a cluster with `class` has this key"],
     ),
     (SMALLEST + "cluster: {class: SLURMCluster}", ["cluster: class: expected a class with its"]),
     # study
@@ -166,18 +169,27 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
         ["confirm: needs a single objective", "there are 2 (a, b)", "leave it out"],
     ),
     (BOTH + "repeat: {}", ["repeat", "{seeds: 3} or {fold: 5}"]),
-    (BOTH + "repeat: {seeds: 3}\nstudy: {trials: 2}", ["repeat", "counts runs", "2", "than 3"]),
-    (BOTH + "repeat: {fold: 3}\nfixed: {fold: 1}", ["repeat: sets 'fold'", "no other section"]),
-    (BOTH + "repeat: {fold: 3}\nconfirm: {}", ["repeat", "fresh seeds", "a fold each"]),
-    (BOTH + "confirm: {}\nfixed: {seed: 1}", ["confirm", "'seed'", "take it out of fixed"]),
+    (
+        BOTH + "repeat: {seeds: 3}\nstudy: {trials: 2}",
+        ["repeat: needs study.trials: 3 or more", "got 2"],
+    ),
+    (
+        BOTH + "repeat: {fold: 3}\nfixed: {fold: 1}",
+        ["repeat: sets 'fold'", "remove it from the other sections"],
+    ),
+    (BOTH + "repeat: {fold: 3}\nconfirm: {}", ["repeat", "fresh seeds", "gives each run a fold"]),
+    (BOTH + "confirm: {}\nfixed: {seed: 1}", ["confirm", "'seed'", "remove it from fixed"]),
     # scores
     (BOTH + "scores: {val_acc: {}}", ["scores.val_acc", "exactly one of"]),
     (
         BOTH + "scores: {val_acc: {variable: my-acc}}",
         ["scores.val_acc", "my-acc", "not a Python identifier"],
     ),
-    (BOTH + "scores: {a: {expression: 'f('}}", ["scores.a", "'f('", "no expression of Python"]),
-    (BOTH + "scores: {a: {pattern: '(['}}", ["scores.a", "no regular expression"]),
+    (
+        BOTH + "scores: {a: {expression: 'f('}}",
+        ["scores.a", "'f('", "not a valid Python expression"],
+    ),
+    (BOTH + "scores: {a: {pattern: '(['}}", ["scores.a", "not a regular expression"]),
     (BOTH + "scores: {a: {pattern: 'x=1'}}", ["scores.a", "'x=1'", "has no group"]),
     # space
     (OBJECTIVE + "space: {lr: {low: 2, high: 1}}", ["space.lr", "low (2)", "high (1)", "swap"]),
@@ -196,7 +208,7 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
         ["space.lr", "log: true and step exclude each other"],
     ),
     (OBJECTIVE + "space: {lr: {low: 1, high: 9, step: 0}}", ["space.lr", "step", "got 0"]),
-    (OBJECTIVE + "space: {opt: [a, b, a]}", ["space.opt", "'a' stands twice"]),
+    (OBJECTIVE + "space: {opt: [a, b, a]}", ["space.opt", "'a' is listed twice"]),
     (OBJECTIVE + "space: {opt: [1, true]}", ["space.opt", "1 and true are equal", "keep one"]),
     (BOTH + "fixed: {a: .nan}", ["fixed.a", "expected a finite number", ".nan"]),
     (BOTH + "smoke: {a: [1, {b: .nan}]}", ["smoke.a", "expected a finite number", ".nan"]),
@@ -208,10 +220,10 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
     (OBJECTIVE + "space: {a: [[1, .inf], [2]]}", ["space.a.0", "finite", "got [1, .inf]"]),
     (
         OBJECTIVE + "space: &a {a: [*a]}",
-        ["space.a.0", "nested too deep, or holds itself through an anchor"],
+        ["space.a.0", "nested too deeply, or contains itself through an anchor"],
     ),
     (OBJECTIVE + "space: {a: [{1: 2}, [2]]}", ["space.a.0", "by text", "got {1: 2}"]),
-    (OBJECTIVE + "space: {a: [{x: 1, y: 2}, {y: 2, x: 1}]}", ["space.a", "stands twice"]),
+    (OBJECTIVE + "space: {a: [{x: 1, y: 2}, {y: 2, x: 1}]}", ["space.a", "is listed twice"]),
     # branches
     (
         BOTH.replace("1e-1}", "1e-1, when: {optt: sgd}}"),
@@ -232,7 +244,7 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
         ["space.b.when.a: 8 never", "one of [8], [8, 8]", "to mean the list, write [[8, 8]]"],
     ),
     # fixed and start
-    (BOTH + "fixed: {lr: 0.1}", ["'lr' stands in both space and fixed"]),
+    (BOTH + "fixed: {lr: 0.1}", ["'lr' is in both space and fixed"]),
     (SPACE + "objective: {a: maximize, b: minimize}\nlearn_from: [e]", ["learn_from", "single"]),
     (BOTH + "start: [{}, {lrr: 0.01}]", ["start[1]", "'lrr'", "did you mean 'lr'?"]),
     (BOTH + "start: [{lr: 0.5}]", ["start[0]", "0.5", "from 0.0001 to 0.1"]),
@@ -248,7 +260,7 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
         BOTH + "inputs: {e: {study: p, artifact: ../m}}",
         ["e.artifact", "'../m'", "plain file name"],
     ),
-    (BOTH + "inputs: {lr: {study: p, artifact: m}}", ["'lr' stands in both inputs and space"]),
+    (BOTH + "inputs: {lr: {study: p, artifact: m}}", ["'lr' is in both inputs and space"]),
     # limits and resources
     (BOTH + "limits: {trial: 99999d}", ["limits.trial", "'99999d' is too long", "10 years"]),
 ]

@@ -175,7 +175,7 @@ def test_a_password_in_an_address_is_used_but_not_stored(
     assert "its password is not stored: give it in --tracking-uri, in MLFLOW_TRACKING" in missing
     assert main([*arguments, "--tracking-uri", f"http://me:no@{guarded}"]) == 2
     refused = capsys.readouterr().err
-    assert f"http://me:***@{guarded}: the server refuses us" in refused
+    assert f"http://me:***@{guarded}: the server refuses this user" in refused
     assert f"`mlflow server --allowed-hosts {guarded},…`" in refused
     Path("go").touch()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", whole)

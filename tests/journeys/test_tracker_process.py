@@ -64,7 +64,7 @@ def test_a_killed_writer_loses_nothing_and_a_signal_to_the_process_group_does_no
         assert {file.path for file in client.list_artifacts(run.info.run_id)} == {
             f"{run.info.run_name}.{suffix}" for suffix in ("ipynb", "html")
         }
-    died = "the process that writes to MLflow has died (SIGKILL); trials go on"
+    died = "the process that writes to MLflow has died (SIGKILL); trials continue"
     assert died in stderr, stderr
     assert not [p for p in psutil.process_iter() if is_writer(p) and p.ppid() == sweeping.pid]
 
@@ -74,7 +74,7 @@ def test_the_store_is_created_as_soon_as_possible_and_no_trial_waits_for_it(tmp_
     obstacle.mkdir(parents=True)
     sweeping = Command(*project(WAIT, settings=STUDY, folder=tmp_path), "--json", cwd=tmp_path)
     assert sweeping.stderr is not None
-    told = "trials go on, and another process tries again"
+    told = "trials continue, and another process tries again"
     assert any(told in line for line in iter(sweeping.stderr.readline, ""))
     obstacle.rmdir()
     until((tmp_path / "out" / "mlflow.db").exists)

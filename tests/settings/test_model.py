@@ -137,7 +137,7 @@ def test_a_fixed_list_decides_its_branches(load_settings: Load) -> None:
         fixed = before.with_overrides(fixed={"layers": opens})
         assert (fixed.fixed, list(fixed.search_space)) == ({"layers": [64, 64]}, ["width"])
         assert fixed.start_params == [{"width": 3}]
-        with pytest.raises(SettingsError, match="leaves nothing to sweep"):
+        with pytest.raises(SettingsError, match="there is nothing to sweep"):
             before.with_overrides(fixed={"layers": [64.0, 64], "width": 3})
     with pytest.raises(SettingsError, match=r"layers: \[64\] is outside .* \[32\], \[64, 64\]"):
         again.check_params({"layers": [64]})
@@ -210,10 +210,10 @@ def test_flags_for_confirm_override_the_parameters_file() -> None:
     with pytest.raises(SettingsError, match=r"--seeds 3: .*--confirm 3 --seeds 3"):
         plain.with_overrides(seeds=3)
     with pytest.raises(
-        SettingsError, match=r"^--confirm 2 --set seed=1: confirm: runs .* take it out of fixed"
+        SettingsError, match=r"^--confirm 2 --set seed=1: confirm: runs .* remove it from fixed"
     ):
         plain.with_overrides(confirm=2, fixed={"seed": 1})
-    with pytest.raises(SettingsError, match=r"confirm: runs .* take it out of fixed"):
+    with pytest.raises(SettingsError, match=r"confirm: runs .* remove it from fixed"):
         both.with_overrides(fixed={"seed": 1})
 
 

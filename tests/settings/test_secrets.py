@@ -57,11 +57,11 @@ def test_passwords_in_urls_are_secrets(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ("fixed: {api_key: hush-hush}", "fixed.api_key: a secret"),
-        ("fixed: {client: {api_key: hush-hush}}", "fixed.client: a secret"),
-        ("fixed: {place: 'mysql://me:hush-hush@host/db'}", "fixed.place: a secret"),
-        ("smoke: {hf_token: hush-hush}", "smoke.hf_token: a secret"),
-        ("  place: ['mysql://me:hush-hush@host/db', b]", "space.place: a secret"),
+        ("fixed: {api_key: hush-hush}", "fixed.api_key: looks like a secret"),
+        ("fixed: {client: {api_key: hush-hush}}", "fixed.client: looks like a secret"),
+        ("fixed: {place: 'mysql://me:hush-hush@host/db'}", "fixed.place: looks like a secret"),
+        ("smoke: {hf_token: hush-hush}", "smoke.hf_token: looks like a secret"),
+        ("  place: ['mysql://me:hush-hush@host/db', b]", "space.place: looks like a secret"),
     ],
 )
 def test_a_secret_in_the_parameters_of_trials_is_refused(
@@ -76,7 +76,7 @@ def test_a_secret_in_the_parameters_of_trials_is_refused(
 
 def test_the_message_about_a_flag_with_a_secret_does_not_contain_it(load_settings: Load) -> None:
     with pytest.raises(
-        SettingsError, match=r"^--set api_key=\*\*\*: fixed.api_key: a secret"
+        SettingsError, match=r"^--set api_key=\*\*\*: fixed.api_key: looks like a secret"
     ) as refused:
         load_settings(SMALLEST).with_overrides(fixed={"api_key": "hush"})
     assert "hush" not in str(refused.value)

@@ -92,7 +92,7 @@ def test_keys_of_other_tools_are_refused_with_the_equivalent_entry(entry: Any, h
 
 
 def test_too_many_choices_are_refused_with_the_limit() -> None:
-    with pytest.raises(ValidationError, match="10,001 choices are more than 10,000"):
+    with pytest.raises(ValidationError, match="10,001 choices; expected 10,000 at most"):
         read_dimension(list(range(10_001)))
 
 

@@ -137,7 +137,10 @@ def test_the_sampler_replaces_a_queued_value_that_the_space_no_longer_allows(
     assert record.params["o"] in ("b", "c")
     assert isinstance(record.params["x"], float) and record.params["x"] <= 0.5
     assert record.params["y"] == 2
-    assert "trial 0000 was queued with {o: [8], x: 0.9}, which the space" in caplog.text
+    assert (
+        "trial 0000 was queued with {o: [8], x: 0.9}, which is outside the search space"
+        in caplog.text
+    )
 
 
 def test_start_trials_are_queued_once_and_count_as_planned_trials(begin: Any) -> None:

@@ -59,7 +59,7 @@ def test_a_notebook_without_the_data_that_the_study_needs_is_named(
     tmp_path: Path, key: str
 ) -> None:
     damaged = {name: value for name, value in SOUND.items() if name != key}
-    with pytest.raises(StudyError, match=r"0000\.ipynb lacks what its study needs"):
+    with pytest.raises(StudyError, match=r"0000\.ipynb lacks data that its study needs"):
         rebuild_from(damaged, tmp_path)
 
 

@@ -127,7 +127,7 @@ def test_a_write_waits_for_a_storage_that_is_locked_for_a_while(
         free.join()
     assert trials.study.records()[0].state is TrialState.COMPLETED
     away, back = (record.getMessage() for record in caplog.records)
-    assert "study.db: database is locked; trials go on" in away
+    assert "study.db: database is locked; trials continue" in away
     assert "can be used again" in back
     assert begin().study.records()[0].state is TrialState.COMPLETED
 

@@ -58,7 +58,7 @@ def test_a_call_is_not_repeated_after_the_limit(caplog: pytest.LogCaptureFixture
         patience.insist(fail)
     assert len(calls) > 1
     assert [r.getMessage() for r in caplog.records] == [
-        "db: no answer; trials go on, and it is tried again for 0.2 s"
+        "db: no answer; trials continue, and the sweep tries again for 0.2 s"
     ]
 
 

@@ -64,7 +64,7 @@ def test_a_missing_or_changed_file_is_reported_in_one_message(paths: StudyPaths)
     text = file.read_text()
     for damaged in (text.replace("Y = 2", "Y = 3"), "[]", "{}"):
         file.write_text(damaged)
-        with pytest.raises(StudyError, match="was changed after the sweep has written it"):
+        with pytest.raises(StudyError, match="was changed after the sweep had written it"):
             read_snapshot(paths, name)
     file.write_text("{")
     with pytest.raises(StudyError, match="cannot be read"):
@@ -138,5 +138,7 @@ def test_pipes_and_broken_links_are_left_out_without_waiting(
     os.mkfifo(tmp_path / "run" / "pipe")
     assert saved_in(tmp_path) == alone
     assert set(alone) == {"model", "run"}
-    assert f"{tmp_path}/last is no artifact: No such file or directory" in caplog.text
-    assert f"{tmp_path}/pipe is no artifact" in caplog.text
+    assert (
+        f"{tmp_path}/last cannot be kept as an artifact: No such file or directory" in caplog.text
+    )
+    assert f"{tmp_path}/pipe cannot be kept as an artifact" in caplog.text

@@ -126,7 +126,7 @@ def test_files_that_are_already_in_the_folder_are_never_changed(make: Make) -> N
         fetched(make("home", version=old))
     by_hand = make("away")
     write(by_hand, {"large.bin": b"mine"})
-    with pytest.raises(DataError, match=r"files of its own.*Nothing was changed"):
+    with pytest.raises(DataError, match=r"has not pushed.*Nothing was changed"):
         fetched(by_hand)
     assert content_of(by_hand.place()) == {"large.bin": b"mine"}
     changed = make("third")
@@ -343,5 +343,5 @@ def test_an_archive_with_hostile_names_is_not_used_and_changes_no_other_file(
 def test_a_hostile_version_is_refused(make: Make) -> None:
     pushed(make("home"))
     Store("memory://bucket/data").put("newest", b"../../../home/me/.ssh")
-    with pytest.raises(DataError, match="no version of 16 digits"):
+    with pytest.raises(DataError, match="instead of a version, which has 16 digits"):
         fetched(make("away"))

@@ -395,7 +395,7 @@ def test_a_store_that_refuses_files_gets_the_values_now_and_the_files_from_the_n
     record = completed(tmp_path)
     assert not wrote(tracker, record, record)
     (warning,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert warning.startswith("MLflow did not take the end of trial 0000: ")
+    assert warning.startswith("MLflow did not accept the end of trial 0000: ")
     in_the_way.unlink()
     again = opened(store, "full")
     run = run_of(store, again, record)

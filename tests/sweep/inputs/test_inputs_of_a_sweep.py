@@ -263,7 +263,7 @@ def test_a_sweep_whose_data_cannot_be_fetched_leaves_no_file(
     data = tmp_path / "machine" / "data"
     data.mkdir(parents=True)
     (data / "train.txt").write_text("mice")
-    with pytest.raises(DataError, match=r"files of its own.*Nothing was changed"):
+    with pytest.raises(DataError, match=r"has not pushed.*Nothing was changed"):
         make_sweep(2).run()
     with pytest.raises(DataError, match="there is no data at"):
         make_sweep(2, **{"from": f"{home.url}/nowhere"}).run()
