@@ -105,9 +105,7 @@ class Cluster(SettingsModel):
                 )
             stated = [key for key in ("options", "max") if key in self.model_fields_set]
             if stated:
-                raise problem(
-                    f"{stated[0]}: only a cluster with `class` has this key; leave it out with `url`"
-                )
+                raise problem(f"{stated[0]}: only a cluster with `class` has this key; got a url")
         elif not _CLASS.fullmatch(str(self.class_)):
             raise problem(
                 "class: expected a class with its module, as in dask_jobqueue.SLURMCluster; got "
