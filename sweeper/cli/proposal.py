@@ -203,7 +203,7 @@ class _Proposal:
                 f"--score {self._chosen.name}: say whether less or more is better, as in "
                 f"--score {self._chosen.name}:min"
             )
-        self._show(self._drafted())
+        self._show()
         self._keep()
         self._console.line(f"{self._plan_words()}, kept in {self._file} for edits")
         return True
@@ -214,7 +214,7 @@ class _Proposal:
         Returns:
             Whether the sweep starts now.
         """
-        self._show(self._drafted())
+        self._show()
         while True:
             self._console.line(
                 f"{self._plan_words()}.\nEnter runs them, a number takes another score,\n"
@@ -237,9 +237,10 @@ class _Proposal:
                 case text:
                     try:
                         self._choose(text)
-                        self._show(self._drafted())
-                    except (NotebookError, SettingsError) as error:
+                    except SettingsError as error:
                         self._console.line(str(error))
+                    else:
+                        self._show()
 
     def _choose(self, text: str) -> None:
         """Choose a score, and its direction if the text states it.
@@ -296,10 +297,13 @@ class _Proposal:
         left_s = (trials - 1) * self._run.duration_s / at_once
         return f"{trials} trials take about {duration(left_s)}, {jobs} at once"
 
-    def _show(self, drafted: str) -> None:
+    def _show(self) -> None:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         lines = [f"it took {duration(self._run.duration_s)}", "", *self._score_lines(), ""]
-        lines += _section(drafted, "space:")
+        try:
+            lines += _section(self._drafted(), "space:")
+        except NotebookError as error:  # another score may do
+            lines.append(str(error))
         for line in lines:
             is_long = width is not None and len(line) > width
             self._console.line(f"{line[: (width or 0) - 1]}…" if is_long else line)

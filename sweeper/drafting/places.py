@@ -126,20 +126,17 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
 
 def _optimizer_to_write(call: LibraryCall, flows: Flows) -> Iterator[str]:
     """Yield what to write where Keras gets an optimizer as a text, which has no learning rate."""
-    value = call.given.get("optimizer")
-    modules = {it for it in flows.imported.values() if re.search(r"\bkeras\b|^tensorflow$", it)}
-    if value is None or not call.callee.endswith(".compile") or not modules:
+    value = call.given.get("optimizer") if call.callee == ".compile" else None
+    imports = " ".join(flows.imported.values())
+    if value is None or not re.search("keras|tensorflow", imports):
         return
-    texts = [str(plain_value(origin)).lower() for origin in flows.origins(value)]
-    written = next((optimizers()[text] for text in texts if text in optimizers()), None)
-    if written is None:
-        return
-    is_of_tensorflow = any(it.startswith("tensorflow") for it in modules)
-    first = "tensorflow.keras" if is_of_tensorflow else "keras"
-    yield (
-        f"learning_rate is not given in {call}: write optimizer={written} there, and above it "
-        f"`from {first}.optimizers import {written.partition('(')[0]}`"
-    )
+    for origin in flows.origins(value):
+        if written := optimizers().get(str(plain_value(origin)).lower()):
+            first = "tensorflow.keras" if "tensorflow" in imports else "keras"
+            yield (
+                f"learning_rate is not given in {call}: write optimizer={written} there, and above "
+                f"it `from {first}.optimizers import {written.partition('(')[0]}`"
+            )
 
 
 def _has_row(name: str) -> bool:

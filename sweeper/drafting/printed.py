@@ -23,6 +23,8 @@ _GAPS = (r"\W*?", r"\W*?(?:[A-Za-z_.]{0,20}\()?")
 #: A number goes on with the words before it where at most a space is between them.
 _CONTINUES = re.compile(r"%?\)? ?[A-Za-z]|\W*[:=>]\s*$")
 _WRAPPER = re.compile(r"(?:[A-Za-z]\w*\.)*[A-Za-z]\w*\($")
+#: Lines of warnings, errors, clocks, and of Keras' progress bars, whose numbers Keras logs.
+_NO_RESULT = re.compile(r"Warning|ERROR|CPU times|/step\b")
 _LETTERS = re.compile(r"[^\W\d_]")
 #: What separates the cells of a table, what does where heads have several words, and a cell of
 #: digits, or `nan` or `inf`.
@@ -108,7 +110,7 @@ def _labelled(text: Text) -> Iterator[tuple[str, float]]:
     """Yield each number of a text with its label."""
     above = ""
     for line in _LINE_END.split(without_codes(text.text)):
-        if len(line) > 2000 or "Warning" in line:
+        if len(line) > 2000 or _NO_RESULT.search(line):
             continue
         end, label, has_numbers = 0, "", False
         numbers = [*find_all(_ANY_NUMBER, line)]

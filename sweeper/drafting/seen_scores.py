@@ -43,6 +43,8 @@ _CHANGES_NOTHING = {"cross_val_score", "cross_val_predict"}
 #: A printed number is a variable's if its digits are, and it has so many of them.
 _LEAST_DIGITS = 3
 _NAME_WORDS = 5
+#: What is less where a score is more.
+_COMPLEMENT = re.compile(r"-|1(?:\.0)? - ")
 
 
 class Doubt(StrEnum):
@@ -344,15 +346,15 @@ class _Run:
         first = min(self._trains, default=0)
         is_early = self._code.run_by(score.at) < first and not is_reported
         is_loss = metric is not None and metric.is_weak and direction == "minimize"
-        is_training_loss = (is_loss or "log" in score.how) and split == ""
-        is_training_loss &= len(score.values) > 1 and bool(self._trains)
+        is_series = (is_loss or "log" in score.how) and split == "" and len(score.values) > 1
+        is_training = split == "train" or (is_series and bool(self._trains))
         doubts = [
             doubt
             for doubt, holds in {
                 Doubt.BASELINE: is_baseline,
                 Doubt.EARLY: is_early,
-                Doubt.TRAINING_LOSS: (split == "train" and is_loss) or is_training_loss,
-                Doubt.TRAINING: split == "train" and not is_loss,
+                Doubt.TRAINING_LOSS: is_training and is_loss,
+                Doubt.TRAINING: is_training and not is_loss,
                 Doubt.TEST: split == "test",
                 Doubt.UNKNOWN: direction is None,
             }.items()
@@ -365,7 +367,7 @@ class _Run:
         is_whole = metric is None and all(value.is_integer() for value in score.values)
         kind = 3 if metric is None else 1 + metric.is_weak if direction == "minimize" else 0
         kind = 4 if metric is None and direction is None else kind
-        order = 3 if is_training_loss else ORDER[split]
+        order = ORDER["train" if is_training else split]
         rank = (
             not is_reported,
             is_number_only or is_whole,
@@ -465,7 +467,11 @@ def _sources(code: Code, at: int, name: str) -> list[str]:
         }
         if isinstance(node, ast.Assign) and name in stored and len(targets) == 1:
             if isinstance(targets[0], ast.Name):
-                return _call_words(node.value, code)
+                words = _call_words(node.value, code)
+                metric = metric_of(words)
+                is_gain = metric is not None and metric.direction == "maximize"
+                is_less = _COMPLEMENT.match(ast.unparse(node.value))
+                return ["error"] if is_gain and is_less else words
             return [word for word in _call_words(node.value) if word in SPLITS]
     return []
 

@@ -126,6 +126,19 @@ def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_re
         (["print('Accuracy with LR 10: 0.5')"], "accuracy_with", "maximize"),
         (["print('R² of the fit: 0.81')"], "r2_of_the_fit", "maximize"),
         (["print('Fees 1\\nFees 2\\nFees 3\\nmse: 0.5')"], "mse", "minimize"),
+        (
+            ["def accuracy_score(y): return 0.75\nwrong = 1 - accuracy_score(1)"],
+            "wrong",
+            "minimize",
+        ),
+        (
+            [
+                "print('9/9 ━━ 1s 2ms/step - accuracy: 0.9')\n"
+                "print('CUDA ERROR: 303')\nmse = abs(1 / 8)"
+            ],
+            "mse",
+            "minimize",
+        ),
         # Tables: a row of numbers below heads, and several numbers behind words.
         (
             [
