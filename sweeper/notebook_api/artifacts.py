@@ -56,8 +56,8 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
         return place
     if folder.is_relative_to(source):
         raise ValueError(
-            f"save_artifact({str(path)!r}): the trial's artifacts are in this folder; save one "
-            "that does not hold them"
+            f"save_artifact({str(path)!r}): this folder contains the trial's artifacts; save "
+            "another folder"
         )
     try:
         insist(partial(_copy, source, place))
@@ -65,7 +65,7 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
         raise OSError(
             error.errno or errno.EIO,
             f"save_artifact({str(path)!r}): cannot be copied into {folder}: "
-            f"{error.strerror or error}; what was saved as {name!r} before is as it was",
+            f"{error.strerror or error}; an earlier {name!r} is unchanged",
         ) from error
     return place
 

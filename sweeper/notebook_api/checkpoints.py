@@ -70,7 +70,9 @@ def save_checkpoint(*, keep: int = 1, **state: Any) -> Path:
         if not is_in_sweep():
             raise
         if not _left_out:
-            warnings.warn(f"{error}; it is left out, and the training goes on", stacklevel=2)
+            warnings.warn(
+                f"{error}; this checkpoint is left out, and the training continues", stacklevel=2
+            )
         _left_out = True
         return next(iter(checkpoint_files(folder)), folder / "000001.ckpt")
     _left_out = False
@@ -86,7 +88,7 @@ def _saved(content: Mapping[str, Any], folder: Path, keep: int) -> Path:
         raise OSError(
             error.errno or errno.EIO,
             f"save_checkpoint: cannot write into {folder}: {error.strerror or error}; "
-            "the checkpoint before this one is as it was",
+            "the checkpoint before this one is unchanged",
         ) from error
     return path
 
@@ -136,7 +138,7 @@ def load_checkpoint(**state: Any) -> dict[str, Any] | None:
     if forgotten := [name for name in content["states"] if name not in state]:
         warnings.warn(
             f"load_checkpoint: {path} also has the state of {', '.join(forgotten)}, which is not "
-            "restored; to go on exactly, pass the same objects that were saved",
+            "restored; to resume exactly, pass the same objects that were saved",
             stacklevel=2,
         )
     return values

@@ -78,10 +78,12 @@ def near_chance(loss: Any, n_classes: int, *, tolerance: float = 0.25) -> CheckR
     value = float(loss.detach() if hasattr(loss, "detach") else loss)
     chance = math.log(n_classes)
     finding = f"loss {value:.4g}, by chance ln({n_classes}) = {chance:.4g}"
-    remedy = "is the model trained already, do the inputs contain the labels, is n_classes right?"
+    remedy = (
+        "check that the model is untrained, no input contains its label, and n_classes is right"
+    )
     if not value <= chance:
         remedy = (
-            "normalise the inputs, begin with smaller weights in the last layer, take the mean of "
+            "normalise the inputs, begin with smaller weights in the last layer, use the mean of "
             "the losses and not their sum"
         )
     return CheckResult("near_chance", abs(value - chance) <= tolerance * chance, finding, remedy)
@@ -130,7 +132,7 @@ def overfits_one_batch(
             if target is None and aim <= 0:
                 raise ValueError(
                     f"overfits_one_batch(target=…): the loss begins at {losses[0]:.4g}: "
-                    "state the target that it has to reach"
+                    "state the target that the loss has to reach"
                 )
             can_learn = math.isfinite(losses[-1]) and loss.requires_grad
             if losses[-1] <= aim or not can_learn or done == steps:
@@ -142,9 +144,9 @@ def overfits_one_batch(
             optimizer.step()
     finding = f"loss {losses[0]:.4g} → {losses[-1]:.4g} in {done} steps, target {aim:.4g}"
     remedy = (
-        "does loss_fn compute the loss from the model that it gets, are the labels those of the "
-        "inputs, do gradients reach all layers (checks.gradients_flow), is the loss finite? If so, "
-        "try another lr, more steps, or state a target"
+        "check that loss_fn computes the loss from the model that it gets, the labels belong to "
+        "the inputs, gradients reach all layers (checks.gradients_flow), and the loss is finite; "
+        "then try another lr, more steps, or state a target"
     )
     return CheckResult("overfits_one_batch", losses[-1] <= aim, finding, remedy)
 
@@ -251,12 +253,12 @@ def checkpoint_round_trip(*, step: Callable[..., Any], **state: Any) -> CheckRes
     remedy = ""
     if places := _differing(before, loaded):
         finding = f"differ after loading: {_listed(places)}"
-        remedy = "have load_state_dict restore all that state_dict returns"
+        remedy = "let load_state_dict restore all that state_dict returns"
     elif places := _differing(first, again):
         finding = f"differ after one more step: {_listed(places)}"
         remedy = (
-            "pass all that the step changes, such as the scheduler, the loader, averaged weights, "
-            "and seed what it draws; for a GPU see seed_everything(seed, strict=True)"
+            "pass all objects that the step changes, such as the scheduler, the loader, averaged "
+            "weights, and seed its random numbers; for a GPU see seed_everything(seed, strict=True)"
         )
     return CheckResult("checkpoint_round_trip", not places, finding, remedy)
 

@@ -72,8 +72,8 @@ def _set_float32_precision(torch: Any) -> None:
         torch.set_float32_matmul_precision("highest")
     if before in ("tf32", True):
         warnings.warn(
-            "seed_everything: matrix products of float32 had TF32, and have torch's default again, "
-            "full precision; to keep TF32, set it after seed_everything",
+            "seed_everything: turned TF32 off for matrix products of float32, so that they have "
+            "torch's default again, full precision; to keep TF32, set it after seed_everything",
             stacklevel=3,
         )
 

@@ -47,7 +47,7 @@ def insist(write: Callable[[], T], *, limit_s: float | None = None) -> T:
                 raise
             if not is_told:
                 is_told = True
-                warnings.warn(f"{error}; it is tried again for {limit_s:g} s", stacklevel=3)
+                warnings.warn(f"{error}; trying again for {limit_s:g} s", stacklevel=3)
         time.sleep(_PAUSE_S)
 
 

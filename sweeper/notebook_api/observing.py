@@ -181,8 +181,8 @@ def _mlflow(module: Any) -> None:
     uri, version = known["mlflow"]["uri"], known["mlflow"]["version"]
     if uri.startswith("sqlite") and module.__version__.split(".")[:2] != version.split(".")[:2]:
         warnings.warn(
-            f"MLflow {module.__version__} here, {version} in the sweep, which cannot share "
-            f"{uri.partition(':')[0]}: what this notebook logs goes where it says",
+            f"MLflow {module.__version__} in the notebook and {version} in the sweep cannot share "
+            f"a store of {uri.partition(':')[0]}: this notebook logs to the store that it names",
             stacklevel=2,
         )
         return

@@ -161,7 +161,9 @@ class Assignments:
         if plain_or_loop:
             return self._why_not_at(name, plain_or_loop[0])
         if at_top:
-            return f"worked out in {at_top[0]}: give it a value{self._instead(at_top[0], asked)}"
+            return (
+                f"not a plain value in {at_top[0]}: assign it one{self._instead(at_top[0], asked)}"
+            )
         if arguments := self._arguments.get(name):
             return self._why_no_argument(name, arguments)
         if name in self._found:
@@ -169,7 +171,7 @@ class Assignments:
             remedy = self._longer(name) or self.remedy_for_unknown(name, is_local=True)
             return (
                 f"assigned only in {inside.block}, {inside}: "
-                f"{remedy or 'move that to the top level'}"
+                f"{remedy or 'move the assignment to the top level'}"
             )
         return "not assigned"
 
@@ -212,16 +214,16 @@ class Assignments:
                         whole = ast.unparse(node)
                         return f"assign {name} at the top level, and use it for {whole} {at}"
                     case ast.arg(arg=parameter) if parameter == name:
-                        return f"assign {name} at the top level, and pass it to what is {at}"
+                        return f"assign {name} at the top level, and pass it to the function {at}"
                     case ast.Name(id=read, ctx=ast.Load()) if (
                         read == name and not is_local and is_read(cell, node.lineno, name)
                     ):
-                        return f"give it a value: `{name} = 1`"
+                        return f"assign it a plain value: `{name} = 1`"
         return ""
 
     def _why_not_at(self, name: str, place: Assignment) -> str:
         if not place.is_plain:
-            return f"one of many values in {place}: assign it one value"
+            return f"a loop variable in {place}: assign it one value"
         at = (place.cell, place.index)
         if (rival := rebinding(self.cells, name, at=at, own=place.target)) is not None:
             remedy = f"{self._last(name)}keep one of them, or rename one"
@@ -320,8 +322,8 @@ class Assignments:
             news = {place.value: _PROBE} if place.value is not None else {}
             if self.cells[place.cell - 1].with_values(news) is None:
                 return (
-                    f"in {place}, whose code IPython changes before it runs: put what assigns "
-                    f"{name} into a cell of its own"
+                    f"in {place}, whose code IPython changes before it runs: move the assignment "
+                    f"of {name} to a cell of its own"
                 )
         return ""
 

@@ -115,7 +115,7 @@ class OutputDifference:
 
     def __str__(self) -> str:
         if self.line is None:
-            return f"cell {self.cell}: a picture, or another output that is no text, differs"
+            return f"cell {self.cell}: a picture, or another output that is not text, differs"
         quoted = " → ".join(_quoted(self.first, self.second))
         return f"cell {self.cell}, from line {self.line} on: {quoted}"
 

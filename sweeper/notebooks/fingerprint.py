@@ -125,7 +125,7 @@ def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
             found.append(f"{path} has changed")
     for key in sorted({*before, *now} - {"cells", "files"}):
         if key not in now:
-            found.append(f"{key} was {_brief(before[key])}, and is gone")
+            found.append(f"{key} was {_brief(before[key])}, now it is missing")
         elif key not in before:
             found.append(f"{key} is new: {_brief(now[key])}")
         elif before[key] != now[key]:
@@ -137,7 +137,7 @@ def _changed_cells(before: Sequence[str], now: Sequence[str]) -> list[str]:
     found = []
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, before, now, autojunk=False).get_opcodes():
         if tag == "delete":
-            found.append(f"{_cells(i1, i2)} of before {'is' if i2 - i1 == 1 else 'are'} gone")
+            found.append(f"earlier {_cells(i1, i2)} {'was' if i2 - i1 == 1 else 'were'} removed")
         elif tag != "equal":
             found.append(f"{_cells(j1, j2)} {'is new' if tag == 'insert' else 'changed'}")
     return found

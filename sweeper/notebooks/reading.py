@@ -59,7 +59,7 @@ def read_notebook(
         if path.exists() and not path.is_file():
             raise OSError("it is not a file")
         if for_execution and (n_bytes := path.stat().st_size) > _MOST_BYTES:
-            raise OSError(f"it has {size(n_bytes)}, and {size(_MOST_BYTES)} are the most")
+            raise OSError(f"it has {size(n_bytes)}; expected {size(_MOST_BYTES)} at most")
         raw = path.read_bytes()
         text = raw.decode(json.detect_encoding(raw))
     except FileNotFoundError as error:
@@ -75,8 +75,8 @@ def read_notebook(
             nbformat.writes(node).encode()  # fails for a lone surrogate, which cannot be written
     except json.JSONDecodeError as error:
         raise NotebookError(
-            f"{display_name}: not a notebook, but some other text ({error}); `jupytext --to ipynb` "
-            "makes one of a script"
+            f"{display_name}: not a notebook but another text ({error}); `jupytext --to ipynb` "
+            "converts a script to a notebook"
         ) from error
     except TooLargeError as error:
         raise NotebookError(f"{display_name}: {error}") from error
@@ -105,7 +105,7 @@ def _notebook_of(script: str, display_name: str) -> str:
             f"{display_name}: a script needs jupytext: pip install 'notebook-hpo[jupytext]'"
         ) from error
     if not re.search(r"^# ?%%", script, re.MULTILINE):
-        raise NotebookError(f"{display_name}: a script needs cells, which lines with # %% begin")
+        raise NotebookError(f"{display_name}: a script needs cells; begin each with a line # %%")
     text: str = jupytext.writes(jupytext.reads(script, fmt="py:percent"), fmt="ipynb")
     return text
 

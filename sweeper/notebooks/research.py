@@ -72,9 +72,9 @@ class ResearchNotebook:
             )
         if not tagged and self.language != "python":
             raise NotebookError(
-                f"{self.display_name}: no parameters cell, which a notebook in {self.language} "
-                "needs: put what should vary into one, and tag it 'parameters' (JupyterLab: "
-                "property inspector, cell tags)"
+                f"{self.display_name}: a notebook in {self.language} needs a parameters cell: "
+                "assign the swept names in one cell, and tag it 'parameters' (JupyterLab: property "
+                "inspector, cell tags)"
             )
         self.parameters_cell = tagged[0] if tagged else 0
 
@@ -161,8 +161,8 @@ class ResearchNotebook:
         if known:
             return nearest(name, dict.fromkeys(known))
         return (
-            "nothing in it reads such a variable: assign one at the top level, and use it in place "
-            "of the value that should vary"
+            "no code reads such a variable: assign one at the top level, and use it in place of "
+            "the value that should vary"
         )
 
     @cached_property

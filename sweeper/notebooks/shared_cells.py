@@ -54,8 +54,8 @@ def check_shared_cells(notebook: ResearchNotebook, own_names: Set[str]) -> None:
             )
         elif own := _own_in(cell.source, own_names) or in_calls.get(number):
             raise NotebookError(
-                f"{where} is tagged 'shared', so it runs once for all trials, and uses {own}, "
-                "which is another in each of them; take the tag off, or move what uses "
+                f"{where} is tagged 'shared', so it runs once for all trials, but it uses {own}, "
+                "whose value differs between trials; take the tag off, or move the code that uses "
                 f"{own} to a later cell"
             )
 

@@ -68,6 +68,6 @@ def changed_meanwhile(snapshot: CodeSnapshot, notebook: ResearchNotebook) -> lis
     if not changed:
         return []
     return [
-        f"{', '.join(changed)} changed while the sweep ran: trials ran the code of its start, and "
-        "what they read from disk themselves was new"
+        f"{', '.join(changed)} changed while the sweep ran: trials ran the code as it was at the "
+        "start, but files that they read themselves were the new ones"
     ]

@@ -80,7 +80,9 @@ class Housekeeping:
         except Exception as error:  # noqa: BLE001  for example a full disk or a removed folder
             if not self._has_failed:
                 page = plan.paths.page
-                _log.warning("%s cannot be written: %s; export does it", page, first_line(error))
+                _log.warning(
+                    "%s cannot be written: %s; `export` writes it later", page, first_line(error)
+                )
             self._has_failed = True
 
     def _write_spending(self) -> None:

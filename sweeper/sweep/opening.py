@@ -71,7 +71,7 @@ def opened(
         kept_facts = paths.facts if is_embedded else None
         opened_study = Study.open(plan.storage_url, plan.settings, kept_facts=kept_facts)
         if not plan.allow_changes and is_worth_nothing(opened_study, plan.fingerprint):
-            _log.warning("no trial of the study has completed, so it begins anew")
+            _log.warning("no trial of the study has completed, so the study begins anew")
             _remove_notebooks(opened_study, paths)
             opened_study.remove()
             opened_study = Study.open(plan.storage_url, plan.settings, kept_facts=kept_facts)
@@ -183,8 +183,8 @@ def _keep_order(plan: SweepPlan, study: Study) -> None:
     most = study.keep_order(jobs)
     if jobs > most:
         _log.warning(
-            "study.order: fixed: at most %d of -j %d trials run at once, because this study was "
-            "begun with a smaller -j and would propose other trials with a greater one",
+            "study.order: fixed: at most %d of -j %d trials run at once, because this study "
+            "began with a smaller -j and would propose other trials with a larger one",
             most,
             jobs,
         )

@@ -30,11 +30,11 @@ def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: S
     lines = changes(before, made_of) if before and n_trials else []
     if lines:
         raise StudyError(
-            f"the study {study.name!r} has {n_trials} trial(s) that were made of something else "
-            f"than {sources} now:\n"
+            f"the study {study.name!r} ran its {n_trials} trial(s) with other code or settings "
+            f"than those of {sources}:\n"
             + "".join(f"  {line}\n" for line in lines)
             + f"undo the change, begin another study with {paths.options_of_another}, or add "
-            "--allow-changes to go on in this one: the MLflow tag sweeper.code tells new trials "
+            "--allow-changes to continue this one: the MLflow tag sweeper.code tells new trials "
             "from earlier ones"
         )
 
@@ -110,6 +110,6 @@ def refuse_files_in_the_way(study: Study, paths: StudyPaths, *, trials: int) -> 
             other = "" if metadata is None else metadata.study
             whose = f"study {other!r}" if other else "something else"
             raise OutputError(
-                f"{display_path(path)} is in the way: it was written by {whose}, not by this "
-                "study; move it away, or choose another output with -o"
+                f"{display_path(path)} is in the way: {whose} wrote it, not this study; move it "
+                "away, or choose another output with -o"
             )

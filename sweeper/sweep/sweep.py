@@ -319,7 +319,7 @@ class Sweep:
         house = Housekeeping(plan, study, scheduler=scheduler, spending=spending, chores=chores)
         with closing(house), closing(scheduler):
             self._events.announce(Event.SWEEP_STARTED)
-            why = "cost.budget, which the study's sweeps have spent"
+            why = "cost.budget, which this study has spent"
             stop = partial(stop_switch.stop_all, why, StopCause.BUDGET)
             limited = stopped_after(spending.left_s, stop)
             with limited, chores.watched(scheduler.ending):
@@ -403,7 +403,11 @@ class Sweep:
         used = ", ".join(self.plan.notebook.used_in_parameters_cell(names))
         no_seed = "" if "seed" in names else self.plan.notebook.why_no_seed()
         return [
-            *([f"the parameters cell uses {used}, whose value is replaced in it"] if used else []),
+            *(
+                [f"the parameters cell uses {used}, so the value is replaced in that cell"]
+                if used
+                else []
+            ),
             *([f"no trial got a seed of its own: {no_seed}"] if no_seed else []),
             *self.plan.doubts,
         ]
@@ -418,7 +422,7 @@ class Sweep:
         try:
             return study.importances()
         except Exception as error:  # noqa: BLE001  the model of the scores may raise anything
-            _log.warning("how much each param matters is not known: %s", first_line(error))
+            _log.warning("the importances of params cannot be computed: %s", first_line(error))
             return {}
 
 
@@ -426,7 +430,7 @@ def _why_ended(error: Exception, storage_url: Address) -> str:
     """Return one line about the error that ended a sweep, and what to do about it."""
     if isinstance(error, StorageAwayError):
         return (
-            f"{error}; it stayed away, so the sweep has ended; when it is back, the same command "
-            "goes on, and runs no trial again that has come to its end"
+            f"{error}; it stayed unavailable, so the sweep has ended; when it is available again, "
+            "the same command resumes the sweep, and runs no ended trial again"
         )
     return str(error) if isinstance(error, SweepError) else f"{storage_url}: {root_cause(error)}"

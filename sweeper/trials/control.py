@@ -17,7 +17,7 @@ class Phase(Enum):
     """Whether a trial holds a slot. `Control` makes all changes from one phase to another."""
 
     RUNNING = "in a slot"
-    FROZEN = "stands still, without a slot"
+    FROZEN = "is frozen, without a slot"
     LEAVING = "was stopped while it was frozen, and ends without a slot"
     LOST = "its kernel died while it was frozen"
     ENDED = "has ended"

@@ -95,8 +95,8 @@ class Events:
                 self._has_failed = True
                 _log.log(
                     level,
-                    "the observer failed at %s: %s: %s; the sweep goes on, and later failures of "
-                    "it are logged at level INFO",
+                    "the observer failed at %s: %s: %s; the sweep continues, and logs its later "
+                    "failures at level INFO",
                     item[0],
                     type(error).__name__,
                     first_line(error),

@@ -57,7 +57,7 @@ class StudyPaths:
         right = "expected something like './out/digits.{run_id}.ipynb'"
         if "://" in template:
             raise OutputError(
-                f"output template {template!r} is no path of this machine; {right}, and "
+                f"output template {template!r} is not a path of this machine; {right}, and "
                 "`sync: s3://…` in the parameters file for a copy elsewhere"
             )
         absolute = _absolute(template)
@@ -76,7 +76,7 @@ class StudyPaths:
                 )
         if study in _SHARED_NAMES:
             raise OutputError(
-                f"the study's name {study!r} is taken by the MLflow store beside the outputs; "
+                f"the study's name {study!r} is that of the MLflow store next to the outputs; "
                 "choose another with --study"
             )
         if "run_id" not in names:
@@ -89,7 +89,7 @@ class StudyPaths:
         for name in Path(absolute.format(run_id="0000", study=study)).parts:
             if not is_utf8(name):
                 raise OutputError(
-                    f"the outputs' folder {name!r} has a name that is no UTF-8, which no notebook "
+                    f"the outputs' folder {name!r} has a name that is not UTF-8, which no notebook "
                     "can contain; choose another folder with -o"
                 )
             if len(os.fsencode(name)) > _NAME_BYTES:

@@ -36,7 +36,7 @@ CASES: Sequence[tuple[str, str, str, str]] = [
     ),
     (
         ADAM + "for lr in (0.1, 0.2):\n  acc = f(Adam(w, lr=lr))",
-        "lr is one of many values in code cell 1, line 2: assign it one value",
+        "lr is a loop variable in code cell 1, line 2: assign it one value",
         ADAM + "lr = 0.1\nacc = f(Adam(w, lr=lr))",
         "lr",
     ),

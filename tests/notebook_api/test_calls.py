@@ -184,7 +184,7 @@ def test_the_message_about_a_missing_file_names_the_searched_folder(folder: Path
 
 
 def test_a_folder_that_holds_the_artifacts_is_refused(folder: Path) -> None:
-    with pytest.raises(ValueError, match="the trial's artifacts are in this folder"):
+    with pytest.raises(ValueError, match="this folder contains the trial's artifacts"):
         sweeper.save_artifact(folder)
 
 
@@ -193,7 +193,7 @@ def test_a_copy_that_fails_leaves_the_earlier_artifact(folder: Path) -> None:
     sweeper.save_artifact("model.pt")
     (folder / "model").mkdir()
     (folder / "model" / "lost").symlink_to("nowhere")
-    with pytest.raises(OSError, match=r"what was saved as 'model\.pt' before is as it was"):
+    with pytest.raises(OSError, match=r"an earlier 'model\.pt' is unchanged"):
         sweeper.save_artifact("model", "model.pt")
     assert (folder / "saved" / "model.pt").read_text() == "first"
     assert os.listdir(folder / "saved") == ["model.pt"]

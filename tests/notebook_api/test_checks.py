@@ -113,7 +113,7 @@ def test_a_result_is_true_where_the_check_passed_and_shows_figures_and_remedy() 
     ("loss", "options", "passed", "remedy"),
     [
         (torch.tensor([2.0], requires_grad=True), {}, True, ""),
-        (0.1, {}, False, "contain the labels"),
+        (0.1, {}, False, "no input contains its label"),
         (float("nan"), {}, False, "normalise"),
         (3.4, {"tolerance": 0.5}, True, ""),
     ],
@@ -221,7 +221,7 @@ def test_a_step_that_depends_on_more_than_the_checkpoint_is_found() -> None:
         checks.checkpoint_round_trip(model=Net(), step=lambda model: own.random()),
     ):
         assert result.finding == "differ after one more step: what step returns"
-        assert "seed what it draws" in result.remedy
+        assert "seed its random numbers" in result.remedy
 
 
 def round_trip(training: Training) -> None:

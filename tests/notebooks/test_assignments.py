@@ -111,26 +111,26 @@ def test_a_name_that_is_not_assigned_means_a_keyword_or_a_functions_first_argume
         ),
         (
             ["for lr, n in rates: f(lr)"],
-            "one of many values in code cell 1, line 1: assign it one value",
+            "a loop variable in code cell 1, line 1: assign it one value",
         ),
         (
             ["base = 0.1", "lr = base / n"],
-            "worked out in code cell 2, line 1: give it a value, or sweep 'base'",
+            "not a plain value in code cell 2, line 1: assign it one, or sweep 'base'",
         ),
-        (["lr = 9 ** 9 ** 9"], "worked out in code cell 1, line 1: give it a value"),
-        (["lr = 1 / 0"], "worked out in code cell 1, line 1: give it a value"),
-        (["lr = k = 0.1"], "worked out in code cell 1, line 1: give it a value"),
+        (["lr = 9 ** 9 ** 9"], "not a plain value in code cell 1, line 1: assign it one"),
+        (["lr = 1 / 0"], "not a plain value in code cell 1, line 1: assign it one"),
+        (["lr = k = 0.1"], "not a plain value in code cell 1, line 1: assign it one"),
         (
             ["def f():\n  lr = 1"],
             "assigned only in a function, code cell 1, line 2: write 'f.lr'",
         ),
         (
             ["for i in it:\n  lr = 1"],
-            "assigned only in a loop, code cell 1, line 2: move that to the top level",
+            "assigned only in a loop, code cell 1, line 2: move the assignment to the top level",
         ),
         (
             ["with f() as g:\n  lr = 1"],
-            "assigned only in a branch, code cell 1, line 2: move that to the top level",
+            "assigned only in a branch, code cell 1, line 2: move the assignment to the top level",
         ),
     ],
 )
@@ -337,7 +337,7 @@ def test_an_attribute_with_another_value_is_refused_with_the_place(
 def test_remedies_do_not_propose_names_in_a_circle() -> None:
     cells = ["lr = 0.1", "a = f(b)\nb = g(a)\nseed = max(seed for seed in range(3))"]
     for name in ("a", "b", "seed"):
-        assert "worked out" in Assignments(cells).why_not(name)
+        assert "not a plain value" in Assignments(cells).why_not(name)
         assert "or sweep" not in Assignments(cells).why_not(name)
 
 

@@ -167,7 +167,7 @@ def test_errors_are_compared_without_their_tracebacks() -> None:
 
 def test_images_are_compared_but_widget_views_are_not() -> None:
     one, other = ran(displayed(image_png="aGk=")), ran(displayed(image_png="aGo="))
-    assert "a picture, or another output that is no text" in str(compare(one, other))
+    assert "a picture, or another output that is not text" in str(compare(one, other))
     view = "application/vnd.jupyter.widget-view+json"
     widgets = [ran(v4.new_output("display_data", data={view: {"model_id": n}})) for n in "ab"]
     assert not str(compare(*widgets))

@@ -51,7 +51,7 @@ def write(folder: Path, **files: str) -> None:
     [
         (["a = 1", "b = 3", "c"], ["code cell 3 changed"]),
         (["a = 1", "new", "b = 2", "c"], ["code cell 3 is new"]),
-        (["c"], ["code cells 2 to 3 of before are gone"]),
+        (["c"], ["earlier code cells 2 to 3 were removed"]),
         (["a = 1", "x", "y"], ["code cells 3 to 4 changed"]),
     ],
 )
@@ -71,7 +71,7 @@ def test_changed_cells_are_named_by_their_number_from_1(
         ),
         (
             {"space": {"k": ["a", "b"]}},
-            "space.x was {type: float, low: 0.0, high: 1.0}, and is gone",
+            "space.x was {type: float, low: 0.0, high: 1.0}, now it is missing",
         ),
         ({"fixed": {"epochs": 3}}, "fixed.epochs is new: 3"),
         ({"study": {"seed": 5}}, "study.seed was 0, now 5"),

@@ -19,8 +19,8 @@ from sweeper.testing import write_notebook
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"# %%\nx = 1", "not a notebook, but some other text ("),
-        (b"", "not a notebook, but some other text ("),
+        (b"# %%\nx = 1", "not a notebook but another text ("),
+        (b"", "not a notebook but another text ("),
         (b"\xff\xfe\x00", "cannot be read"),
         (b"[]", "not a notebook: it has no cells"),
         (b"null", "not a notebook: it has no cells"),
@@ -180,5 +180,5 @@ def test_a_script_with_cells_is_read_as_a_notebook_with_its_tags(tmp_path: Path)
     ]
     assert cell_tags(cells[0]) == ["parameters"]
     script.write_text("lr = 0.1\n")
-    with pytest.raises(NotebookError, match="a script needs cells, which lines with # %% begin"):
+    with pytest.raises(NotebookError, match="a script needs cells; begin each with a line # %%"):
         read_notebook(script)

@@ -57,7 +57,7 @@ def test_a_seed_in_a_call_is_not_replaced_and_nested_values_are_refused(
         ("class CFG: pass\nf(CFG.lr)", ["code cell 1, line 2", "CFG.lr", "top level"]),
         ("class A:\n  lr = 1\nf(A.lr)", ["code cell 1, line 2", "write 'A.lr'"]),
         ("f(lr)", ["`lr = 1`"]),
-        ("f(0.1)", ["nothing in it reads"]),
+        ("f(0.1)", ["no code reads such a variable"]),
         ("class A:\n  def f(self):\n    lr = 1", ["code cell 1, line 3", "write 'f.lr'"]),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_parameter_that_a_later_cell_overwrites_is_refused(tmp_path: Path) -> 
             "seed = 1\nseed = 2",
             "seed is assigned in code cell 1, line 1, and in code cell 1, line 2: ",
         ),
-        ("seed = f()", "seed is worked out in code cell 1, line 1: give it a value"),
+        ("seed = f()", "seed is not a plain value in code cell 1, line 1: assign it one"),
     ],
 )
 def test_the_reason_is_stated_if_trials_cannot_set_the_seed(
@@ -157,7 +157,7 @@ def test_a_notebook_in_another_language_needs_a_parameters_cell(
 ) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "x <- 1", parameters="", kernel="ir")
     path.write_text(path.read_text().replace('"language": "python"', '"language": "R"'))
-    with pytest.raises(NotebookError, match="no parameters cell, which a notebook in R needs"):
+    with pytest.raises(NotebookError, match="a notebook in R needs a parameters cell"):
         ResearchNotebook(path)
     write_notebook(path, parameters="lr <- 1", kernel="ir")
     path.write_text(path.read_text().replace('"language": "python"', '"language": "R"'))

@@ -63,7 +63,7 @@ def test_a_tilde_in_a_template_is_the_home_folder(
         ("out/{run_id:06d}.ipynb", "{run_id:06d} is not known"),
         ("out/{run_id.ipynb", "expected '}'"),
         ("out/{run_id}.html", "does not end in .ipynb"),
-        ("s3://bucket/{run_id}.ipynb", "is no path of this machine"),
+        ("s3://bucket/{run_id}.ipynb", "is not a path of this machine"),
     ],
 )
 def test_the_message_about_a_wrong_template_quotes_it_and_shows_a_right_one(
@@ -192,7 +192,7 @@ def test_the_options_for_another_study_lead_to_other_notebook_paths(
 
 
 def test_a_folder_name_that_is_not_utf8_is_refused_and_quoted() -> None:
-    with pytest.raises(OutputError, match=r"'a\\udcff' has a name that is no UTF-8.*with -o"):
+    with pytest.raises(OutputError, match=r"'a\\udcff' has a name that is not UTF-8.*with -o"):
         StudyPaths.parse("/out/a\udcff/{run_id}.ipynb", study="d")
 
 

@@ -45,7 +45,7 @@ def _found(wanted: str, plan: SweepPlan) -> list[LearnedTrial]:
             address = Address.of(wanted)
             if address.file is not None and not is_storage(address.file):
                 raise SettingsError(
-                    "there is no study; give the storage of one, as sqlite:///out/NAME/study.db"
+                    "there is no study; give a study's storage, as in sqlite:///out/NAME/study.db"
                 )
             studies = Study.all_in(address)
         else:
@@ -62,7 +62,9 @@ def _found(wanted: str, plan: SweepPlan) -> list[LearnedTrial]:
     ]
     if not records:
         hint = f"; {nearest(name, sorted(known))}" if known and name not in known else ""
-        raise SettingsError(f"{where}: no trial there has completed with the score {name}{hint}")
+        raise SettingsError(
+            f"{where}: none of its trials has completed with the score {name}{hint}"
+        )
     fitting = [record for record in records if _fits(record, plan)]
     if not fitting:
         raise SettingsError(

@@ -131,8 +131,8 @@ def _kept(name: str, stored: Mapping[str, Any], plan: SweepPlan) -> InputFile:
     own = replace(file, path=plan.paths.input(file.sha256, file.artifact))
     if not is_intact(own.path, file.sha256):
         raise StudyError(
-            f"inputs.{name}: {display_path(own.path)} is gone or was changed: the study "
-            f"{plan.paths.study!r} began with it as {file}; put it back, or begin another study "
-            f"with {plan.paths.options_of_another}"
+            f"inputs.{name}: {display_path(own.path)}, with which the study {plan.paths.study!r} "
+            f"began as {file}, was removed or changed; put it back, or begin another study with "
+            f"{plan.paths.options_of_another}"
         )
     return own

@@ -41,7 +41,7 @@ class Upstream(LocatedStudy):
             run_ids = ", ".join(record.run_id for record in best)
             raise SettingsError(
                 f"the study {self.study.name!r} has several objectives and no single best trial; "
-                f"take one of those that no other is better than: {run_ids}"
+                f"choose one of its Pareto-optimal trials: {run_ids}"
             )
         return best[0]
 
@@ -55,8 +55,8 @@ class Upstream(LocatedStudy):
         record = self.record(run_id)
         if record.state is not TrialState.COMPLETED:
             raise SettingsError(
-                f"trial {run_id} of the study {self.study.name!r} is {record.state}, and what it "
-                "has saved may be of half a run; take a trial that has completed"
+                f"trial {run_id} of the study {self.study.name!r} is {record.state}, so its files "
+                "may come from half a run; choose a trial that has completed"
             )
         return record
 
@@ -71,7 +71,7 @@ class Upstream(LocatedStudy):
         whose = f"trial {record.run_id} of the study {self.study.name!r}"
         if not saved:
             raise SettingsError(
-                f"{whose} has saved nothing; its notebook saves a file for other studies by "
+                f"{whose} has saved no files; its notebook saves a file for other studies with "
                 f"sweeper.save_artifact({artifact!r})"
             )
         if artifact not in saved:
@@ -83,8 +83,8 @@ class Upstream(LocatedStudy):
         content = saved[artifact]
         if not is_intact(path, content.sha256):
             raise SettingsError(
-                f"{display_path(path)} is gone or was changed after {whose} had saved it; put back "
-                "what it was, or take another trial"
+                f"{display_path(path)} was removed or changed after {whose} had saved it; put the "
+                "original back, or choose another trial"
             )
         return InputFile(
             study=self.study.name,
@@ -114,8 +114,8 @@ def find_upstream(wanted: str, *, paths: StudyPaths, storage_url: Address) -> Up
     folder = paths.root / wanted if stated.name == wanted else stated
     if os.path.realpath(folder) == os.path.realpath(paths.folder):
         raise SettingsError(
-            f"{wanted!r} is this study itself; an input comes from another study, whose "
-            "trials have ended before"
+            f"{wanted!r} is this study itself; an input comes from another study, which was swept "
+            "before"
         )
     file = (folder / paths.storage.name).absolute()
     url = Address.of_file(file) if is_storage(file) else storage_url

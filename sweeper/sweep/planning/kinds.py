@@ -88,12 +88,12 @@ class WholeRange:
     def remedy(self) -> str:
         """Remedy in words: how to write a range with fractions, or how to state integers."""
         instead = f"write low: {float(self.low)!r} to try fractions"
-        return f"{instead}, or give the notebook a whole number if none are meant"
+        return f"{instead}, or assign a whole number in the notebook"
 
     def __str__(self) -> str:
         return (
-            f"{self.name}: {self.low} to {self.high} has whole numbers only, the notebook has "
-            f"{self.own!r}"
+            f"{self.name}: {self.low} to {self.high} tries whole numbers only, but the notebook "
+            f"has {self.own!r}"
         )
 
 
@@ -128,13 +128,13 @@ def _fault(own: Any, values: Sequence[Any]) -> str | None:
             remedy = "write the number without quotes"
             if len(numbers) > 1:
                 remedy = f"write numbers with commas between them: {as_yaml(numbers)}"
-            return f"has the text {as_yaml(value)}, the notebook has {own!r}; {remedy}"
+            return f"has the text {as_yaml(value)}, but the notebook has {own!r}; {remedy}"
     if any(_fits(own, kind, value) for value in stated):
         return None
     found = _kind_of(stated[0])
     return (
-        f"has {found} ({as_yaml(stated[0])}), the notebook has {kind} ({as_yaml(own)}); write "
-        f"{kind}, or give the notebook {found}"
+        f"has {found} ({as_yaml(stated[0])}), but the notebook has {kind} ({as_yaml(own)}); write "
+        f"{kind}, or assign {found} in the notebook"
     )
 
 

@@ -49,7 +49,7 @@ class CheckpointCleaner:
             except Exception as error:  # noqa: BLE001  the cost is disk space, not a trial
                 if not self._has_failed:
                     _log.warning(
-                        "%s: old checkpoints could not be removed: %s; the sweep goes on",
+                        "%s: old checkpoints could not be removed: %s; the sweep continues",
                         display_path(self._folder),
                         first_line(error),
                     )

@@ -159,4 +159,4 @@ class OverwrittenRule:
         if self._is_allowed:
             self.remarks.append(str(found))
             return None
-        return f"{found}; remove that, or continue with --allow-changes"
+        return f"{found}; remove that assignment, or continue with --allow-changes"

@@ -408,7 +408,7 @@ class TrialScheduler:
         """
         self.broken = self.broken or error
         if isinstance(error, StorageAwayError):
-            self._stop_switch.close("the study's storage stays away")
+            self._stop_switch.close("the study's storage is unavailable")
         elif isinstance(error, LostFileError):
             self._stop_switch.close(str(error))
         else:
@@ -431,7 +431,8 @@ class TrialScheduler:
             limit = _FIRST_FAILURES
             if self._failures_alike >= max(_FAILURES_ALIKE, self._executor.jobs):
                 reason = record.message.strip().partition("\n")[0]
-                why = f"the first {self._failures_alike} trials, which failed alike ({reason})"
+                n_alike = self._failures_alike
+                why = f"the first {n_alike} trials, which failed with the same error ({reason})"
                 self._stop_switch.close(why)
         if limit is not None and self._failures_in_a_row >= limit:
             self._stop_switch.close(f"{limit} failed trials in a row (study.stop_after_failures)")

@@ -21,8 +21,8 @@ class RunAgain(Enum):
     ELSEWHERE = "on another GPU"
     ALONE_ON_GPU = "alone on its GPU"
     ALONE_ON_MACHINE = (
-        "with no other trial beside it (a smaller -j, or fewer workers of a DataLoader, would "
-        "take less memory)"
+        "with no other trial at the same time (a smaller -j, or fewer workers of a DataLoader, "
+        "would use less memory)"
     )
 
 

@@ -118,7 +118,7 @@ class StopRules:
         self._has_failed = self._has_failed or not is_known
         _log.log(
             logging.INFO if is_known else logging.WARNING,
-            "trial %s could not be judged at step %s (%s: %s); it goes on",
+            "trial %s could not be judged at step %s (%s: %s); it continues",
             run_id_of(number),
             step,
             type(error).__name__,

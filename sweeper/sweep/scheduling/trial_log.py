@@ -127,7 +127,7 @@ class TrialLog:
             return scrape(node.cells, metadata, sources=scores, objectives=goals).series
         except Exception as error:  # noqa: BLE001  one damaged notebook must not end the sweep
             _log.warning(
-                "trial %s: MLflow is given its scores, but not its series: %s",
+                "trial %s: MLflow gets its scores, but not its series: %s",
                 record.run_id,
                 first_line(error),
             )

@@ -56,8 +56,8 @@ class Worthless:
     def __str__(self) -> str:
         return (
             f"equal trials: {', '.join(self.run_ids)} have the same scores, series and outputs to "
-            f"the last bit over different params, so nothing of what they show depends on "
-            f"{', '.join(self.names)}; correct where the notebook uses these names, or continue "
+            f"the last bit over different params, so none of their results depends on "
+            f"{', '.join(self.names)}; correct the code that should use these names, or continue "
             "with --allow-changes"
         )
 

@@ -170,11 +170,11 @@ def test_a_changed_file_is_refused_by_a_new_and_by_a_resumed_study(tmp_path: Pat
     stages.finetune()
     (stages.out / "pretrain" / "artifacts" / "0003" / "model.pt").write_text("other weights")
     with pytest.raises(
-        StudyError, match=r"inputs\.encoder: .*inputs.*model\.pt is gone or was changed"
+        StudyError, match=r"inputs\.encoder: .*inputs.*model\.pt, .* was removed or changed"
     ):
         stages.finetune(study={"trials": 4})
     with pytest.raises(
-        SettingsError, match=r"0003/model\.pt is gone or was changed after trial 0003"
+        SettingsError, match=r"0003/model\.pt was removed or changed after trial 0003"
     ):
         stages.finetune(study={"name": "new"})
     assert not (stages.out / "new").exists()

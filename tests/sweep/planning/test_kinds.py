@@ -78,7 +78,7 @@ def test_a_value_that_can_replace_the_original_one_is_allowed(
 
 def test_a_range_of_numbers_over_a_text_is_refused(tmp_path: Path) -> None:
     settings = small_settings("kinds", space={"p": {"low": 0.0, "high": 1.0}})
-    with pytest.raises(SettingsError, match="give the notebook a number"):
+    with pytest.raises(SettingsError, match="or assign a number in the notebook"):
         check_kinds(notebook_with(tmp_path, "'scale'"), settings)
 
 
