@@ -49,7 +49,7 @@ def opened(
         on_restore: Called before the study is restored from its remote copy.
         on_data: Called with each line of progress while data is verified or fetched.
         is_stopped: Returns whether the sweep was stopped. Then no more data is fetched, and the
-            sweep does not wait for MLflow.
+            sweep waits neither for the remote copy's lease nor for MLflow.
 
     Raises:
         SweepError: The outputs, the study or MLflow cannot be used.
@@ -61,7 +61,7 @@ def opened(
         stack.callback(Requests(plan.paths, on_request).close)
         is_restored = False
         if plan.remote is not None:
-            is_restored = stack.enter_context(plan.remote.opened(on_restore))
+            is_restored = stack.enter_context(plan.remote.opened(on_restore, is_stopped=is_stopped))
         if plan.confirming is None:  # a confirming study has the inputs and data of its search
             plan = with_inputs(plan)
         paths = plan.paths

@@ -90,7 +90,9 @@ class RemoteCopy:
         return self._store.url
 
     @contextmanager
-    def opened(self, on_restore: Callable[[], None]) -> Iterator[bool]:
+    def opened(
+        self, on_restore: Callable[[], None], *, is_stopped: Callable[[], bool] = lambda: False
+    ) -> Iterator[bool]:
         """Hold the lease of the copy in the block.
 
         Restore the study first if this machine lacks it.
@@ -99,6 +101,7 @@ class RemoteCopy:
 
         Args:
             on_restore: Called before the study is restored.
+            is_stopped: Returns whether the sweep was stopped. Then the lease is not waited for.
 
         Yields:
             Whether the study was restored from the copy.
@@ -109,7 +112,7 @@ class RemoteCopy:
                 restored file.
         """
         try:
-            yield self._open(on_restore)
+            yield self._open(on_restore, is_stopped)
         finally:
             self._closing.set()
             self._abandoned.set()
@@ -161,10 +164,10 @@ class RemoteCopy:
 
     # --- before the study is opened -----------------------------------------------------------
 
-    def _open(self, on_restore: Callable[[], None]) -> bool:
+    def _open(self, on_restore: Callable[[], None], is_stopped: Callable[[], bool]) -> bool:
         here = self._study_here()
         try:
-            manifest = self._admitted(here)
+            manifest = self._admitted(here, is_stopped)
             if manifest is None or here is not None:
                 return False
             on_restore()
@@ -201,11 +204,12 @@ class RemoteCopy:
         except StudyError:
             return ""  # opening the study will raise an error that names the problem
 
-    def _admitted(self, here: str | None) -> Manifest | None:
+    def _admitted(self, here: str | None, is_stopped: Callable[[], bool]) -> Manifest | None:
         """Check that this process may write the copy, and take its lease.
 
         Args:
             here: Id of the study on this machine, as `_study_here` returns it.
+            is_stopped: Returns whether the sweep was stopped.
 
         Returns:
             The manifest of the copy. None if there is no copy yet.
@@ -215,21 +219,31 @@ class RemoteCopy:
                 to the study on this machine.
         """
         mark = LocalMarker.at(self._paths.copied)
-        self._lease.refuse_if_alive(mark)
+        self._continuable(here, mark)  # what cannot be continued need not be waited for
+        self._lease.wait_until_free(mark, is_stopped=is_stopped)
+        manifest = self._continuable(here, mark)
+        if manifest is not None:
+            self._before = manifest
+            self._mark = replace(self._mark, generation=manifest.generation)
+        if mark is not None and here is not None:
+            self._mark = replace(mark, generation=max(self._mark.generation, mark.generation))
+        self._lease.take(self._mark.copy_id)
+        return manifest
+
+    def _continuable(self, here: str | None, mark: LocalMarker | None) -> Manifest | None:
+        """Return the manifest in the store, which this machine can continue. None if it has none.
+
+        Raises:
+            SyncError: The manifest is damaged, or does not belong to the study on this machine.
+        """
         data = self._store.get(_MANIFEST)
         try:
             manifest = None if data is None else Manifest.read(data)
         except ValueError as error:
             url = f"{self.display_url}/{_MANIFEST}"
             raise SyncError(f"sync: {url} is damaged: {first_line(error)}") from error
-        if manifest is not None:
-            if here is not None:
-                self._refuse_other_history(manifest, here, mark)
-            self._before = manifest
-            self._mark = replace(self._mark, generation=manifest.generation)
-        if mark is not None and here is not None:
-            self._mark = replace(mark, generation=max(self._mark.generation, mark.generation))
-        self._lease.take(self._mark.copy_id)
+        if manifest is not None and here is not None:
+            self._refuse_other_history(manifest, here, mark)
         return manifest
 
     def _refuse_other_history(

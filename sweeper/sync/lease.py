@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import secrets
 import socket
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..errors import SyncError
 from .manifest import LocalMarker, Owner
 from .store import Store, StoreError
 
+_log = logging.getLogger(__name__)
+
 _NAME = "owner.json"
 #: Number of missed renewals after which a lease has expired (chosen).
 _MISSED = 3
+#: Seconds between two checks of a lease that another process holds.
+_CHECK_S = 2.0
+#: Resolution of a store's clock in seconds: S3 has whole seconds, in both times of an age.
+_CLOCK_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Holder:
+    """The process that holds a lease.
+
+    Attributes:
+        age_s: Seconds since it took or renewed the lease.
+    """
+
+    owner: Owner
+    age_s: float
+
+    @property
+    def left_s(self) -> float:
+        """Return how many seconds are left until the lease expires."""
+        return _MISSED * self.owner.every_s - self.age_s
 
 
 class RemoteLease:
@@ -38,37 +64,59 @@ class RemoteLease:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def refuse_if_alive(self, mark: LocalMarker | None) -> None:
-        """Check that no other live process writes the copy.
+    def wait_until_free(
+        self, mark: LocalMarker | None, *, is_stopped: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Wait until no other process holds the lease.
+
+        The lease of a killed process expires. A live process renews its lease, which is noticed.
 
         Args:
             mark: Marker in the study's folder, which this process has locked. So a process of this
                 machine that wrote the copy from this folder must have ended. None if there is no
                 marker.
+            is_stopped: Returns whether the sweep was stopped, which ends the wait.
 
         Raises:
-            SyncError: Another process writes the copy. The message names it, and how long to wait
-                if it is dead.
+            SyncError: Another process writes the copy, and is alive or may be.
             StoreError: The store is unavailable.
         """
+        holder = self._holder(mark)
+        if holder is None:
+            return
+        first, began_s = holder, time.monotonic()
+        end_s = began_s + first.left_s + _CHECK_S
+        _log.warning(
+            "remote copy: %s swept this study %.0f s ago; waiting %.0f s for another sign of life",
+            holder.owner.words,
+            holder.age_s,
+            math.ceil(holder.left_s),
+        )
+        while holder is not None:
+            expected_age_s = first.age_s + time.monotonic() - began_s
+            is_renewed = holder.owner != first.owner or holder.age_s < expected_age_s - _CLOCK_S
+            if is_renewed or is_stopped() or time.monotonic() > end_s:
+                raise SyncError(
+                    f"sync: {self._store.url}: {holder.owner.words} sweeps this study and gave a "
+                    f"sign of life {holder.age_s:.0f} s ago; stop it there, or choose another name "
+                    "with --study and other outputs with -o"
+                )
+            time.sleep(min(_CHECK_S, holder.left_s))
+            holder = self._holder(mark)
+
+    def _holder(self, mark: LocalMarker | None) -> _Holder | None:
+        """Return the other process that holds the lease. None if the lease is free."""
         owner = self._look()
         if owner is None or owner.has_ended:
-            return
+            return None
         is_ours = mark is not None and mark.copy_id == owner.copy_id
         if is_ours and owner.host == socket.gethostname():
-            return
-        age_s = self._store.age_s(_NAME)
-        left_s = _MISSED * owner.every_s - age_s
-        if left_s > 0:
-            raise SyncError(
-                f"sync: {self._store.url}: {owner.words} sweeps this study and gave a sign of "
-                f"life {age_s:.0f} s ago; if it is dead, wait {math.ceil(left_s)} s and try again, "
-                "else stop it there, or choose another name with --study and "
-                "other outputs with -o"
-            )
+            return None
+        holder = _Holder(owner=owner, age_s=self._store.age_s(_NAME))
+        return holder if holder.left_s > 0 else None
 
     def take(self, copy_id: str) -> None:
-        """Write the lease, and start its renewal. Call `refuse_if_alive` first.
+        """Write the lease, and start its renewal. Call `wait_until_free` first.
 
         Args:
             copy_id: Id of the folder that is copied.

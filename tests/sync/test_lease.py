@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -57,8 +59,8 @@ def test_the_earlier_of_two_processes_learns_that_the_later_one_holds_the_lease(
     leases: Leases,
 ) -> None:
     first, second = leases(), leases()
-    first.refuse_if_alive(None)
-    second.refuse_if_alive(None)
+    first.wait_until_free(None)
+    second.wait_until_free(None)
     first.take("one")
     second.take("two")
     with pytest.raises(SyncError, match="was taken over by process"):
@@ -71,32 +73,52 @@ def test_the_earlier_of_two_processes_learns_that_the_later_one_holds_the_lease(
 
 def test_a_damaged_lease_can_be_taken(leases: Leases) -> None:
     Store(leases.url).put(NAME, b"{")
-    leases().refuse_if_alive(None)
+    leases().wait_until_free(None)
 
 
 def test_an_expired_lease_can_be_taken_and_is_no_longer_renewed_by_its_process(
     leases: Leases,
 ) -> None:
     suspended, other = leases(), leases()
-    suspended.refuse_if_alive(None)
+    suspended.wait_until_free(None)
     suspended.take("one")
     leases.expire()
-    other.refuse_if_alive(None)
+    other.wait_until_free(None)
     other.take("two")
     with pytest.raises(SyncError, match="was taken over by process"):
         suspended._replace(replace(leases.owner(), copy_id="one"))
     assert leases.owner().copy_id == "two"
 
 
-def test_a_live_lease_is_refused_and_an_ended_one_can_be_taken(leases: Leases) -> None:
+def test_a_lease_that_is_renewed_is_refused_and_an_ended_one_can_be_taken(leases: Leases) -> None:
     first, second = leases(), leases()
-    first.refuse_if_alive(None)
     first.take("one")
-    words = r"sweeps this study and gave a sign of life \d+ s ago.*, wait \d+ s and .* --study"
-    with pytest.raises(SyncError, match=words):
-        second.refuse_if_alive(None)
-    second.refuse_if_alive(LocalMarker(copy_id="one", generation=1))  # the same folder
+    renewing = threading.Timer(3.0, lambda: first._replace(leases.owner()))
+    renewing.start()
+    with pytest.raises(SyncError, match=r"gave a sign of life \d+ s ago.*--study"):
+        second.wait_until_free(None)
+    renewing.join()
+    second.wait_until_free(LocalMarker(copy_id="one", generation=1))  # the same folder
     first.release()
-    second.refuse_if_alive(None)
+    second.wait_until_free(None)
     second.take("two")
     assert leases.owner().copy_id == "two"
+
+
+def test_a_lease_of_a_killed_process_is_waited_for(
+    leases: Leases, caplog: pytest.LogCaptureFixture
+) -> None:
+    killed, other = leases(), leases()
+    killed.take("one")
+    Store(leases.url).put(NAME, replace(leases.owner(), every_s=1.0).text.encode())
+    began_s = time.monotonic()
+    other.wait_until_free(None)
+    assert time.monotonic() - began_s > 1.5
+    assert caplog.text.count("waiting 3 s") == 1
+    other.take("two")
+
+
+def test_a_stop_ends_the_wait_for_a_lease(leases: Leases) -> None:
+    leases().take("one")
+    with pytest.raises(SyncError, match="sweeps this study"):
+        leases().wait_until_free(None, is_stopped=lambda: True)

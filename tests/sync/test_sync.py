@@ -720,17 +720,17 @@ def test_an_outdated_folder_does_not_overwrite_a_copy_that_was_continued_elsewhe
         a.run()
         a.now()
     with pytest.raises(SyncError, match="another machine or folder has continued it; move"):
-        Machine(tmp_path / "backup").copy._open(lambda: None)
+        Machine(tmp_path / "backup").copy._open(lambda: None, lambda: False)
     with b.opened():
         b.run()
         b.now()
     was = manifest()
     with pytest.raises(SyncError, match="another machine or folder has continued it; move"):
-        Machine(tmp_path / "a").copy._open(lambda: None)
+        Machine(tmp_path / "a").copy._open(lambda: None, lambda: False)
     with pytest.raises(SyncError, match="a copy of another study of this name"):
         other = Machine(tmp_path / "c")
         Study.open(other.storage_url, other.settings)
-        other.copy._open(lambda: None)
+        other.copy._open(lambda: None, lambda: False)
     assert manifest() == was
     shutil.rmtree(tmp_path / "a")
     with (again := Machine(tmp_path / "a")).opened() as is_brought_back:
@@ -757,7 +757,7 @@ def test_a_restored_folder_goes_on_after_a_kill_before_its_first_manifest(tmp_pa
         again.now()
         assert manifest().copy_id == again.copy._mark.copy_id != a.copy._mark.copy_id
     with pytest.raises(SyncError, match="another machine or folder has continued it"):
-        Machine(tmp_path / "a").copy._open(lambda: None)
+        Machine(tmp_path / "a").copy._open(lambda: None, lambda: False)
 
 
 def test_the_remains_of_a_sweep_that_was_killed_at_its_start_are_replaced(tmp_path: Path) -> None:
