@@ -84,8 +84,9 @@ class RemoteLease:
         holder = self._holder(mark)
         if holder is None:
             return
-        first, began_s = holder, time.monotonic()
-        end_s = began_s + first.left_s + _CHECK_S
+        first, read_s = holder, time.monotonic()
+        least_age_s = first.age_s
+        end_s = read_s + first.left_s + _CHECK_S
         _log.warning(
             "remote copy: %s swept this study %.0f s ago; waiting %.0f s for another sign of life",
             holder.owner.words,
@@ -93,8 +94,7 @@ class RemoteLease:
             math.ceil(holder.left_s),
         )
         while holder is not None:
-            expected_age_s = first.age_s + time.monotonic() - began_s
-            is_renewed = holder.owner != first.owner or holder.age_s < expected_age_s - _CLOCK_S
+            is_renewed = holder.owner != first.owner or holder.age_s < least_age_s - _CLOCK_S
             if is_renewed or is_stopped() or time.monotonic() > end_s:
                 raise SyncError(
                     f"sync: {self._store.url}: {holder.owner.words} sweeps this study and gave a "
@@ -102,6 +102,8 @@ class RemoteLease:
                     "with --study and other outputs with -o"
                 )
             time.sleep(min(_CHECK_S, holder.left_s))
+            # Taken before the store is asked, because its answer may take long.
+            least_age_s = first.age_s + time.monotonic() - read_s
             holder = self._holder(mark)
 
     def _holder(self, mark: LocalMarker | None) -> _Holder | None:
