@@ -403,7 +403,7 @@ COMMANDS = {
         _argument(
             "-i --input",
             "PATH",
-            "the research notebook, in whose folder a relative data.path begins "
+            "the research notebook; a relative data.path begins in its folder "
             "(default: the folder of the parameters file)",
         ),
         _PARAMETERS,

@@ -269,7 +269,7 @@ class DaskExecutor:
             )
         how = "" if self._settings.class_ else f" with `dask worker {self._cluster.place}`"
         limit = f"{self._settings.wait:g} s (cluster: wait)"
-        return f"no worker has come within {limit}; start one{how}"
+        return f"no worker has connected within {limit}; start one{how}"
 
     def _look(self) -> None:
         """Poll the scheduler once. Add the workers that have come, and give up those that are gone.
@@ -423,7 +423,7 @@ class Member:
         """Give up the worker for good, and log why. Other workers continue."""
         self.refusal = f"worker {self.worker.address}: {why}"
         self.lose()
-        _log.warning("%s; it is not used", self.refusal)
+        _log.warning("%s; the sweep does not use it", self.refusal)
 
     def begin(self, python: Mapping[str, Any] | None) -> None:
         """Check that the worker has what the trials need.

@@ -170,7 +170,7 @@ def travelling_files(workload: Workload) -> tuple[list[Path], list[Path]]:
                 travelling.append(path)
     if large:
         _log.warning(
-            "large files are not sent to workers, which use their files at the same paths: %s",
+            "large files are not sent to workers, which read their own at the same paths: %s",
             _some([str(path) for path in large]),
         )
     return travelling, large

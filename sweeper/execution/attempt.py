@@ -217,7 +217,7 @@ class Attempt:
         """Return how the kernel must be made. None if the fork policy decides."""
         fixed = fixed_since(self._site.workload, self.spec)
         if self._kernel is None and fixed:  # shared cells have run with the fixed value
-            return KernelOrigin(reason=f"it began before {', '.join(fixed)} was fixed")
+            return KernelOrigin(reason=f"the trial began before {', '.join(fixed)} was fixed")
         return self._kernel
 
     def _request(self) -> ExecutionRequest:

@@ -126,7 +126,7 @@ def _output(
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
-        _log.info("where trials run: nothing is known from %s", command[0])
+        _log.info("%s failed, so the environment of trials lacks its facts", command[0])
         return None
     return done.stdout.decode("utf-8", "replace")
 

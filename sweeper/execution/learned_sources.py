@@ -50,12 +50,12 @@ class LearnedSources:
     def findings(self) -> list[str]:
         """Remarks for users about the sources of scores, one sentence each."""
         found = [
-            f"no trial was judged while it ran by what {library} logs as {name}: another source "
-            f"gives {name} at the end; sweeper.report(step, {name}=…) gives it while a trial runs"
+            f"pruning did not use what {library} logs as {name}, because another source gives "
+            f"{name} at the end; report it while a trial runs: sweeper.report(step, {name}=…)"
             for name, library in self.unjudged.items()
         ]
         if self.libraries:
             names = ", ".join(sorted(self.libraries))
-            hint = "`reports: explicit` takes only what calls of sweeper.report give"
-            found.insert(0, f"reports were taken from {names}; {hint}")
+            hint = "with `reports: explicit`, only calls of sweeper.report count"
+            found.insert(0, f"reports come from {names}; {hint}")
         return found

@@ -131,5 +131,5 @@ def _kept_environment(workload: Workload, places: Places, *, token: str) -> str:
             found["host"] = workload.host
         return keep_environment(workload.paths, found)
     except Exception as error:  # noqa: BLE001  trials do not depend on the record
-        _log.info("the environment of the trials is not known: %s", error)
+        _log.info("the environment of the trials is unknown: %s", error)
         return ""

@@ -62,7 +62,8 @@ def judge(
         if outcome.reason is Reason.CELL_ERROR and _had_scores(file, scraped, settings):
             names = " and ".join(settings.objective)
             hint = (
-                f"{names} was there before this cell: tag the cell `skip`, and trials leave it out"
+                f"{names} had a value before this cell: tag the cell `skip` to leave it out of "
+                "trials"
             )
             outcome = replace(outcome, message=f"{outcome.message}; {hint}")
     file.note_ranks(scraped.ranks)
@@ -154,15 +155,15 @@ def _judge_scores(
             return failed(
                 Reason.NO_SCORE,
                 f"scores.{name}.pattern: {settings.scores[name].pattern!r} took longer than "
-                f"{LIMIT_S:g} s on one printed line, or {TRIAL_LIMIT_S:g} s on all that are slow; "
-                f"write it without repetitions inside of repetitions, as in '{name}=([0-9.eE+-]+)'",
+                f"{LIMIT_S:g} s on one printed line, or {TRIAL_LIMIT_S:g} s on all slow lines; "
+                f"write it without nested repetitions, as in '{name}=([0-9.eE+-]+)'",
             )
         if name in scraped.unread:
             text = scraped.unread[name]
             return failed(
                 Reason.NO_SCORE,
-                f"what the pattern of {name} found in the printed text is no number: {text!r}; "
-                "print the plain number there, as {value:.6g} does in an f-string",
+                f"the pattern of {name} matched {text!r} in the printed text, which is not a "
+                "number; print the plain number there, as {value:.6g} does in an f-string",
             )
         if name not in scores and name in settings.scores:
             source = settings.scores[name]
@@ -172,7 +173,7 @@ def _judge_scores(
             return failed(
                 Reason.NO_SCORE,
                 f"scores.{name}: the {kind} {given!r} gave no number at the end of the notebook"
-                f"{error}; correct it, or leave it out for a variable named {name}",
+                f"{error}; correct it, or leave it out to use a variable named {name}",
             )
         if name not in scores:
             found = ", ".join(scores) or "no score at all"
@@ -182,7 +183,7 @@ def _judge_scores(
                 remedy = f"report it, name a {keys} under scores, or assign a number to {name}"
             return failed(
                 Reason.NO_SCORE,
-                f"the notebook ran to its end and never gave {name} (found: {found}); {remedy}",
+                f"the notebook completed without a value of {name} (found: {found}); {remedy}",
             )
         if not math.isfinite(scores[name]):
             return failed(Reason.NOT_FINITE, f"{name} is {scores[name]}")
@@ -260,5 +261,5 @@ def _death(exit_code: int | None) -> str:
     if exit_code is None:
         return "exit code unknown"
     if exit_code == -9:
-        return "killed by signal 9, often for want of memory"
+        return "killed by signal 9, often because memory ran out"
     return f"killed by signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"

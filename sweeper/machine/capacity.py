@@ -47,10 +47,10 @@ def read_jobs(jobs: int | str, threads: int, root: Path = _ROOT) -> tuple[int, s
     cores, n_bytes = usable_cores(), available_bytes(root)
     counts = [max(1, cores // threads)]
     each = "" if threads == 1 else f" with {threads} threads each"
-    why = f"{cores} {'cores carry' if cores > 1 else 'core carries'} {counts[0]}{each}"
+    why = f"{cores} {'cores allow' if cores > 1 else 'core allows'} {counts[0]}{each}"
     if n_bytes is not None:
         counts.append(max(1, n_bytes // _MEMORY_PER_TRIAL_BYTES))
-        why += f", {n_bytes / 1e9:.1f} GB of free memory carries {counts[1]}"
+        why += f", {n_bytes / 1e9:.1f} GB of free memory allow {counts[1]}"
     return min(counts), why
 
 
@@ -118,7 +118,7 @@ def check_descriptors(jobs: int) -> None:
     fitting = (hard - _DESCRIPTORS_OF_A_SWEEP) // _DESCRIPTORS_OF_A_SLOT
     fewer = f"; or give -j {fitting}" if fitting > 0 else ""
     raise SettingsError(
-        f"-j {jobs} needs {needed} open files, and this process may have {hard} (ulimit -Hn): "
+        f"-j {jobs} needs {needed} open files, but this process may have {hard} (ulimit -Hn): "
         f"raise that limit where it is set (limits.conf, docker run --ulimit nofile={needed})"
         f"{fewer}"
     )

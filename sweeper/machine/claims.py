@@ -133,4 +133,4 @@ class Claims:
 
     def _switch_off(self, error: Exception) -> None:
         self._is_off = True
-        _log.warning("other sweeps of yours are not considered when GPUs are shared: %s", error)
+        _log.warning("GPUs are shared without regard to your other sweeps: %s", error)

@@ -31,7 +31,7 @@ def chosen_gpus(resources: Resources, driver: Nvml) -> list[Gpu]:
     if not isinstance(wanted, str):
         missing = [index for index in wanted if index >= len(present)]
         if missing:
-            there = f"0 to {len(present) - 1}" if present else "none of NVIDIA's"
+            there = f"0 to {len(present) - 1}" if present else "no NVIDIA GPU"
             raise SettingsError(
                 f"resources.gpus: there is no GPU {missing[0]} on this machine; it has: {there}"
             )

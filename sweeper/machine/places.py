@@ -214,7 +214,7 @@ class _Room:
         if self.foreign_bytes >= 10**8:
             held.append(f"other programs {_gb(self.foreign_bytes)}")
         free = _gb(max(0, self.free_bytes))
-        return f"{self.gpu.uuid[:12]} has {free} free ({', '.join(held) or 'nobody is on it'})"
+        return f"{self.gpu.uuid[:12]} has {free} free ({', '.join(held) or 'not in use'})"
 
 
 class Places:
@@ -447,7 +447,7 @@ class Places:
             self._has_warned = True
             _log.warning(
                 "the memory that trials use on %s cannot be measured, so each trial has a GPU for "
-                "itself; state it, as in resources: {gpu_memory: 9GB}, and trials share a GPU",
+                "itself; to share GPUs, state it, as in resources: {gpu_memory: 9GB}",
                 place.gpus[0].uuid,
             )
 
@@ -490,7 +490,7 @@ class Places:
             return None
         with self._claims.gate() as is_mine:
             if not is_mine:
-                return Wait("another sweep, which is just reserving memory of a GPU")
+                return Wait("another sweep, which is reserving memory of a GPU")
             rooms = [room for gpu in self.gpus if (room := self._look_at(gpu)) is not None]
             if len(rooms) < self._per_trial:
                 raise NoGpuLeftError("no GPU is left: all have failed, or no longer answer")

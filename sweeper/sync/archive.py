@@ -380,7 +380,7 @@ def _names(place: Path) -> list[str]:
     if not place.is_dir():
         raise DataError(
             f"data.path: there is no folder {display_path(place)}; a relative path begins in the "
-            "notebook's folder, which -i names"
+            "folder of the notebook (-i)"
         )
     walked = os.walk(place, followlinks=True)
     paths = (Path(below, name) for below, _, names in walked for name in names)

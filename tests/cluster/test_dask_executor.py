@@ -151,7 +151,9 @@ def test_a_cluster_that_gets_no_worker_in_time_is_refused(tmp_path: Path) -> Non
     workload = workload_of(write_notebook(tmp_path / "nb.ipynb", "val = x"))
     with started(workers=0, threads=1) as address:
         settings = Cluster.model_validate({"url": address, "wait": "1s"})
-        with pytest.raises(SettingsError, match=r"no worker has come within 1 s.*dask worker tcp"):
+        with pytest.raises(
+            SettingsError, match=r"no worker has connected within 1 s.*dask worker tcp"
+        ):
             DaskExecutor.open(workload, settings, None)
 
 

@@ -113,7 +113,7 @@ def test_a_loader_without_shared_memory_is_recognized_by_the_earlier_exception()
 @pytest.mark.parametrize(
     ("report", "reason", "message"),
     [
-        ({"vall": 1.0}, "no_score", "the notebook ran to its end and never gave val (found: vall)"),
+        ({"vall": 1.0}, "no_score", "the notebook completed without a value of val (found: vall)"),
         ({"val": float("nan")}, "not_finite", "val is nan"),
         ({"val": float("inf")}, "not_finite", "val is inf"),
     ],
@@ -130,7 +130,7 @@ def test_a_notebook_that_ends_without_a_finite_score_has_failed(
 
 @pytest.mark.parametrize(
     ("exit_code", "words"),
-    [(-9, "signal 9, often for want of memory"), (-11, "signal 11"), (3, "exit code 3")],
+    [(-9, "signal 9, often because memory ran out"), (-11, "signal 11"), (3, "exit code 3")],
 )
 def test_the_message_of_a_crash_names_its_signal(exit_code: int, words: str) -> None:
     assert words in judged(KernelResult(ending=KernelDied(), exit_code=exit_code)).message

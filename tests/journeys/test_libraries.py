@@ -39,7 +39,7 @@ def test_mlflow_calls_of_a_notebook_write_to_the_trials_run_and_are_reports(note
     record = result.records[[kernel.is_forked for kernel in result.kernels].index(True)]
     x = float(str(record.params["x"]))
     assert (record.state, record.scores) == ("completed", {"val": 3 * x, "late": 2})
-    assert any("reports were taken from MLflow" in finding for finding in result.findings)
+    assert any("reports come from MLflow" in finding for finding in result.findings)
     assert not (notebook.parent / "mine.db").exists()
     client = mlflow_client(result.tracking_uri)
     assert {it.name for it in client.search_experiments()} == {"Default", "joined"}

@@ -79,7 +79,7 @@ def test_free_memory_is_the_smallest_of_all_control_groups(
     assert available_bytes(root) == gib * GIB
     count, why = read_jobs("auto", 1, root)
     assert count == min(gib // 2, usable_cores())
-    assert why.endswith(f", {gib * GIB / 1e9:.1f} GB of free memory carries {gib // 2}")
+    assert why.endswith(f", {gib * GIB / 1e9:.1f} GB of free memory allow {gib // 2}")
 
 
 def test_only_cores_count_if_the_system_does_not_state_its_memory(tmp_path: Path) -> None:

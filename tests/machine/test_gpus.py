@@ -38,9 +38,7 @@ def test_auto_selects_all_gpus_and_numbers_select_some_of_them() -> None:
     assert found([1, 0]) == ["GPU-b", "GPU-a"]
 
 
-@pytest.mark.parametrize(
-    ("driver", "there"), [(TWO, "0 to 1"), (StatedDriver(), "none of NVIDIA's")]
-)
+@pytest.mark.parametrize(("driver", "there"), [(TWO, "0 to 1"), (StatedDriver(), "no NVIDIA GPU")])
 def test_the_message_about_an_unknown_gpu_lists_the_existing_ones(
     driver: StatedDriver, there: str
 ) -> None:

@@ -69,7 +69,7 @@ def test_at_the_end_the_most_promising_trials_continue_until_none_can_win(sign: 
     best, *_ = outlooks = pruner.order(curves)
     assert not any(outlook.may_win for outlook in outlooks)
     assert best.likely == pytest.approx(scale(0.9), rel=0.1)
-    assert str(best).endswith(f"finished trials has {scale(shape(1.3)[-1]):.6g}")
+    assert str(best).endswith(f"completed trials has {scale(shape(1.3)[-1]):.6g}")
 
 
 def test_a_frozen_trial_that_was_judged_too_early_has_priority_over_new_trials() -> None:

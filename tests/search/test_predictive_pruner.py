@@ -134,7 +134,7 @@ def test_the_reason_for_pruning_nan_contains_no_prediction() -> None:
     trial = reports(study, 0.49, math.nan)
     assert PredictivePruner().prune(study, trial)
     why = why_pruned(PredictivePruner(), study, trial)
-    assert why.startswith("pruned at step 1 with nan; 6 finished trials, median")
+    assert why.startswith("pruned at step 1 with nan; 6 completed trials, median")
 
 
 def test_nan_values_and_equal_values_predict_nothing() -> None:
@@ -147,8 +147,8 @@ def test_nan_values_and_equal_values_predict_nothing() -> None:
 def test_the_reason_contains_the_prediction_and_its_basis() -> None:
     study = studied(TELLING)
     why = why_pruned(PredictivePruner(), study, reports(study, 0.3))
-    assert why.startswith("pruned at step 0 with 0.3; it was expected to end with 0.5")
-    assert why.endswith(", and the best of 6 finished trials has 0.95")
+    assert why.startswith("pruned at step 0 with 0.3; its predicted final score is 0.5")
+    assert why.endswith(", and the best of 6 completed trials has 0.95")
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_every_pruner_that_can_be_named_can_be_made(name: str) -> None:
             "tpe has no option 'n_startup_trial'; did you mean 'n_startup_trials'?",
         ),
         ({"name": "nsga2", "population_size": 1}, RANGE, "nsga2: "),
-        ("grid", {"n": {"low": 1, "high": 10**9}}, "widen the steps, or take tpe"),
+        ("grid", {"n": {"low": 1, "high": 10**9}}, "widen the steps, or use tpe"),
     ],
 )
 def test_a_sampler_that_does_not_suit_the_space_is_refused_before_a_trial_runs(

@@ -318,7 +318,9 @@ class SweepClient(PapermillNotebookClient):
             try:
                 self.nb_man.save()
             except OSError as error:  # the next save or the trial's end writes it
-                _log.warning("the executed notebook is behind: %s", error)
+                _log.warning(
+                    "the executed notebook could not be saved, and is saved later: %s", error
+                )
             took_s = time.monotonic() - started_s
             interval_s = max(_AUTOSAVE_S, took_s / _SAVE_SHARE)
 
@@ -395,8 +397,8 @@ class SweepClient(PapermillNotebookClient):
             if self._output_bytes <= limit:
                 return False
             text = (
-                f"this cell has put out more than {limit:,} bytes; "
-                "the rest is not kept (limits.cell_output)"
+                f"the output of this cell exceeds {limit:,} bytes; "
+                "the rest is left out (limits.cell_output)"
             )
             cell.outputs.append(notice(text))
         if kind != "error":

@@ -57,7 +57,9 @@ def read_command(
         )
     interpreter, *words = argv or [""]
     if PYTHON.fullmatch(PurePath(interpreter).name) is None:
-        return _obstacle(kernelspec, argv, f"{interpreter or 'nothing'} is no Python interpreter")
+        return _obstacle(
+            kernelspec, argv, f"{interpreter or 'nothing'} is not a Python interpreter"
+        )
     place = next((place for place, word in enumerate(words) if word in _MODULES), 0)
     run_module = _RUN_MODULE.fullmatch(words[place - 1]) if place else None
     if run_module is None:
@@ -77,7 +79,7 @@ def read_command(
 
 def _obstacle(kernelspec: str, argv: Sequence[str], why: str) -> Obstacle:
     return Obstacle(
-        f"the kernelspec {kernelspec} starts its kernels by `{shlex.join(argv)}`, and {why}; "
-        "`python -m ipykernel install --user --name NAME` in the kernel's environment makes one "
-        "whose kernels can be forked: --kernel NAME"
+        f"the kernelspec {kernelspec} starts its kernels with `{shlex.join(argv)}`, but {why}; run "
+        "`python -m ipykernel install --user --name NAME` in the kernel's environment, and choose "
+        "that kernel with --kernel NAME"
     )

@@ -38,7 +38,7 @@ _MOST_ZYGOTES = 5
 _IMPORT_ENV = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 _UNKNOWN = Unready(
     Stage.IMPORTS_UNKNOWN,
-    "no trial had completed before this one began; the first that does shows what to import",
+    "no trial had completed before this one began; the first completed one shows what to import",
 )
 _PREPARING = Unready(
     Stage.COMING,
@@ -156,7 +156,7 @@ class ForkServer:
             zygote.let_go()
         except OSError as error:  # such as too many open files: the zygote continues to run
             _log.warning(
-                "kernels are started where none can be forked, which is slower: %s; raise the "
+                "a kernel cannot be forked, and is started instead, which is slower: %s; raise the "
                 "limits of processes, memory and open files (ulimit -a)",
                 error,
             )
@@ -174,7 +174,7 @@ class ForkServer:
     def _keep_zygote(self) -> None:
         """Run a zygote, and replace it when it is lost. Runs in a thread."""
         excluded: set[str] = set()
-        obstacle = f"the process that forks kernels is lost again and again; {SWITCH_OFF}"
+        obstacle = f"the process that forks kernels died repeatedly; {SWITCH_OFF}"
         try:
             for _ in range(_MOST_ZYGOTES):
                 self._use_zygote(excluded)
@@ -220,7 +220,7 @@ class ForkServer:
             if not Path(zygote.path).parent.exists():  # its folder was removed
                 return
             raise _Refused(
-                f"a process that imports the same died or took over {_IMPORT_LIMIT_S} s; "
+                f"a process with the same imports died, or took over {_IMPORT_LIMIT_S} s; "
                 f"{SWITCH_OFF}"
             )
         if report.exclude:

@@ -12,7 +12,7 @@ from typing import Any
 #: Seconds that a kernel boots (measured). A forked kernel saves them, in addition to the imports.
 _BOOT_S = 0.3
 #: End of messages about a failed attempt to fork kernels.
-SWITCH_OFF = "`kernels: cold` spares the attempt"
+SWITCH_OFF = "`kernels: cold` skips the attempt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,9 +175,9 @@ def _prove(reference: Reference, repeat: Repeat) -> Proven | Refused | Undecided
             unlike = reference.run.difference(again)
     if not unlike:
         return Refused(
-            f"trial {run_id}, run again in a forked kernel, differed in {difference}, and in a "
-            "second started one in nothing; seed all that it draws after the imports, and tag no "
-            "cell `shared` that writes files"
+            f"trial {run_id}, run again in a forked kernel, differed in {difference}, but not in a "
+            "second started one; seed all its random numbers after the imports, and tag no cell "
+            "`shared` that writes files"
         )
     never = (
         f"the notebook does not repeat: trial {run_id}, run twice in started kernels with the same "
@@ -186,10 +186,10 @@ def _prove(reference: Reference, repeat: Repeat) -> Proven | Refused | Undecided
     if all(map(reference.run.agrees_in_kind, forked)):
         return Proven(
             Proof.IN_KIND,
-            f"{never}. So no more could be shown of forked kernels than that outputs agree in "
-            "kind; seed all that it draws (sweeper.seed_everything), and more can be",
+            f"{never}. So the proof only shows that outputs of forked kernels have the same types "
+            "and shapes; seed all random numbers (sweeper.seed_everything) to show more",
         )
-    return Refused(f"{never}, and in a forked kernel in {difference}")
+    return Refused(f"{never}, and in a forked kernel differed in {difference}")
 
 
 class ForkPolicy:
@@ -242,7 +242,7 @@ class ForkPolicy:
         if isinstance(available, Unready):
             return available.why
         if self._reference is None:
-            return "no trial has completed in a started kernel yet, to be run again in forked ones"
+            return "no trial that could be run again in forked kernels has completed yet"
         return f"trial {self._reference.spec.run_id} has not been run again in forked kernels yet"
 
     def forks_soon(self, available: ForkAvailability) -> bool:
@@ -297,8 +297,8 @@ class ForkPolicy:
             cost_s = 2 * max(0.0, reference.duration_s - saved_s)
             if saved_s * trials_left <= cost_s:
                 self._refusal = (
-                    f"too few trials are left for a proof to pay: it takes {cost_s:.1f} s, and "
-                    f"forking saves {saved_s:.1f} s for each of {max(0, trials_left)}"
+                    f"too few trials are left to prove forked kernels: a proof takes {cost_s:.1f} "
+                    f"s, and forking saves {saved_s:.1f} s for each of {max(0, trials_left)}"
                 )
                 return
             self._proving_since_s = started_s = time.monotonic()
@@ -338,8 +338,8 @@ class ForkPolicy:
         """
         with self._lock:
             self._refuse(
-                f"trial {run_id} failed in a forked one ({message}), and not in one that was "
-                f"started; {SWITCH_OFF}"
+                f"trial {run_id} failed in a forked kernel ({message}), but not in a started one; "
+                f"{SWITCH_OFF}"
             )
 
     def _refuse(self, why: str) -> None:

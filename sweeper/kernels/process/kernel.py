@@ -248,7 +248,7 @@ def _true_origin(origin: KernelOrigin, process: Any) -> KernelOrigin:
     if isinstance(process, ForkedProcess):
         return replace(origin, shared=process.shared)
     if origin.is_forked:
-        return KernelOrigin(reason="no kernel could be forked just then")
+        return KernelOrigin(reason="no kernel could be forked at that moment")
     return origin
 
 

@@ -32,7 +32,7 @@ def check_kernel(name: str, *, asked_by: str) -> None:
         listed = ", ".join(installed) or "none; pip install ipykernel"
         raise KernelError(
             f"{asked_by}: the kernel {name!r} is not installed; installed: {listed}. Choose one "
-            "of them with --kernel, or, for Python, give this environment the name with: "
+            "of them with --kernel, or, for Python, register this environment under that name: "
             f"python -m ipykernel install --sys-prefix --name {name}"
         ) from error
 

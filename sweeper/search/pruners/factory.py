@@ -74,4 +74,4 @@ def why_pruned(pruner: BasePruner, study: optuna.Study, trial: FrozenTrial) -> s
     finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     others = [t.intermediate_values[step] for t in finished if step in t.intermediate_values]
     middle = f", median {statistics.median(others):.6g}" if others else ""
-    return f"{begins}; {len(others)} finished trials{middle}"
+    return f"{begins}; {len(others)} completed trials{middle}"

@@ -50,8 +50,8 @@ class Outlook:
         if self.best is None:
             return "no trial has completed"
         return (
-            f"it was expected to end with {self.likely:.4g}, give or take {self.spread:.2g}, and "
-            f"the best of {self.completed} finished trials has {self.best:.6g}"
+            f"its predicted final score is {self.likely:.4g} ± {self.spread:.2g}, and the best of "
+            f"{self.completed} completed trials has {self.best:.6g}"
         )
 
 

@@ -151,8 +151,8 @@ class SamplerFactory:
         wide = [n for n, d in self._space.items() if (d.count() or 0) > _MOST_VALUES]
         if self.name in _EXHAUSTIBLE and wide:
             raise SettingsError(
-                f"{where}: {self.name} looks at every value of a range with steps, and "
-                f"{', '.join(wide)} has more than {_MOST_VALUES:,}; widen the steps, or take tpe"
+                f"{where}: {self.name} lists all values of a range with steps, and "
+                f"{', '.join(wide)} has more than {_MOST_VALUES:,}; widen the steps, or use tpe"
             )
         if self.name == "cmaes" and importlib.util.find_spec("cmaes") is None:
             raise SettingsError(f"{where}: cmaes needs a package: pip install cmaes")

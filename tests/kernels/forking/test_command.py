@@ -63,16 +63,16 @@ def test_kernels_of_ipykernel_can_be_forked_with_any_options(
     [
         (["R", "--slave", "-e", "IRkernel::main()"], "r", "only kernels that run Python"),
         (["julia", "kernel.jl", "{connection_file}"], "julia", "those of mine run julia"),
-        (["/home/me/kernel.sh", *FILE], "python", "/home/me/kernel.sh is no Python interpreter"),
+        (["/home/me/kernel.sh", *FILE], "python", "/home/me/kernel.sh is not a Python interpreter"),
         (["conda", "run", "-n", "x", "python", "-m", "ipykernel_launcher", *FILE], "python",
-         "conda is no Python interpreter"),
+         "conda is not a Python interpreter"),
         # As written by nb_conda_kernels: a script that activates an environment in a shell.
         (["/opt/bin/python", "-m", "nb_conda_kernels.runner", "/opt", "/opt/envs/x", "python"],
          "python", "/opt/bin/python does not run `-m ipykernel_launcher`"),
         ([PYTHON, "kernel.py", *FILE], "python", "does not run `-m ipykernel_launcher`"),
         ([PYTHON, "-c", "import ipykernel; ipykernel.start()", *FILE], "python", "does not run"),
         ([PYTHON], "python", "does not run"),
-        ([], "python", "nothing is no Python interpreter"),
+        ([], "python", "nothing is not a Python interpreter"),
     ],
 )  # fmt: skip
 def test_kernels_of_any_other_kernelspec_are_started_and_the_reason_has_a_remedy(

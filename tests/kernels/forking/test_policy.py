@@ -75,7 +75,7 @@ def proven(
     [
         ([run_of(), run_of()], Proof.EQUAL, ""),
         ([run_of(0.6), run_of()], None, "differed in val: from step 1 on 0.5 → 0.6"),
-        ([run_of(), run_of(0.6), run_of()], None, "in a second started one in nothing"),
+        ([run_of(), run_of(0.6), run_of()], None, "but not in a second started one"),
         ([run_of(0.6), run_of(0.7)], Proof.IN_KIND, "are forked: the notebook does not repeat"),
         ([run_of(0.6), Failed("In [2]: NameError: y")], Proof.IN_KIND, "in its end: In [2]: Name"),
         ([run_of(uses_gpu=True), run_of()], None, "whether it uses the GPU"),
@@ -84,7 +84,7 @@ def proven(
         (
             [Failed("In [3]: no")],
             None,
-            "failed there: In [3]: no; `kernels: cold` spares the attempt",
+            "failed there: In [3]: no; `kernels: cold` skips the attempt",
         ),
     ],
 )
@@ -155,7 +155,9 @@ def test_a_failure_that_only_happens_in_forked_kernels_ends_forking(policy: Fork
     proven(policy)
     policy.refuse_for_failure("0009", "In [3]: RuntimeError: CUDA")
     assert not policy.forks(READY)
-    assert "trial 0009 failed in a forked one (In [3]: RuntimeError: CUDA)" in str(policy.finding)
+    assert "trial 0009 failed in a forked kernel (In [3]: RuntimeError: CUDA)" in str(
+        policy.finding
+    )
 
 
 def test_a_free_slot_waits_for_imports_twice_as_long_as_the_first_trial_took(

@@ -76,8 +76,8 @@ class Libraries:
             )
         elif lost is not None:
             self.refusal = (
-                f"after the imports there is what no fork has ({lost}); "
-                "`kernels: cold` spares the attempt"
+                f"the imports leave state that a fork does not have ({lost}); "
+                "`kernels: cold` skips the attempt"
             )
 
     def _effects(self, unfinished: Collection[str]) -> Mapping[str, Any]:
