@@ -117,7 +117,7 @@ _OF_SWEEP = (
     _argument(
         "--tracking-uri",
         "URI",
-        "MLflow (default: MLFLOW_TRACKING_URI, else an SQLite store beside the outputs)",
+        "MLflow (default: MLFLOW_TRACKING_URI, else an SQLite store next to the outputs)",
     ),
     _argument(
         "--set",
@@ -347,7 +347,7 @@ COMMANDS = {
         _argument(
             "--code",
             "RUN_ID",
-            "write the notebook and the modules beside it as this trial had them, into "
+            "write the notebook and the modules next to it as this trial had them, into "
             "code/RUN_ID in the study's folder",
             type=_whole_run_id,
         ),

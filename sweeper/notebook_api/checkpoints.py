@@ -219,7 +219,7 @@ def has_state(value: Any) -> bool:
 def _check_plain(name: str, value: Any) -> None:
     """Refuse a container of objects with a state, because loading could not restore them."""
     if has_state(value):
-        reason = f"the {type(value).__name__} in it needs a name of its own"
+        reason = f"pass the {type(value).__name__} in it under its own name"
         raise _not_storable(name, value, reason)
     if isinstance(value, (Mapping, list, tuple)):
         for part in value.values() if isinstance(value, Mapping) else value:

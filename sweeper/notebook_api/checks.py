@@ -249,7 +249,9 @@ def checkpoint_round_trip(*, step: Callable[..., Any], **state: Any) -> CheckRes
             again = after_step(objects)
         finally:
             load()
-    finding = f"{_listed(list(state))} come back, and a step gives the same bits ({size_mb:.3g} MB)"
+    finding = (
+        f"{_listed(list(state))} are restored, and a step repeats bit for bit ({size_mb:.3g} MB)"
+    )
     remedy = ""
     if places := _differing(before, loaded):
         finding = f"differ after loading: {_listed(places)}"

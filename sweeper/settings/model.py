@@ -300,8 +300,8 @@ class Settings(SettingsModel):
             raise SettingsError(f"{file}: cannot be read: {error}") from error
         if len(raw) > _MOST_BYTES:
             raise SettingsError(
-                f"{file}: longer than {size(_MOST_BYTES)}, the most for a parameters file; let the "
-                "notebook read larger values from a file of their own"
+                f"{file}: longer than {size(_MOST_BYTES)}, the limit of a parameters file; let the "
+                "notebook read large values from another file"
             )
         try:
             data = read_yaml(text)
@@ -438,7 +438,7 @@ class Settings(SettingsModel):
             if "seed" in names:
                 return (
                     f"runs the best trials again on fresh seeds, but {key} sets 'seed'; remove it "
-                    f"from {key}, because each trial gets a seed of its own, or leave confirm out"
+                    f"from {key}, because each trial gets its own seed, or leave confirm out"
                 )
         return None
 

@@ -83,8 +83,8 @@ def refuse_older_copy(study: Study, paths: StudyPaths, storage: Address) -> None
     if storage.file == paths.storage:
         raise LostFileError(paths.storage, why)
     raise StudyError(
-        f"--storage {storage}: {why}; put the newer one back, or move that notebook away to have "
-        "its trial run again"
+        f"--storage {storage}: {why}; put the newer one back, or move that notebook away to run "
+        "its trial again"
     )
 
 

@@ -408,7 +408,7 @@ class Sweep:
                 if used
                 else []
             ),
-            *([f"no trial got a seed of its own: {no_seed}"] if no_seed else []),
+            *([f"no trial got its own seed: {no_seed}"] if no_seed else []),
             *self.plan.doubts,
         ]
 

@@ -223,7 +223,7 @@ def _probe(address: Address) -> None:
             remedy += f"without it, set NO_PROXY={','.join(direct)}; else "
         raise TrackingError(
             f"--tracking-uri {address}: the MLflow server does not answer ({reason})",
-            f"{remedy}start it, or leave the option out for a store beside the outputs",
+            f"{remedy}start it, or leave the option out for a store next to the outputs",
         ) from error
 
 

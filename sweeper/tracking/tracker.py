@@ -134,7 +134,7 @@ class Tracker:
                 self._over.set()
                 raise TrackingError(
                     f"--tracking-uri {self.uri}: MLflow has not answered for {duration(waited_s)}",
-                    "start the server again, or leave the option out for a store beside the "
+                    "start the server again, or leave the option out for a store next to the "
                     "outputs",
                 )
             if waited_s > _SAY_S and not is_said:

@@ -159,7 +159,7 @@ def test_the_random_state_of_numpy_is_restored_before_numpy_is_imported() -> Non
         (lambda: 0, "function"),
         ([1, {"lock": threading.Lock()}], "lock"),
         ((n for n in range(3)), "generator"),
-        ([Counter(), Counter()], "the Counter in it needs a name of its own"),
+        ([Counter(), Counter()], "pass the Counter in it under its own name"),
     ],
     ids=["function", "lock", "generator", "stateful"],
 )

@@ -177,7 +177,9 @@ def test_a_loader_whose_batches_depend_on_the_global_seeds_is_found() -> None:
 def test_a_checkpoint_restores_a_training() -> None:
     training = Training()
     result = checks.checkpoint_round_trip(step=step, **training.parts, epoch=3)
-    assert result.finding.startswith("model, optimizer, schedule, loader, epoch come back, and a")
+    assert result.finding.startswith(
+        "model, optimizer, schedule, loader, epoch are restored, and a"
+    )
 
 
 class Forgetful(nn.Linear):

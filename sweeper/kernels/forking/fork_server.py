@@ -263,7 +263,7 @@ class ForkServer:
         except NotShared as error:
             if not self._is_closed:
                 self.finding = (
-                    f"cells tagged 'shared' are run by each trial: {error}; take the tag off that "
+                    f"each trial runs the cells tagged 'shared': {error}; take the tag off that "
                     "cell and off those after it"
                 )
         except OSError as error:  # the next fork will find that the zygote has ended

@@ -110,4 +110,4 @@ def test_each_trial_runs_the_shared_cells_itself_if_no_fork_is_possible_after_th
     assert [result.shared_cells for result in results] == [0, 0]
     assert [result.answer.floats["n0"] for result in results] == [4.0, 4.0]
     (finding,) = pool.findings
-    assert finding.startswith(f"cells tagged 'shared' are run by each trial: {why}; ")
+    assert finding.startswith(f"each trial runs the cells tagged 'shared': {why}; ")
