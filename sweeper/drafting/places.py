@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ..notebooks.research import ResearchNotebook
 
 _MOST_SWEPT, _MOST_REFUSED = 8, 3
-_IN_CELL = re.compile(r"cell(\d+)\.(.*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,19 +309,17 @@ def behind(
 
 def last_of_each(candidates: Mapping[str, Candidate], cell: float) -> dict[str, Candidate]:
     """Choose, of an argument that several cells give, the last one up to the cell of a score."""
-    cells: dict[str, list[int]] = {}
-    for name in candidates:
-        if found := _IN_CELL.match(name):
-            cells.setdefault(found[2], []).append(int(found[1]))
-    counting = {
-        f"cell{max((it for it in given if it <= cell), default=max(given))}.{argument}"
-        for argument, given in cells.items()
-    }
-    return {
-        name: candidate
-        for name, candidate in candidates.items()
-        if name in counting or not _IN_CELL.match(name)
-    }
+    counting = dict(candidates)
+    last: dict[str, int] = {}
+    for name in sorted(candidates, key=lambda name: [*map(int, re.findall(r"^cell(\d+)", name))]):
+        if found := re.match(r"cell(\d+)\.(.*)", name):
+            number, argument = int(found[1]), found[2]
+            if argument in candidates or (argument in last and number > cell):
+                del counting[name]  # what calls give is a name of its own, without the cell
+                continue
+            counting.pop(f"cell{last.get(argument)}.{argument}", None)
+            last[argument] = number
+    return counting
 
 
 def _code_of(notebook: ResearchNotebook, lines: Set[tuple[int, int]]) -> str:

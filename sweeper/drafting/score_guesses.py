@@ -179,8 +179,11 @@ def _defined(node: ast.AST) -> set[str]:
 def _names(node: ast.AST) -> tuple[set[str], set[str]]:
     """The names that a statement reads before it gives them a value, and those that it gives one.
 
-    What a function assigns is its own."""
-    names = [it for it in ast.walk(node) if isinstance(it, ast.Name)]
+    What a function or a comprehension assigns is its own."""
+    parts = [*ast.walk(node)]
+    inner = [part.target for part in parts if isinstance(part, ast.comprehension)]
+    own_names = {it.id for target in inner for it in ast.walk(target) if isinstance(it, ast.Name)}
+    names = [it for it in parts if isinstance(it, ast.Name) and it.id not in own_names]
     names.sort(key=lambda it: (it.lineno, isinstance(it.ctx, ast.Store)))
     first = {it.id: isinstance(it.ctx, ast.Load) for it in reversed(names)}
     read = {name for name, is_read in first.items() if is_read}

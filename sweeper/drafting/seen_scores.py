@@ -148,7 +148,11 @@ def is_clear(scores: Sequence[SeenScore]) -> bool:
         return True
     doubtful = {Doubt.UNKNOWN, Doubt.BASELINE, Doubt.EARLY}
     rivals = [
-        other for other in others if other.group == first.group and other.value != first.value
+        other
+        for other in others
+        if other.group == first.group
+        and other.value != first.value
+        and {*other.words} ^ {*first.words} != {"final"}
     ]
     return not doubtful & {*first.doubts} and not rivals and math.isfinite(first.value)
 

@@ -116,8 +116,8 @@ def rows() -> Sequence[Row]:
 
 
 def row_for(receivers: Sequence[Receiver]) -> Row | None:
-    """Return the first row that fits one of the receivers of a value; None where none does."""
-    return next((row for row in rows() if any(map(row.fits, receivers))), None)
+    """Return the first row that fits the nearest receiver of a value for which there is one."""
+    return next((row for receiver in receivers for row in rows() if row.fits(receiver)), None)
 
 
 def main_argument(callee: str) -> tuple[str, Any] | None:

@@ -195,6 +195,27 @@ def test_without_a_parameters_cell_what_the_score_depends_on_is_swept_in_calls_t
         (["step = 0.1", "for i in r:\n    w = w - dw * step\nacc = f(w)"], ["step"]),
         (["alpha, k, tau = 0.1, 9, 0.5\nlr = 0.1", "acc = f(alpha, k, tau, lr)"], ["lr"]),
         (
+            [
+                "from torch.nn import Linear\ndef net(hidden=64): return Linear(2, hidden)\nnet()",
+                "acc = f(net(hidden=64))",
+            ],
+            ["hidden"],
+        ),
+        (
+            [
+                "from torch.optim import SGD\nm = SGD(w, lr=0.1)\nn = sum(p for p in m.p)",
+                "m = SGD(w, lr=0.2)\nn = sum(p for p in m.p)\nacc = m.fit(n)",
+            ],
+            ["cell2.lr"],
+        ),
+        (
+            [
+                "from sklearn.svm import SVC\nfrom sklearn.model_selection import cross_val_score",
+                "m = SVC(C=3.0)\nacc = cross_val_score(m, x, cv=5).mean()",
+            ],
+            ["SVC.C"],
+        ),
+        (
             ["from keras.layers import Dense\na = Dense(units=2)", "acc = f(a, Dense(units=32))"],
             ["cell2.units"],
         ),

@@ -242,6 +242,7 @@ def test_what_a_later_cell_prints_comes_after_the_training_wherever_it_is_named(
         (["val_acc = abs(2 / 3)\nval_auc = abs(3 / 4)\ntest_acc = abs(1 / 2)"], True),
         (["acc_a = abs(2 / 3)\nacc_b = abs(1 / 3)"], False),
         (["misfit = abs(2 / 3)"], False),
+        (["for i in range(3): print('Test acc', 0.5 + i / 9)\nprint('Final test acc', 0.7)"], True),
         (["print('baseline RMSE', 1.5)"], False),
         (["rmse = float('nan')"], False),
         (["for i in range(3): print(f'loss: {3.5 - i}')"], True),
