@@ -215,7 +215,10 @@ class DaskExecutor:
     def _all_have_answered(self) -> bool:
         """Whether each worker has been accepted or refused."""
         with self._change:
-            return all(member.is_accepted or member.refusal for member in self._members.values())
+            return all(
+                member.is_accepted or member.refusal is not None
+                for member in self._members.values()
+            )
 
     def _watch(self, is_done: Callable[[], bool]) -> None:
         """Poll the scheduler for workers that have come or gone, until a condition is true.
@@ -241,14 +244,15 @@ class DaskExecutor:
             if self._usable() and not is_away:
                 used_s = now_s
             with self._change:
-                refusals = [member.refusal for member in self._members.values()]
+                refusals = [m.refusal for m in self._members.values() if m.refusal is not None]
+                are_all_refused = bool(refusals) and len(refusals) == len(self._members)
             limit_s = self._settings.wait
-            if self._settings.class_ is None and refusals and all(refusals):
+            if self._settings.class_ is None and are_all_refused:
                 limit_s = 0.0  # no other workers will come
             elif self._source is not None and self._source.is_closed():
                 limit_s = min(limit_s, _ANSWER_S)
             if now_s - used_s >= limit_s:
-                why = f"{self._cluster.place}: {self._lack(max(refusals, default=''))}"
+                why = f"{self._cluster.place}: {self._lack(max(refusals, default=None))}"
                 raise BrokenError(f"{why}, and resume with the same command")
             if self._settings.class_ is not None and now_s - scaled_s > _SCALE_AGAIN_S:
                 scaled_s = now_s
@@ -256,13 +260,13 @@ class DaskExecutor:
             with self._change:
                 self._change.wait(_LOOK_S)
 
-    def _lack(self, refusal: str) -> str:
+    def _lack(self, refusal: str | None) -> str:
         """Return why there is no worker, and what the user can do.
 
         Args:
-            refusal: Reason why a worker was refused. Empty if none was.
+            refusal: Reason why a worker was refused. None if none was.
         """
-        if refusal:
+        if refusal is not None:
             return (
                 f"no worker can run these trials: {refusal}; give the workers the versions, the "
                 "kernel and the data of this machine"
@@ -282,7 +286,7 @@ class DaskExecutor:
             for worker, member in list(self._members.items()):
                 if worker not in present:
                     member.lose()
-                is_gone = worker not in present or not member.refusal
+                is_gone = worker not in present or member.refusal is None
                 if member.is_lost and is_gone and not member.used:
                     del self._members[worker]
             for worker in () if self._is_over else present - self._members.keys():
@@ -396,7 +400,7 @@ class Member:
         is_accepted: Whether the worker can run the trials of this sweep.
         is_ready: Whether trials can be sent to it.
         is_lost: Whether it can run no more trials.
-        refusal: Reason why the worker is not used. Empty if it can be used.
+        refusal: Reason why the worker is not used. None if it can be used.
     """
 
     cluster: DaskCluster
@@ -410,7 +414,7 @@ class Member:
     is_accepted: bool = False
     is_ready: bool = False
     is_lost: bool = False
-    refusal: str = ""
+    refusal: str | None = None
     _session: Any = None
     _environment: Any = None
     _sent_inputs: set[Path] = field(default_factory=set)
@@ -437,7 +441,8 @@ class Member:
         """
         there = self._ask("begin", {"workload": pickle.dumps(self.workload)})
         self.host = str(there["host"])
-        if found := difference(python, there["python"]):
+        found = difference(python, there["python"])
+        if found is not None:
             raise RefusedError(found)
 
     def open(self, travelling: Iterable[Path], large: Iterable[Path]) -> None:

@@ -184,8 +184,8 @@ def kernel_python(kernel_name: str) -> dict[str, Any] | None:
     return python_of(interpreter_of(kernel_name), environment_of(kernel_name, os.environ))
 
 
-def difference(here: Mapping[str, Any] | None, there: Mapping[str, Any] | None) -> str:
-    """Return how the Python of a worker differs from ours, or an empty text if it does not.
+def difference(here: Mapping[str, Any] | None, there: Mapping[str, Any] | None) -> str | None:
+    """Return how the Python of a worker differs from ours, or None if it does not.
 
     A worker whose Python differs must not run trials.
 
@@ -194,13 +194,15 @@ def difference(here: Mapping[str, Any] | None, there: Mapping[str, Any] | None) 
         there: Python of the same kernel on the worker. None if it does not answer.
     """
     if here is None:
-        return ""
+        return None
     if there is None:
         return "the Python of the notebook's kernel does not answer there"
     ours = {"Python": _minor(here), **here["packages"]}
     theirs = {"Python": _minor(there), **there["packages"]}
     both = [name for name in ours if name in theirs and name not in _INSTALLERS]
     differ = [name for name in both if ours[name] != theirs[name]]
+    if not differ:
+        return None
     return _some([f"{name}: {ours[name]} here, {theirs[name]} there" for name in differ])
 
 

@@ -94,7 +94,7 @@ class Verdict:
         n_scores: Number of final scores that were compared.
         n_points: Number of reported points that were compared.
         causes: Changes since the trial ran that may explain differences.
-        message: Why nothing could be compared. Empty if the replay completed.
+        message: Why nothing could be compared. None if the replay completed.
         duration_s: Duration of the replay in seconds.
     """
 
@@ -103,7 +103,7 @@ class Verdict:
     n_scores: int = 0
     n_points: int = 0
     causes: Sequence[str] = ()
-    message: str = ""
+    message: str | None = None
     duration_s: float = 0.0
 
     @property
@@ -114,7 +114,7 @@ class Verdict:
     @property
     def state(self) -> ReplayState:
         """Whether all numbers are equal bit for bit, or the replay failed."""
-        if self.message:
+        if self.message is not None:
             return ReplayState.FAILED
         return ReplayState.EQUAL if self.found.has_equal_numbers else ReplayState.DIFFERENT
 

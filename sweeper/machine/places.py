@@ -431,7 +431,7 @@ class Places:
             had_gpu_memory=place.is_alone_on_gpu and place.memory_fraction is None,
             had_host_memory=place.is_alone,
             shares_by_mps=self.mps is not None and not place.is_alone_on_gpu,
-            failed_gpus=failed,
+            failed_gpus=failed or None,
         )
         return settled(outcome, had)
 

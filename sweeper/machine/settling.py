@@ -26,7 +26,7 @@ class Circumstances:
         had_host_memory: Whether no other trial ran at the same time.
         shares_by_mps: Whether the trial shared its GPU through MPS. Another trial may then have
             caused the error.
-        failed_gpus: UUIDs of the trial's GPUs that have failed, in one line. Empty if none has.
+        failed_gpus: UUIDs of the trial's GPUs that have failed, in one line. None if none has.
     """
 
     fault: Fault | None
@@ -34,7 +34,7 @@ class Circumstances:
     had_gpu_memory: bool
     had_host_memory: bool
     shares_by_mps: bool
-    failed_gpus: str
+    failed_gpus: str | None
 
 
 def settled(outcome: TrialOutcome, had: Circumstances) -> TrialOutcome:
@@ -64,7 +64,7 @@ def settled(outcome: TrialOutcome, had: Circumstances) -> TrialOutcome:
             assert reason is not None
             message = f"{_DOES_NOT_FIT[reason]}: {outcome.message}"
             return replace(outcome, reason=reason, message=message, is_infeasible=True)
-        case None, _ if had.failed_gpus:
+        case None, _ if had.failed_gpus is not None:
             return replace(
                 outcome,
                 state=TrialState.STOPPED,

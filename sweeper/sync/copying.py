@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import OutputError, StudyError, SyncError, first_line
@@ -37,6 +37,17 @@ _PATIENCE_S = 5.0
 #: Seconds that the end of a sweep waits for the copy, and seconds until it reports the wait
 #: (chosen).
 _END_S, _ANNOUNCED_AFTER_S = 60.0, 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StudyHere:
+    """The study on this machine.
+
+    Attributes:
+        study_id: None if it is unknown.
+    """
+
+    study_id: str | None
 
 
 class RemoteCopy:
@@ -191,24 +202,23 @@ class RemoteCopy:
             ) from error
         return True
 
-    def _study_here(self) -> str | None:
-        """Return the id of the study on this machine.
-
-        Returns:
-            An empty text if the id is unknown. None if this machine does not have the study.
-        """
+    def _study_here(self) -> _StudyHere | None:
+        """Return the study on this machine. None if this machine does not have it."""
         if self._contents.storage is None:
-            return "" if LocalMarker.at(self._paths.copied) is not None else None
+            has_copied = LocalMarker.at(self._paths.copied) is not None
+            return _StudyHere(study_id=None) if has_copied else None
         try:
-            return study_id_in(self._contents.storage, self._paths.study)
+            study_id = study_id_in(self._contents.storage, self._paths.study)
         except StudyError:
-            return ""  # opening the study will raise an error that names the problem
+            # Opening the study will raise an error that names the problem.
+            return _StudyHere(study_id=None)
+        return None if study_id is None else _StudyHere(study_id=study_id)
 
-    def _admitted(self, here: str | None, is_stopped: Callable[[], bool]) -> Manifest | None:
+    def _admitted(self, here: _StudyHere | None, is_stopped: Callable[[], bool]) -> Manifest | None:
         """Check that this process may write the copy, and take its lease.
 
         Args:
-            here: Id of the study on this machine, as `_study_here` returns it.
+            here: The study on this machine. None if this machine does not have it.
             is_stopped: Returns whether the sweep was stopped.
 
         Returns:
@@ -230,7 +240,7 @@ class RemoteCopy:
         self._lease.take(self._mark.copy_id)
         return manifest
 
-    def _continuable(self, here: str | None, mark: LocalMarker | None) -> Manifest | None:
+    def _continuable(self, here: _StudyHere | None, mark: LocalMarker | None) -> Manifest | None:
         """Return the manifest in the store, which this machine can continue. None if it has none.
 
         Raises:
@@ -247,9 +257,9 @@ class RemoteCopy:
         return manifest
 
     def _refuse_other_history(
-        self, manifest: Manifest, here: str, mark: LocalMarker | None
+        self, manifest: Manifest, here: _StudyHere, mark: LocalMarker | None
     ) -> None:
-        if here and manifest.study_id != here:
+        if here.study_id is not None and manifest.study_id != here.study_id:
             raise SyncError(
                 f"sync: {self.display_url} is a copy of another study of this name; choose another "
                 f"url, or begin another study with {self._paths.options_of_another}"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
-from ..errors import TrackingError
+from ..errors import TrackingError, first_line
 from ..notebook_api.messages import Point
 from ..settings.units import duration
 from ..trials import TrialRecord
@@ -107,8 +107,8 @@ class Tracker:
         self._heard_s = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
         self._launching = threading.Lock()
-        #: Set once a process has opened the store, or has failed to; and the reason of the failure.
-        self._has_tried, self._problem = threading.Event(), ""
+        #: Set once a process has opened the store, or has failed to.
+        self._has_tried = threading.Event()
         self._is_open = False
         #: The first is set when the sweep's end waits for the last calls, the second when nothing
         #: is written any more.
@@ -144,7 +144,8 @@ class Tracker:
                 )
         if not self.experiment_id:
             self._over.set()
-            raise TrackingError(self._problem)
+            assert self.problem is not None
+            raise TrackingError(self.problem)
 
     def when_open(self, call: Callable[[], object]) -> None:
         """Call a function once MLflow has opened the store.
@@ -285,7 +286,7 @@ class Tracker:
         while (problem := self._use_process()) is not None:
             if self._over.is_set():  # the sweep's end has killed the process
                 break
-            self._problem = self.problem = problem
+            self.problem = problem
             self._has_tried.set()
             if self._ending.is_set() and not self._is_open:
                 break  # it cannot be opened, and nobody waits until it can
@@ -402,12 +403,12 @@ class Tracker:
         self._attempts = dict(attempts)
         self.experiment_id, self._is_open = experiment_id, True
         self._heard_s = time.monotonic()
-        if self._problem:
+        if self.problem is not None:
             _log.info("MLflow can be written again")
         try:
             self._on_open()
         except Exception as error:  # noqa: BLE001  a callback's error must not end this thread
-            _log.info("%s", error)
+            _log.warning("MLflow is open, but its experiment was not noted: %s", first_line(error))
         self._has_tried.set()
 
     def _take(self, call: Call, reply: Reply) -> None:

@@ -130,7 +130,7 @@ def test_a_worker_that_starts_no_kernel_loses_its_trials_to_others(tmp_path: Pat
     lost = run_on(member, tmp_path)
     assert (lost.state, lost.reason) == (TrialState.STOPPED, Reason.WORKER_LOST)
     assert member.is_lost
-    assert "no such library" in member.refusal
+    assert member.refusal is not None and "no such library" in member.refusal
     assert "no such library" in lost.message
 
 

@@ -106,15 +106,15 @@ def a_python(version: str = "3.12.1", **packages: str) -> dict[str, object]:
     ("here", "there", "found"),
     [
         # Package installers do not matter, and a package that one side lacks is no difference.
-        (a_python(numpy="2.0", pip="1"), a_python("3.12.9", numpy="2.0", pip="2", more="1"), ""),
+        (a_python(numpy="2.0", pip="1"), a_python("3.12.9", numpy="2.0", pip="2", more="1"), None),
         (a_python(numpy="2.0"), a_python(numpy="0.1"), "numpy: 2.0 here, 0.1 there"),
         (a_python(), a_python("2.7.18"), "Python: cpython 3.12 here, cpython 2.7 there"),
         (a_python(), None, "the Python of the notebook's kernel does not answer there"),
-        (None, None, ""),  # a kernel of another language
+        (None, None, None),  # a kernel of another language
     ],
 )
 def test_a_worker_with_another_environment_is_refused_with_the_difference(
-    here: dict[str, object] | None, there: dict[str, object] | None, found: str
+    here: dict[str, object] | None, there: dict[str, object] | None, found: str | None
 ) -> None:
     assert difference(here, there) == found
 

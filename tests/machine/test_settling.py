@@ -16,7 +16,7 @@ ALONE = Circumstances(
     had_gpu_memory=True,
     had_host_memory=True,
     shares_by_mps=False,
-    failed_gpus="",
+    failed_gpus=None,
 )
 BESIDE = replace(ALONE, had_gpu_memory=False, had_host_memory=False)
 MPS = replace(BESIDE, shares_by_mps=True)

@@ -179,7 +179,7 @@ class ForkServer:
             for _ in range(_MOST_ZYGOTES):
                 self._use_zygote(excluded)
                 if self._is_closed:
-                    obstacle = ""
+                    obstacle = "the sweep has ended"
                     break
         except _Refused as refused:
             obstacle = str(refused)

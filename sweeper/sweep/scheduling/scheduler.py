@@ -445,7 +445,7 @@ class TrialScheduler:
         try:
             found = self._worthless_rule.judge(records)
         except Exception as error:  # noqa: BLE001  an error of this check must not end the sweep
-            _log.info("the first trials were not compared: %s", first_line(error))
+            _log.warning("the first trials could not be compared: %s", first_line(error))
             return
         if isinstance(found, Worthless):
             self._stop_switch.close(str(found), StopCause.WORTHLESS)
