@@ -214,7 +214,7 @@ class _Proposal:
         Returns:
             Whether the sweep starts now.
         """
-        self._show()
+        self._show_or_say_why_not()
         while True:
             self._console.line(
                 f"{self._plan_words()}.\nEnter runs them, a number takes another score,\n"
@@ -240,7 +240,7 @@ class _Proposal:
                     except SettingsError as error:
                         self._console.line(str(error))
                     else:
-                        self._show()
+                        self._show_or_say_why_not()
 
     def _choose(self, text: str) -> None:
         """Choose a score, and its direction if the text states it.
@@ -297,13 +297,23 @@ class _Proposal:
         left_s = (trials - 1) * self._run.duration_s / at_once
         return f"{trials} trials take about {duration(left_s)}, {jobs} at once"
 
-    def _show(self) -> None:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        lines = [f"it took {duration(self._run.duration_s)}", "", *self._score_lines(), ""]
+    def _show_or_say_why_not(self) -> None:
         try:
-            lines += _section(self._drafted(), "space:")
+            self._show()
         except NotebookError as error:  # another score may do
-            lines.append(str(error))
+            self._console.line(str(error))
+
+    def _show(self) -> None:
+        """List the scores and the params.
+
+        Raises:
+            NotebookError: No param leads to the chosen score.
+        """
+        self._print([f"it took {duration(self._run.duration_s)}", "", *self._score_lines(), ""])
+        self._print(_section(self._drafted(), "space:"))
+
+    def _print(self, lines: list[str]) -> None:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         for line in lines:
             is_long = width is not None and len(line) > width
             self._console.line(f"{line[: (width or 0) - 1]}…" if is_long else line)

@@ -67,7 +67,8 @@ def draft(
     if not params.swept:
         which = f" leads to {scores[0].name}" if scores and not notebook.parameters_cell else ""
         raise NotebookError(
-            f"{notebook.display_name}: no number or choice to sweep{which}; {why_nothing(notebook)}"
+            f"{notebook.display_name}: no number or choice to sweep{which}; "
+            f"{why_nothing(notebook, every)}"
         )
     scores = scores[:_MOST_SCORES]
     named = [

@@ -65,12 +65,16 @@ def params_of(
     )
 
 
-def why_nothing(notebook: ResearchNotebook) -> str:
-    """Say why a notebook has nothing to sweep, or what to do."""
+def why_nothing(notebook: ResearchNotebook, candidates: Mapping[str, Candidate]) -> str:
+    """Say why a notebook has nothing to sweep, or what to do.
+
+    Args:
+        candidates: What could be swept, but leads to no score.
+    """
     if error := notebook.syntax_error():
         return error
     remedy = "assign what to vary in a cell that is tagged `parameters`"
-    return "; ".join(_unswept(notebook, [])[:_MOST_REFUSED]) or remedy
+    return "; ".join(_unswept(notebook, [*candidates])[:_MOST_REFUSED]) or remedy
 
 
 def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:

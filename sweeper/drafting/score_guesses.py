@@ -68,7 +68,6 @@ class Code:
         from ..notebooks.cell_code import parse_or_none, plain_python
 
         trees = [parse_or_none(plain_python(cell)) or ast.Module([], []) for cell in cells]
-        self.ends = {tree.body[-1] for tree in trees if tree.body}
         self.statements = [(n, node) for n, tree in enumerate(trees, 1) for node in tree.body]
         self.nodes = [(i, it) for i, (_, top) in enumerate(self.statements) for it in ast.walk(top)]
         self.calls = [
