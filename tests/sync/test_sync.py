@@ -748,8 +748,8 @@ def test_a_restored_folder_goes_on_after_a_kill_before_its_first_manifest(tmp_pa
             assert not is_brought_back
             b.run()
             if is_marked:
-                with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-                    patch.setattr(b.copy._store, "put", Mock(side_effect=KeyboardInterrupt))
+                with pytest.MonkeyPatch.context() as patch, pytest.raises(StoreError):
+                    patch.setattr(b.copy._store, "put", Mock(side_effect=StoreError("away")))
                     b.now()
     assert manifest().copy_id == a.copy._mark.copy_id
     with (again := Machine(tmp_path / "b")).opened():
