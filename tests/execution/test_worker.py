@@ -227,7 +227,7 @@ def test_artifacts_are_listed_and_removed_before_an_attempt_that_begins_anew(
 def test_a_failing_cell_fails_the_trial_and_the_cells_after_it_never_ran(bench: Bench) -> None:
     outcome, node = bench.run(REPORT, "raise ValueError('too big')", "print('later')")
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.CELL_ERROR)
-    assert outcome.message.startswith("In [4]: ValueError: too big; val was there before this cell")
+    assert outcome.message.startswith("In [4]: ValueError: too big; val had a value before this")
     assert statuses(node) == ["completed", "completed", "completed", "failed", "pending"]
     assert node.cells[3].outputs[0].ename == "ValueError"
     assert node.metadata["sweeper"]["state"] == "failed"
@@ -441,7 +441,7 @@ def test_output_beyond_the_limit_is_cut_with_a_notice_unless_the_cell_has_cleare
     text = printed(node)
     assert len(text) < 200_000
     assert text.count("limits.cell_output") == (0 if is_cleared else 1)
-    assert ("more than 100,000 bytes" in text) is not is_cleared
+    assert ("exceeds 100,000 bytes" in text) is not is_cleared
     assert text.endswith("end\n")
 
 
