@@ -427,9 +427,14 @@ def _own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
 def _step_factors(node: ast.AST) -> list[ast.expr]:
     """List the factors of what a statement subtracts from a variable, as in `w -= lr * grad`."""
     match node:
-        case ast.AugAssign(op=ast.Sub(), value=step):
-            pass
-        case ast.AugAssign(op=ast.Add(), value=ast.BinOp(left=ast.UnaryOp(op=ast.USub())) as step):
+        case (
+            ast.AugAssign(target=target, op=ast.Sub(), value=step)
+            | ast.AugAssign(
+                target=target,
+                op=ast.Add(),
+                value=ast.BinOp(left=ast.UnaryOp(op=ast.USub())) as step,
+            )
+        ):
             pass
         case ast.Assign(
             targets=[target], value=ast.BinOp(left=before, op=ast.Sub(), right=step)
@@ -446,7 +451,10 @@ def _step_factors(node: ast.AST) -> list[ast.expr]:
                 waiting.append(inner)
             case factor:
                 factors.append(factor)
-    return factors if len(factors) == 2 else [it for it in factors if not is_plain(it)]
+    if len(factors) == 1:
+        return []
+    rates = [it for it in factors if ast.unparse(it) != ast.unparse(target)]
+    return rates if len(factors) == 2 else [it for it in rates if not is_plain(it)]
 
 
 def _bound(body: Iterable[ast.AST]) -> frozenset[str]:

@@ -192,6 +192,7 @@ def test_without_a_parameters_cell_what_the_score_depends_on_is_swept_in_calls_t
         (["grades = {'C': 3}\nlr = 1", "acc = grades[x] + lr"], ["lr"]),
         (["config = {'lr': 0.1}", "acc = train(config['lr'])"], ["lr"]),
         (["def f(w, rate=0.1):\n    w -= rate * 2 * g(w) / 3", "acc = f(1)"], ["rate"]),
+        (["eta, w = 0.1, 2.0", "for i in r:\n    w -= eta * w\nacc = f(w)"], ["eta"]),
         (["step = 0.1", "for i in r:\n    w = w - dw * step\nacc = f(w)"], ["step"]),
         (["alpha, k, tau = 0.1, 9, 0.5\nlr = 0.1", "acc = f(alpha, k, tau, lr)"], ["lr"]),
         (
