@@ -22,6 +22,7 @@ from ..settings.yaml_reader import read_yaml
 from ..sweep.planning.plan import SweepPlan
 from ..trials import (
     Progress,
+    Reason,
     RunningTrial,
     Snapshot,
     TrialOutcome,
@@ -177,11 +178,24 @@ class Observer:
         outcome = self._outcome
         if outcome is None or outcome.state is not TrialState.COMPLETED:
             why = "it was stopped" if outcome is None else outcome.message
+            if outcome is not None and outcome.reason is Reason.CELL_ERROR:
+                why = self._error() + self._hint()
             raise FailedRunError(
                 f"{self._plan.notebook.display_name}: its run as it is has failed, so nothing is "
-                f"proposed: {why}{self._hint()}"
+                f"proposed: {why}"
             )
         change_metadata(self._file, observed=self._made_of)
+
+    def _error(self) -> str:
+        """Return the last error of the notebook, with its cell."""
+        cells = own_cells(read_notebook(self._file))
+        errors = [
+            f"code cell {number}: {output.ename}: {output.evalue}"
+            for number, cell in enumerate(cells, 1)
+            for output in cell.get("outputs", ())
+            if output.output_type == "error"
+        ]
+        return errors[-1] if errors else ""
 
     def _hint(self) -> str:
         """Say that a score was there before the cell that failed, if one was."""
