@@ -25,7 +25,6 @@ from .views import ExpectingTPE, StorageView, with_constraints, with_learned
 _GP_TRIALS = 250
 #: Trial number from which `auto` uses TPE for every second trial. On coarse grids, TPE has caught
 #: up by then (decision 26).
-#: up by then (measured).
 _TURNS_FROM = 25
 #: Values of a stepped dimension at most. A sampler that enumerates so many takes 0.5 s and 100 MB.
 _MOST_VALUES = 1_000_000
