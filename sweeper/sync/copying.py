@@ -267,8 +267,8 @@ class RemoteCopy:
         if mark is None or not mark.knows(manifest):
             folder = display_path(self._paths.folder)
             raise SyncError(
-                f"sync: {self.display_url} has what the study in {folder} has not: another machine "
-                f"or folder has continued it; move {folder} away to go on from the copy, or begin "
+                f"sync: {self.display_url} is newer than the study in {folder}: another machine or "
+                f"folder has continued it; move {folder} away to resume from the copy, or begin "
                 f"another study with {self._paths.options_of_another}"
             )
 
@@ -288,7 +288,9 @@ class RemoteCopy:
                 _log.debug("copy", exc_info=True)
                 if not self._has_failed:
                     self._has_failed, problem = True, first_line(error)
-                    _log.warning("remote copy: %s; trials go on, and it is tried again", problem)
+                    _log.warning(
+                        "remote copy: %s; trials continue, and the copy is tried again", problem
+                    )
             else:
                 self._as_of = began
                 if self._has_failed:

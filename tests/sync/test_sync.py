@@ -645,7 +645,7 @@ def test_a_lost_connection_is_reported_once_and_the_copy_catches_up(
         assert a.end() == 0
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 2
-    assert "the line is cut; trials go on" in messages[0]
+    assert "the line is cut; trials continue" in messages[0]
     assert "is up to date again" in messages[1]
 
 
