@@ -122,8 +122,9 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
         )
     for name in assignments.names():
         is_number = assignments.is_ever_number(name)
-        if name not in named and is_number and _has_row(name) and (why := notebook.why_not(name)):
-            found.append(f"{name} is {why}")
+        if name not in named and is_number and _has_row(name):
+            obstacle = notebook.why_not(name)
+            found += [] if obstacle is None else [f"{name} is {obstacle}"]
     return [*dict.fromkeys(found)]
 
 
@@ -190,11 +191,11 @@ class Candidate:
         """The dimension around the own value; None where nothing is known of its kind."""
         return self.row.space_around(self.value) if self.row else usual_space(self.value)
 
-    def drafted(self, why_not: str) -> Drafted:
+    def drafted(self, why_not: str | None) -> Drafted:
         """Write the candidate's line.
 
         Args:
-            why_not: What keeps the name from getting a trial's value; empty for nothing.
+            why_not: Why the name cannot get a trial's value. None if it can.
         """
         from ..settings.messages import as_yaml
         from ..settings.secrets import masked

@@ -143,8 +143,8 @@ class Assignments:
         """Return whether the notebook assigns a name anywhere, or has an argument of this name."""
         return bool(self._found.get(name) or self._arguments.get(name))
 
-    def why_not(self, name: str, asked: Set[str] = frozenset()) -> str:
-        """Return why a name cannot get a trial's value, with a remedy. Empty if it can.
+    def why_not(self, name: str, asked: Set[str] = frozenset()) -> str | None:
+        """Return why a name cannot get a trial's value, with a remedy. None if it can.
 
         The text completes the sentence "NAME is …".
 
@@ -175,7 +175,7 @@ class Assignments:
             )
         return "not assigned"
 
-    def other_value(self, name: str, *, after_cell: int) -> str:
+    def other_value(self, name: str, *, after_cell: int) -> str | None:
         """Return where a name gets another value after a cell, with a remedy.
 
         The text completes the sentence "NAME is …".
@@ -185,11 +185,11 @@ class Assignments:
             after_cell: Number of the code cell, from 1. Only later cells are searched.
 
         Returns:
-            An empty text if the name gets no other value.
+            None if the name gets no other value.
         """
         later = self.cells[after_cell:]
         rival = rebinding(later, name, at=(after_cell, 0))
-        return f"assigned another value in {rival}: keep one of the two" if rival else ""
+        return f"assigned another value in {rival}: keep one of the two" if rival else None
 
     def remedy_for_unknown(self, name: str, *, is_local: bool = False) -> str:
         """Return where a name that is not assigned occurs, and what to do about it.
@@ -221,7 +221,7 @@ class Assignments:
                         return f"assign it a plain value: `{name} = 1`"
         return ""
 
-    def _why_not_at(self, name: str, place: Assignment) -> str:
+    def _why_not_at(self, name: str, place: Assignment) -> str | None:
         if not place.is_plain:
             return f"a loop variable in {place}: assign it one value"
         at = (place.cell, place.index)
@@ -230,7 +230,7 @@ class Assignments:
             return f"assigned in {place}, and in {rival}: {remedy}"
         return self._why_not_replaced(name, [place])
 
-    def _why_no_argument(self, name: str, arguments: Sequence[Assignment]) -> str:
+    def _why_no_argument(self, name: str, arguments: Sequence[Assignment]) -> str | None:
         live = [a for a in arguments if not self._is_overridden(a)]
         if not live:
             return self._why_overridden(name, arguments[0])
@@ -287,13 +287,13 @@ class Assignments:
         given = self._given.get(place.item[1], "") if place.is_option else ""
         return given or self._overwritten.get(place.item, "")
 
-    def _why_overridden(self, name: str, default: Assignment) -> str:
+    def _why_overridden(self, name: str, default: Assignment) -> str | None:
         if rival := self._other_item(default):
             return f"in {default}, and gets another value in {rival}: keep one of them"
         parameter = default.parameter
         override = None if parameter is None else self._calls.overriding(parameter)
         if parameter is None or override is None:
-            return ""
+            return None
         its, callee = parameter.name, parameter.callee
         usable: list[str] = []
         if isinstance(override.value, ast.Name):
@@ -317,7 +317,7 @@ class Assignments:
             can_reach = any(place.value is override.value for place in self.places(name))
         return can_reach and not self.why_not(name)
 
-    def _why_not_replaced(self, name: str, places: Iterable[Assignment]) -> str:
+    def _why_not_replaced(self, name: str, places: Iterable[Assignment]) -> str | None:
         for place in places:
             news = {place.value: _PROBE} if place.value is not None else {}
             if self.cells[place.cell - 1].with_values(news) is None:
@@ -325,7 +325,7 @@ class Assignments:
                     f"in {place}, whose code IPython changes before it runs: move the assignment "
                     f"of {name} to a cell of its own"
                 )
-        return ""
+        return None
 
     def _instead(self, computed: Assignment, asked: Set[str]) -> str:
         """Return the advice to sweep a name from which a value is computed.

@@ -200,16 +200,16 @@ class ResearchNotebook:
         """Return whether a variable of the notebook can get a trial's value."""
         return self.assigns(name) and not self.why_not(name)
 
-    def why_no_seed(self) -> str:
+    def why_no_seed(self) -> str | None:
         """Return why trials cannot set the notebook's variable `seed`.
 
         Returns:
-            An empty text if they can, or if the notebook does not assign it.
+            None if they can, or if the notebook does not assign it.
         """
-        why = self.why_not("seed") if self.assignments.at_top("seed") else ""
-        return why and f"seed is {why}"
+        why = self.why_not("seed") if self.assignments.at_top("seed") else None
+        return None if why is None else f"seed is {why}"
 
-    def why_not(self, name: str) -> str:
+    def why_not(self, name: str) -> str | None:
         """Return why a name cannot get a trial's value, in the words of `Assignments.why_not`."""
         if name in self.injected:
             return self.assignments.other_value(name, after_cell=self.parameters_cell)

@@ -401,7 +401,7 @@ class Sweep:
         """Return what users should check in the notebook or the settings, as sentences."""
         names = [*self.plan.settings.search_space, *self.plan.settings.fixed]
         used = ", ".join(self.plan.notebook.used_in_parameters_cell(names))
-        no_seed = "" if "seed" in names else self.plan.notebook.why_no_seed()
+        no_seed = None if "seed" in names else self.plan.notebook.why_no_seed()
         return [
             *(
                 [f"the parameters cell uses {used}, so the value is replaced in that cell"]

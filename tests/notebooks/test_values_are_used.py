@@ -321,7 +321,7 @@ def test_a_default_is_refused_if_all_calls_pass_another_value(
     cell = next(number for number, code in enumerate(sources, start=1) if "0.5" in code)
     name = "train.lr" if is_field else f"cell{cell}.lr"
     before = run(shell, sources)
-    why = Assignments(sources).why_not(name)
+    why = str(Assignments(sources).why_not(name))
     if "overrides" in why:
         assert 0.5 not in before
         if before and (instead := re.search(r"sweep '(.+)'", why)):
