@@ -88,7 +88,8 @@ def _rebuilt(file: Path) -> Rebuilt | None:
     paths = StudyPaths.parse(facts.template, study=name)
     if paths.facts.resolve() != file.resolve():
         raise StudyError(
-            f"{display_path(file)} was moved from {paths.folder}; move the outputs back first"
+            f"{display_path(file)}: the study's folder was moved from {paths.folder}; move it "
+            "back first"
         )
     with while_unswept(paths) as is_unswept:
         if not is_unswept:

@@ -55,7 +55,7 @@ def test_the_text_of_an_address_has_no_password(url: str, text: str) -> None:
         ("mysql://host/db?password=***", "mysql://host/db"),
     ],
 )
-def test_a_library_gets_the_password_and_never_the_stars(url: str, full: str) -> None:
+def test_a_library_gets_the_password_and_never_its_mask(url: str, full: str) -> None:
     assert Address.of(url).full == full
 
 
