@@ -47,25 +47,26 @@ from .stopping import NotebookStopper
 
 _log = logging.getLogger(__name__)
 
-# Times in seconds. All of them were chosen.
+# All times below are in seconds. They are chosen, not measured.
 #: Longest wait for a kernel's first answer.
 _START_LIMIT_S = 120.0
-#: Time between two writes of the notebook's file while a cell prints or reports.
+#: While a cell prints or reports, the notebook's file is written at most once in this time.
 _AUTOSAVE_S = 2.0
-#: Time by which the file may be out of date while short cells follow each other.
+#: While short cells follow each other, the notebook's file may be out of date by this time.
 CATCH_UP_S = 0.2
-#: Share of the time that writes may take at most, because no message is read meanwhile.
+#: Writes of the notebook's file may take at most this share of the time, because no message is read
+#: during a write.
 _SAVE_SHARE = 1 / 4
-#: Time between two checks whether a printed line without an end still grows.
+#: A printed line without a line end is read once no message has come for this time.
 _SETTLE_S = 0.5
-#: Time without an answer to a request after which a new connection wakes the kernel.
+#: If the kernel does not answer a request within this time, a new connection wakes it.
 _OVERLOOKED_S = 2.0
-#: Time for which that connection stays open.
+#: The connection that wakes the kernel stays open for this time.
 _WOKEN_S = 0.5
-#: Time without a message after which a dead kernel's messages count as complete.
+#: If a dead kernel's sockets bring no message for this time, its messages count as complete.
 _LAST_MESSAGES_S = 0.03
-#: Values of SystemExit after `sys.exit()`, `exit()` and `sys.exit(0)`: the notebook ended itself
-#: without a failure.
+#: SystemExit has one of these values after `sys.exit()`, `exit()` and `sys.exit(0)`. The notebook
+#: has then ended itself without a failure.
 _CLEAN_EXITS = ("", "None", "0", "False")
 _ARGPARSE_HINT = (
     "; argparse has read the arguments of the kernel: write parse_args([]) in the notebook"
@@ -239,7 +240,7 @@ class SweepClient(PapermillNotebookClient):
         try:
             self.execute_cell(cell, index)
         except CellExecutionError as error:
-            if self.running.control.stop_reason:  # the stop made the cell raise
+            if self.running.control.stop_reason:  # the cell has raised because of the stop
                 self._replace_traceback(cell)
                 return CellStatus.STOPPED
             if error.ename == "SystemExit" and error.evalue in _CLEAN_EXITS:
@@ -250,7 +251,8 @@ class SweepClient(PapermillNotebookClient):
             self.ending = KernelDied()
             self.exit_code = self.kernel.exit_code
             return CellStatus.STOPPED if self.running.control.stop_reason else CellStatus.FAILED
-        except CellTimeoutError as error:  # messages of the kernel were lost; see iopub_timeout
+        except CellTimeoutError as error:
+            # nbclient raises this after `iopub_timeout` if messages of the kernel were lost.
             return self._failed(cell, type(error).__name__, str(error))
         return CellStatus.COMPLETED
 
@@ -268,7 +270,8 @@ class SweepClient(PapermillNotebookClient):
         name, value = error.ename, error.evalue
         shown = [output for output in cell.outputs if output.output_type == "error"]
         if shown and name == "NoneType":
-            # A value could not be displayed. Only the output says which exception was raised.
+            # The value of the cell's last line could not be displayed. Then only the cell's output
+            # names the exception.
             name, value = shown[-1].ename, shown[-1].evalue
         text = _TERMINAL_CODES.sub("", f"{name}: {value}").strip()
         if text == "SystemExit: 2" and any("parse_args" in other.source for other in self.nb.cells):
@@ -295,7 +298,7 @@ class SweepClient(PapermillNotebookClient):
                 task.cancel()
             self._end_outputs(cell, cell_index)
 
-    # nbclient binds its original coroutine under the public name.
+    # nbclient has bound `execute_cell` to its original coroutine. This line binds the name to ours.
     execute_cell = run_sync(_async_execute_and_save)
 
     def _end_outputs(self, cell: NotebookNode, cell_index: int) -> None:
@@ -317,7 +320,7 @@ class SweepClient(PapermillNotebookClient):
             started_s = time.monotonic()
             try:
                 self.nb_man.save()
-            except OSError as error:  # the next save or the trial's end writes it
+            except OSError as error:  # the next save, or the trial's end, writes the notebook
                 _log.warning(
                     "the executed notebook could not be saved, and is saved later: %s", error
                 )
@@ -339,7 +342,8 @@ class SweepClient(PapermillNotebookClient):
         """Wait until the kernel dies. nbclient would check for it every second."""
         await self.kernel.ended()
         seen = -1
-        while seen != self._messages:  # the last outputs may still be in the socket
+        while seen != self._messages:
+            # While messages arrive, more of the cell's last outputs may be in the socket.
             seen = self._messages
             await asyncio.sleep(_LAST_MESSAGES_S)
         assert self.task_poll_for_reply is not None
@@ -364,8 +368,9 @@ class SweepClient(PapermillNotebookClient):
             return None
         output: NotebookNode | None = super().process_message(msg, cell, cell_index)
         if self.comm_objects:
-            # The answer to an `Output` widget is not sent by asyncio, which then misses a message
-            # that arrived meanwhile. Without this line, the wait for the cell's reply never ends.
+            # nbclient sends its answer to an `Output` widget without asyncio, which then misses a
+            # message that has arrived in the meantime. Without this line, the wait for the cell's
+            # reply would never end.
             self.kc.shell_channel.socket.get(zmq.EVENTS)
         return output
 
@@ -390,7 +395,7 @@ class SweepClient(PapermillNotebookClient):
         limit = self.request.cell_output_bytes
         if kind == "clear_output":
             self._output_bytes = 0
-        if not size(kind, content):  # such as the kernel's state, for which nbclient waits
+        if not size(kind, content):  # such as the kernel's state: nbclient waits for this message
             return False
         if self._output_bytes <= limit:
             self._output_bytes += self._added(kind, content)
@@ -431,7 +436,7 @@ class SweepClient(PapermillNotebookClient):
         control = self.running.control
         cell.outputs.append(notice(control.message or f"stopped: {control.stop_reason}"))
 
-    # --- requests next to the cells -----------------------------------------------------------
+    # --- requests while a cell runs, or between cells -------------------------------------------
 
     async def _wake(self, has_begun: Callable[[], bool]) -> None:
         """Open a connection if the kernel overlooks a request, so that it finds the request.
@@ -448,7 +453,8 @@ class SweepClient(PapermillNotebookClient):
             connection = self.km.connect_shell()
             try:
                 await asyncio.sleep(_WOKEN_S)
-            finally:  # also if the cell has ended, which cancels this task
+            finally:
+                # The end of the cell cancels this task. The connection must be closed then, too.
                 connection.close(linger=0)
             await asyncio.sleep(_OVERLOOKED_S)
 

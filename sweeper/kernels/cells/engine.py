@@ -20,8 +20,9 @@ from .client import CATCH_UP_S, CellStatus, SweepClient
 from .inject import assignments
 from .request import Ending, ExecutionRequest, Finished, KernelResult, NotStarted, Stopped
 
-#: Seconds after a cell's reply in which its last outputs may still arrive (chosen). Reading a
-#: million lines takes minutes on a busy machine. Trials have failed with a limit of one minute.
+#: After a cell's reply, its last outputs may arrive for this number of seconds (chosen, not
+#: measured). A limit of one minute made trials fail, because reading a million lines takes minutes
+#: on a busy machine.
 _IOPUB_TIMEOUT_S = 600
 
 _log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class LiveNotebook(NotebookExecutionManager):
     """
 
     def __init__(self, nb: NotebookNode, *, write: Callable[[], None]) -> None:
-        # papermill saves only when a message arrives. The client saves at intervals.
+        # papermill would save only when a message arrives. The client saves at intervals instead.
         super().__init__(nb, progress_bar=False, autosave_cell_every=0)
         self._write = write
         self._written_s = -math.inf
@@ -114,13 +115,15 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
     try:
         _run_cells(client, pool)
     except (RuntimeError, OSError, ZMQError) as error:
-        if not isinstance(client.ending, NotStarted):  # the file cannot be written, or a bug
+        if not isinstance(client.ending, NotStarted):
+            # After the kernel has started, this is a file that cannot be written, or a bug.
             raise
         client.ending = NotStarted(first_line(error))
     finally:
         client.disconnect()
         stderr_tail = kernel.stderr_tail()
-        if isinstance(client.ending, NotStarted):  # a shutdown request might not reach it
+        if isinstance(client.ending, NotStarted):
+            # A kernel that has not started might not receive a shutdown request.
             kernel.kill(request.on_kernel_gone)
         else:
             pool.retire(kernel, request.on_kernel_gone)

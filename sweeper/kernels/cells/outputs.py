@@ -16,8 +16,8 @@ from nbformat import NotebookNode
 
 from ...errors import shortened
 
-#: Marks the places where pieces of a stream were joined: a lone surrogate, which no file can
-#: contain.
+#: A lone surrogate that marks the places where pieces of a stream were joined. No printed text
+#: contains this character, because no file can contain it.
 _BREAK = "\ud800"
 #: Types of messages that become an output.
 _OUTPUTS = ("stream", "error", "display_data", "execute_result", "update_display_data")

@@ -57,7 +57,7 @@ class ReportSocket:
                 self.libraries.update(point.library for point in points if point.library)
                 return points
             except (ValueError, KeyError, TypeError, AttributeError):
-                continue  # not sent by `report` or `score`
+                continue  # `report` and `score` have not sent this message
 
     def _is_about_a_stop(self, message: dict[str, Any]) -> bool:
         """Return whether a message is about a stop. If so, note what the notebook does about it."""

@@ -16,20 +16,20 @@ from ..process.kernel import Kernel
 from .report_socket import ReportSocket
 from .request import ExecutionRequest
 
-# Times in seconds. All of them were chosen.
+# All times below are in seconds. They are chosen, not measured.
 #: Longest wait after an interrupt, in which the notebook's `finally` blocks run.
 _INTERRUPT_S = 5.0
 #: Shortest wait after an interrupt, even if the grace time is short.
 _LEAST_INTERRUPT_S = 0.5
-#: Number of interrupts before the kernel is killed.
+#: A kernel is interrupted this many times before it is killed.
 _INTERRUPTS = 2
-#: Time for a notebook that reports to reach its next report, before it is interrupted.
+#: A notebook that reports has this time to reach its next report. Then it is interrupted.
 _NEXT_REPORT_S = 1.0
-#: Shortest time for a notebook to end by itself.
+#: A notebook that is told of a stop has at least this time to end by itself.
 _LEAST_OWN_S = 1.0
 #: Time between two checks for the next report.
 _POLL_INTERVAL_S = 0.01
-#: Part of the grace time that the sweep needs after the last kernel has ended.
+#: The sweep needs this part of the grace time after the last kernel has ended.
 _SWEEP_END_S = 3.0
 
 
@@ -71,7 +71,8 @@ class NotebookStopper:
         return is_done
 
     def _soon(self, call: Callable[[], None]) -> None:
-        # A stop may arrive just after the trial's end, when its thread has closed the loop.
+        # A stop may arrive just after the trial's end, when the trial's thread has closed the loop.
+        # Then there is nothing left to stop.
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(call)
 
@@ -86,7 +87,8 @@ class NotebookStopper:
         interrupt_s = min(_INTERRUPT_S, max(_LEAST_INTERRUPT_S, interrupt_s))
         reason = self.request.running.control.stop_reason
         if reason and reason is not StopReason.TIME_LIMIT:
-            # A notebook that knows of the stop gets all the time except that for interrupts.
+            # A notebook that is told of the stop has the whole grace time, except for the time of
+            # the interrupts.
             await self._ask(reason, max(_LEAST_OWN_S, time_s - _INTERRUPTS * interrupt_s))
         for _ in range(_INTERRUPTS):
             await ensure_async(self.kernel.manager.interrupt_kernel())
@@ -101,12 +103,14 @@ class NotebookStopper:
             own_s: Longest wait in seconds.
         """
         running = self.request.running
-        with contextlib.suppress(OSError):  # its private folder may have been removed
+        with contextlib.suppress(OSError):  # the kernel's private folder may have been removed
             self.kernel.ask_to_stop(reason, running.control.message or "the sweep was stopped")
         if self.reports.handles_stop and reason is not StopReason.PRUNED:
             await asyncio.sleep(own_s)
         elif running.points.reports and await self._has_raised(1, min(_NEXT_REPORT_S, own_s)):
-            await self._has_raised(2, own_s)  # if the notebook continues, it has caught the first
+            # If the notebook continues, it has caught the first exception. Its next report raises
+            # another one.
+            await self._has_raised(2, own_s)
 
     async def _has_raised(self, times: int, limit_s: float) -> bool:
         """Wait until `times` reports have raised.

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-#: Name of a Python interpreter's file.
+#: Matches the file name of a Python interpreter.
 PYTHON = re.compile(r"python(\d+(\.\d+)?t?)?(\.exe)?")
 _MODULES = ("ipykernel_launcher", "ipykernel")
-#: The option -m, alone or as the last of several letters, as in -Im.
+#: Matches the option -m, alone or as the last of several letters, as in -Im.
 _RUN_MODULE = re.compile("-([a-zA-Z]*)m")
 
 

@@ -26,15 +26,15 @@ from .zygote_process import ZygoteProcess
 
 _log = logging.getLogger(__name__)
 
-# Chosen.
-#: Seconds for the imports of a zygote. Kernels are started meanwhile.
+# The limits below are chosen, not measured.
+#: A zygote's imports may take this number of seconds. In the meantime, kernels are started.
 _IMPORT_LIMIT_S = 120
-#: Zygotes that are started at most. Each one after the first replaces a zygote that died, or one
-#: that had to leave modules out.
+#: At most this many zygotes are started. Each one after the first replaces a zygote that died or
+#: had to leave modules out.
 _MOST_ZYGOTES = 5
 
-#: Makes `torch.cuda.is_available()` ask NVML. Otherwise it would initialize CUDA, which cannot be
-#: forked.
+#: Makes `torch.cuda.is_available()` ask NVML. By default, the call initializes CUDA, and a process
+#: that has initialized CUDA cannot be forked.
 _IMPORT_ENV = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 _UNKNOWN = Unready(
     Stage.IMPORTS_UNKNOWN,
@@ -52,7 +52,7 @@ def obstacle_of_system() -> Obstacle | None:
         return Obstacle(f"kernels are forked on Linux only, and this is {sys.platform}")
     try:
         os.close(os.pidfd_open(os.getpid()))
-    except (AttributeError, OSError):  # Linux before 5.3, and some containers
+    except (AttributeError, OSError):  # Linux before 5.3 and some containers lack pidfd_open
         return Obstacle("this system has no descriptors of processes (pidfd_open)")
     return None
 
@@ -217,7 +217,7 @@ class ForkServer:
         """Allow forks from the report of the zygote until its end; see `_use_zygote`."""
         report = zygote.wait_for_report(_IMPORT_LIMIT_S)
         if report is None:
-            if not Path(zygote.path).parent.exists():  # its folder was removed
+            if not Path(zygote.path).parent.exists():  # the zygote's folder was removed
                 return
             raise _Refused(
                 f"a process with the same imports died, or took over {_IMPORT_LIMIT_S} s; "

@@ -14,7 +14,7 @@ from typing import Any
 from .origins import SharedRun
 from .zygote.messages import receive, send
 
-#: Seconds in which a zygote must answer (chosen).
+#: A zygote must answer within this number of seconds (chosen, not measured).
 ANSWER_S = 10.0
 
 
@@ -83,7 +83,7 @@ class ForkedProcess:
             reply, _ = receive(self._lease)
         except OSError:
             reply = None
-        if reply is None:  # the zygote has ended, and with it its children
+        if reply is None:  # the zygote has ended, and so have its children
             self.is_orphan = True
             self.returncode = -signal.SIGKILL
         else:

@@ -34,7 +34,7 @@ class Proof(StrEnum):
     """Result of the proof for forked kernels, with the words of `metadata.sweeper.proof`."""
 
     EQUAL = "equal"  # the results of the reference trial were equal to the last bit
-    IN_KIND = "in kind"  # not replicable, but outputs have the same types in the same order
+    IN_KIND = "in kind"  # not replicable, but the outputs have the same types in the same order
     NONE = "none"  # nothing was proven: the parameters file says `kernels: fork`
 
 
@@ -292,7 +292,8 @@ class ForkPolicy:
             is_due = self._proof is None and self._refusal is None and self._proving_since_s is None
             if reference is None or not is_due or not isinstance(available, Ready):
                 return
-            # The proof must save more time in the trials that are left than the repetitions take.
+            # A proof is made only if forking saves more time in the trials that are left than the
+            # two repetitions of the reference take.
             saved_s = available.saved_s
             cost_s = 2 * max(0.0, reference.duration_s - saved_s)
             if saved_s * trials_left <= cost_s:

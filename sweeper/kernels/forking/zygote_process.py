@@ -73,7 +73,7 @@ class ZygoteProcess:
             except OSError:
                 self._owner.close()
                 raise
-        with contextlib.suppress(ConnectionError):  # it has ended, so there will be no report
+        with contextlib.suppress(ConnectionError):  # the zygote has ended, and will not report
             send(self._owner, imports)
 
     def wait_for_report(self, limit_s: float) -> ZygoteReport | None:
@@ -100,13 +100,13 @@ class ZygoteProcess:
 
     def let_go(self) -> None:
         """Let the zygote end, which also ends `wait`. Callable from any thread."""
-        with contextlib.suppress(OSError):  # it has ended already
+        with contextlib.suppress(OSError):  # the zygote has ended already
             self._owner.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
         """End the zygote, and with it every process that it has forked."""
         self.let_go()
-        if not self._has_reported:  # while it imports, it does not watch its owner's socket
+        if not self._has_reported:  # a zygote that still imports does not watch its owner's socket
             self._process.kill()
         try:
             self._process.wait(ANSWER_S)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from jupyter_core.utils import ensure_event_loop
 
-#: Seconds in which cancelled tasks must end (chosen).
+#: Cancelled tasks must end within this number of seconds (chosen, not measured).
 _TASKS_S = 1.0
 
 

@@ -28,22 +28,24 @@ from ..forking.origins import KernelOrigin, KernelSetup
 from .manager import PrivateKernelManager
 from .specs import runs_in_python
 
-# Chosen, except for the last two.
-#: Seconds for exit handlers after the shutdown request, before SIGTERM.
+# The limits down to `_TAIL_BYTES` are chosen, not measured.
+#: After the shutdown request, exit handlers have this number of seconds. Then the kernel gets
+#: SIGTERM.
 _SHUTDOWN_S = 10.0
-#: Seconds after SIGTERM, before SIGKILL.
+#: After SIGTERM, the kernel has this number of seconds. Then it gets SIGKILL.
 _TERMINATE_S = 2.0
-#: Seconds after SIGKILL until the process is given up. A driver or a disk that hangs can hold it.
+#: After SIGKILL, the process is given up after this number of seconds. A driver or a disk that
+#: hangs can hold a killed process.
 _KILL_S = 30.0
-#: Milliseconds in which the shutdown request must be delivered.
+#: The shutdown request must be delivered within this number of milliseconds.
 _DELIVERY_MS = 5000
 #: Seconds between two checks whether the process has ended.
 _POLL_INTERVAL_S = 0.2
-#: Bytes of a process's stderr that are shown.
+#: At most this number of bytes at the end of a process's stderr is shown.
 _TAIL_BYTES = 2000
-#: Amount by which a kernel's `oom_score_adj` exceeds that of the sweep's processes. The system ends
-#: processes with a high score first if memory runs out. The unit is a thousandth of the memory: a
-#: kernel counts as if it used another 20 %.
+#: The `oom_score_adj` of a kernel is higher than that of the sweep's processes by this amount. If
+#: memory runs out, Linux ends processes with a high score first. The unit is a thousandth of the
+#: memory, so a kernel counts as if it used another 20 %.
 _EARLIER = 200
 #: Highest value of `oom_score_adj` in Linux.
 _FIRST_TO_GO = 1000
@@ -72,7 +74,8 @@ class Kernel:
     def __init__(
         self, setup: KernelSetup, origin: KernelOrigin, *, fork_server: ForkServer
     ) -> None:
-        configuration = ipython_folder(setup.runtime_folder)  # makes the folder if it was removed
+        # Makes the folder again if it was removed.
+        configuration = ipython_folder(setup.runtime_folder)
         self.setup = setup
         self.folder = Path(tempfile.mkdtemp(prefix="k", dir=setup.runtime_folder))
         self._mark = f"{setup.token}.{self.folder.name};"
@@ -185,8 +188,8 @@ class Kernel:
         """
         if self.is_usable:
             control = self.manager.connect_control()
-            # By default, a message that is not sent within 0.1 s is dropped, which is too short on
-            # a busy machine. Then the kernel would not end, and would keep its GPU.
+            # By default, a message that is not sent within 0.1 s is dropped. That is too short on a
+            # busy machine: the kernel would not end, and would keep its GPU.
             control.linger = _DELIVERY_MS
             self.manager.session.send(control, "shutdown_request", {"restart": False})
             control.close()
@@ -202,7 +205,7 @@ class Kernel:
         self._see_end(on_gone)
 
     def _see_end(self, on_gone: Callable[[bool], None]) -> None:
-        # Without its folder, the kernel could not be asked to end.
+        # A kernel whose folder was removed cannot be asked to end, so it gets SIGTERM at once.
         shutdown_s = _SHUTDOWN_S if self.folder.is_dir() else 0.0
         if not self._exits_within(shutdown_s):
             self._signal(signal.SIGTERM)
@@ -210,7 +213,7 @@ class Kernel:
                 self._signal(signal.SIGKILL)
         is_gone = self._exits_within(_KILL_S)
         try:
-            # DataLoader workers and subprocesses may still run after the kernel's end.
+            # DataLoader workers and subprocesses may outlive the kernel, so they are killed, too.
             kill_marked(self._mark)
             if isinstance(self._process, ForkedProcess):
                 kill_session(self._process.pid)

@@ -16,17 +16,18 @@ from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.manager import AsyncKernelManager
 from traitlets import default
 
-# Chosen.
-#: Milliseconds after which to connect again to a kernel that has not bound its sockets yet.
+# The times below are chosen, not measured.
+#: If a kernel has not bound its sockets yet, zmq tries to connect again after this number of
+#: milliseconds.
 _RECONNECT_MS = 5
-#: Seconds without an answer before the second request. The wait doubles before each further
-#: request.
+#: If a kernel does not answer the first request, a second one is sent after this number of seconds.
+#: The wait doubles before each further request.
 _FIRST_RETRY_S = 0.02
 #: Longest wait in seconds before a further request.
 _LAST_RETRY_S = 0.5
 #: Seconds for a kernel's first answer, if the caller sets no limit.
 _READY_S = 60.0
-#: Milliseconds in which closed sockets may still send.
+#: Closed sockets may still send for this number of milliseconds.
 _LINGER_MS = 100
 
 
@@ -37,7 +38,8 @@ class QuickClient(AsyncKernelClient):
     def _own_context(self) -> zmq.asyncio.Context:
         context = zmq.asyncio.Context()
         context.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
-        # By default, messages beyond 1000 are lost if a kernel prints faster than they are read.
+        # 0 means no limit. By default, at most 1000 messages wait, and further ones are lost if a
+        # kernel prints faster than they are read.
         context.setsockopt(zmq.RCVHWM, 0)
         return context
 
@@ -89,7 +91,9 @@ class QuickClient(AsyncKernelClient):
             if time.monotonic() > deadline_s:
                 raise RuntimeError(f"no answer within {limit_s:g} s")
             if reply is not None:
-                # The `idle` message of the last request was sent before this socket was connected.
+                # The reply has come, but not the `idle` message of its request: the kernel sent
+                # that message before this socket was connected. Another request brings another
+                # `idle` message.
                 requests.add(self.kernel_info())
             retry_s = min(2 * retry_s, _LAST_RETRY_S)
         content = reply["content"]
@@ -138,7 +142,7 @@ class PrivateKernelManager(AsyncKernelManager):
     def __init__(self, *, folder: Path, is_local: bool, **options: Any) -> None:
         super().__init__(**options)
         self.transport = "ipc" if is_local else "tcp"
-        self.connection_file = str(folder / "k.json")  # sockets are named after it
+        self.connection_file = str(folder / "k.json")  # the ipc sockets are named after this file
 
     @default("client_factory")
     def _quick(self) -> type[QuickClient]:

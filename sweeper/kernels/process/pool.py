@@ -23,7 +23,8 @@ from .event_loop import thread_event_loop
 from .kernel import Kernel
 from .specs import command_of, environment_of, is_ipykernel
 
-#: Bound of the number of threads that start kernels. There is one thread for each start at a time.
+#: At most this number of kernels can start at the same time, each in a thread of its own (chosen,
+#: not measured).
 _MOST_STARTS = 1000
 
 
@@ -115,8 +116,8 @@ class KernelPool:
         kernel = self._take_prepared()
         best = self.policy.origin(self.fork_server.available)
         if kernel is not None:
-            # An idle kernel may have died or lost its sockets. Or the policy has changed since it
-            # was prepared.
+            # An idle kernel is not used if it has died or lost its sockets, or if the policy has
+            # changed since the kernel was prepared.
             if kernel.is_usable and kernel.origin.is_forked == best.is_forked:
                 return kernel
             kernel.kill()
@@ -137,8 +138,8 @@ class KernelPool:
         """Start the kernel of a later trial. It boots while this trial runs."""
         if not self.can_prepare:
             return
-        # While a proof runs, a started kernel would most likely be discarded. Its boot would also
-        # slow down the imports.
+        # While a proof runs, no kernel is started in advance. It would most likely be discarded,
+        # and its boot would slow down the imports of the zygote.
         if self.policy.forks_soon(self.fork_server.available):
             return
         with self._lock:
@@ -152,10 +153,10 @@ class KernelPool:
             self._ending.append(ending)
 
     def close(self, *, patience_s: float | None = None) -> None:
-        """Wait until all kernels have ended. Kill prepared kernels that no trial has used.
+        """Kill the kernels that no trial has used, and wait until all other kernels have ended.
 
         Args:
-            patience_s: Longest wait for their exit handlers, in seconds. None for no limit.
+            patience_s: Longest wait for the kernels' exit handlers, in seconds. None for no limit.
         """
         with self._lock:
             prepared = list(self._prepared)

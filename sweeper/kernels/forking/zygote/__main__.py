@@ -8,10 +8,11 @@ import sys
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 if sys.path and sys.path[0] == _FOLDER:
-    del sys.path[0]  # the folder of this script, which a kernel does not have
+    # Python adds this script's folder, and a started kernel does not have the folder in its path.
+    del sys.path[0]
 
-# This package may not be installed for the interpreter. And a notebook must not be able to import
-# these files by a name of its own.
+# The files of this package are loaded from their folder, because the kernel's interpreter may lack
+# the package. The name is an unusual one, so that no notebook imports these files by accident.
 _NAME = "_sweeper_zygote"
 _spec = importlib.util.spec_from_file_location(
     _NAME, os.path.join(_FOLDER, "__init__.py"), submodule_search_locations=[_FOLDER]

@@ -51,7 +51,8 @@ class CellsProcess:
             for name in {*environment, *os.environ}
             if environment.get(name) != os.environ.get(name)
         }
-        # Generators that the cells have used continue in each trial. Other ones are seeded anew.
+        # A generator that the shared cells have used continues in each trial from where the cells
+        # left it. Every other generator is seeded again in each trial.
         self._states = generators.changed_since(states)
         libraries.settle()
 
@@ -63,7 +64,8 @@ class CellsProcess:
             else:
                 os.environ[name] = value
         self._app.attach(connection_file)
-        # Restored as late as possible, because a kernel's sockets draw random numbers, too.
+        # The generators are restored as late as possible, because a kernel's sockets draw random
+        # numbers, too.
         self._app.shell.events.register("pre_execute", self._go_on_drawing)
 
     def _go_on_drawing(self) -> None:
@@ -101,7 +103,7 @@ class CellsProcess:
 def _lost() -> str | None:
     """Return what the cells have left that a fork would not have, in words, or None."""
     for thread in threading.enumerate():
-        if type(thread).__name__ == "TMonitor":  # tqdm starts another one when it needs it
+        if type(thread).__name__ == "TMonitor":  # tqdm starts another monitor when it needs one
             thread.exit()  # type: ignore[attr-defined]
     lost = libraries.lost_by_a_fork()
     return None if lost is None else f"leaves {lost}"

@@ -37,7 +37,7 @@ class FastExit:
                 try:
                     if not file.closed:
                         file.flush()
-                except Exception:  # noqa: BLE001  an interpreter ignores it at its end, too
+                except Exception:  # noqa: BLE001  Python also ignores failed flushes when it exits
                     continue
         finally:
             os._exit(self.code)

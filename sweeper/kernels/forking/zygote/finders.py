@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 _NAME = "sweeper"
-#: Modules in which the versions of IPython open the scripts of `%run`.
+#: `%run` opens its scripts in one of these modules. Which one depends on IPython's version.
 _RUNNERS = ("IPython.core.interactiveshell", "IPython.utils.py3compat")
 #: Modules that start workers with an interpreter of their own.
 _SPAWNERS = {
@@ -25,8 +25,8 @@ _SPAWNERS = {
     "joblib.externals.loky.backend.spawn",
     "loky.backend.spawn",
 }
-#: Their function that describes the process to a worker. The worker reads the description before it
-#: imports anything.
+#: Function of these modules that describes the process to a worker. The worker reads the
+#: description before it imports anything.
 _DESCRIBE = "get_preparation_data"
 #: Modules whose libraries `notebook_api.observing` can observe.
 _OBSERVED = {
@@ -40,7 +40,7 @@ _OBSERVED = {
     "transformers.trainer",
     "xgboost.callback",
 }
-#: Name of this module's source in a worker.
+#: Name of the variable that holds this module's source in a worker.
 _TEXT = "_text"
 #: Loaders of modules and their suffixes, as in every interpreter.
 _LOADERS = (
@@ -63,7 +63,8 @@ def make_importable(folder: str) -> None:
         file = os.path.join(folder, "__init__.py")
         return spec_from_file_location(name, file, submodule_search_locations=[folder])
 
-    # Added last, so that a copy in the environment or in the notebook's folder comes first.
+    # This finder is the last one, so that a copy of the package in the environment or in the
+    # notebook's folder is found first.
     sys.meta_path.append(SimpleNamespace(find_spec=find_spec))
 
 
@@ -161,7 +162,7 @@ def _quote(file: str, source: bytes) -> None:
     """
     try:
         lines = decode_source(source).splitlines(True)
-    except (SyntaxError, UnicodeDecodeError):  # the import will raise it
+    except (SyntaxError, UnicodeDecodeError):  # the import of the file will raise the same error
         return
     linecache.cache[file] = (len(source), None, lines, file)
 
@@ -221,7 +222,8 @@ def _after_import(names: set[str], call: Callable[[Any], None]) -> None:
     """Call a function with each of these modules, now or after its import."""
     for name in names & sys.modules.keys():
         call(sys.modules[name])
-    # In a fork, a hidden module is restored together with its parent package.
+    # In a fork, a hidden submodule is restored together with its parent package, without an import
+    # of its own. So the function is called with it now.
     for finder in sys.meta_path:
         hidden = getattr(finder, "hidden_modules", {})
         for name in names & hidden.keys():

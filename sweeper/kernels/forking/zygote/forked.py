@@ -15,7 +15,7 @@ from typing import Any
 
 from . import (
     generators,
-    in_kernel,  # noqa: F401  forked kernels find it among the modules
+    in_kernel,  # noqa: F401  imported so that forked kernels have it
 )
 from .cells import CellsProcess, reopen_files
 from .exit import FastExit
@@ -28,8 +28,8 @@ from .shell import App
 _PACKAGE_FOLDER = str(Path(__file__).parents[3])
 _FINDERS = Path(__file__).with_name("finders.py")
 
-#: Modules whose exit handlers must run, because the fork itself logs, starts processes and makes
-#: weak references.
+#: Exit handlers of these modules run, although those of other modules are held back. Forked
+#: processes need them, because the fork itself logs, starts processes and makes weak references.
 _KEPT_HANDLERS = ("logging", "multiprocessing.util", "weakref")
 
 
@@ -55,7 +55,7 @@ def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
         make_importable(_PACKAGE_FOLDER)
         install_snapshot_finder(_FINDERS.read_text(encoding="utf-8"), wanted["frozen"])
         libraries = Libraries(wanted["modules"], wanted["environment"], app=app, before=before)
-    except Exception as error:  # noqa: BLE001  another version of ipykernel may differ in anything
+    except Exception as error:  # noqa: BLE001  another version of ipykernel may raise anything
         send(connection, {"refusal": _why_not_booted(error), "exclude": [], "duration_s": 0.0})
         os._exit(1)
     server = Server(path, connection)

@@ -30,7 +30,7 @@ def plain(states: Mapping[str, Any]) -> dict[str, Any]:
     numpy_state = values.get("numpy")
     if numpy_state is not None:
         inner = numpy_state["state"]
-        key = bytes(inner.get("key", b""))  # NumPy may shorten an array's `repr`
+        key = bytes(inner.get("key", b""))  # the bytes, because NumPy may shorten an array's `repr`
         values["numpy"] = repr({**numpy_state, "state": {**inner, "key": key}})
     if "torch" in values:
         values["torch"] = values["torch"].numpy().tobytes()

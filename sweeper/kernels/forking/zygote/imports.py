@@ -41,7 +41,8 @@ class ImportWatch:
         self._imported_by: dict[str, set[str]] = {}
         self._running: list[str] = []
         self._last: Mapping[str, Any] = {}
-        #: Whether each module has an effect, in the order in which their bodies began.
+        #: By module: whether its import has an effect. The modules are in the order in which their
+        #: bodies began.
         self._acts: dict[str, bool] = {}
         self._tasks: set[int] = set()
         self.threads: dict[int, str] = {}
@@ -120,7 +121,8 @@ class ImportWatch:
         if not self._running:
             return module
         importer = str((globals or {}).get("__name__", ""))
-        if importer not in self._running:  # the running body has called a function of it
+        if importer not in self._running:
+            # The module that is being imported has called a function of `importer`.
             importer = self._running[-1]
         if not fromlist and not level:
             self._note(importer, name)
@@ -134,7 +136,7 @@ class ImportWatch:
         if name not in sys.modules:
             return
         self._imported_by.setdefault(name, set()).add(importer)
-        while "." in name:  # an import also imports the parent packages
+        while "." in name:  # the import of a module also imports its parent packages
             package = name.rpartition(".")[0]
             self._imported_by.setdefault(package, set()).add(name)
             name = package
@@ -183,7 +185,8 @@ class _Hidden:
         module.__spec__ = self._specs[name]
         needed = _reached([name], self._needs)
         for acting in list(self._acting):
-            # Another body or another thread may have run it meanwhile.
+            # Each module with effects runs once. The body of another module, or another thread, may
+            # have taken this one from `_acting` since the list was made.
             if acting in needed and self._acting.pop(acting, False):
                 self._run_again(acting)
         for other in needed:

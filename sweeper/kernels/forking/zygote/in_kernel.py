@@ -29,16 +29,17 @@ from pathlib import Path
 from reprlib import Repr
 from typing import Any
 
-# A notebook may replace a builtin (`builtins.print = rich.print`). The functions below use this
+# A notebook may replace a builtin (`builtins.print = rich.print`), so the functions below use this
 # copy of the original builtins.
 globals()["__builtins__"] = dict(vars(builtins))
 
 #: Name of the sweep's question among the user expressions of a request.
 QUESTION = "the sweep's question"
 
-#: Environment variables that libraries read at import, so that setting them later has no effect.
-#: Not among them: variables that CUDA reads when it is initialized (its devices, MPS) and that
-#: torch reads when it first uses CUDA (its allocator). Each trial sets these itself.
+#: Matches environment variables that libraries read at import, so that setting them later has no
+#: effect. Two kinds of variables are left out, because each trial sets them itself: CUDA reads one
+#: kind when it is initialized (devices, MPS), and torch reads the other when it first uses CUDA
+#: (its allocator).
 _READ_AT_IMPORT = re.compile(
     r"(PYTHON(?!HASHSEED)|LD_|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|BLIS_|NUMEXPR_|NUMBA_|NPY_|TF_|XLA_|"
     r"JAX_|KERAS_|HF_|TRANSFORMERS_|TORCH|PYTORCH_(?!(CUDA_)?ALLOC_CONF)|"
@@ -50,21 +51,24 @@ _POLL_MS = 50
 _INTERRUPTED_S = 0.5
 #: Lines and columns of a command's terminal, as in IPython.
 _TERMINAL_SIZE = (24, 80)
-#: Bytes of a command's output that are read at once (chosen).
+#: This number of bytes of a command's output is read at once (chosen, not measured).
 _READ_BYTES = 1 << 16
 _PR_SET_PDEATHSIG = 1
-#: Characters of a value's description at most (chosen).
+#: A value's description has about this number of characters at most (chosen, not measured).
 _DESCRIPTION_CHARACTERS = 200
-#: Larger integers are described in words, because not every JSON reader supports them.
+#: Integers from this size on are described in words, because not every JSON reader supports them.
 _INTEGER_LIMIT = 1 << 63
-#: Attribute of the shell with the `WatchedNumbers`, and environment variable that asks for them.
+#: Name of the shell's attribute that holds the `WatchedNumbers`, and of the environment variable
+#: that asks the kernel for them.
 WATCHED, WATCH_VARIABLE = "_sweeper_watched", "SWEEPER_WATCHED"
-#: Limits of lists, dictionaries and variables beyond which they count as data and not as scores
-#: (chosen).
+#: Longer lists and larger dictionaries count as data and not as scores. Variables beyond this
+#: number are not read (chosen, not measured).
 _LONGEST_SERIES, _MOST_KEYS, _MOST_VARIABLES = 5000, 50, 2000
-#: Limit of an array beyond which it counts as data (chosen). Five folds have five scores.
+#: Longer arrays count as data and not as scores (chosen, not measured). Five folds, for example,
+#: give an array of five scores.
 _LONGEST_ARRAY = 50
-#: Seconds that a kernel waits at its end for the thread that receives requests (chosen).
+#: At its end, a kernel waits at most this number of seconds for the thread that receives requests
+#: (chosen, not measured).
 _LAST_REQUEST_S = 2
 
 
@@ -131,7 +135,7 @@ def _cap_memory(fraction: float) -> None:
         version = [int(part) for part in metadata.version("torch").split(".")[:2]]
     except (ImportError, ValueError):
         return
-    # torch before 2.13 does not know this key, and refuses to use CUDA because of it.
+    # torch before 2.13 does not know this key. It would then refuse to use CUDA.
     if version >= [2, 13]:
         capped = f"per_process_memory_fraction:{fraction:.4f}"
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = capped
@@ -168,7 +172,8 @@ def _run_commands_without_input(shell: Any) -> None:
     def system(command: str) -> None:
         if command.rstrip().endswith("&"):
             raise OSError("Background processes not supported.")
-        # `depth` makes `{name}` refer to the variables of the calling function, too.
+        # `depth` makes `{name}` refer also to the variables of the function that calls
+        # the command.
         code = _run_command(shell.var_expand(command, depth=1))
         shell.user_ns["_exit_code"] = code
         if getattr(shell, "system_raise_on_error", False) and code != 0:
@@ -242,11 +247,12 @@ def _print_output(process: Any, output: int) -> None:
                 break
             sys.stdout.write(decoder.decode(data))
             sys.stdout.flush()
-        elif has_ended:  # processes that it has started may still have the terminal open
+        elif has_ended:  # processes that the command has started may still have the terminal open
             break
         elif process.poll() is not None:
             has_ended = True
-            # As when a terminal is closed: processes of the command end, unless it used `nohup`.
+            # As when a terminal is closed, the processes of the command end, unless the command
+            # has used `nohup`.
             _signal_group(process, signal.SIGHUP)
     sys.stdout.write(decoder.decode(b"", True))
     process.wait()

@@ -14,7 +14,7 @@ from ipykernel.iostream import IOPubThread
 from ipykernel.kernelapp import IPKernelApp
 from zmq.eventloop.zmqstream import ZMQStream
 
-#: Milliseconds in which a child's last prints must be delivered, as in ipykernel.
+#: A child's last prints must be delivered within this number of milliseconds, as in ipykernel.
 _LINGER_MS = 3000
 
 
@@ -61,13 +61,16 @@ IPKernelApp.init_iopub = _init_iopub  # type: ignore[method-assign]
 IOPubThread._setup_pipe_in = _setup_pipe_in  # type: ignore[method-assign]
 IOPubThread._setup_pipe_out = _setup_pipe_out  # type: ignore[method-assign]
 
-c = get_config()  # type: ignore[name-defined]  # noqa: F821  IPython runs this file with it
-# By default, each kernel would have a database of its history, and a thread that writes to it.
+# IPython defines `get_config` when it runs this file.
+c = get_config()  # type: ignore[name-defined]  # noqa: F821
+# By default, each kernel has a database of its history and a thread that writes to the database.
+# Trials need neither.
 c.HistoryManager.enabled = False
 c.HistoryManager.hist_file = ":memory:"  # as in nbclient
 
-# Trials need no debugger, and its import takes 20 % of a kernel's boot time and 8 MB. Notebooks can
-# still import it. ipykernel 6 imports it before it reads this file.
+# Trials need no debugger, so it is not imported here: its import takes 20 % of a kernel's boot time
+# and 8 MB. Notebooks can still import it. ipykernel 6 has imported it before it reads this file, so
+# there is nothing to save.
 if not {"debugpy", "ipykernel.debugger"} & sys.modules.keys():
     sys.modules["debugpy"] = None  # type: ignore[assignment]  # as if it were not installed
     try:

@@ -17,11 +17,13 @@ from .imports import ImportWatch
 from .server import fork
 from .shell import App
 
-#: Modules that need the running kernel when they are imported, so the zygote must not import them.
+#: These modules need the running kernel when they are imported, so the zygote must not import them.
 DENIED = ("matplotlib_inline", "IPython.extensions", "ipywidgets", "__main__")
-#: Threads of the memory allocator, which starts them again after a fork.
+#: jemalloc, a memory allocator, starts these threads again after a fork, so the zygote
+#: can be forked in spite of them.
 _HARMLESS_THREADS = ("jemalloc_bg_thd",)
-#: Files that are open if CUDA or ROCm is initialized. NVML opens other files, and can be forked.
+#: A process has one of these files open if it has initialized CUDA or ROCm, and cannot be forked.
+#: NVML opens other files, so a process that uses NVML can be forked.
 _GPU_FILES = ("/dev/nvidia-uvm", "/dev/kfd")
 
 
@@ -54,13 +56,15 @@ class Libraries:
     ) -> None:
         self._app = app
         started_s = time.perf_counter()
-        # `get_ipython` is a builtin, as in a cell, because pandas looks for it at import.
+        # `get_ipython` is a builtin during the imports, as it is in a cell, because pandas looks
+        # for it when it is imported.
         with app.shell.builtin_trap, ImportWatch(self._effects) as watch:
             _import_all(modules)
         self.duration_s = time.perf_counter() - started_s
         app.recorder.take()
         watch.hide(watch.importers_of(watch.acting))
-        # A started kernel would have the same changes after the same imports.
+        # These variables count as unchanged by the notebook, because a started kernel would have
+        # the same changes after the same imports.
         self.changed = {
             name: value for name, value in os.environ.items() if before.get(name) != value
         }
@@ -91,7 +95,10 @@ class Libraries:
         culprits |= {module for task, module in watch.threads.items() if task in foreign}
         excluded = watch.importers_of(culprits)
         acting = watch.importers_of(watch.acting)
-        # Each fork seeds the generators of numpy and torch, so they must be in `sys.modules`.
+        # Modules with effects are usually kept: they are removed from `sys.modules`, and a fork
+        # repeats their effects. But each fork seeds the generators of numpy and torch, which must
+        # be in `sys.modules` for it. If numpy or torch is among these modules, the zygote must not
+        # import any of them.
         if not acting.isdisjoint(("numpy", "torch")):
             excluded |= acting
         return excluded
@@ -126,7 +133,7 @@ def _succeeds_in_a_fork(call: Callable[[], object]) -> bool:
 
 def lost_by_a_fork() -> str | None:
     """Return what this process has that a fork of it would not have, in words, or None."""
-    _succeeds_in_a_fork(lambda: None)  # makes OpenBLAS end its threads
+    _succeeds_in_a_fork(lambda: None)  # this fork makes OpenBLAS end its threads
     if any(target.startswith(_GPU_FILES) for target in open_files().values()):
         return "a GPU in use, and CUDA cannot be forked"
     if threading.active_count() > 1:
@@ -144,7 +151,7 @@ def open_files() -> dict[int, str]:
     for descriptor in Path("/proc/self/fd").iterdir():
         try:
             found[int(descriptor.name)] = str(descriptor.readlink())
-        except OSError:  # the descriptor with which this loop lists them
+        except OSError:  # this is the descriptor with which the loop reads the folder
             continue
     return found
 
@@ -160,7 +167,8 @@ def _foreign_threads() -> dict[int, str]:
 
 
 def _import_all(modules: Iterable[str]) -> None:
-    # Only installed modules are imported, not files with the same name in the working folder.
+    # The working folder is taken out of `sys.path`, so that a file in it is not imported instead of
+    # an installed module with the same name.
     place = sys.path.index("") if "" in sys.path else None
     if place is not None:
         del sys.path[place]

@@ -8,9 +8,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-#: Id of the request that all messages of shared cells refer to.
+#: All messages of shared cells refer to a request with this id.
 RECORDED = "recorded"
-#: Open files that one message can carry at most.
+#: One message carries at most this number of open files.
 _MOST_FILES = 4
 _LENGTH = struct.Struct("<I")
 

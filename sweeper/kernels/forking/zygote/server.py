@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from .messages import receive, send
 
 _PR_SET_PDEATHSIG = 1
-#: Requests that can wait while a fork is made (chosen).
+#: This number of requests can wait while a fork is made (chosen, not measured).
 _BACKLOG = 64
 
 
@@ -93,7 +93,7 @@ class Server:
                     request = self._answer(source)
                     if request is not None:
                         return request
-                break  # the other readable sources may be closed by now
+                break  # the other sources that were readable may be closed by now
 
     def _answer(self, connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
         """Fork a child if one is requested. In the child, return the request."""
@@ -106,7 +106,8 @@ class Server:
             return None
         try:
             pid = fork()
-        except OSError as error:  # too many processes or too little memory at the moment
+        except OSError as error:
+            # There are too many processes or there is too little memory at the moment.
             with contextlib.suppress(OSError):
                 send(connection, {"error": f"fork: {error.strerror}"})
             self._drop(connection)
@@ -161,7 +162,8 @@ class Server:
                 os.killpg(child.pid, signal.SIGKILL)
             except ProcessLookupError:  # the child is not the leader of its group yet
                 os.kill(child.pid, signal.SIGKILL)
-        # A driver that hangs may hold a killed process, so this does not wait. init collects it.
+        # The zygote does not wait for a killed process, because a driver that hangs may hold the
+        # process. Then init collects it.
         os.waitpid(child.pid, 0 if child.has_ended else os.WNOHANG)
         os.close(child.pidfd)
 

@@ -87,7 +87,7 @@ class _OutStream(iostream.OutStream):
         return cls.made.setdefault(name, super().__new__(cls))
 
 
-# Libraries look for the kernel's streams by this name.
+# Libraries recognize the kernel's streams by the name of their class.
 _OutStream.__name__ = _OutStream.__qualname__ = "OutStream"
 _OutStream.__module__ = iostream.__name__
 
@@ -116,12 +116,13 @@ class App(IPKernelApp):
         assert isinstance(displayhook, ZMQShellDisplayHook)
         assert isinstance(publisher, ZMQDisplayPublisher)
         displayhook.session = publisher.session = recorder
-        # `%matplotlib inline` asks the kernel for its event loop. Older widgets register with its
-        # comm manager, of which there is one per process.
+        # `%matplotlib inline` asks the kernel for its event loop. Older widgets register with the
+        # kernel's comm manager, of which there is one per process.
         self.kernel = self.shell.kernel = SimpleNamespace(
             eventloop=None,
             comm_manager=comm.get_comm_manager(),
-            get_parent=lambda *_: {"header": {"msg_id": RECORDED}},  # `Output` widgets look for it
+            # `Output` widgets look for this id.
+            get_parent=lambda *_: {"header": {"msg_id": RECORDED}},
         )
         self.init_path()
         self.init_gui_pylab()
@@ -140,7 +141,8 @@ class App(IPKernelApp):
         """Boot the second half: everything that a client connects to."""
         self.parent_handle = os.getppid()
         self.connection_file = connection_file
-        # Cells may look for it here, where the command line of a started kernel puts it.
+        # Cells may look for the connection file here, where the command line of a started kernel
+        # puts it.
         self.config.IPKernelApp.connection_file = connection_file
         self.init_connection_file()
         self.init_poller()
