@@ -9,14 +9,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import optuna
 from optuna.trial import TrialState as OptunaState
 
 from ..notebooks.metadata import TrialMetadata, read_metadata
-from ..trials import Reason, StudyPaths, TrialRecord, TrialState
+from ..study_folder.saved import saved_in
+from ..trials import (
+    Reason,
+    StudyPaths,
+    TrialOutcome,
+    TrialRecord,
+    TrialSpec,
+    TrialState,
+)
+from ..trials.records import TrialEnd
 
 
 def name_objectives(study: optuna.Study, objectives: Sequence[str]) -> None:
@@ -63,12 +72,34 @@ def left_open(record: TrialRecord, study_id: str) -> TrialRecord:
     return record.ended(metadata) if _states_an_end(metadata, study_id) else record
 
 
+def sent_outcome(spec: TrialSpec) -> TrialOutcome | None:
+    """Return the outcome of a trial whose worker has sent all files, but was lost before it ended.
+
+    Returns:
+        None if the executed notebook states no final end of this attempt, or if artifacts of the
+        trial are missing here. Then the trial must run again.
+    """
+    metadata = read_metadata(spec.notebook)
+    if metadata is None or metadata.attempt != spec.attempt:
+        return None
+    if not _states_an_end(metadata, spec.study_id):
+        return None
+    if metadata.artifacts and saved_in(spec.artifact_dir) != metadata.artifacts:
+        return None
+    return TrialOutcome(
+        **{part.name: getattr(metadata, part.name) for part in fields(TrialEnd)},
+        environment=metadata.environment,
+        values_at_end=metadata.values_at_end,
+        disagreements=metadata.disagreements,
+    )
+
+
 def unknown_end(records: Iterable[TrialRecord], study_id: str, paths: StudyPaths) -> Path | None:
     """Return the executed notebook of an attempt that the study does not know, or None.
 
     There is one if the study's database was replaced by an older copy. If the study knows the
     attempt but not its end, the notebook is not returned: a cluster's worker has sent the notebook
-    and was lost before it sent its answer. Such a trial runs again.
+    and was lost before it sent the trial's artifacts. Such a trial runs again.
 
     Args:
         records: Records of the study's trials.

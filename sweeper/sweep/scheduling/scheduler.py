@@ -19,6 +19,7 @@ from ...notebooks.executed import mark_ended
 from ...notebooks.metadata import read_metadata
 from ...search.pruners import PredictivePruner, make_pruner
 from ...study.access import LostFileError
+from ...study.endings import sent_outcome
 from ...study.study import Study
 from ...trials import (
     Chore,
@@ -317,6 +318,8 @@ class TrialScheduler:
         self._stop_switch.leave(spec.number)
         self._given.pop(spec.number, None)
         self._rules.forget(spec.number)
+        if _is_lost(outcome):
+            outcome = sent_outcome(spec) or outcome
         is_lost = _is_lost(outcome)
         with self._lock:
             if is_lost:
@@ -528,7 +531,7 @@ def _mark_lost(spec: TrialSpec, outcome: TrialOutcome) -> None:
         metadata = read_metadata(spec.notebook)
         if metadata is None or metadata.study_id != spec.study_id:
             return
-        if metadata.state in (TrialState.RUNNING, TrialState.STOPPED):
+        if metadata.attempt == spec.attempt:
             mark_ended(spec.notebook, outcome.state, outcome.message)
     except Exception as error:  # noqa: BLE001  the copy may be incomplete; the record counts
         _log.info("%s: %s", spec.notebook, first_line(error))

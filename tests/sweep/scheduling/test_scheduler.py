@@ -16,9 +16,11 @@ from optuna.storages import RDBStorage
 from studies import PATIENCE_S, scored, small_settings, until
 
 from sweeper.notebook_api.messages import Point, StopReason
+from sweeper.notebooks.executed import ExecutedNotebook
 from sweeper.notebooks.metadata import BLANK, read_metadata
 from sweeper.search.pruners import Curves, PredictivePruner
 from sweeper.study.study import Study
+from sweeper.study_folder.saved import saved_in
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
 from sweeper.sweep.scheduling.stop_switch import StopSwitch
 from sweeper.testing import InlineExecutor
@@ -214,7 +216,7 @@ def test_a_retry_uses_the_checkpoints_of_the_first_attempt(
 def test_a_trial_that_loses_its_worker_three_times_has_failed(swept: Swept) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         if spec.number == 0:
-            sweeper = {"study_id": spec.study_id, "state": "running"}
+            sweeper = {"study_id": spec.study_id, "attempt": spec.attempt, "state": "running"}
             node = nbformat.v4.new_notebook(metadata={"sweeper": sweeper})
             spec.notebook.write_text(nbformat.writes(node))  # as if it was copied from the worker
             return TrialOutcome(
@@ -229,6 +231,36 @@ def test_a_trial_that_loses_its_worker_three_times_has_failed(swept: Swept) -> N
     metadata = read_metadata(first.notebook) or BLANK
     assert (metadata.state, metadata.message) == ("failed", "the host has gone")
     assert second.state is TrialState.COMPLETED
+
+
+@pytest.mark.parametrize("has_artifacts", [True, False])
+def test_an_end_that_a_lost_worker_has_sent_counts_if_its_artifacts_are_here(
+    swept: Swept, has_artifacts: bool
+) -> None:
+    specs: list[TrialSpec] = []
+
+    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        specs.append(spec)
+        spec.artifact_dir.mkdir(parents=True, exist_ok=True)
+        saved = spec.artifact_dir / "model.pt"
+        saved.write_bytes(b"weights")
+        file = ExecutedNotebook(nbformat.v4.new_notebook(), spec)
+        file.note(artifacts=saved_in(spec.artifact_dir))
+        file.finish(scored(spec, running))
+        file.write()
+        if not has_artifacts:
+            saved.unlink()
+        return TrialOutcome(state=TrialState.STOPPED, reason=Reason.WORKER_LOST, message="gone")
+
+    study, _ = swept(f"sent {has_artifacts}", run, trials=1)
+    (record,) = study.records()
+    metadata = read_metadata(record.notebook) or BLANK
+    assert metadata.state is record.state
+    if has_artifacts:
+        assert (len(specs), record.state) == (1, TrialState.COMPLETED)
+        assert record.scores == metadata.scores
+    else:
+        assert (len(specs), record.state) == (3, TrialState.FAILED)
 
 
 def test_the_sweep_result_says_that_the_executor_could_not_continue(
