@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ..settings import Settings
     from ..sweep import Sweep
 
-#: Number of best trials, and of last failures, that `status` shows of a study.
+#: `status` shows at most this many of a study's best trials, and at most as many of its last
+#: failures.
 _MOST_SHOWN = 5
 _MANUAL = """\
 Hyperparameter sweeps of the notebooks in {folder}, with the search space of {file}.
@@ -46,7 +47,8 @@ def serve(parameters: Path, *, budget: int, jobs: str | None) -> None:
     read_jobs(jobs or 1, threads=1)
     with closing(Agent(parameters, budget=budget, jobs=jobs)) as agent:
         server = server_of(agent)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # reading would delay a KeyboardInterrupt
+        # Python's own handler would raise a KeyboardInterrupt only after the read of stdin.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         server.run("stdio")  # keeps the output of sweeps and kernels out of the protocol
 
 
@@ -103,7 +105,8 @@ class Agent:
         self._pool = ThreadPoolExecutor(1, "agent")
         self._sweep: Sweep | None = None
         self._result: Future[SweepResult] | None = None
-        #: Number of trials of all studies when the running sweep and the queued trials have ended.
+        #: All studies together have this many trials once the running sweep and the queued trials
+        #: have ended.
         self._allowed = 0
 
     def sweep(self, notebook: str, study: str, trials: int | None = None) -> dict[str, Any]:
@@ -255,7 +258,7 @@ class Agent:
             self._result.add_done_callback(lambda _: begun.set())
             begun.wait()
             if self._result.done():
-                self._result.result()  # raises why it is refused
+                self._result.result()  # raises the error that says why the sweep is refused
         return {"study": settings.name, "started": True, "trials_left": self._budget - allowed}
 
     def _spend(self, trials: int) -> int:
@@ -287,7 +290,7 @@ class Agent:
             return {existing.study.name: existing for existing in found}
         except StorageAwayError:
             raise
-        except StudyError:  # there is none yet
+        except StudyError:  # no study exists yet
             return {}
 
     def _study(self, name: str) -> ExistingStudy:

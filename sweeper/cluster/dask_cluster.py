@@ -20,16 +20,17 @@ from ..settings.machines import Cluster, is_exposed
 from ..settings.secrets import masked
 
 _INSTALL = "pip install 'notebook-hpo[dask]'"
-#: Seconds that a scheduler has for its first answer.
+#: A scheduler has this many seconds for its first answer.
 _CONNECT_S = 5.0
-#: Seconds that a later call to the scheduler may take.
+#: A later call to the scheduler may take this many seconds.
 _CALL_S = 30.0
 _LOGGERS = ("distributed", "distributed.client", "tornado", "asyncio")
 #: Code that makes a worker ignore SIGINT. A Ctrl-C on a terminal reaches all processes that were
 #: started there, but only the sweep must react to it.
 _IGNORE_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
-#: Expression that a worker evaluates for each call. It is text because the scheduler would import a
-#: function that it passes on, and this package need not be installed there.
+#: A worker evaluates this expression for each call. A function would be the usual way, but the
+#: scheduler would have to import it, and this package need not be installed on the scheduler's
+#: machine.
 _CARRY_OUT = f"__import__('{__package__}.on_worker', fromlist=['']).carry_out(payload)"
 _log = logging.getLogger(__name__)
 
@@ -115,7 +116,8 @@ class DaskCluster:
         return {
             DaskWorker(
                 address=str(address),
-                identity=str(about["local_directory"]),  # differs between processes
+                # Each worker process has a local directory of its own.
+                identity=str(about["local_directory"]),
                 threads=int(about["nthreads"]),
             )
             for address, about in answer["workers"].items()
@@ -229,7 +231,8 @@ def _started(settings: Cluster, distributed: Any) -> Any:
         SettingsError: The class is not installed, or rejects its options.
     """
     if settings.local_workers:
-        # On loopback and with new certificates: a worker runs any code that it receives.
+        # The cluster listens on loopback only and has new certificates, because a worker runs any
+        # code that it receives.
         return distributed.LocalCluster(
             n_workers=settings.local_workers,
             threads_per_worker=1,
@@ -266,7 +269,8 @@ def _started(settings: Cluster, distributed: Any) -> Any:
 def _job_options(options: dict[str, Any], *, is_insecure: bool) -> dict[str, Any]:
     """Add to the options of a `dask_jobqueue` class: encryption, and no dashboard."""
     if not is_insecure:
-        # The class makes certificates, and keeps them in this folder while the cluster lives.
+        # With `security`, the class makes certificates. It keeps them in the shared folder while
+        # the cluster lives.
         options = {"security": True, "shared_temp_directory": str(Path.cwd()), **options}
     dashboard = {"dashboard_address": "127.0.0.1:0", "dashboard": False}
     return {**options, "scheduler_options": {**dashboard, **options.get("scheduler_options", {})}}

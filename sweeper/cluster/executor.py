@@ -56,16 +56,18 @@ _log = logging.getLogger(__name__)
 
 #: Seconds between two polls of the scheduler, and of a worker's files.
 _LOOK_S = 1.0
-#: Seconds to wait for further workers after the first one can run trials (chosen).
+#: After the first worker can run trials, wait this many seconds for further workers (chosen, not
+#: measured).
 _SETTLE_S = 10.0
-#: Seconds between two requests for the full number of workers: jobs end, and Dask notices this only
-#: after 15 s.
+#: The full number of workers is requested again after this many seconds, because jobs may have
+#: ended. Dask notices the end of a job only after 15 s.
 _SCALE_AGAIN_S = 30.0
-#: Seconds to wait for an answer that is ready, or for a worker to end its processes (chosen).
+#: Wait this many seconds for an answer that is ready, or for a worker to end its processes (chosen,
+#: not measured).
 _ANSWER_S = 30.0
 _OUTCOME, _FINDINGS = TypeAdapter(TrialOutcome), TypeAdapter(list[str])
 _ENVIRONMENT = TypeAdapter(dict[str, Any] | None)
-#: Number of characters that a trial's message keeps.
+#: The message of a trial is cut to this many characters.
 _MESSAGE = 10_000
 
 
@@ -94,7 +96,8 @@ class DaskExecutor:
         outputs = f"the outputs in {display_path(workload.paths.root)}"
         self._patience = Patience(outputs, may_pass=is_of_the_machine)
         self._python = kernel_python(workload.kernel_name)
-        #: Guards the attributes below. Notified whenever a worker or a slot changes.
+        #: This condition guards the attributes below. It is notified whenever a worker or a slot
+        #: changes.
         self._change = threading.Condition(threading.RLock())
         self._members: dict[DaskWorker, Member] = {}
         self._source: TrialSource | None = None
@@ -183,7 +186,7 @@ class DaskExecutor:
         with self._change:
             self._source = source
             self._change.notify_all()
-        # Each slot needs one thread, whatever their number.
+        # Each slot needs a thread of its own, so the pool must not limit the number of slots.
         with ThreadPoolExecutor(max_workers=10_000, thread_name_prefix="cluster slot") as slots:
             try:
                 self._watch(lambda: self._serve_slots(slots, source))
@@ -354,7 +357,7 @@ class DaskExecutor:
                 ]
                 if not free:
                     break
-                # The worker with the fewest trials, so that they spread over the machines.
+                # Use the worker with the fewest trials, so that trials spread over the machines.
                 member = min(free, key=lambda member: member.used / member.worker.threads)
                 member.used += 1
                 used += 1
@@ -368,7 +371,8 @@ class DaskExecutor:
                 losses_before = self._losses
                 trial = source.next_trial()
                 if trial is None:
-                    # If a trial has lost its worker meanwhile, it runs again.
+                    # A trial that has lost its worker meanwhile runs again. Only if there is no
+                    # such trial is the search over.
                     self._is_over = self._losses == losses_before
                     return
                 spec, running = trial
@@ -493,7 +497,7 @@ class Member:
             self.refuse(outcome.message)
         except RefusedError as error:
             return failed(Reason.INTERNAL, f"on {self.host}: {error}")
-        except OSError as error:  # of the sweep's machine
+        except OSError as error:  # a fault of the sweep's machine
             message = f"{spec.notebook}: {error.strerror or error}"
             return TrialOutcome(state=TrialState.STOPPED, reason=Reason.FILE, message=message)
         except LostError as error:
@@ -580,7 +584,8 @@ class Member:
 
     def _send(self, paths: Iterable[Path]) -> None:
         for path in paths:
-            with suppress(OSError), open(path, "rb") as file:  # it may have been removed meanwhile
+            # The file may have been removed meanwhile.
+            with suppress(OSError), open(path, "rb") as file:
                 size, changed_ns = stamp_of(os.fstat(file.fileno()))
                 for offset in range(0, size or 1, PART_BYTES):
                     part = {"offset": offset, "data": file.read(PART_BYTES)}
@@ -598,11 +603,12 @@ class Member:
             self._send([spec.continues])
         for path in {input_file.path for input_file in spec.inputs.values()} - self._sent_inputs:
             self._send(files_below(path) if path.is_dir() else [path])
-            self._sent_inputs.add(path)  # they never change
+            self._sent_inputs.add(path)  # these files never change
 
     def _follow(self, trial: _TrialThere) -> None:
         """Fetch the new files of a trial, then wait for the next poll or an event."""
-        # If this fails, the next poll tries again, until the worker is lost.
+        # Ignore errors, because the next poll fetches the files again, until the worker counts as
+        # lost.
         with suppress(LostError, RefusedError, OSError):
             self._bring(trial)
         trial.wake.wait(max(_LOOK_S, len(self.running) / 50))  # less often if many trials run
@@ -631,7 +637,7 @@ class Member:
         findings = _FINDINGS.validate_python(answer["findings"])
         self.findings += [finding for finding in findings if finding not in self.findings]
         self.patience.insist(partial(self._bring, trial, is_over=True))
-        if self._environment is not None:  # its content decides the record's name
+        if self._environment is not None:  # the name of the record is made from its content
             name = keep_environment(self.workload.paths, self._environment)
             outcome = replace(outcome, environment=name)
         return replace(outcome, host=self.host)
@@ -665,7 +671,7 @@ class Member:
             if is_whole and trial.have.get(name) != stamp:
                 self._fetch(trial, name, stamp)
         trial.seen = found
-        # Last, so that a new checkpoint has arrived before an older one is removed.
+        # Remove files last, so that a new checkpoint has arrived before an older one is removed.
         for name in [name for name in trial.have if name not in found and name != NOTEBOOK]:
             path_of(trial.spec, name).unlink(missing_ok=True)
             del trial.have[name]

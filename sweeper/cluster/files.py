@@ -21,14 +21,16 @@ from ..trials import TrialSpec
 
 _log = logging.getLogger(__name__)
 
-#: Bytes of a file in one message at most, so that no process holds a whole checkpoint in memory.
+#: A message has at most this many bytes of a file, so that no process holds a whole checkpoint in
+#: memory.
 PART_BYTES = 4_000_000
 #: Name of a trial's executed notebook. The names of its other files are `checkpoints/…` and
 #: `artifacts/…`.
 NOTEBOOK = "notebook"
-#: Bytes of one file, and of all files together, that are sent to a worker at most (chosen).
+#: A file that is sent to a worker has at most the first number of bytes, and all these files
+#: together have at most the second number (chosen, not measured).
 _FILE_BYTES, _ALL_BYTES = 10_000_000, 100_000_000
-#: Number of files or packages that a message names at most.
+#: A message names at most this many files or packages.
 _MOST_NAMES = 5
 #: Packages that may differ between machines: installers do not change a result.
 _INSTALLERS = frozenset({"pip", "setuptools", "uv", "wheel"})
@@ -106,8 +108,8 @@ class Mirror:
         home, code = workload.paths, None
         if workload.snapshot is not None:
             code = self.copy(Path(workload.snapshot.folder)).resolve()
-        # The study's folder is part of the mark by which a guard kills processes. On the same
-        # machine, it must differ from the sweep's.
+        # A guard kills processes by a mark that contains the study's folder. The worker may run on
+        # the sweep's machine, so its copy of the study must have another folder than the sweep's.
         paths = home.copied_below(self.root)
         cwd = self.copy(workload.cwd)
         url = workload.tracking or ""
@@ -144,7 +146,7 @@ def travelling_files(workload: Workload) -> tuple[list[Path], list[Path]]:
     """
     paths = workload.paths
     others = {paths.folder, paths.tracking, paths.artifacts}
-    if workload.data is not None:  # each machine fetches it
+    if workload.data is not None:  # each machine fetches the data itself
         others.add(workload.data.place())
     travelling: list[Path] = []
     large: list[Path] = []
@@ -156,7 +158,7 @@ def travelling_files(workload: Workload) -> tuple[list[Path], list[Path]]:
             if not name.startswith((".", "__pycache__"))
             and Path(place, name) not in others
             and not Path(place, name, "pyvenv.cfg").exists()
-            and not Path(place, name, "sweep.lock").exists()  # of another study
+            and not Path(place, name, "sweep.lock").exists()  # the folder belongs to another study
         ]
         for path in (Path(place, name) for name in sorted(names)):
             is_own = path.name.startswith(".") or path.suffix == ".ipynb" or path in others

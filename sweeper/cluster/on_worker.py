@@ -39,10 +39,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: Seconds to wait after a kernel has died before its death counts as the trial's (chosen). The end
-#: of a SLURM job may kill the kernels before this process: then the trial has lost its worker.
+#: After a kernel has died, wait this many seconds before the trial fails for this reason (chosen,
+#: not measured). At the end of a SLURM job, the kernels may die shortly before this process. Then
+#: the trial has lost its worker, and must not fail.
 _DOUBT_S = 2.0
-#: Seconds to wait for a disk that is full or unavailable.
+#: Wait this many seconds for a disk that is full or unavailable.
 _PATIENCE_S = 300.0
 
 
@@ -227,7 +228,8 @@ class TrialsOnWorker(WorkerPlugin):
             outcome = self._worker.run_trial(there, running)
             if outcome.reason is Reason.KERNEL_DIED:
                 time.sleep(_DOUBT_S)
-            # Without the folder, the paths are those of the sweep's machine.
+            # The worker's paths are those of the sweep's machine with the mirror's folder in front.
+            # Remove this folder, so that the message has the paths that the user knows.
             message = outcome.message.replace(str(self._mirror.root), "")
             outcome = replace(outcome, message=message)
             return {"outcome": asdict(outcome), "findings": list(self._worker.findings)}
@@ -289,11 +291,12 @@ class TrialsOnWorker(WorkerPlugin):
             self._opened.close()
         shutil.rmtree(self._mirror.root, ignore_errors=True)
 
-    # ----------------------------------------------------------------------------------------------
+    # --- events and resources ---------------------------------------------------------------------
 
     def _say(self, line: str) -> None:
         self._dask_worker.log_event(self.name, {"line": line, "host": socket.gethostname()})
 
     def _places(self) -> Places:
-        jobs = max(2, self._dask_worker.state.nthreads)  # another worker may use the same GPUs
+        # Assume at least two trials, because another worker may use the same GPUs.
+        jobs = max(2, self._dask_worker.state.nthreads)
         return Places.of_machine(self._workload.settings.resources, jobs=jobs)

@@ -60,7 +60,7 @@ def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: An
         kernel=facts.kernel,
         **options,
     )
-    sweep.plan.close()  # it has an executor for the search, which is not resumed
+    sweep.plan.close()  # this plan has an executor for the search, which is not resumed
     search = with_inputs(sweep.plan)
     best = found.best[0]
     dimensions, changed = _ablated(best.params, settings.search_space, search.notebook)
@@ -110,7 +110,8 @@ def _ablated(
     for name in own:
         if name in best and own[name] != best[name]:
             values = {**own, **best, name: own[name]}
-            with suppress(KeyError):  # it opens a branch that has params without a known value
+            # Leave out a value that opens a branch whose other params have no known value.
+            with suppress(KeyError):
                 params = SearchSpace(dimensions).sample(lambda name, _: values[name])  # noqa: B023
                 changed[f"{name}={value_text(own[name])}"] = params
     return dimensions, changed

@@ -53,18 +53,19 @@ _SEED_REMEDY = (
 _TRIAL_SEED = re.compile(r"\btrial\(\)\.seed|\b(t|trial)\.seed\b")
 #: Code that can assign or report names which do not appear in its text.
 _HIDES_NAMES = re.compile(r"[(,]\s*\*\*|import \*|%run|exec\(|globals\(\)|setattr\(")
-#: Free disk space in bytes that every sweep needs, for its databases and notebooks (chosen).
+#: Every sweep needs this many bytes of free disk space, for its databases and notebooks (chosen,
+#: not measured).
 _LEAST_FREE_BYTES = 500 * 10**6
-#: Number of copies of an executed notebook: the file, the file and its HTML page in MLflow, and the
-#: HTML of the comparison page.
+#: An executed notebook needs disk space for this many copies: the file, the file and its HTML page
+#: in MLflow, and the HTML of the comparison page.
 _COPIES_OF_NOTEBOOK = 4
-#: Disk space in bytes that a trial needs in addition to its notebooks: its rows in the databases
-#: and its run in MLflow.
+#: A trial needs this many bytes of disk space in addition to its notebooks, for its rows in the
+#: databases and its run in MLflow.
 _BYTES_PER_TRIAL = 100_000
-#: Share of the free memory that trials may use. The rest is left to other programs.
+#: Trials may use this share of the free memory. The rest is left to other programs.
 _MEMORY_SHARE = 0.9
 #: Other params have an effect on a score only if they change it by more than this multiple of the
-#: difference between two runs with equal params (chosen).
+#: difference between two runs with equal params (chosen, not measured).
 _MORE_THAN_LUCK = 10
 #: Seconds between two measurements of the memory of a run.
 _POLL_INTERVAL_S = 0.1
@@ -126,7 +127,7 @@ def check(plan: SweepPlan, *, dry_run: bool, on_run: Callable[[str], None]) -> I
         yield forecast(plan.settings, measured, jobs=plan.executor.jobs, free_disk_bytes=free_bytes)
 
 
-# --- without a kernel ------------------------------------------------------------------------
+# --- checks without a kernel -----------------------------------------------------------------
 
 
 def _refuse_broken_cells(plan: SweepPlan) -> None:
@@ -218,7 +219,7 @@ def _free_bytes(folder: Path) -> int:
     return shutil.disk_usage(existing).free
 
 
-# --- the runs --------------------------------------------------------------------------------
+# --- runs of the notebook --------------------------------------------------------------------
 
 
 class Role(StrEnum):
@@ -354,7 +355,7 @@ class _MemoryWatch:
                 self._most_bytes = max(self._most_bytes, memory_of(pid) or 0)
 
 
-# --- what the runs show ----------------------------------------------------------------------
+# --- findings of the runs --------------------------------------------------------------------
 
 
 def _of_runs(

@@ -12,11 +12,12 @@ from ..settings import Settings
 from ..settings.space import AnyDimension, ChoiceDimension, IntDimension, RangeDimension, as_scalar
 from ..trials import Params
 
-#: Position of the other value between a value and a bound, as a share of their distance. It is the
-#: golden section (chosen), because few functions are symmetric about it.
+#: The other value lies between the value and a bound, at this share of their distance above the
+#: lower of the two (chosen, not measured). It is the golden section, because few functions are
+#: symmetric about it.
 _SECTION = 0.382
 #: If a value is below this share of its range, the other value is greater. Otherwise the other
-#: value is smaller, because large learning rates diverge (chosen).
+#: value is smaller, because large learning rates diverge (chosen, not measured).
 _NEAR_LOW = 0.1
 
 

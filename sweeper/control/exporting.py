@@ -43,7 +43,8 @@ def write_table(study: LoadedStudy, file: Path, *, kind: str) -> int:
     """
     table = study.dataframe()
     if kind == "parquet":
-        # A param may have values of several types, which one column of Parquet cannot have.
+        # A param may have values of several types. A column of Parquet has one type, so such values
+        # become texts.
         mixed = [name for name in table if len({type(v) for v in table[name].dropna()}) > 1]
         table = table.astype(dict.fromkeys(mixed, "string"))
     _write(file, getattr(table, f"to_{kind}"), flag=f"--{kind}")
@@ -166,7 +167,7 @@ def write_code(existing: ExistingStudy, run_id: str) -> Path:
     contents = {snapshot.notebook_path: snapshot.notebook.encode() + b"\n"}
     for path, source in snapshot.frozen_in(snapshot.folder).items():
         contents[path] = source.encode("utf-8", "surrogateescape")
-    # Modules outside of the notebook's folder keep their position relative to it.
+    # Modules outside of the notebook's folder keep their position relative to that folder.
     above = os.path.commonpath([os.path.dirname(path) for path in contents])
     try:
         files = {

@@ -21,7 +21,8 @@ from ..study.study import Study
 from ..study_folder.ownership import is_held, owner_of, while_unswept
 from ..trials import StudyPaths, TrialState, display_path, facts_beside
 
-# MLflow takes 2 s to import, and reading a study does not need it. So functions import the tracker.
+# MLflow takes 2 s to import, and reading a study does not need it. So the functions that need the
+# tracker import it themselves.
 if TYPE_CHECKING:
     from ..tracking import RunWriter
 
@@ -60,7 +61,8 @@ class ExistingStudy(LocatedStudy):
         After the search, the sweep of NAME runs the best trials again in the study NAME-confirm.
         """
         if self.swept_by() is None:
-            with suppress(OutputError):  # NAME-confirm is too long a name: no such study
+            # If NAME-confirm is too long for a name, no such study exists.
+            with suppress(OutputError):
                 after = replace(self, paths=self.paths.following("confirm"))
                 return after if after.swept_by() else self
         return self
@@ -142,7 +144,8 @@ def find_studies(
         found = [(url, study) for url, study in found if wanted in (None, study.name)]
     studies = []
     for url, study in found:
-        # A study without a template was left by a sweep that was killed before its first trial.
+        # Skip a study without a template. It was left by a sweep that was killed before its first
+        # trial.
         if template := study.facts.template:
             paths = StudyPaths.parse(template, study=study.name)
             tracking = Address.of(tracking_uri or study.facts.tracking_uri)
@@ -228,7 +231,8 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
         clear_up(existing.paths.folder)
         if any(not record.state.has_ended for record in study.records()):
             opened = existing.opened()
-            # This is stored first, because this process may be killed before it corrects the runs.
+            # Store this fact before the runs are corrected, because this process may be killed
+            # before they are.
             opened.note_facts(tracking_is_behind=True)
             _correct_trials(opened)
         if study.facts.tracking_is_behind:

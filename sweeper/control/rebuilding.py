@@ -128,7 +128,7 @@ def _made(name: str, facts: StudyFacts, paths: StudyPaths) -> Rebuilt:
         )
     storage = paths.storage
     new = storage.with_name(f"{storage.name}.rebuilt")
-    _remove(new)  # an earlier call that was killed may have left it
+    _remove(new)  # an earlier call that was killed may have left this file
     try:
         records = write_study(new, name, facts, notebooks)
         damaged = _set_aside(storage)

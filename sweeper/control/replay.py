@@ -42,7 +42,8 @@ from .side_trials import SideTrials
 
 _log = logging.getLogger(__name__)
 
-#: Kernel for trials whose original kernel is not installed, if the user allows it with `--here`.
+#: A trial whose original kernel is not installed runs in this kernel, if the user allows it with
+#: `--here`.
 _KERNEL_HERE = "python3"
 _HERE = "--here replays it on this machine all the same, and shows the difference as a number"
 
@@ -201,7 +202,7 @@ def replay(
     return sorted(verdicts, key=lambda verdict: verdict.run_id)
 
 
-# --- which trials --------------------------------------------------------------------------------
+# --- choice of trials ----------------------------------------------------------------------------
 
 
 def targets_of(
@@ -311,7 +312,7 @@ def _target(existing: ExistingStudy, record: TrialRecord) -> ReplayTarget:
     return target
 
 
-# --- what is run ---------------------------------------------------------------------------------
+# --- workloads -----------------------------------------------------------------------------------
 
 
 def _workloads(

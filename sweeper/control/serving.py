@@ -30,11 +30,11 @@ _HOST = "127.0.0.1"
 #: The first port that is tried.
 _PORT = 8800
 _MLFLOW = "mlflow"
-#: Number of connections that may be open without a request. If there are more, the oldest one is
-#: closed. A browser sends its request within milliseconds, and a process may have 1,024 descriptors
-#: (chosen).
+#: At most this many connections may be open without a request (chosen, not measured). If there are
+#: more, the oldest one is closed: a browser sends its request within milliseconds, and a process
+#: may have only 1,024 descriptors.
 _MOST_WAITING = 100
-#: Seconds without any traffic after which a connection is closed (chosen).
+#: A connection without any traffic is closed after this many seconds (chosen, not measured).
 _IDLE_S = 30.0
 
 
@@ -61,7 +61,7 @@ class StudyServer(ThreadingMixIn, WSGIServer):
     request_queue_size = 128
 
     def __init__(self, existing: ExistingStudy, page: Path, *, port: int | None) -> None:
-        # An MLflow server already has a UI.
+        # Only stores in files and databases get a UI, because an MLflow server already has one.
         ui = None if existing.tracking.is_http else ui_over(existing.tracking)
         port = port or free_port(_PORT)
         try:
@@ -83,7 +83,7 @@ class StudyServer(ThreadingMixIn, WSGIServer):
         with self._lock:
             self._waiting[request] = None
             if len(self._waiting) > _MOST_WAITING:
-                with suppress(OSError):  # the client has just closed it
+                with suppress(OSError):  # the client has just closed the connection
                     next(iter(self._waiting)).shutdown(socket.SHUT_RDWR)
                 self._waiting.pop(next(iter(self._waiting)))
         super().process_request(request, client_address)

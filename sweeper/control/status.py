@@ -124,7 +124,7 @@ def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
         cells=len(statuses),
         step=max(steps, default=None),
         metrics={**last, **metadata.finals},
-        elapsed_s=max(0.0, (until - began).total_seconds()),  # a clock may be set back
+        elapsed_s=max(0.0, (until - began).total_seconds()),  # the machine's clock may be set back
         memory_bytes=memory_of(pid) if is_on_this_machine and pid is not None else None,
         host=metadata.host,
         waits_for=metadata.waits_for,

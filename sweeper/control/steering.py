@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ..settings import Settings
 
 _POLL_INTERVAL_S = 0.2
-#: Seconds that a trial may need to stop: for two interrupts with their grace times, and the kill.
+#: A trial may take this many seconds to stop: for two interrupts with their grace times, and the
+#: kill.
 _PATIENCE_S = 60.0
 
 

@@ -18,14 +18,17 @@ from ..settings.space import SearchSpace
 from ..trials import TrialRecord, has_score, interval_of, value_text
 from .lookup import ExistingStudy
 
-#: Number of values of a param up to which each value has its own row (chosen). The trials of a
-#: numeric param with more values are grouped by ranges.
+#: A param with at most this many values has a row for each value (chosen, not measured). The trials
+#: of a numeric param with more values are grouped by ranges.
 _MOST_VALUES = 12
-#: Number of ranges at most, and number of trials in a range at least (chosen).
+#: A table has at most the first number of ranges, each with at least the second number of trials
+#: (chosen, not measured).
 _MOST_PARTS, _LEAST_TRIALS = 4, 3
-#: Number of significant digits of a mean without an interval, or with an interval of 0 (chosen).
+#: A mean without an interval, or with an interval of 0, has this many significant digits (chosen,
+#: not measured).
 _DIGITS = 4
-#: Number of decimals at most. An interval that needs more is due to rounding (chosen).
+#: A mean has at most this many decimals (chosen, not measured). An interval that needs more
+#: decimals is due to rounding, so the mean is shown with significant digits instead.
 _MOST_DECIMALS = 8
 #: LaTeX that draws plain lines for the rules of booktabs if that package is not loaded.
 _RULES = "".join(rf"\providecommand{{\{part}rule}}{{\hline}}" for part in ("top", "mid", "bottom"))
@@ -90,8 +93,8 @@ class _Table:
     caption: str
 
 
-#: Row of a trial by the value of one param. Rows are sorted by the number. The text is the label of
-#: the row: the value, or the range of values.
+#: The row of a trial in the table of one param, as a number and a text. Rows are sorted by the
+#: number. The text is the label of the row: the value, or the range of values.
 _Place = tuple[float, str]
 
 

@@ -70,7 +70,8 @@ class Attempt:
         self._site, self._kernel = site, kernel
         self._repetition_limit_s = repetition_limit_s
         self._place: Place | None = None
-        #: Memory and GPU of the trial. Freed when the kernel is gone, after the slot has continued.
+        #: Holds the memory and the GPU of the trial. Both are freed when the kernel is gone, which
+        #: may be after the slot has continued.
         self._held = ExitStack()
         self._waited_s = 0.0
 
@@ -103,7 +104,8 @@ class Attempt:
             NoGpuLeftError: No GPU that works is left for it.
         """
         site, file, running = self._site, self.file, self.running
-        if not checkpoint_files(self.spec.checkpoint_dir):  # else the trial resumes from those
+        # A trial with checkpoints resumes from the newest one, and keeps its artifacts.
+        if not checkpoint_files(self.spec.checkpoint_dir):
             shutil.rmtree(self.spec.artifact_dir, ignore_errors=True)
         try:
             lease = site.places.lease(self.spec, running, self._tell)
@@ -180,7 +182,7 @@ class Attempt:
         )
         return Run(execution=execution, uses_gpu=self.result.answer.gpu_bytes is not None)
 
-    # --- what the four steps consist of -----------------------------------------------------------
+    # --- parts of the four steps ------------------------------------------------------------------
 
     @property
     def _settings(self) -> Settings:
@@ -197,7 +199,7 @@ class Attempt:
         An error is ignored: it is written again.
         """
         control = self.running.control
-        # `status` reads it from another process.
+        # Note the process id in the notebook, because `status` reads it there from another process.
         self.file.note(pid=self.running.points.pid)
         self.file.note_freezing(control.waited_s - self._waited_s, is_frozen=control.is_frozen)
         self._site.patience.attempt(self.file.write)  # the end of the trial writes it again
@@ -216,7 +218,8 @@ class Attempt:
     def _kernel_to_use(self) -> KernelOrigin | None:
         """Return how the kernel must be made. None if the fork policy decides."""
         fixed = fixed_since(self._site.workload, self.spec)
-        if self._kernel is None and fixed:  # shared cells have run with the fixed value
+        # Shared cells have run with the fixed value, which this trial does not have.
+        if self._kernel is None and fixed:
             return KernelOrigin(reason=f"the trial began before {', '.join(fixed)} was fixed")
         return self._kernel
 

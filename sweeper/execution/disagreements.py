@@ -9,11 +9,12 @@ from decimal import Decimal
 from ..notebooks.scores import Given
 from ..trials import Disagreement, ScoreRank
 
-#: Relative difference up to which two values are the same score (chosen). Sums in float32 and in
-#: another order differ by 1e-6, a number printed with `.4g` by 5e-4.
+#: Two values are the same score if their relative difference is at most this (chosen, not
+#: measured). Sums in float32 and in another order differ by 1e-6, a number printed with `.4g` by
+#: 5e-4.
 _ROUNDING = 1e-3
-#: Relative difference up to which a value counts as a value of a series (chosen): that of a
-#: float32.
+#: A value is a point of a series if their relative difference is at most this (chosen, not
+#: measured). It is the rounding of a float32.
 _SAME_POINT = 1e-5
 
 

@@ -20,9 +20,11 @@ from ..machine.nvml import Gpu, driver_version
 _log = logging.getLogger(__name__)
 
 _PROBE = Path(__file__).parent / "python_probe.py"
-#: Seconds that each process may take. Hundreds of packages on a network disk take more than 10 s.
+#: Each process that describes the environment may take this many seconds. Hundreds of packages on a
+#: network disk take more than 10 s.
 _LIMIT_S = 30.0
-#: Parts of an environment besides its Python that can change results, in words.
+#: Parts of an environment that can change results, in addition to its Python, with their names for
+#: users.
 _FACTS = {
     "cpu": "the processor",
     "gpus": "the GPU",

@@ -16,7 +16,7 @@ from .executor import TrialSource
 from .worker import Worker, opened_worker
 from .workload import Workload
 
-#: Bound of the number of threads. There is one thread for each trial that runs or is frozen.
+#: At most this many threads run. There is one thread for each trial that runs or is frozen.
 _MOST_TRIALS = 10_000
 
 
@@ -100,7 +100,8 @@ class _Trials:
             running = trial[1]
             begun = self._begun.get(running)
             if begun is None:
-                if running.control.phase is Phase.ENDED:  # it ended before this slot could use it
+                # The trial may have ended before this slot could run it.
+                if running.control.phase is Phase.ENDED:
                     continue
                 begun = self._begun[running] = self._threads.submit(self._run, *trial)
             running.control.wait_for_rest()

@@ -18,9 +18,9 @@ from .verdict import fault_of
 
 #: Seconds between two checks of a slot that waits for a proof.
 _POLL_S = 0.02
-#: Time limit of a repetition: three times the duration of the reference trial, plus a minute.
+#: A repetition may take this many times as long as the reference trial, plus this many seconds.
 _LIMIT_FACTOR, _LIMIT_SLACK_S = 3.0, 60.0
-#: How often a proof repeats the reference trial, if no result differs.
+#: A proof repeats the reference trial this many times, unless a result differs.
 _RUNS_OF_A_PROOF = 2
 
 
@@ -92,7 +92,8 @@ def _repeat(
         spec = replace(
             reference.spec,
             notebook=Path(folder) / "repeated.ipynb",
-            checkpoint_dir=Path(folder) / "checkpoints",  # empty, so that it does not resume
+            # The folder is empty, so that the repetition does not resume.
+            checkpoint_dir=Path(folder) / "checkpoints",
             artifact_dir=Path(folder) / "artifacts",
         )
         limit_s = _LIMIT_FACTOR * reference.duration_s + _LIMIT_SLACK_S

@@ -30,7 +30,7 @@ def packages_in(folders: Sequence[str]) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    del sys.path[0]  # the folder of this script
+    del sys.path[0]  # its first entry is the folder of this script
     python = {
         "implementation": sys.implementation.name,
         "version": ".".join(map(str, sys.version_info[:3])),

@@ -11,8 +11,8 @@ from pathlib import Path
 from ..files import make_private_folder
 from ..guard import Guard, kill_marked, mark_of, remove
 
-#: Characters of the temporary folder's path at most. Sockets in it may have paths of 107
-#: characters.
+#: The path of the temporary folder has at most this many characters, because sockets in that folder
+#: may have paths of at most 107 characters.
 _SHORT_CHARACTERS = 24
 
 

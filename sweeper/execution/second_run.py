@@ -8,16 +8,17 @@ from enum import Enum, auto
 from ..kernels import CellFailed, KernelOrigin, KernelResult, Raised
 from ..trials import Reason, TrialOutcome, TrialState
 
-#: Seconds up to which a trial that fails in a forked kernel also runs in a started one (chosen).
-#: Code that does not work after a fork fails early, such as CUDA that was initialized before the
-#: fork.
+#: A trial that fails in a forked kernel within this many seconds also runs in a started one
+#: (chosen, not measured). Code that does not work after a fork fails early, such as CUDA that was
+#: initialized before the fork.
 _EARLY_S = 120.0
-#: Reasons that a started kernel would not change: memory that ran out, and bugs of the sweeper.
+#: A trial that failed for one of these reasons does not run again in a started kernel, because the
+#: kernel is not the cause: memory that ran out, and bugs of the sweeper.
 _NOT_BY_THE_KERNEL = frozenset({Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY, Reason.INTERNAL})
 
-#: How the kernel of a second run is made.
+#: Origin of the kernel of a second run.
 STARTED_ANEW = KernelOrigin(reason="the trial was run before, and failed or lost its kernel")
-#: How the kernel is made after one that did not start.
+#: Origin of a kernel that replaces a kernel that did not start.
 AFTER_NO_KERNEL = KernelOrigin(reason="the kernel before it did not start")
 
 
@@ -25,7 +26,7 @@ class SecondRun(Enum):
     """Why a trial that failed in a forked kernel runs again in a started one."""
 
     KERNEL_LOST = auto()  # the process that its kernel was forked from has ended
-    COMPARISON = auto()  # if it does not fail again, forking is the cause of the failure
+    COMPARISON = auto()  # if the trial does not fail again, forking is the cause of the failure
 
 
 def decide_second_run(

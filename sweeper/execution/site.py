@@ -26,8 +26,9 @@ from .workload import Workload
 
 _log = logging.getLogger(__name__)
 
-#: Seconds to try again if no kernel of the sweep has answered before (chosen). Most likely, the
-#: kernel's Python environment is broken, which is permanent.
+#: While no kernel of the sweep has answered yet, a kernel start is repeated for this many seconds
+#: (chosen, not measured). Most likely, the kernel's Python environment is broken, which is
+#: permanent.
 _FIRST_KERNEL_S = 5.0
 
 
@@ -104,8 +105,8 @@ def _pool(workload: Workload, places: Places, *, token: str, folder: Path) -> Ke
         token=token,
         frozen=workload.frozen,
     )
-    # Imports may decide by the GPUs that they see. So they see all GPUs of the sweep, of which each
-    # trial gets some later.
+    # Some libraries decide at import by the GPUs that they see. So the process that imports them
+    # sees all GPUs of the sweep, although each trial gets only some of them later.
     visible = ",".join(gpu.uuid for gpu in places.gpus)
     return KernelPool(
         setup,
@@ -117,7 +118,7 @@ def _pool(workload: Workload, places: Places, *, token: str, folder: Path) -> Ke
 
 def _kept_environment(workload: Workload, places: Places, *, token: str) -> str:
     """Record the environment of the trials. Return the record's name, or "" if it is not known."""
-    # The processes that describe it have the mark of the sweep, too.
+    # The processes that describe the environment have the mark of the sweep, too.
     env = {**os.environ, **places.env, MARK_VARIABLE: f"{token}.environment;"}
     try:
         found = environment_of(

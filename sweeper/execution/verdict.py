@@ -24,7 +24,7 @@ from .disagreements import disagreements
 
 _log = logging.getLogger(__name__)
 
-#: Reasons for which a trial runs once more, alone, by the fault that ended it.
+#: Faults after which a trial runs once more, alone, each with the reason for its end.
 _OUT_OF: Mapping[Fault | None, Reason] = {
     Fault.GPU_MEMORY: Reason.OUT_OF_MEMORY,
     Fault.MAYBE_GPU_MEMORY: Reason.OUT_OF_MEMORY,
@@ -238,7 +238,8 @@ def _died(result: KernelResult, said: str, *, was_short: bool) -> TrialOutcome:
             "the machine or its container ran out of memory, and the system killed the "
             f"kernel{said}",
         )
-    # A library that aborts the process prints the reason before.
+    # A library that aborts the process prints the reason first, so the printed text names the
+    # fault.
     fault = fault_of(result) if result.exit_code == -signal.SIGABRT else None
     message = f"the kernel died: {_death(result.exit_code)}{said}"
     return failed(_OUT_OF.get(fault, Reason.KERNEL_DIED), message)

@@ -110,7 +110,7 @@ class Worker:
             attempt = Attempt(spec, running, self.site, kernel=AFTER_NO_KERNEL)
             execute()
 
-        with suppress(NoKernelError):  # the attempt's outcome states it
+        with suppress(NoKernelError):  # the outcome of the attempt has this error
             self.site.kernel_patience.insist(execute, execute_anew)
         return attempt
 
@@ -133,7 +133,8 @@ class Worker:
         running.points.keep(lambda _: None)  # the second run keeps the points instead
 
         def resume(point: Point) -> None:
-            # The first run has published the points up to its last step.
+            # The first run has published all points up to its last step, so publish only later
+            # ones.
             if published is None or point.step is None or point.step > published:
                 running.points.publish(point)
 

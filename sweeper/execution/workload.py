@@ -12,7 +12,8 @@ from ..settings import Settings
 from ..study_folder.snapshots import CodeSnapshot
 from ..trials import StudyPaths
 
-# Imported for types only: a study without `data` needs no package for an object storage.
+# `Dataset` is imported for types only, because a study without `data` needs no package for an
+# object storage.
 if TYPE_CHECKING:
     from ..sync.archive import Dataset
 

@@ -9,20 +9,21 @@ from pathlib import Path
 
 from ..errors import SettingsError
 
-#: Memory in bytes that a trial is assumed to need before any trial has run (chosen).
+#: Before any trial has run, each trial is assumed to need this many bytes of memory (chosen, not
+#: measured).
 _MEMORY_PER_TRIAL_BYTES = 2 * 1024**3
-#: Number of trials that one machine runs at once at most. A larger number is a typing error.
+#: One machine runs at most this many trials at once. A larger number is a typing error.
 _MOST_JOBS = 1000
 _ROOT = Path("/")
-#: Share of the limit of descriptors up to which more trials may be frozen. A frozen trial holds 22
-#: descriptors of the sweep's process (counted on Linux). The last quarter is left for trials that
-#: begin, which need as many in each slot.
+#: More trials may be frozen while less than this share of the limit of descriptors is in use. A
+#: frozen trial holds 22 descriptors of the sweep's process (counted on Linux). The last quarter is
+#: left for trials that begin, which need as many descriptors in each slot.
 _DESCRIPTORS_IN_USE = 0.75
-#: Number of descriptors that a sweep needs, and that each slot adds. Measured: 61, 75, 132 and 226
-#: in all, with 1, 2, 4 and 8 slots.
+#: A sweep needs the first number of descriptors, and each slot adds the second number. Measured
+#: with 1, 2, 4 and 8 slots: 61, 75, 132 and 226 descriptors in all.
 _DESCRIPTORS_OF_A_SWEEP, _DESCRIPTORS_OF_A_SLOT = 48, 24
-#: Number of descriptors to ask for at most. It is more than a sweep of a thousand trials needs, and
-#: a hard limit may be infinite.
+#: A sweep asks the system for at most this many descriptors. A sweep of a thousand trials needs
+#: fewer, and a hard limit may be infinite.
 _MOST_DESCRIPTORS = 65_536
 
 
@@ -156,7 +157,8 @@ def _memory_groups(root: Path) -> Iterator[Path]:
         if controller in ("", "memory"):  # version 2 names no controllers
             mount = root / "sys" / "fs" / "cgroup" / controller
             folder = mount / path.strip("/")
-            # In a container the path may be the one on its host: then the group is at the mount.
+            # In a container, the path may be the group's path on the host. Then the group is at the
+            # mount.
             yield from (
                 parent for parent in (folder, *folder.parents) if parent.is_relative_to(mount)
             )

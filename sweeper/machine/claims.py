@@ -76,7 +76,7 @@ class Claims:
             if path.stem == self._token:
                 continue
             alive = FileLock(path.with_suffix(".alive"))
-            if self._is_taken(alive):  # its sweep is dead
+            if self._is_taken(alive):  # the sweep that wrote the file is dead
                 path.unlink(missing_ok=True)
                 Path(alive.lock_file).unlink(missing_ok=True)
                 alive.release()

@@ -11,9 +11,10 @@ class Fault(Enum):
 
     DEVICE = auto()  # the GPU has to be reset or replaced, or another program keeps it
     GPU_MEMORY = auto()
-    MAYBE_GPU_MEMORY = auto()  # out of memory if others used the GPU; else an error of the notebook
+    # Out of memory if other processes used the GPU; else an error of the notebook.
+    MAYBE_GPU_MEMORY = auto()
     HOST_MEMORY = auto()
-    DISK = auto()  # full, which may pass
+    DISK = auto()  # the disk is full, which may pass
     LOST_PROCESS = auto()  # a process that the notebook had started was killed
     CUDA = auto()  # an error of the notebook; under MPS another trial may have caused it
 
@@ -26,27 +27,30 @@ _WORDS = [
         r"|GPU requires reset|cudaErrorContained|CUDA_ERROR_CONTAINED|access of peer GPU memory"
         r"|system not yet initialized|are busy or unavailable|DEVICES?_?UNAVAILABLE",
     ),
-    # Spark, DuckDB, Ray, and TensorFlow's CPU.
+    # Messages of Spark, DuckDB, Ray, and of TensorFlow on a CPU.
     (
         Fault.HOST_MEMORY,
         r"java\.lang\.OutOfMemoryError|OutOfMemoryException|running low on memory"
         r"|device:CPU:\d+ by allocator",
     ),
-    # torch, NCCL, Triton, Numba, LightGBM; CuPy, XGBoost; RMM; JAX, TensorFlow; CUDA's libraries.
+    # Messages of torch, NCCL, Triton, Numba, LightGBM; CuPy, XGBoost; RMM; JAX, TensorFlow; CUDA's
+    # libraries.
     (
         Fault.GPU_MEMORY,
         r"OutOfMemoryError|cuda[^\n]{0,80}out[ _]of[ _]memory|cudaErrorMemoryAllocation"
         r"|std::bad_alloc: (out_of_memory|CUDA error|RMM failure)"
         r"|RESOURCE_EXHAUSTED|ResourceExhaustedError|\bCU[A-Z]+(_[A-Z]+)*_ALLOC(ATION)?_FAILED",
     ),
-    # cuBLAS, cuDNN, XLA, TensorFlow and torch when their own workspace does not fit into memory.
+    # Messages of cuBLAS, cuDNN, XLA, TensorFlow and torch when their own workspace does not fit
+    # into memory.
     (
         Fault.MAYBE_GPU_MEMORY,
         r"CU[A-Z]+_STATUS_NOT_INITIALIZED|CUDNN_STATUS_INTERNAL_ERROR|NVML_SUCCESS =="
         r"|DNN library initialization failed|Dst tensor is not initialized"
         r"|Unable to find a(n engine| valid cuDNN algorithm)",
     ),
-    # Python, numpy, pyarrow, the system, C++, torch; torch and its loaders when /dev/shm is full.
+    # Messages of Python, numpy, pyarrow, the system, C++ and torch; and of torch and its loaders
+    # when /dev/shm is full.
     (
         Fault.HOST_MEMORY,
         r"\b(_Array|Arrow)?MemoryError\b|Cannot allocate memory|std::bad_alloc"
@@ -54,7 +58,7 @@ _WORDS = [
         r"|unable to (allocate shared memory|write to file </torch_)",
     ),
     (Fault.DISK, r"No space left on device|Disk quota exceeded"),
-    # torch, joblib, Python, Dask.
+    # Messages of torch, joblib, Python and Dask.
     (
         Fault.LOST_PROCESS,
         r"killed by signal: Killed|DataLoader worker .* exited unexpectedly|TerminatedWorkerError"

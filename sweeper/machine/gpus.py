@@ -11,8 +11,8 @@ from ..errors import SettingsError
 from ..settings.machines import Resources
 from .nvml import CONTEXT_BYTES, Gpu, Nvml
 
-#: Memory to leave free on each GPU, at least, in bytes and as a share of the GPU's memory (chosen).
-#: Libraries choose other algorithms if memory is short.
+#: At least this many bytes, and at least this share of a GPU's memory, are left free on each GPU
+#: (chosen, not measured). Otherwise libraries choose other algorithms, because memory is short.
 _SPARE_BYTES = 1024**3
 _SPARE_SHARE = 0.025
 

@@ -23,7 +23,7 @@ _CONTROL = "nvidia-cuda-mps-control"
 _PIPES, _LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 #: Folder in which CUDA looks for a daemon by default.
 _USUAL_PLACE = "/tmp/nvidia-mps"
-#: Seconds that a daemon has to start, and to answer.
+#: A daemon may take this many seconds to start, and to answer.
 _LIMIT_S = 30.0
 _TURNS = "trials on one GPU then take turns, so small models gain little from sharing it"
 
@@ -84,7 +84,7 @@ class Mps:
                         env={**inherited, **env},
                         timeout=_LIMIT_S,
                         check=True,
-                        start_new_session=True,  # a Ctrl-C must not end it; the guard does
+                        start_new_session=True,  # a Ctrl-C must not end the daemon; the guard does
                     )
                     self._daemons[gpu.uuid] = env
                 except (OSError, subprocess.SubprocessError) as error:

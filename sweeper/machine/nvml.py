@@ -14,7 +14,8 @@ from pynvml import NVMLError
 
 _log = logging.getLogger(__name__)
 
-#: GPU memory in bytes that CUDA itself is assumed to use in each process (chosen).
+#: CUDA itself is assumed to use this many bytes of GPU memory in each process (chosen, not
+#: measured).
 CONTEXT_BYTES = 512 * 1024**2
 #: Error codes of NVML on a machine without an NVIDIA GPU.
 _NO_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)

@@ -44,23 +44,26 @@ _TAKE_WHAT_IS_NEEDED = {
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",
 }
-#: Seconds between two checks of the memory of running trials, and of other sweeps' reservations.
+#: The memory of running trials and the reservations of other sweeps are checked after each wait of
+#: this many seconds.
 _LOOK_S = 1.0
-#: Seconds without growth of a trial's memory after which its peak counts as known (chosen).
+#: If a trial's memory has not grown for this many seconds, its peak counts as known (chosen, not
+#: measured).
 _SETTLED_S = 10.0
-#: Factor of the memory seen before, up to which memory counts as not grown (chosen).
+#: A trial's memory has not grown if it is at most this many times the memory seen before (chosen,
+#: not measured).
 _STEADY = 1.02
-#: Factor of the largest peak so far that is reserved for the next trial (chosen).
+#: The next trial reserves this many times the largest peak so far (chosen, not measured).
 _SPREAD = 1.1
-#: Factor of the memory that users state up to which torch may allocate memory. torch's limit is a
-#: fraction of CUDA's total memory, which is up to 4 % less than NVML's, and a trial that uses
-#: exactly the stated memory must not run out of it.
+#: torch may allocate this many times the memory that users state. torch's limit is a fraction of
+#: CUDA's total memory, which is up to 4 % less than NVML's. A trial that uses exactly the stated
+#: memory must not fail because of this difference.
 _CAP = 1.05
-#: Share of a GPU's memory that must be free for the GPU to count as empty (chosen). The driver and
-#: small programs use the rest.
+#: A GPU counts as empty if at least this share of its memory is free (chosen, not measured). The
+#: driver and small programs use the rest.
 _EMPTY_SHARE = 0.95
-#: Factor of a trial's host memory that must be free for the trial to be frozen (chosen): once for
-#: the trial that gets its slot, and once for the growth of running trials.
+#: A trial is frozen only if this many times its host memory is free (chosen, not measured): once
+#: for the trial that gets its slot, and once for the growth of running trials.
 _FREE_MEMORY = 2.0
 
 
@@ -91,7 +94,7 @@ class Wait:
 class Obstacle(Enum):
     """Reasons why a trial cannot begin on a GPU now, in words that follow the GPU's figures."""
 
-    NO_ROOM = ""  # the figures say it
+    NO_ROOM = ""  # the figures show that there is no room
     ONE_PROCESS = " and accepts one trial at a time (EXCLUSIVE_PROCESS)"
     ONE_TRIAL = " and is used by one trial alone"
     UNKNOWN_PEAKS = " and accepts one more trial when the peaks of these are known"
@@ -255,7 +258,8 @@ class Places:
         self._lock = threading.RLock()
         self._queue: list[Place] = []
         self._places: list[Place] = []
-        #: Largest peak of GPU memory of all trials that have ended. None until one was measured.
+        #: Largest peak of GPU memory of all trials that have ended. It is None until one peak was
+        #: measured.
         self._largest_bytes: int | None = None
         self._closed: set[str] = set()
         self._is_watching = self._has_warned = False
@@ -341,7 +345,8 @@ class Places:
         place = Place(spec=spec, running=running)
         with self._lock:
             self._queue.append(place)
-        # A stop only sets an event: a signal handler may call it, and must not wait for a lock.
+        # A stop must not wait for a lock, because a signal handler may call it. So it only sets an
+        # event.
         running.control.on_stop(place.look.set)
         try:
             with running.control.waiting():
@@ -427,7 +432,8 @@ class Places:
         had = Circumstances(
             fault=fault,
             has_gpu=bool(place.gpus),
-            # A limit in torch kept the trial from using the whole GPU, so it may still fit there.
+            # A trial with a limit in torch could not use the whole GPU, so it may still fit there
+            # without this limit.
             had_gpu_memory=place.is_alone_on_gpu and place.memory_fraction is None,
             had_host_memory=place.is_alone,
             shares_by_mps=self.mps is not None and not place.is_alone_on_gpu,
@@ -451,7 +457,7 @@ class Places:
                 place.gpus[0].uuid,
             )
 
-    # --- which trial begins ----------------------------------------------------------------------
+    # --- choice of the trial that begins ---------------------------------------------------------
 
     def _wait(self, place: Place, tell: Callable[[str], object]) -> None:
         told, control = "", place.running.control
@@ -569,7 +575,7 @@ class Places:
             self._is_watching = True
             threading.Thread(target=self._watch, name="gpu memory", daemon=True).start()
 
-    # --- how much memory trials use --------------------------------------------------------------
+    # --- measured memory of trials ---------------------------------------------------------------
 
     def _watch(self) -> None:
         """Check the GPU memory of all trials again and again, until no trial is left."""
@@ -611,7 +617,7 @@ class Places:
             before_bytes = place.used_before_bytes
             if taken_bytes is None and used_bytes is not None and before_bytes is not None:
                 # In a container, the driver knows processes by other ids. If the trial is alone on
-                # the GPU, what was added since it began is the trial's.
+                # the GPU, it uses all memory that was added since it began.
                 is_lone = len(places) == 1 and not others
                 taken_bytes = max(0, used_bytes - before_bytes) if is_lone else None
             if taken_bytes is not None:
@@ -654,7 +660,8 @@ def _by_session(used_by: Mapping[int, int]) -> dict[int, int]:
     """Return how many bytes each kernel and its children use, by the session of the kernel."""
     sessions: dict[int, int] = {}
     for pid, n_bytes in used_by.items():
-        with suppress(OSError):  # it has ended, or the id holds only outside of this container
+        # The process has ended, or its id holds only outside of this container.
+        with suppress(OSError):
             session = os.getsid(pid)
             sessions[session] = sessions.get(session, 0) + n_bytes
     return sessions

@@ -48,8 +48,8 @@ def settled(outcome: TrialOutcome, had: Circumstances) -> TrialOutcome:
     """
     reason = outcome.reason
     if reason is Reason.OUT_OF_MEMORY and not had.has_gpu:
-        # XLA uses the same words for the CPU's memory, or the notebook uses a GPU that the sweep
-        # does not know.
+        # The message was about GPU memory, although the trial has no GPU. XLA uses the same words
+        # for the CPU's memory, or the notebook uses a GPU that the sweep does not know.
         reason = Reason.OUT_OF_HOST_MEMORY
     had_all = {
         Reason.OUT_OF_MEMORY: had.had_gpu_memory,

@@ -13,7 +13,7 @@ from secrets import token_hex
 from .calls import trial
 from .disks import insist
 
-#: End of the names of files and folders that are being written.
+#: The names of files and folders that are being written end with this text.
 PART = ".part"
 
 

@@ -156,7 +156,7 @@ def _end_if_asked() -> None:
     request = _stop_request()
     if request is None:
         return
-    # Tells the sweep to wait for `finally` blocks before it interrupts the kernel.
+    # This message tells the sweep to wait for `finally` blocks before it interrupts the kernel.
     _announce(RAISING, is_new=True)
     is_pruned = request["kind"] == StopReason.PRUNED
     raise (TrialPruned if is_pruned else TrialStopped)(request["message"])
@@ -218,12 +218,13 @@ def _floats(call: str, metrics: Mapping[str, Any]) -> dict[str, float]:
     for name, value in metrics.items():
         try:
             floats[name] = float(value)
-        except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError is torch's
+        # A tensor of torch with several values raises a RuntimeError.
+        except (TypeError, ValueError, OverflowError, RuntimeError):
             text = repr(value) if len(repr(value)) <= 60 else f"a {type(value).__name__}"
             raise TypeError(f"{call}({name}=…): expected one number, got {text}") from None
     return floats
 
 
 _reporter = Reporter()
-#: Facts that were sent to the sweep.
+#: Facts that this process has sent to the sweep.
 _announced: set[str] = set()

@@ -28,7 +28,8 @@ from .generators import random_states, restore_random_states
 _NAME = re.compile(r"(\d{6,})\.ckpt")
 _PART = ".part"
 _PICKLE = "content.pkl"
-#: Whether the last checkpoint was left out. If so, the next one is tried only once.
+#: Whether the last checkpoint was left out because it could not be written. If so, a failed write
+#: of the next one is not repeated.
 _left_out = False
 _UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, RecursionError)
 
@@ -156,7 +157,7 @@ def checkpoint_files(folder: Path) -> list[Path]:
     return []
 
 
-# --- what is stored --------------------------------------------------------------------------
+# --- content of a checkpoint -----------------------------------------------------------------
 
 
 def content_of(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -262,7 +263,7 @@ def _not_storable(name: str, value: Any, reason: object) -> TypeError:
     )
 
 
-# --- the file --------------------------------------------------------------------------------
+# --- file of a checkpoint --------------------------------------------------------------------
 
 
 def write_file(content: Mapping[str, Any], path: Path) -> None:

@@ -32,9 +32,9 @@ __all__ = [
     "overfits_one_batch",
 ]
 
-#: Names that a finding lists at most (chosen).
+#: A finding lists at most this many names (chosen, not measured).
 _MOST_NAMES = 5
-#: Batches of a loader that are compared (chosen).
+#: `loader_is_seeded` compares this many batches of a loader (chosen, not measured).
 _BATCHES = 10
 
 
@@ -137,7 +137,8 @@ def overfits_one_batch(
             can_learn = math.isfinite(losses[-1]) and loss.requires_grad
             if losses[-1] <= aim or not can_learn or done == steps:
                 break
-            # Not `backward`, which would add to the gradients of other modules in the loss.
+            # `backward` would be the usual call, but it adds to the gradients of other modules in
+            # the loss.
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
             for parameter, gradient in zip(parameters, gradients):
                 parameter.grad = gradient

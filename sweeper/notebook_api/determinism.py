@@ -55,7 +55,8 @@ def seed_everything(seed: int, strict: bool = False) -> None:
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
     torch.use_deterministic_algorithms(True, warn_only=not strict)
-    # Filling memory costs time. mypy does not know this property of torch's module.
+    # Deterministic algorithms also fill new memory, which costs time and is not needed here. mypy
+    # does not know this property of torch's module.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.set_num_threads(torch.get_num_threads())  # stops MKL from using fewer threads
     _set_float32_precision(torch)
@@ -65,7 +66,7 @@ def seed_everything(seed: int, strict: bool = False) -> None:
 def _set_float32_precision(torch: Any) -> None:
     """Set matrix products of float32 on GPUs to full precision. Warn if they had TF32."""
     matmul = torch.backends.cuda.matmul
-    # torch 2.9 and later have another name for it, and may warn about the older names.
+    # In torch 2.9 and later, this setting has another name, and the older names may cause warnings.
     before = getattr(matmul, "fp32_precision", None) or matmul.allow_tf32
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -116,7 +117,7 @@ def seeded_loader(
     import torch
     from torch.utils.data import DataLoader, IterableDataset, default_collate, default_convert
 
-    # A loader without its own generator uses the global one at every epoch.
+    # Without a generator of its own, a loader would draw from the global one at every epoch.
     options = {"generator": torch.Generator().manual_seed(seed), **loader_options}
     options |= {"batch_size": batch_size, "num_workers": num_workers}
     if isinstance(dataset, IterableDataset):
@@ -169,7 +170,8 @@ class _KeySampler:
         return len(self._dataset if self._sampler is None else self._sampler)
 
     def __iter__(self) -> Iterator[_Key | list[_Key]]:
-        # Being a generator, this runs at the first batch: a loader with workers calls iter() twice.
+        # This method is a generator, so its code runs at the first batch and not at the call of
+        # `iter`. A loader with workers calls `iter` twice, which would count as two epochs.
         epoch = self.epoch
         self.epoch += 1
         for turn, drawn in enumerate(self._order(epoch)):

@@ -14,8 +14,8 @@ from .messages import TRIAL_VARIABLE
 
 T = TypeVar("T")
 
-#: Seconds for which a write that fails in a trial is repeated, and seconds between two attempts
-#: (chosen). A fault of the machine must not fail a trial.
+#: A write that fails in a trial is repeated for the first number of seconds, after pauses of the
+#: second number of seconds (chosen, not measured). A fault of the machine must not fail a trial.
 PATIENCE_S, _PAUSE_S = 60.0, 0.5
 
 

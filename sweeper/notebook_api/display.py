@@ -14,7 +14,7 @@ from .messages import KERNEL_VARIABLE, MIME, REPORTS_VARIABLE, Point, send
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARKLINE_WIDTH = 24
-#: Shortest time in seconds between two updates of a display, if points are sent to the socket.
+#: Two updates of a display are at least this many seconds apart, if points are sent to the socket.
 _MIN_INTERVAL_S = 0.2
 
 
@@ -103,7 +103,7 @@ def _sparkline(values: list[float]) -> str:
     finite = [v for v in picked if math.isfinite(v)]
     if not finite:
         return ""
-    # Halved, because the difference of two large floats overflows.
+    # All numbers are halved, because the difference of two large floats overflows.
     low, span = min(finite) / 2, (max(finite) / 2 - min(finite) / 2) or 1.0
     return "".join(
         _BARS[int((v / 2 - low) / span * (len(_BARS) - 1))] if math.isfinite(v) else "·"

@@ -51,10 +51,12 @@ def seed_generators(*key: object) -> None:
 
     digest = hashlib.blake2b(repr(key).encode(), digest_size=20).digest()
     random.seed(digest[:8])
-    # torch.manual_seed would seed the CUDA generator of the training, too.
+    # Only the default generator is seeded, because `torch.manual_seed` would also seed the CUDA
+    # generator of the training.
     torch.default_generator.manual_seed(int.from_bytes(digest[8:16], "big"))
     if numpy := sys.modules.get("numpy"):  # torch has imported it if it is installed
-        # torch and numpy use the same Mersenne Twister: one seed would give both the same numbers.
+        # torch and numpy use the same Mersenne Twister, and one seed would give both the same
+        # numbers. So numpy's seed is another part of the digest.
         numpy.random.seed(int.from_bytes(digest[16:], "big"))
 
 

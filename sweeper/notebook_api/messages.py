@@ -27,8 +27,8 @@ REPORTS_VARIABLE = "SWEEPER_REPORTS"
 OBSERVED_VARIABLE = "SWEEPER_OBSERVED"
 #: Environment variable with the process id of the kernel.
 KERNEL_VARIABLE = "SWEEPER_KERNEL"
-#: Facts that a notebook sends in addition to points: it checks for a stop itself, it is stopping,
-#: and one of its reports raises an exception.
+#: Facts that a notebook sends in addition to points: the notebook checks for a stop itself, it is
+#: stopping, and one of its reports raises an exception.
 HANDLES_STOP, STOPPING, RAISING = "listens", "obeys", "raises"
 #: Bytes of the largest datagram, and of the socket's buffer.
 DATAGRAM_BYTES = 1 << 20

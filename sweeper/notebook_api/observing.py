@@ -20,8 +20,8 @@ from typing import Any
 from .calls import observed
 from .messages import OBSERVED_VARIABLE, Point, PointSource
 
-#: Seconds to wait for the trial's run in MLflow, which another process creates, and seconds between
-#: two checks (chosen).
+#: Wait the first number of seconds for the trial's run in MLflow, which another process creates,
+#: and check for it after each wait of the second number of seconds (chosen, not measured).
 _RUN_LIMIT_S, _LOOK_S = 60.0, 0.2
 #: Beginning of the names of MLflow's system metrics, which are not scores.
 _OF_MACHINE = "system/"
@@ -54,7 +54,8 @@ def _report(
     metrics = {}
     for name, value in values.items():
         if not isinstance(value, str) and _owners.setdefault(str(name), library) == library:
-            with suppress(TypeError, ValueError, OverflowError, RuntimeError):  # no number
+            # The value is not a number.
+            with suppress(TypeError, ValueError, OverflowError, RuntimeError):
                 metrics[str(name)] = float(value)
     if metrics:
         observed(Point(step=int(step), metrics=metrics, source=source, library=library))
@@ -375,5 +376,5 @@ _LIBRARIES: Mapping[str, Callable[[Any], None]] = {
 _acted_on: set[str] = set()
 #: Name of the library that reports a series, by name of the series.
 _owners: dict[str, str] = {}
-#: Number of values without a step, by MLflow run and series.
+#: Number of values that were logged without a step, by MLflow run and series.
 _counts: Counter[tuple[str, str]] = Counter()

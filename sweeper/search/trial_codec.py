@@ -13,7 +13,7 @@ from ..trials import TrialRecord, TrialState
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-#: Name of the attribute.
+#: Name of Optuna's trial attribute that has the `TrialRecord`.
 RECORD = "sweeper"
 
 _RECORDS = TypeAdapter(TrialRecord)

@@ -15,7 +15,7 @@ __all__ = ["Settings"]
 
 
 def __getattr__(name: str) -> Any:
-    # The model is imported late: commands without a parameters file need only messages and
+    # The model is imported late, because commands without a parameters file need only messages and
     # addresses.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

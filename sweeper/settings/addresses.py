@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-#: Text in place of a password. A user may copy a URL with it from the sweep's output.
+#: Text in place of a password. A user may copy a URL with this text from the sweep's output.
 HIDDEN = "***"
 #: Pattern of a secret in the query of a URL: its name, and its value.
 _SECRET_PART = re.compile(
@@ -27,8 +27,8 @@ _SECRET_PART = re.compile(
 _HOST = re.compile(r"[^:]*(:\d*)?|\[[^\]]*\](:\d*)?")
 #: Pattern of the beginning of a local folder's URL. The path follows without escapes.
 LOCAL_SCHEME = re.compile(r"(file|local)://(?=/)")
-#: Number of characters of a secret at least. Shorter ones are replaced only inside of URLs, because
-#: they also occur in ordinary words.
+#: A secret with fewer characters is replaced only inside of URLs, because it may also occur in
+#: ordinary words.
 _SECRET_CHARACTERS = 4
 _IN_TEXT = re.compile(r"(\w://[^\s/@:'\"]*:|(?<=http)s?://)[^\s/@]*@")
 
@@ -82,7 +82,8 @@ class Address:
             rest = f"{before}?{query}" if query else before
         if password != HIDDEN:
             return _joined(scheme, _quoted(user), _quoted(password), rest)
-        # MLflow takes user and password from the environment only together.
+        # MLflow takes user and password from the environment only together. So the URL of an MLflow
+        # server without its password has no user, either.
         return _joined(scheme, "" if self.is_http else _quoted(user), "", rest)
 
     @property

@@ -23,7 +23,7 @@ from .units import DURATION_SCHEMA, parse_duration
 
 #: A plain value that is neither a list nor a mapping.
 Scalar = bool | int | float | str | None
-#: Number of lists and mappings that may be nested (chosen).
+#: Lists and mappings may be nested in this many levels (chosen, not measured).
 _DEPTH = 32
 
 

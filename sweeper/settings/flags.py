@@ -11,8 +11,8 @@ from .base import read_plain
 from .yaml_reader import BadYaml, read_yaml
 
 _WIDTH = 80
-#: Number of characters of a value at most (chosen). The notebook should read longer values from a
-#: file.
+#: A value has at most this many characters (chosen, not measured). The notebook should read longer
+#: values from a file.
 _MOST_CHARACTERS = 10_000
 
 

@@ -133,5 +133,5 @@ def is_exposed(address: str) -> bool:
     host = match[1].strip("[]")
     try:
         return not ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a host name
+    except ValueError:  # the host is a name and not an IP address
         return host != "localhost"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pydantic_core import PydanticCustomError
 
 
-#: Names in W&B's sweeps or in everyday use, with the names in this package.
+#: Names that W&B's sweeps or people use, each with its name in this package.
 _ELSEWHERE = dict(
     pair.split(":")
     for pair in (
@@ -77,7 +77,7 @@ def problem(text: str) -> PydanticCustomError:
     """Return the error of one value. pydantic adds its key, and `validation_message` the file."""
     from pydantic_core import PydanticCustomError
 
-    # pydantic uses the text as a template, in which braces would have to be doubled.
+    # pydantic uses a message as a template, in which braces would have to be doubled.
     return PydanticCustomError("sweeper", "{text}", {"text": text})
 
 
@@ -115,7 +115,7 @@ _EXAMPLES = {
     "objective": ", as in objective: {val_acc: maximize}",
     "space": ", as in space: {lr: {low: 1e-4, high: 1e-1, log: true}}",
 }
-#: Number of characters of the message about one mistake, at most (chosen).
+#: The message about one mistake has at most this many characters (chosen, not measured).
 _LINE = 360
 
 

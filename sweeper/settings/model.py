@@ -76,9 +76,9 @@ def _url_alone(value: Any) -> Any:
     return {"url": value} if isinstance(value, str) else value
 
 
-#: Limits of a parameters file: its size in bytes, and number of entries of one key (chosen).
-#: Reading a file of this size takes five seconds. Comparing this number of names with the notebook
-#: takes one second.
+#: A parameters file has at most this many bytes, and one of its keys at most this many entries
+#: (chosen, not measured). Reading a file of this size takes five seconds. Comparing this number of
+#: names with the notebook takes one second.
 _MOST_BYTES, _MOST_ENTRIES = 1_000_000, 1_000
 
 

@@ -13,10 +13,12 @@ from functools import cache
 
 import regex
 
-#: Seconds for all matches in one line (chosen). An ordinary line takes microseconds.
+#: All matches in one line together may take this many seconds (chosen, not measured). An ordinary
+#: line takes microseconds.
 LIMIT_S = 2.0
-#: Seconds of CPU time for all slow lines of a trial together, and seconds after which a line counts
-#: as slow (chosen). Quick lines do not count, so that a trial may print any number of them.
+#: All slow lines of a trial together may take the first number of seconds of CPU time. A line
+#: counts as slow after the second number of seconds (chosen, not measured). Quick lines do not
+#: count, so that a trial may print any number of them.
 TRIAL_LIMIT_S, SLOW_S = 5.0, 0.001
 #: Syntax that `re` reads as plain characters, but `regex` as an approximate match or a POSIX class.
 _READ_DIFFERENTLY = re.compile(r"\{(?=[^{}]*[deis])[\s\d<=+,deis]+\}|\[:\^?\w+:\]")
@@ -30,7 +32,7 @@ def compile_pattern(pattern: str) -> regex.Pattern[str]:
         ValueError: The pattern is not valid, or `re` and `regex` understand it differently.
     """
     try:
-        # Both libraries read `[[` as a plain character, and warn that this will change.
+        # `re` and `regex` read `[[` as a plain character, and warn that this will change.
         with warnings.catch_warnings(action="ignore", category=FutureWarning):
             re.compile(pattern)
             compiled = regex.compile(pattern, regex.VERSION0)

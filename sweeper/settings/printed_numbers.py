@@ -63,9 +63,9 @@ _POINTS_AS_GROUPS = re.compile(r"[1-9]\d{0,2}\.\d{3},\d+(?![\d.])")
 #: number.
 _UNFINISHED_WHOLE = re.compile(rf"[,_{_SPACES}]\d{{0,3}}\Z")
 _UNFINISHED = re.compile(rf"(?:\.|\w{{0,20}}[-+{_MINUS}]?)\Z")
-#: Number of characters around a match that are kept when it is tried again without its sign.
+#: When a match is tried again without its sign, this many characters around it are kept.
 _CONTEXT_CHARACTERS = 20
-#: Number of characters that are quoted of a text that is not a number.
+#: A message quotes at most this many characters of a text that is not a number.
 _QUOTED_CHARACTERS = 40
 
 

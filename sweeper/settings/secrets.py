@@ -14,8 +14,8 @@ from .addresses import HIDDEN, Address
 from .messages import problem
 
 _SECRET = frozenset({"token", "secret", "password", "passwd", "key", "apikey"})
-#: Words before `token` that name a special token of a tokenizer, as in `pad_token`. It is no
-#: secret.
+#: Words before `token` that name a special token of a tokenizer, as in `pad_token`. A special token
+#: is not a secret.
 _SPECIAL = frozenset("pad eos bos unk mask sep cls special".split())
 #: Pattern of the words in names such as `api_key`, `apiKey`, `HF_TOKEN` and `--auth-token`.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")

@@ -76,7 +76,7 @@ class Dimension(SettingsModel):
 class RangeDimension(Dimension):
     """A dimension from low to high, sampled on a logarithmic scale with `log`."""
 
-    type: str  # it is the first key, as people write it
+    type: str  # declared first, because people write this key first
     low: float
     """The least value."""
     high: float
@@ -152,7 +152,8 @@ class IntDimension(RangeDimension):
         return (self.high - self.low) // (self.step or 1) + 1
 
 
-#: Number of choices at most (chosen). A sampler considers all choices for each trial.
+#: A choice has at most this many values (chosen, not measured). A sampler considers all choices for
+#: each trial.
 _MOST_CHOICES = 10_000
 
 
@@ -258,7 +259,7 @@ class SearchSpace(Mapping[str, AnyDimension]):
     """
 
     def __init__(self, dimensions: Mapping[str, AnyDimension]) -> None:
-        # A parent that is not a dimension has a fixed value.
+        # A parent that is not a dimension has a fixed value, so the order does not depend on it.
         parents = {
             name: [parent for parent in dimension.when if parent in dimensions]
             for name, dimension in dimensions.items()

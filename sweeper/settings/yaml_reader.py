@@ -15,12 +15,12 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from ..errors import first_line
 
-#: Half of a surrogate pair. JSON writes a character such as an emoji as two of them.
+#: Half of a surrogate pair. JSON writes a character such as an emoji as two such halves.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-#: Number of values that aliases may repeat (chosen). Nine lists, each with eight aliases of the
-#: previous one, would repeat 150 million values.
+#: Aliases may repeat this many values (chosen, not measured). Nine lists, each with eight aliases
+#: of the previous one, would repeat 150 million values.
 _MOST_REPEATED = 100_000
 
 

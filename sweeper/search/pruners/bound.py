@@ -59,7 +59,7 @@ def bound_of(
     squares, freedom = float(away @ away), len(pairs) - 2
     if squares <= 0 or not math.isfinite(own):
         return None
-    # A higher score early does not predict a lower one at the end.
+    # A higher early score must not predict a lower final score, so the slope is never negative.
     slope = max(float(away @ final) / squares, 0.0)
     residuals = final - final.mean() - slope * away
     # Predictions for the trial itself, and for the best completed trial as it was at this step.

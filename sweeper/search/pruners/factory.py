@@ -29,7 +29,7 @@ _CLASSES: Mapping[str, type[BasePruner]] = {
     "threshold": optuna.pruners.ThresholdPruner,
     "wilcoxon": optuna.pruners.WilcoxonPruner,
 }
-#: Defaults for options that have none in Optuna.
+#: Values of options that have no default in Optuna.
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "percentile": {"percentile": 25.0},
     "patient": {"patience": 3, "wrapped_pruner": None},
@@ -54,7 +54,8 @@ def make_pruner(settings: Settings) -> BasePruner:
         kind, chosen.options, reserved=["wrapped_pruner"], where=f"{where}: {chosen.name}"
     )
     try:
-        # Optuna marks some pruners as experimental. This project's tests cover them.
+        # Optuna warns that some pruners are experimental. The warning is ignored, because this
+        # project's tests cover them.
         with warnings.catch_warnings(
             action="ignore", category=optuna.exceptions.ExperimentalWarning
         ):

@@ -111,7 +111,8 @@ class PredictivePruner(BasePruner):
         if math.isnan(trial.intermediate_values[step]):
             return True
         curves = curves_of(study)
-        if curves.by_number[trial.number].ends_at == step:  # no training is left to save
+        # There is no training left that pruning would save.
+        if curves.by_number[trial.number].ends_at == step:
             return False
         return self._is_beaten(curves, trial.number)
 
@@ -134,7 +135,7 @@ class PredictivePruner(BasePruner):
         place = race.numbers.index(number)
         ends_at = curves.by_number[number].ends_at
         is_last = race.done[place] == race.total if ends_at is None else step >= ends_at
-        if is_last:  # no training is left to save
+        if is_last:  # there is no training left that pruning would save
             return Verdict.GO_ON
         if self._is_beaten(curves, number):
             return Verdict.PRUNE
@@ -171,7 +172,8 @@ class PredictivePruner(BasePruner):
             return min(judged_too_early)
         running = _numbers_of(curves, "running")
         n_continuing = len(set(running) - beginning)
-        # The free slot counts, too. If no trial runs, it begins a new one.
+        # The slot that is free counts as a running one. If no trial runs, this slot begins a new
+        # trial.
         if to_begin and n_continuing >= max(min(1, len(running)), (len(running) + 1) // SLOTS):
             return None
         reach = self._reach(curves, race)

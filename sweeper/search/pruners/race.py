@@ -13,53 +13,61 @@ import numpy as np
 
 from .curves import Array, Curve, Curves
 
-# The constants of `pruner: auto`. *Fitted* ones had the best outcome on the 18 data sets of LCBench
-# with an odd index and were then checked on the 17 even ones (benchmarks/README.md, "Pruning").
-# *Chosen* ones are round numbers that were set by judgement.
+# Constants of `pruner: auto`. A constant that is marked "(fitted)" had the best outcome on the 18
+# data sets of LCBench with an odd index. It was then checked on the 17 data sets with an even index
+# (benchmarks/README.md, "Pruning"). The other constants are round numbers, set by judgement.
 #
-# Prediction:
-#: Share of the lead gained in the last doubling of steps by which the lead still grows (fitted).
+# Constants of the prediction:
+#: Until its training ends, the lead of a trial grows by this share of the lead's growth in the last
+#: doubling of steps (fitted).
 GAIN_KEPT = 0.68
-#: The same share, relative to the part of a doubling that is left (fitted).
+#: Near the end of the training, the lead grows by at most this share of the same growth, times the
+#: part of a doubling that is left (fitted).
 GAIN_KEPT_NEAR_THE_END = 0.9
-#: Share of the study's spread by which two trials diverge while training grows e-fold (fitted).
+#: While the number of steps grows e-fold, two trials diverge by this share of the study's spread
+#: (fitted).
 WANDER = 0.2
-#: Number of imaginary trials whose predictions were off by one standard deviation (chosen).
+#: The variance of predictions is estimated as if this many further trials had been predicted, each
+#: with an error of one standard deviation (chosen, not measured).
 PRIOR_TRIALS = 4
-#: Weight of each completed trial in comparison with these (chosen).
+#: Each completed trial counts as much as this many of those further trials (chosen, not measured).
 TRIAL_WEIGHT = 2
-#: Smallest factor of the predicted variance, even if all predictions were close (chosen).
+#: The variance is multiplied by at least this factor, even if all predictions were close (chosen,
+#: not measured).
 LEAST_VARIANCE = 0.4
-#: Largest factor of the variance at which predictions are still used (chosen on one-cycle curves).
+#: Predictions are no longer used if their errors would multiply the variance by more than this
+#: factor (chosen on one-cycle curves).
 MOST_VARIANCE = 6.0
 #
-# When a trial is judged:
-#: A trial is first judged after this part of its training: one ninth (chosen).
+# Constants of the time at which a trial is judged:
+#: A trial is first judged after one ninth of its training (chosen, not measured).
 FIRST_LOOK = 9
-#: Steps after which a trial is first judged if the length of a training is not known (chosen).
+#: If the length of a training is not known, a trial is first judged after this many steps (chosen,
+#: not measured).
 FIRST_STEPS = 4
-#: Assumed length of a training, in lengths of the longest curve so far, if it is not known
-#: (chosen).
+#: If the length of a training is not known, it is assumed to be this many times the length of the
+#: longest curve so far (chosen, not measured).
 UNKNOWN_TOTAL = 4
-#: Steps to which the curves of a study are thinned, for speed (chosen).
+#: The curves of a study are thinned to at most this many steps, for speed (chosen, not measured).
 MOST_STEPS = 64
 #
-# Decisions:
-#: Completed trials before a frozen trial can be pruned (chosen).
+# Constants of the decisions:
+#: A frozen trial can be pruned once this many trials have completed (chosen, not measured).
 COMPLETED = 2
-#: One in so many slots continues a trial while new trials are left (chosen).
+#: While new trials are left, one of this many slots continues a trial (chosen, not measured).
 SLOTS = 4
-#: Multiple of the first judgement's step after which a trial that can win runs until it completes
-#: (chosen). Without it, a sweep that was stopped early had dozens of half-trained trials and no
-#: score (decision 27).
+#: A trial that can win runs until it completes once it has more than this many times the steps of
+#: the first judgement (chosen, not measured). Without this rule, a sweep that was stopped early had
+#: dozens of half-trained trials and no score (decision 27).
 COMMITTED = 2
-#: Share of its standard deviation that a running trial has as an advantage over frozen ones
-#: (chosen).
+#: A running trial is compared with frozen trials as if its prediction were better by this share of
+#: its standard deviation (chosen, not measured).
 RESTLESS = 0.25
 #
-# Outliers:
+# Constants for outliers:
 #: Scores are cut off below the median minus this multiple of the distance from median to best
-#: (chosen). A loss of a million would otherwise hide the differences between other trials.
+#: (chosen, not measured). A loss of a million would otherwise hide the differences between other
+#: trials.
 FURTHEST = 4.0
 
 
@@ -97,7 +105,7 @@ class Race:
         last_steps = np.array([steps[-1] for steps, _ in reported])
         self.done = np.maximum(np.searchsorted(grid, last_steps, side="right"), 1)
 
-    # --- how long a training is ------------------------------------------------------------------
+    # --- length of a training ---------------------------------------------------------------------
 
     @cached_property
     def total(self) -> int | None:
@@ -127,7 +135,7 @@ class Race:
     def _steps(self) -> np.ndarray:
         return np.arange(1, self.values.shape[1] + 1)
 
-    # --- where a trial will end ------------------------------------------------------------------
+    # --- predicted final scores -------------------------------------------------------------------
 
     @cached_property
     def _level(self) -> Array:
@@ -169,7 +177,7 @@ class Race:
             return float(self.leads[place] + self.best)
         return float(self.leads[place] + self._level[self.leader, self.done[self.leader] - 1])
 
-    # --- how far off that may be -----------------------------------------------------------------
+    # --- errors of predictions --------------------------------------------------------------------
 
     @cached_property
     def _spread(self) -> float:

@@ -23,10 +23,11 @@ from .views import ExpectingTPE, StorageView, with_constraints, with_learned
 
 #: Number of trials up to which a Gaussian process needs half as many trials as TPE (measured).
 _GP_TRIALS = 250
-#: Trial number from which `auto` uses TPE for every second trial. On coarse grids, TPE has caught
-#: up by then (decision 26).
+#: From this trial number on, `auto` uses TPE for every second trial. On coarse grids, TPE has
+#: caught up with the Gaussian process by then (decision 26).
 _TURNS_FROM = 25
-#: Values of a stepped dimension at most. A sampler that enumerates so many takes 0.5 s and 100 MB.
+#: A stepped dimension has at most this many values. A sampler that enumerates so many takes 0.5 s
+#: and 100 MB.
 _MOST_VALUES = 1_000_000
 #: Samplers that go through one sequence, so that all their proposals need the same seed.
 _ONE_SEED = ("qmc", "grid", "brute_force")
@@ -37,15 +38,17 @@ _CLASSES: Mapping[str, type[BaseSampler]] = {
     "tpe": optuna.samplers.TPESampler,
     "gp": PaddedGP,
     "random": optuna.samplers.RandomSampler,
-    # Optuna's grid sampler ignores the trials of `start`, and does not support branches.
+    # `grid` uses Optuna's brute force sampler, because its grid sampler ignores the trials of
+    # `start`, and does not support branches.
     "grid": optuna.samplers.BruteForceSampler,
     "qmc": optuna.samplers.QMCSampler,
     "cmaes": optuna.samplers.CmaEsSampler,
     "nsga2": optuna.samplers.NSGAIISampler,
     "brute_force": optuna.samplers.BruteForceSampler,
 }
-#: Samplers that propose better params if they see infeasible trials. nsga2 proposes equally good
-#: params without them, because an infeasible trial is never a parent.
+#: Samplers that propose better params if they see infeasible trials. nsga2 is not one of them: an
+#: infeasible trial is never a parent there, so nsga2 proposes equally good params without such
+#: trials.
 _SEES_INFEASIBLE = ("tpe", "gp")
 #: Arguments that the factory sets, so that a parameters file cannot set them.
 _PASSED = ("seed", "space", "design_seed")
@@ -71,7 +74,7 @@ class SamplerFactory:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._seed = settings.study.seed
-        # No sampler chooses the fold.
+        # The fold of a repeat is not a dimension for samplers, because no sampler chooses it.
         by_fold = settings.repeat is not None and settings.repeat.by_fold
         self._space = settings.search_space.without({FOLD: 0} if by_fold else {})
         chosen = settings.study.sampler
@@ -98,7 +101,8 @@ class SamplerFactory:
         elif issubclass(_CLASSES[self.name], PaddedGP):
             design_seed = derived_seed(self._seed, "sampler", "design")
             passed |= {"space": self._space, "design_seed": design_seed}
-        # Optuna marks some samplers as experimental. This project's tests cover them.
+        # Optuna warns that some samplers are experimental. The warning is ignored, because this
+        # project's tests cover them.
         with warnings.catch_warnings(
             action="ignore", category=optuna.exceptions.ExperimentalWarning
         ):

@@ -78,7 +78,8 @@ class PaddedGP(optuna.samplers.GPSampler):
         running_trials: list[FrozenTrial],
         search_space: dict[str, BaseDistribution],
     ) -> dict[str, Any]:
-        # `modelled` has the same names as `search_space`, by which Optuna reads a trial's values.
+        # Optuna reads a trial's values by name. So `modelled`, which has the same names as
+        # `search_space`, can take its place.
         proposed = super()._sample_relative_impl(
             study, completed_trials, running_trials, self._padding.modelled
         )
@@ -96,8 +97,9 @@ def on_one_thread() -> Iterator[None]:
     three times as much CPU time, which trials need. With one thread, its last bits do not depend on
     the number of cores.
     """
-    # Libraries that are imported later would have no limit. They are imported here and not at the
-    # top, because their imports take seconds, and the first trials of a study do not need them.
+    # The limit applies only to libraries that are already imported, so import them before it is
+    # set. They are not imported at the top, because their imports take seconds, and the first
+    # trials of a study do not need them.
     import scipy.linalg  # noqa: F401  Optuna uses it
     import torch
 

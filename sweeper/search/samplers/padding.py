@@ -66,7 +66,8 @@ class Padding:
     def design(self, number: int, *, seed: int) -> dict[str, Any]:
         """Return the point with this number of a scrambled Sobol sequence, as params."""
         rng = np.random.RandomState(seed)
-        # The sequence is balanced after powers of two. A longer sequence begins with a shorter one.
+        # The points of a sequence are balanced after powers of two, so make a power of two of them.
+        # The point with this number is the same in a longer sequence.
         points = self._cube.sample_normalized_params(1 << number.bit_length(), rng)
         return self.as_params(self._cube.get_unnormalized_param(points[number]))
 

@@ -20,7 +20,8 @@ from ..trial_codec import RECORD
 
 #: Trial attribute with the attributes that its sampler has stored about the study.
 _NOTED = "sweeper.noted"
-#: Completed trials of the study from which on those of earlier studies are no longer used (chosen).
+#: If the study has this many completed trials, the trials of earlier studies are no longer used
+#: (chosen, not measured).
 _OUTVOTED_BY = 10
 #: Optuna's trial attribute for the constraint `memory`. A value above 0 means that it is violated.
 _CONSTRAINT = "constraints:memory"
