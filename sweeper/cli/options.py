@@ -76,7 +76,7 @@ def _count(names: str, metavar: str, help: str, *, least: int = 1, **options: An
 
     def read(text: str) -> int:
         if not (text.isdecimal() and int(text) >= least):
-            of_two = ", as an interval needs two" if least == 2 else ""
+            of_two = ", because a confidence interval needs two seeds" if least == 2 else ""
             why = f"expected a whole number of {least} or more{of_two}; got {text!r}"
             raise argparse.ArgumentTypeError(why)
         return int(text)

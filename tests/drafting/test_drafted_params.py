@@ -124,7 +124,7 @@ def _score(cells: Sequence[str]) -> float:
 
 
 @pytest.mark.parametrize(("kind", "cells", "names"), CASES)
-def test_a_value_is_swept_where_it_stands_and_changes_the_score(
+def test_each_drafted_parameter_changes_the_score_if_its_value_is_replaced(
     tmp_path: Path, kind: str, cells: Sequence[str], names: Sequence[str] | None
 ) -> None:
     notebook = _notebook(tmp_path, cells, kind)

@@ -99,7 +99,7 @@ def test_a_killed_process_ran_out_of_memory_only_if_the_system_says_so(
     assert judged(result).reason in (Reason.KERNEL_DIED, Reason.CELL_ERROR)
 
 
-def test_a_loader_without_shared_memory_is_recognized_by_the_earlier_exception() -> None:
+def test_shared_memory_ran_out_if_an_earlier_exception_in_the_traceback_says_so() -> None:
     before = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is "
     before += "possible that dataloader's workers are out of shared memory. Please try to raise"
     lost = "RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly"

@@ -63,7 +63,7 @@ def read_command(
     place = next((place for place, word in enumerate(words) if word in _MODULES), 0)
     run_module = _RUN_MODULE.fullmatch(words[place - 1]) if place else None
     if run_module is None:
-        why = f"{interpreter} does not run `-m ipykernel_launcher`"
+        why = f"{interpreter} is called without `-m ipykernel_launcher`"
         return _obstacle(kernelspec, argv, why)
     options = words[: place - 1]
     if run_module[1]:

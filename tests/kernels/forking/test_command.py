@@ -68,10 +68,10 @@ def test_kernels_of_ipykernel_can_be_forked_with_any_options(
          "conda is not a Python interpreter"),
         # As written by nb_conda_kernels: a script that activates an environment in a shell.
         (["/opt/bin/python", "-m", "nb_conda_kernels.runner", "/opt", "/opt/envs/x", "python"],
-         "python", "/opt/bin/python does not run `-m ipykernel_launcher`"),
-        ([PYTHON, "kernel.py", *FILE], "python", "does not run `-m ipykernel_launcher`"),
-        ([PYTHON, "-c", "import ipykernel; ipykernel.start()", *FILE], "python", "does not run"),
-        ([PYTHON], "python", "does not run"),
+         "python", "/opt/bin/python is called without `-m ipykernel_launcher`"),
+        ([PYTHON, "kernel.py", *FILE], "python", "is called without `-m ipykernel_launcher`"),
+        ([PYTHON, "-c", "import ipykernel; ipykernel.start()", *FILE], "python", "called without"),
+        ([PYTHON], "python", "called without"),
         ([], "python", "nothing is not a Python interpreter"),
     ],
 )  # fmt: skip
