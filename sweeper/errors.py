@@ -18,7 +18,7 @@ has an outcome (`sweeper.trials.TrialOutcome`).
 
 from collections.abc import Sequence
 
-#: Number of lines that one message has at most.
+#: A message has at most this many lines.
 MOST_LINES = 20
 
 

@@ -26,15 +26,16 @@ MARK_VARIABLE = "SWEEPER_MARK"
 #: End of the mark of a process that serves kernels, such as the daemon of MPS. It leads its own
 #: session, which is killed after the kernels have ended.
 LAST = ".last;"
-#: Number of scans for marked processes, and seconds between them: a process that was just being
-#: started has its mark a moment later.
+#: Scan for marked processes this many times, with this many seconds between the scans. A process
+#: that is just being started has its mark only a moment later.
 _SCANS, _SCAN_AGAIN_S = 2, 0.05
 #: Number of guard processes. One of them may be killed at the same moment as its sweep, and then
 #: nothing is left to replace it.
 _PROCESSES = 2
-#: Seconds before a guard process that has died is replaced: one that cannot run must cost little.
+#: A guard process that has died is replaced after this many seconds. If guard processes cannot run,
+#: starting them must cost little.
 _RESTART_S = 1.0
-#: Seconds that the end of a sweep waits for each process of its guard.
+#: The end of a sweep waits this many seconds for each process of its guard.
 _END_S = 10.0
 
 
@@ -182,7 +183,8 @@ class Guard:
             start_new_session=True,  # a Ctrl-C on the terminal must not end it
         )
         assert process.stdin is not None
-        # Not as arguments: other users see those, and could make the folder before the sweep does.
+        # Send token and folder through a pipe. Other users see arguments, and could make the folder
+        # before the sweep does.
         with suppress(BrokenPipeError):  # the process was killed, and will be replaced
             os.write(process.stdin.fileno(), os.fsencode(f"{self.token}\n{self.folder}\n"))
         return process
@@ -198,13 +200,14 @@ def remove(folder: Path) -> None:
 
 def _main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it must not end before its sweep
+        signal.signal(number, signal.SIG_IGN)  # the guard must not end before its sweep
     token, folder = (os.fsdecode(sys.stdin.buffer.readline()).rstrip("\n") for _ in range(2))
     while sys.stdin.buffer.read(1):
         pass
     if not folder:  # the sweep was killed before it had started anything
         return
-    with suppress(OSError):  # one at a time: each waits for the processes that it has killed
+    # Guard processes clean up one at a time: each waits for the processes that it has killed.
+    with suppress(OSError):
         fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)
     for _ in range(_SCANS):
         kill_marked(token)

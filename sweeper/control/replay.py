@@ -114,7 +114,7 @@ class Verdict:
 
     @property
     def state(self) -> ReplayState:
-        """Whether all numbers are equal bit for bit, or the replay failed."""
+        """Result: all numbers are equal bit for bit, some are different, or the replay failed."""
         if self.message is not None:
             return ReplayState.FAILED
         return ReplayState.EQUAL if self.found.has_equal_numbers else ReplayState.DIFFERENT

@@ -23,7 +23,7 @@ from ..files import PRIVATE
 from ..settings.addresses import Address, driver_missing
 from ..trials import display_path, facts_beside
 
-#: Seconds to wait for another process's lock on a SQLite file.
+#: Wait this many seconds for another process's lock on a SQLite file.
 _BUSY_TIMEOUT_S = 30
 #: Settings of PostgreSQL's client library, with which a connection fails within a minute after its
 #: server has vanished. Times are in seconds, `tcp_user_timeout` in milliseconds.
@@ -36,8 +36,8 @@ _POSTGRES = {
 }
 #: Permanent errors of SQLite: the file is not a database or has other tables, so waiting is no use.
 _LASTING_ERRORS = ("SQLITE_ERROR", "SQLITE_NOTADB", "SQLITE_CORRUPT")
-#: PostgreSQL's code for a read-only server. Another server is about to replace it, so it is
-#: temporary.
+#: PostgreSQL's code for a read-only server. This error is temporary, because another server is
+#: about to replace the read-only one.
 _READ_ONLY = "25006"
 
 
@@ -111,7 +111,8 @@ def _open(url: str, *, is_known: bool, **options: Any) -> RDBStorage:
             skip_table_creation=is_known,
         )
     _translate_errors(storage.engine)
-    # A study that is only read is never closed. Its connections end with the storage object.
+    # A study that is only read is never closed. Its connections end when Python removes the storage
+    # object.
     weakref.finalize(storage, storage.engine.dispose).atexit = False
     return storage
 
@@ -244,7 +245,7 @@ def refuse_another_file(engine: Engine, file: Path, *, is_ours: Callable[[], boo
             else:
                 if not os.path.samestat(found, known):
                     damage = "it was removed or replaced while the sweep was using it"
-                # This is rare, because a commit changes only the log and not this file.
+                # A changed file is rare, because a commit changes only the log and not this file.
                 elif (found.st_size, found.st_mtime_ns) != (known.st_size, known.st_mtime_ns):
                     known, damage = found, damage_of(file)
                     if damage is None and not is_ours():

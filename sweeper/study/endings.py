@@ -33,7 +33,7 @@ def name_objectives(study: optuna.Study, objectives: Sequence[str]) -> None:
 
     Optuna's dashboard shows them.
     """
-    # Optuna has marked metric names as experimental since version 3.2.
+    # Optuna warns that metric names are experimental, as they have been since version 3.2.
     with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
         study.set_metric_names(list(objectives))
 
@@ -119,7 +119,8 @@ def unknown_end(records: Iterable[TrialRecord], study_id: str, paths: StudyPaths
 def _states_an_end(metadata: TrialMetadata, study_id: str) -> bool:
     """Return whether an executed notebook was written by this study and states a final end."""
     was_short = metadata.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
-    has_room = was_short and not metadata.is_infeasible  # it may fit if it runs alone
+    # The trial may fit into memory if it runs alone.
+    has_room = was_short and not metadata.is_infeasible
     return metadata.study_id == study_id and metadata.is_final and not has_room
 
 

@@ -19,7 +19,8 @@ from ..files import PRIVATE, replaced
 from ..settings.sections import Cost
 from ..trials import LearnedTrial, display_path
 
-#: Name of the user attribute in Optuna. Used only in this folder.
+#: Name of Optuna's user attribute that has the `StudyFacts`. Only modules of this folder use this
+#: name.
 ATTRIBUTE = "sweeper"
 
 
@@ -138,7 +139,8 @@ class StudyFacts:
             OSError: The file cannot be written.
         """
         with replaced(file) as part:
-            part.touch(mode=PRIVATE)  # as private as the database, because it has the same content
+            # The file is as private as the database, because it has the same content.
+            part.touch(mode=PRIVATE)
             text = json.dumps({"study": study, "facts": self.encode()})
             part.write_text(text, encoding="utf-8")
 

@@ -43,7 +43,8 @@ def is_storage(file: Path) -> bool:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     except sqlite3.Error:
         return True  # opening the file will raise an error that names the problem
-    # Optuna makes the first of these tables early and the second one last.
+    # Optuna makes the table of user attributes early and `alembic_version` last. If both exist, no
+    # table is missing.
     return {"study_user_attributes", "alembic_version"} <= tables
 
 
@@ -86,7 +87,7 @@ def why_lost(storage: Path) -> str | None:
     try:
         name, facts = StudyFacts.read(facts_beside(storage))
     except StudyError:
-        return None  # the next sweep writes them again
+        return None  # the next sweep writes the facts again
     return None if has_study(storage, name, facts.id) else "it is another study's database"
 
 

@@ -18,14 +18,15 @@ from ..errors import SettingsError, StudyError, first_line
 from ..search.samplers.views import StorageView
 from ..trials import Importance
 
-#: Completed trials without which importances say nothing (chosen).
+#: With fewer completed trials, importances say nothing (chosen, not measured).
 _FEWEST_TRIALS = 10
-#: Bootstrap samples of the trials over which shares are averaged, and trees of the forest of each
-#: sample (chosen).
+#: The shares are averaged over this many bootstrap samples of the trials. A forest of this many
+#: trees is made of each sample (chosen, not measured).
 _SAMPLES, _TREES = 20, 16
-#: Trials of one sample at most, so that the importances of a long study take seconds (chosen).
+#: A sample has at most this many trials, so that the importances of a long study take seconds
+#: (chosen, not measured).
 _MOST_TRIALS = 200
-#: Share of the samples that the interval of an importance covers.
+#: The interval of an importance covers this share of the samples.
 _WITHIN = 0.9
 
 #: Names of figures for papers, and Optuna's functions that draw them.
@@ -61,7 +62,8 @@ def param_importances(
     swept = [param for param, distribution in space.items() if not distribution.single()]
     if len(space) == len(swept) == 1:
         return _of_one(swept[0], completed, objectives)
-    # Imported here, because it imports scikit-learn, which takes longer than all other imports.
+    # `optuna.importance` imports scikit-learn, which takes longer than all other imports. So it is
+    # imported only here.
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 
     found: dict[str, Mapping[str, Importance]] = {}

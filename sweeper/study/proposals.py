@@ -73,7 +73,8 @@ class TrialQueue:
         if self.lag is None or self._is_over(storage, samplers):
             return False
         if self._unfinished:
-            # It has the lowest number of all unfinished trials, so it waits only for running ones.
+            # The first unfinished trial has the lowest number of all, so the next trial waits only
+            # for running ones.
             if self._unfinished[0].params:
                 return False
             number = self._unfinished[0].number

@@ -83,7 +83,7 @@ def write_study(
             directions=[goal.direction for goal in settings.objective.values()],
         )
         name_objectives(study, facts.objectives)
-        # MLflow's store may be lost, too.
+        # MLflow's store may be lost, too, so MLflow counts as behind.
         study.set_user_attr(ATTRIBUTE, replace(facts, tracking_is_behind=True).encode())
         _, latest = notebooks[max(notebooks)]
         noted = {} if latest.proposal is None else latest.proposal.noted
@@ -97,7 +97,7 @@ def write_study(
                 records.append(record)
             elif number < len(queued):
                 trial = _not_begun(OptunaState.WAITING, queued[number])
-            else:  # as if its sweep was killed: the trial runs again with its number
+            else:  # as if the sweep was killed: the trial runs again with its number
                 trial = _not_begun(OptunaState.RUNNING, ({}, None))
             storage.create_new_trial(study._study_id, trial)
         return records

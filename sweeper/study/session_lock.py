@@ -21,7 +21,8 @@ from .access import open_storage, place_of
 #: Settings with which the server releases the lock of a machine that has vanished, within two
 #: minutes.
 _SERVER_KEEPALIVES = ("tcp_keepalives_idle = 30", "tcp_keepalives_interval = 10")
-#: Name of a sweep's session: token and process of the sweep. PostgreSQL keeps 63 bytes of it.
+#: Pattern of the name of a sweep's session: token and process of the sweep. PostgreSQL keeps 63
+#: bytes of the name.
 _SESSION = re.compile("sweep ([0-9a-f]+) (.+)")
 _HOLDER = """
 SELECT activity.pid, activity.application_name

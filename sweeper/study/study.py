@@ -68,7 +68,8 @@ class Study:
         self._study = study
         self._storage = storage
         self._lock = threading.RLock()
-        # Held while a sampler computes, which can take long. Trials can end meanwhile.
+        # This lock is held while a sampler computes, which can take long. Trials can end meanwhile,
+        # because `_lock` is free.
         self._proposing = threading.RLock()
         self._queue = TrialQueue()
         self._kept_facts: Path | None = None
@@ -254,7 +255,7 @@ class Study:
         self._queue.lag = lag
         return lag
 
-    # --- for the scheduler --------------------------------------------------------------------
+    # --- calls of the scheduler ---------------------------------------------------------------
 
     def ask(
         self,
@@ -483,16 +484,18 @@ class Study:
             self._queue.put_back(record)
 
     def _tell(self, record: TrialRecord) -> None:
-        # At the end of their last trial, some samplers try to stop Optuna's `optimize`.
+        # At the end of their last trial, some samplers try to stop Optuna's `optimize`, which does
+        # not run here. So a neutral sampler is set before Optuna is told the end.
         self._study.sampler = _neutral()
         tell_optuna(self._study, record, self.facts.objectives)
 
     def _write(self, record: TrialRecord) -> None:
-        # Written directly to the storage: creating an `optuna.Trial` would run the sampler again.
+        # Write directly to the storage, because creating an `optuna.Trial` would run the sampler
+        # again.
         trial_id = self._trial(record.number)._trial_id
         self._study._storage.set_trial_user_attr(trial_id, RECORD, encode(record))
 
-    # --- for everybody ------------------------------------------------------------------------
+    # --- records and results ------------------------------------------------------------------
 
     def records(self) -> list[TrialRecord]:
         """Return the records of all trials that have ever begun, by number."""
@@ -530,7 +533,7 @@ class Study:
         try:
             is_single = len(self._study.directions) == 1
             best = [self._study.best_trial] if is_single else self._study.best_trials
-        except ValueError:  # for Optuna no trial has completed
+        except ValueError:  # Optuna raises this if no trial has completed
             return []
         records = [record_of(trial) for trial in best]
         known = [record for record in records if record is not None]

@@ -11,8 +11,8 @@ import socket
 import tempfile
 from pathlib import Path
 
-#: Seconds between two touches of the file, and age up to which its process counts as alive
-#: (chosen).
+#: The file is touched again after the first number of seconds. Its process counts as alive up to
+#: the second number of seconds after a touch (chosen, not measured).
 TOUCH_S, ALIVE_S = 10.0, 60.0
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -37,7 +37,8 @@ def elsewhere_s(file: Path) -> float | None:
             return None
         with tempfile.TemporaryFile(dir=file.parent) as now, open(file) as touched:
             os.utime(now.fileno())
-            # The files are open, because clients of network disks cache the times of closed files.
+            # Both files are kept open, because clients of network disks cache the times of closed
+            # files.
             age_s = os.fstat(now.fileno()).st_mtime - os.fstat(touched.fileno()).st_mtime
     except (OSError, ValueError, AttributeError):
         return None

@@ -25,7 +25,7 @@ from ..settings.addresses import Address
 from ..trials import StudyPaths, display_path
 from .heartbeat import ALIVE_S, elsewhere_s, this_machine
 
-#: Seconds to wait for a command that holds the lock while it cleans up after a killed sweep.
+#: Wait this many seconds for a command that holds the lock while it cleans up after a killed sweep.
 _PATIENCE_S = 1.0
 
 
@@ -135,7 +135,7 @@ def _remove(file: Path) -> None:
 
 def is_held(paths: StudyPaths) -> bool:
     """Return whether a sweep of this study is alive, on this machine or another with the folder."""
-    if not os.access(paths.lock, os.W_OK):  # it was never swept, or belongs to another user
+    if not os.access(paths.lock, os.W_OK):  # the study was never swept, or belongs to another user
         return False
     with while_unswept(paths) as is_unswept:
         return not is_unswept

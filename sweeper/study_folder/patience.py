@@ -17,10 +17,11 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Seconds before the second attempt, which double before each further one, and longest such wait.
+#: Wait the first number of seconds before the second attempt. The wait doubles before each further
+#: attempt, up to the second number of seconds.
 _FIRST_S, _LONGEST_S = 0.1, 2.0
-#: Seconds after which something that was unavailable several times counts as available again
-#: (chosen).
+#: A disk or server that was unavailable several times counts as available again after this many
+#: seconds without an error (chosen, not measured).
 _SETTLED_S = 30.0
 #: Error numbers of faults of the machine: a full, read-only, unmounted or failing disk; a folder
 #: that was removed or whose mode was changed; and lack of descriptors, processes or memory.
@@ -147,5 +148,5 @@ def _has_settled(since_s: float | None) -> bool:
 
 def is_of_the_machine(error: Exception) -> bool:
     """Return whether an error is a fault of this machine, which may be temporary."""
-    # Checked by its number, because ZMQError is not an OSError.
+    # The number decides and not the class of the error, because ZMQError is not an OSError.
     return isinstance(error, MemoryError) or getattr(error, "errno", None) in _OF_THE_MACHINE

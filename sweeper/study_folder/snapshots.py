@@ -51,7 +51,8 @@ class CodeSnapshot:
 
         Equal code has the same name on all machines.
         """
-        # Notebooks of formats before 4.5 get new cell ids each time they are read.
+        # Notebooks of formats before 4.5 get new cell ids each time they are read, so the ids are
+        # left out.
         node = json.loads(self.notebook)
         cells = [{k: v for k, v in cell.items() if k != "id"} for cell in node.get("cells", [])]
         return _name_of({**asdict(self), "notebook": {**node, "cells": cells}})

@@ -39,10 +39,10 @@ _NEWEST, _ARCHIVES = "newest", "archives"
 _RECORD = ".notebook-hpo-data.json"
 _DIGITS = 16
 _VERSION = re.compile(rf"[0-9a-f]{{{_DIGITS}}}")
-#: Size of the blocks in which an archive is fetched (chosen). After a lost connection, only one
-#: block is fetched again.
+#: An archive is fetched in blocks of this many bytes (chosen, not measured). After a lost
+#: connection, only one block is fetched again.
 _BLOCK_BYTES = 16 << 20
-#: Seconds for which a block that does not arrive is requested again (chosen).
+#: A block that does not arrive is requested again for this many seconds (chosen, not measured).
 _PATIENCE_S = 60.0
 _LOOK_S = 0.5
 _LINE_EVERY_S = 5.0
@@ -230,7 +230,8 @@ class Dataset:
                 "free there; make room, or set data.path to a larger disk"
             )
         part = place.with_name(f".{place.name}.part")
-        shutil.rmtree(part, ignore_errors=True)  # a process that was killed may have left it
+        # A process that was killed may have left this folder.
+        shutil.rmtree(part, ignore_errors=True)
         on_line(f"fetching {display_path(place)} from {store.url}: {size(n_bytes)}")
         arriving = _Arriving(
             store=store, archive=archive, n_bytes=n_bytes, on_line=on_line, is_stopped=is_stopped

@@ -30,12 +30,14 @@ from .store import Store, StoreError
 _log = logging.getLogger(__name__)
 
 _MANIFEST = "manifest.json"
-#: Seconds between two copies when there is little time, as at the sweep's end (chosen).
+#: When there is little time, as at the sweep's end, each wait of the copy takes at most this many
+#: seconds (chosen, not measured).
 _HURRIED_S = 1.0
-#: Seconds that the end of a sweep waits until the lease is released (chosen).
+#: The end of a sweep waits at most this many seconds until the lease is released (chosen, not
+#: measured).
 _PATIENCE_S = 5.0
-#: Seconds that the end of a sweep waits for the copy, and seconds until it reports the wait
-#: (chosen).
+#: The end of a sweep waits for the copy for the first number of seconds, and reports the wait after
+#: the second number of seconds (chosen, not measured).
 _END_S, _ANNOUNCED_AFTER_S = 60.0, 1.0
 
 
@@ -127,7 +129,8 @@ class RemoteCopy:
         finally:
             self._closing.set()
             self._abandoned.set()
-            # This runs on a thread, because a store that hangs must not delay the sweep's end.
+            # The lease is released on a thread, because a store that hangs must not delay the
+            # sweep's end.
             releasing = threading.Thread(target=self._lease.release, daemon=True)
             releasing.start()
             releasing.join(_HURRIED_S if self._is_hurried else _PATIENCE_S)
@@ -144,7 +147,7 @@ class RemoteCopy:
         It may be called from another thread, and more than once.
         """
         self._on_loss = call
-        if self._loss is not None:  # the other thread may have called it, too
+        if self._loss is not None:  # the copying thread may have called this function, too
             call(self._loss)
 
     def hurry(self) -> None:
@@ -229,7 +232,7 @@ class RemoteCopy:
                 to the study on this machine.
         """
         mark = LocalMarker.at(self._paths.copied)
-        self._continuable(here, mark)  # what cannot be continued need not be waited for
+        self._continuable(here, mark)  # do not wait for a copy that this study cannot continue
         self._lease.wait_until_free(mark, is_stopped=is_stopped)
         manifest = self._continuable(here, mark)
         if manifest is not None:
@@ -329,8 +332,8 @@ class RemoteCopy:
             is_last=is_last,
         )
         settled = {**databases, **selection.settled()}
-        # The manifest is written before the new checkpoints of running trials are sent, because
-        # that may take longer than the sweep. Trials can also resume from older checkpoints.
+        # Write the manifest before sending the new checkpoints of running trials, because sending
+        # them may take longer than the sweep. Trials can also resume from older checkpoints.
         self._write({**settled, **selection.checkpoints_before})
         self._write({**settled, **selection.checkpoints_of_running()})
 
@@ -363,8 +366,8 @@ class RemoteCopy:
         if missing := self._objects.missing(manifest.objects):  # the next copy sends them again
             raise StoreError(f"{self.display_url}: {len(missing)} objects are not there any more")
         self._contents.check_study()  # the study may have been removed while it was read
-        # The marker is written first. If the process is killed between the two, the copy must not
-        # seem newer than this folder.
+        # Write the marker before the manifest. If the process is killed between these two writes,
+        # the copy must not seem newer than this folder.
         write_atomically(self._paths.copied, mark.text)
         self._lease.check()
         self._store.put(_MANIFEST, manifest.text.encode())

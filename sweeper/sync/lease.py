@@ -20,11 +20,12 @@ from .store import Store, StoreError
 _log = logging.getLogger(__name__)
 
 _NAME = "owner.json"
-#: Number of missed renewals after which a lease has expired (chosen).
+#: A lease expires after this many missed renewals (chosen, not measured).
 _MISSED = 3
-#: Seconds between two checks of a lease that another process holds.
+#: While another process holds the lease, check it after each wait of this many seconds.
 _CHECK_S = 2.0
-#: Resolution of a store's clock in seconds: S3 has whole seconds, in both times of an age.
+#: An age that a store states may be wrong by this many seconds: it is the difference of two times,
+#: and S3 gives both in whole seconds.
 _CLOCK_S = 2.0
 
 
@@ -102,7 +103,8 @@ class RemoteLease:
                     "with --study and other outputs with -o"
                 )
             time.sleep(min(_CHECK_S, holder.left_s))
-            # Taken before the store is asked, because its answer may take long.
+            # Read the clock before asking the store, because the store's answer may take long.
+            # Otherwise an old lease could seem renewed.
             least_age_s = first.age_s + time.monotonic() - read_s
             holder = self._holder(mark)
 

@@ -58,7 +58,8 @@ class Objects:
         """
         for name in self._there - names:
             check()
-            # This comes first, because a call that fails may still have removed the object.
+            # Forget the object before removing it, because a call that fails may still have removed
+            # it.
             self._there.discard(name)
             self._store.remove(name)
 
@@ -113,7 +114,8 @@ class Objects:
                 known_stamp, entry = self._hashed.get(name, (None, None))
                 if entry is None or known_stamp != now:
                     entry = Entry(hash=hash_of_file(held), mtime_s=held.stat().st_mtime)
-                # This is done even if the hash is known, because the object may have been removed.
+                # Send the object even if the hash is known, because the store may have lost the
+                # object.
                 if not self._send(entry, held, now):
                     return None
         except OSError:

@@ -27,9 +27,9 @@ _NO_STUDY = (
     "sync: the study's database in the remote copy is missing or damaged; choose another name with "
     "--study, and other outputs with -o, to start anew"
 )
-#: Number of files that a warning names.
+#: A warning names at most this many files.
 _MOST_NAMES = 5
-#: Number of objects that are downloaded at the same time (chosen).
+#: This many objects are downloaded at the same time (chosen, not measured).
 _AT_ONCE = 8
 
 
@@ -173,7 +173,8 @@ def _refuse_files_in_the_way(
                 "this study did not write it; move it away, or choose another output with -o"
             )
     storage = places.get(STUDY)
-    # A file in the study's own folder was left by a sweep that was killed at its start.
+    # A storage in the study's own folder is not refused, because a sweep that was killed at its
+    # start has left it.
     if storage is not None and storage.exists() and storage.parent != folder:
         raise SyncError(
             f"sync: {display_path(storage)} exists, and does not have the study "

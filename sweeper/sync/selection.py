@@ -16,7 +16,8 @@ from .contents import Contents
 from .manifest import Entry
 from .objects import Objects
 
-#: Seconds after its last change in which a checkpoint may be incomplete (chosen).
+#: A checkpoint may be incomplete for this many seconds after its last change (chosen, not
+#: measured).
 _SETTLED_S = 1.0
 
 
@@ -117,6 +118,7 @@ def _may_be_incomplete(file: Path) -> bool:
     """Return whether a checkpoint was changed in the last second and is not a complete ZIP file."""
     with suppress(OSError):
         is_fresh = 0 <= time.time() - file.stat().st_mtime < _SETTLED_S
-        # Checkpoints of the sweep and of torch are ZIP files.
+        # Checkpoints of the sweep and of torch are ZIP files. A complete one has an index at its
+        # end.
         return is_fresh and not zipfile.is_zipfile(file)
     return False

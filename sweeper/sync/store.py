@@ -21,19 +21,21 @@ from ..errors import SettingsError, first_line
 from ..files import PART
 from ..settings.addresses import LOCAL_SCHEME
 
-#: URL schemes with real folders, which have to be made. On an object storage this would make a
-#: bucket.
+#: URL schemes whose folders have to be made before a file is written. On an object storage, making
+#: a folder would make a bucket.
 _WITH_FOLDERS = {"file", "local", "sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs"}
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs"}
-#: Timeouts in seconds and number of attempts of botocore (chosen). The caller retries; botocore's
-#: default would block a call to a hanging store for minutes.
+#: Timeouts in seconds and number of attempts of botocore (chosen, not measured). They are short,
+#: because the caller tries again. With botocore's defaults, a call to a store that hangs would
+#: block for minutes.
 _BRIEF = {"connect_timeout": 5, "read_timeout": 20, "retries": {"total_max_attempts": 2}}
 _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-#: Number of characters of a secret at least. Shorter values are placeholders, and may be parts of
+#: A secret has at least this many characters. Shorter values are placeholders, and may be parts of
 #: ordinary words.
 _SECRET_CHARACTERS = 6
 _CLOCK = "clock"
-#: Seconds after which an unfinished object was left by a process that was killed (chosen).
+#: An unfinished object that is older than this many seconds was left by a process that was killed
+#: (chosen, not measured).
 _ABANDONED_S = 24 * 3600.0
 #: Errors of the disk to which an object is downloaded: it is full or read-only.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -88,10 +90,11 @@ class Store:
         self._opened: tuple[Any, str] | None = None
         self._cleared: set[str] = set()
 
-    # The file system is opened at the first call, so that every problem with it is a `StoreError`.
+    # The file system is opened at the first call and not at the start, so that every problem with
+    # it is a `StoreError`.
     def _at(self, name: str) -> tuple[Any, str]:
         if self._opened is None:
-            # A new instance is used, because fsspec's shared ones cache listings and connections.
+            # Use a new instance, because fsspec's shared ones cache listings and connections.
             is_plain_s3 = self._scheme == "s3" and not fsspec.config.conf.get("s3")
             options: dict[str, Any] = {"config_kwargs": _BRIEF} if is_plain_s3 else {}
             options["skip_instance_cache"] = True

@@ -23,7 +23,7 @@ from ..notebook_api.messages import Point, StopReason
 from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .builders import trial_spec
 
-#: Seconds that a trial waits at most to be stopped.
+#: A trial that waits to be stopped gives up after this many seconds.
 _LONG_S = 60.0
 #: Name of the score that holds the process id of a trial's worker. Some tests kill that process.
 WORKER_PID = "worker_pid"

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: Size in bytes up to which a trial's artifact is copied into MLflow (chosen).
+#: An artifact of a trial is copied into MLflow if it has at most this many bytes (chosen, not
+#: measured).
 LOGGED_BYTES = 100 * 10**6
 
 
@@ -61,7 +62,8 @@ class Artifacts:
         self._client = client
         self._experiment_id = experiment_id
         self._paths, self._is_embedded = store.paths, store.is_embedded
-        #: Functions that log a file to a run, for the runs that this process has created.
+        #: Functions that log a file to a run, by MLflow's id of the run. They exist for the runs
+        #: that this process has created.
         self._log_file: dict[str, Callable[[str], object]] = {}
         self._has_failed = False
 
@@ -104,9 +106,10 @@ class Artifacts:
                 record.run_id,
                 first_line(error),
             )
-            self._has_failed = True  # other trials fail alike, and only the first one warns
+            # The notebooks of other trials fail alike, and only the first one warns.
+            self._has_failed = True
         else:
-            with suppress(OSError, ValueError):  # `export` writes cells that the page lacks
+            with suppress(OSError, ValueError):  # if this fails, a later `export` writes the cells
                 write_cells(self._paths.page_notebooks, record.run_id, rendered)
         log_file = self._log_file.pop(mlflow_id, partial(self._client.log_artifact, mlflow_id))
         log_file(str(notebook))

@@ -189,7 +189,7 @@ def make_store(place: Path) -> None:
             else:
                 _migrate(beside)
                 with suppress(OSError):  # the user's cache may be read-only
-                    if kept.is_absolute():  # it is relative for a user without a home folder
+                    if kept.is_absolute():  # the path is relative for a user without a home folder
                         kept.parent.mkdir(parents=True, exist_ok=True)
                         copy_atomically(beside, kept)
             replace_database(beside, place)
@@ -218,13 +218,15 @@ def _migrate(file: Path) -> None:
     store.engine.dispose()
     with closing(sqlite3.connect(file)) as connection, connection:
         # When MLflow opens a store, it creates its default experiment for the current folder.
+        # Remove this experiment, because the store is copied to other folders.
         connection.execute("DELETE FROM experiments")
 
 
 def replace_database(file: Path, place: Path) -> None:
     """Move an SQLite file to its final path, readable and writable by this user alone."""
     file.chmod(PRIVATE)
-    _clear(place)  # also the log of an earlier database, which SQLite would apply to this one
+    # Remove also the log of an earlier database, which SQLite would apply to this one.
+    _clear(place)
     os.replace(file, place)
 
 

@@ -14,7 +14,7 @@ Series = Mapping[str, Sequence[tuple[int, float]]]
 #: Name, step and value of a point, and its time in milliseconds since 1970.
 TimedPoint = tuple[str, int, float, int]
 
-# --- to the process ------------------------------------------------------------------------------
+# --- messages to the writing process -------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Call(NamedTuple):
     arguments: tuple[Any, ...]
 
 
-# --- from the process ----------------------------------------------------------------------------
+# --- messages from the writing process -----------------------------------------------------------
 
 
 class Reply(NamedTuple):

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 #: Tag whose Markdown MLflow's UI displays above the runs of an experiment, or on a run's page.
 NOTE_TAG = "mlflow.note.content"
 _PROBE_TIMEOUT_S = 5
-#: Environment variables with the hosts that are reached without a proxy. Libraries prefer the first
-#: one.
+#: Environment variables with the hosts that are reached without a proxy. If both are set, libraries
+#: prefer the first variable.
 _DIRECT = ("no_proxy", "NO_PROXY")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 #: HTTP status codes of a proxy that refuses the request, or that does not reach the server.
@@ -210,7 +210,8 @@ def _probe(address: Address) -> None:
         proxy = None
     try:
         health = f"{address.bare.rstrip('/')}/health"
-        # `urlopen` would use the proxies that were set at its first call.
+        # `urlopen` would use the proxies that were set at its first call, so each probe has an
+        # opener of its own.
         urllib.request.build_opener().open(health, timeout=_PROBE_TIMEOUT_S).close()
     except (OSError, ValueError) as error:
         code = getattr(error, "code", None)

@@ -78,7 +78,7 @@ class RunWriter:
                 wait_for_disk_once(store.address.full)
             return cls(client, experiment_id, store)
 
-    # --- one trial -----------------------------------------------------------------------------
+    # --- calls about one trial -----------------------------------------------------------------
     #
     # All these methods can raise any exception: MLflow's stores have their own exceptions.
 
@@ -163,7 +163,8 @@ class RunWriter:
         try:
             all_tags[NOTE_TAG] = self._artifacts.log(mlflow_id, record)
         except Exception as error:  # noqa: BLE001  each store of files has exceptions of its own
-            # The run gets its values and status nevertheless. The next sweep tries again.
+            # The run gets its values and status without the files. The next sweep logs the files
+            # again.
             failure = error
         else:
             all_tags[_ATTEMPT] = str(record.attempt)
@@ -195,7 +196,8 @@ class RunWriter:
         """
         wanted = f"attributes.status = 'RUNNING' and tags.`{_PARENT}` != ''"
         for nested in reversed(self._client.search_runs([self.experiment_id], wanted)):
-            # Parents are older than their nested runs, so this loop ends them first.
+            # MLflow lists the newest runs first, and a parent is older than its nested runs. So the
+            # reversed list ends each parent before its nested runs, which get the parent's status.
             parent = self._client.get_run(nested.data.tags[_PARENT])
             self._client.set_terminated(nested.info.run_id, status=parent.info.status)
 
@@ -204,7 +206,7 @@ class RunWriter:
         for run_id in self.runs.keys() - set(run_ids):
             self._delete(run_id)
 
-    # --- parts -----------------------------------------------------------------------------------
+    # --- parts of these calls --------------------------------------------------------------------
 
     def _search(self, wanted: str = "") -> list[Run]:
         """Return the runs of the study, without the runs of an earlier study of the same name.

@@ -30,30 +30,35 @@ from .views import view_url
 
 #: Default port of `mlflow ui`. It is used if it is free.
 USUAL_PORT = 5000
-#: Seconds that the start and the end of a sweep wait for a store that does not answer (chosen).
+#: The start and the end of a sweep wait this many seconds for a store that does not answer (chosen,
+#: not measured).
 PATIENCE_S = 60.0
-#: Seconds after which the start of a sweep logs that it waits for MLflow (chosen).
+#: If the start of a sweep has waited for MLflow for this many seconds, a line says so (chosen, not
+#: measured).
 _SAY_S = 10.0
-#: Seconds that a call waits for further calls, to be sent together with them (chosen). Meanwhile
-#: the slot that made the call starts the next trial. A call to MLflow with many points takes about
-#: as long as with one: with a store in a file, 5 ms of CPU time for one point and 7 ms for ten
-#: (measured); with a server, one request.
+#: A call waits this many seconds for further calls, to be sent together with them (chosen, not
+#: measured). Meanwhile the slot that made the call starts the next trial. A call to MLflow with
+#: many points takes about as long as one with a single point. With a store in a file, the calls
+#: were measured to take 7 ms of CPU time for ten points and 5 ms for one point. With a server, each
+#: call is one request.
 _GATHER_S = 0.5
-#: Number of calls that are sent before the answer to the first one is read (chosen). The thread
-#: that reads the answers often waits for the sweep's interpreter; the writing process need not wait
-#: for it.
+#: At most this many calls are sent before the answer to the first one is read (chosen, not
+#: measured). The thread that reads the answers often waits for the sweep's interpreter. The writing
+#: process need not wait for this thread.
 _AHEAD = 8
 #: Seconds between two checks whether a wait is over.
 _POLL_S = 0.05
-#: Seconds between two checks whether the process has ended, while nothing is written.
+#: While nothing is written, this many seconds pass between two checks whether the process has
+#: ended.
 _LOOK_S = 2.0
-#: Seconds until another process is started after one has ended, and after one that could not open
-#: the store (chosen). Each one uses seconds of CPU time to import MLflow.
+#: After a process has ended, another one is started after the first number of seconds. If the
+#: process could not open the store, it is the second number (chosen, not measured). Each process
+#: uses seconds of CPU time to import MLflow.
 _PAUSE_S, _PAUSE_UNOPENED_S = 2.0, 15.0
-#: Seconds without an answer after which a store counts as unavailable, and not only as slow
-#: (chosen).
+#: After this many seconds without an answer, a store counts as unavailable, and not only as slow
+#: (chosen, not measured).
 _SILENT_S = 2.0
-#: Seconds that the process may take to close the store (chosen).
+#: The process may take this many seconds to close the store (chosen, not measured).
 _END_S = 10
 _WHAT = {
     "start": "the start of trial",
@@ -107,11 +112,11 @@ class Tracker:
         self._heard_s = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
         self._launching = threading.Lock()
-        #: Set once a process has opened the store, or has failed to.
+        #: Set once a process has opened the store, or has failed to open it.
         self._has_tried = threading.Event()
         self._is_open = False
-        #: The first is set when the sweep's end waits for the last calls, the second when nothing
-        #: is written any more.
+        #: `_ending` is set when the sweep's end waits for the last calls, `_over` when nothing is
+        #: written any more.
         self._ending, self._over = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="tracker", daemon=True)
         self._thread.start()
@@ -369,7 +374,7 @@ class Tracker:
                     case threading.Event() as reached:
                         reached.set()
         finally:
-            # The call during which the process has died is no longer in `sent`.
+            # The call during which the process has died is not in `sent`, so it is not made again.
             self._gathered.extendleft(reversed(sent))
 
     def _gather(self, process: subprocess.Popen[bytes]) -> None:

@@ -22,7 +22,8 @@ TAG_CHARACTERS = 5000
 PARAM_CHARACTERS = 6000
 _NAME_CHARACTERS = 250
 _ILLEGAL = re.compile(r"[^\w\-. :/]")
-#: Number of hexadecimal digits of a hash that distinguishes names after their conversion (chosen).
+#: A name that was converted ends with this many hexadecimal digits of a hash, which distinguish it
+#: from other such names (chosen, not measured).
 _DIGITS = 6
 #: Largest step that MLflow's stores can hold, in 64 bits.
 _MAX_STEP = 2**63 - 1

@@ -25,7 +25,8 @@ from .files import forget_connections, settle
 from .messages import Call, Reply, Store
 from .runs import RunWriter
 
-#: Code of the process. Its arguments are the file descriptor of the connection, and `sys.path`.
+#: Code of the writing process. Its arguments are the file descriptor of the connection, and
+#: `sys.path`.
 _CODE = (
     "import sys; connection = int(sys.argv[1]); sys.path[:] = sys.argv[2:]; "
     f"from {__name__} import main; main(connection)"
@@ -54,7 +55,7 @@ def launch() -> tuple[subprocess.Popen[bytes], Connection]:
     return process, ours
 
 
-# --- in the process ------------------------------------------------------------------------------
+# --- inside the writing process ------------------------------------------------------------------
 
 
 def main(descriptor: int) -> None:
@@ -87,7 +88,8 @@ def main(descriptor: int) -> None:
         if store.is_embedded:
             with suppress(OSError, sqlite3.Error):  # the next sweep writes trials that are missing
                 settle(store.paths.tracking)
-        forget_connections(store.address.full)  # when the last one closes, SQLite merges its log
+        # When the last connection closes, SQLite merges its log.
+        forget_connections(store.address.full)
     os._exit(0)  # do not wait for threads of libraries
 
 

@@ -36,7 +36,7 @@ TRIAL_WEIGHT = 2
 #: not measured).
 LEAST_VARIANCE = 0.4
 #: Predictions are no longer used if their errors would multiply the variance by more than this
-#: factor (chosen on one-cycle curves).
+#: factor (chosen on one-cycle curves, not fitted).
 MOST_VARIANCE = 6.0
 #
 # Constants of the time at which a trial is judged:

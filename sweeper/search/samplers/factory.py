@@ -21,7 +21,8 @@ from .distributions import as_trial, distributions
 from .padded_gp import PaddedGP
 from .views import ExpectingTPE, StorageView, with_constraints, with_learned
 
-#: Number of trials up to which a Gaussian process needs half as many trials as TPE (measured).
+#: In a study with more trials, `auto` uses TPE alone. Up to this number, a Gaussian process needed
+#: half as many trials as TPE (measured, but it was not recorded on which tasks).
 _GP_TRIALS = 250
 #: From this trial number on, `auto` uses TPE for every second trial. On coarse grids, TPE has
 #: caught up with the Gaussian process by then (decision 26).
