@@ -54,7 +54,8 @@ def adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | N
     )
     result = KernelResult(ending=Finished())
     outcome = judge(executed, result, RunningTrial(), settings)
-    if outcome.reason is Reason.NO_SCORE:  # the file was edited, and names what the run left out
+    if outcome.reason is Reason.NO_SCORE:
+        # Somebody has edited the parameters file, and it names a score that the run lacks.
         return None
     outcome = replace(
         outcome,

@@ -54,7 +54,7 @@ def draft(
     scores = scores_of(code, {*candidates}) if seen is None else list(seen)
     if not notebook.parameters_cell:
         found = [behind(notebook, every, code.lines(score.at)) for score in scores]
-        if seen is None:  # a guessed score that nothing leads to may be none
+        if seen is None:  # a guess to which no parameter leads may be no score at all
             scores = [score for score, leading in zip(scores, found, strict=True) if leading]
             found = [*filter(None, found)]
         leading = found[0] if found else behind(notebook, every, None)

@@ -12,17 +12,19 @@ from pathlib import Path
 from ..settings.yaml_reader import read_yaml
 
 _TABLE = Path(__file__).with_name("metrics.yml")
-#: A series has a trend where so many of its steps, or its ends, go one way (chosen).
+#: A series has a trend if at least this share of its steps goes in the direction from its first to
+#: its last value (chosen, not measured).
 _TREND_SHARE = 0.6
 _LEAST_OF_TREND = 3
 OPPOSITE = {"minimize": "maximize", "maximize": "minimize"}
-#: The words that say of which data a score is.
+#: Words that say on which data a score was computed, and the name of these data.
 SPLITS = {
     **dict.fromkeys("val valid validation dev cv cross oof oob holdout heldout".split(), "val"),
     **dict.fromkeys("test eval evaluate evaluation".split(), "test"),
     **dict.fromkeys("train training".split(), "train"),
 }
-#: Data by how much a score of them tells of a model; no word comes before the training data.
+#: Rank of each kind of data: a score on the first kind says most about a model. A score whose name
+#: has no such word ranks before scores on the training data.
 ORDER = {"val": 0, "test": 1, "": 2, "train": 3}
 
 

@@ -39,11 +39,12 @@ if TYPE_CHECKING:
     from ..sweep import Sweep
     from ..trials import Chore
 
-#: The file of the run in its study's folder, until the study has it as a trial.
+#: Name of the run's file in the study's folder, as long as the run is not yet a trial of the study.
 OBSERVED_NAME = "observed.ipynb"
-#: What decides a run's results, of the keys of a study's fingerprint.
+#: These keys of a study's fingerprint decide the results of a run that gets no params.
 _DECIDES = ("cells", "files", "kernel", "resources.cpus_per_trial")
-#: A run is over when its notebook is, so its own score is a constant.
+#: Settings need a score, but the scores of an observed run are looked for only when it has ended.
+#: So its settings have a constant as score, which no run can lack.
 _NO_SCORE: Mapping[str, Any] = {
     "objective": {"observed": "minimize"},
     "scores": {"observed": {"expression": "0"}},

@@ -91,7 +91,7 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
     for target, why in constants_to_assign(flows, "\n".join(notebook.code), folder, _has_row):
         if not assignments.knows(target):
             found.append(why)
-    last = {call.callee: call for call in flows.calls}  # one remedy for each is enough
+    last = {call.callee: call for call in flows.calls}  # one remedy for each callee is enough
     for call in last.values():
         found += defaults_to_give(call, folder, _has_row)
         found += _optimizer_to_write(call, flows)
@@ -246,7 +246,8 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
         if name in constants and not receivers.is_dead(name)
     }
     for name in notebook.assignments.arguments():
-        if len(name) == 1:  # nobody would know which; a longer name says it, as `SVC.C`
+        if len(name) == 1:
+            # A single letter does not say which argument it is; a longer name such as `SVC.C` does.
             continue
         argument = candidate(name, notebook.assignments.plain_value(name), "")
         is_searched = argument.row is not None and not argument.row.not_swept
@@ -297,13 +298,16 @@ def behind(
     words = {*re.findall(r"\w+", _code_of(notebook, lines or set()))}
 
     def counts(name: str, places: Set[Assignment]) -> Sequence[bool]:
-        is_used = name.partition(".")[0] in words  # attributes are not among the names of a line
+        # Attributes have no line of their own in `lines`, so the code of these lines must name
+        # their object.
+        is_used = name.partition(".")[0] in words
         return [
             lines is None or (place.cell, place.line) in lines or (place.is_attribute and is_used)
             for place in places
         ]
 
-    for is_enough in (all, any):  # a name that means nothing else comes first
+    for is_enough in (all, any):
+        # Names whose places all count come before names with other places, too.
         for name, places in by_name.items():
             if is_enough(counts(name, places)) and places and not places & taken:
                 own.append(name)
@@ -320,7 +324,8 @@ def last_of_each(candidates: Mapping[str, Candidate], cell: float) -> dict[str, 
         if found := re.match(r"cell(\d+)\.(.*)", name):
             number, argument = int(found[1]), found[2]
             if argument in candidates or (argument in last and number > cell):
-                del counting[name]  # what calls give is a name of its own, without the cell
+                # The draft has this argument without a cell in its name, or from an earlier cell.
+                del counting[name]
                 continue
             counting.pop(f"cell{last.get(argument)}.{argument}", None)
             last[argument] = number

@@ -14,26 +14,32 @@ from ..settings.printed_numbers import read_number, without_codes
 from ..settings.sections import ScoreSource
 from .metrics import metric_of, words_of
 
-#: A pattern's number, of which the whole is read however little the group has matched.
+#: Group of a pattern for a number. A sweep reads the whole number, even if the group has matched
+#: only its beginning.
 _NUMBER = r"([-+]?(?:\.?\d[\d.eE+-]*|nan|inf))"
 _ANY_NUMBER = compile_pattern(rf"(?<![\w.,]){_NUMBER}(?![^\W\d_])")
 _OTHER_NUMBER = r"[-+]?[\d.,]+(?:e[-+]?\d+)?"
-#: What may be between words and their number, the type of a scalar for one.
+#: What may be between a label and its number: no letters, or also the type of a scalar, as in
+#: `np.float64(`.
 _GAPS = (r"\W*?", r"\W*?(?:[A-Za-z_.]{0,20}\()?")
-#: A number goes on with the words before it where at most a space is between them.
+#: Matches the text between two numbers if the label of the first number continues in that of the
+#: second: a letter comes after at most a space, or there is only punctuation, with `:`, `=` or `>`
+#: at the end.
 _CONTINUES = re.compile(r"%?\)? ?[A-Za-z]|\W*[:=>]\s*$")
 _WRAPPER = re.compile(r"(?:[A-Za-z]\w*\.)*[A-Za-z]\w*\($")
-#: Lines of warnings, errors, clocks, and of Keras' progress bars, whose numbers Keras logs.
+#: Lines that match are skipped: warnings, errors, times, and the progress bars of Keras. The
+#: numbers in these bars are found in what Keras logs.
 _NO_RESULT = re.compile(r"Warning|ERROR|CPU times|/step\b")
 _LETTERS = re.compile(r"[^\W\d_]")
-#: What separates the cells of a table, what does where heads have several words, and a cell of
-#: digits, or `nan` or `inf`.
+#: `_GAP` separates the cells of a table. `_WIDE_GAP` separates its heads if they have several
+#: words. `_CELL` is a cell of digits, or `nan` or `inf`.
 _GAP, _WIDE_GAP = r"[\s|]+", r"\s{2,}|\s*[|\t]\s*"
 _CELL = r"[\d.:e+naif-]+"
 _ROW = re.compile(rf"[\s|]*{_CELL}(?:{_GAP}{_CELL})+[\s|]*$")
 _LINE_END = re.compile(r"[\r\n]")
 _LONGEST_LABEL = 80
-#: More labels are those of a table or of data, not of scores (chosen).
+#: Labels beyond this number are ignored, because so many labels are those of a table or of data,
+#: not of scores (chosen, not measured).
 _MOST_LABELS = 60
 
 

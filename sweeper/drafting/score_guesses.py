@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from .metrics import ORDER, SPLITS, Metric, metric_of, split_of, words_of
 
 _QUALIFIERS = frozenset("best final last mean avg average total epoch running".split())
-#: A list, a mapping, a text, and what Keras returns of all epochs.
+#: Matches the code of values that are no score: a list, a mapping, a text, and the history of all
+#: epochs that Keras returns.
 _HOLDS_NONE = re.compile(r"[\[{']|.*\.history\[")
-#: The functions that may change the objects that they are given.
+#: Matches the names of functions that may change the objects that are passed to them.
 _TRAINS = re.compile("train|fit|learn|optim", re.IGNORECASE)
 
 
@@ -77,7 +78,7 @@ class Code:
         ]
         names = (it.asname or it.name for _, it in self.nodes if isinstance(it, ast.alias))
         self.imported = {name.partition(".")[0] for name in names}
-        #: The texts in the code, each with the place of its statement.
+        #: Texts in the code, each with the index of its statement.
         self.texts = [
             (i, it.value)
             for i, it in self.nodes
@@ -145,7 +146,8 @@ def _reported(code: Code) -> Iterator[Score]:
         if re.search(r"\b(report|score)$", function):
             is_ours = function.startswith("sweeper.")
             names = [name for name in options if name and (is_ours or _is_score(name))]
-            names += filter(_is_score, keys if None in options else ())  # report(step, **metrics)
+            # As in `report(step, **metrics)`.
+            names += filter(_is_score, keys if None in options else ())
         elif re.search(r"\b(glue|record)$", function):
             names = [*filter(_is_score, map(_text, arguments[:1]))]
         yield from (Score(name=it, how="reported", at=index) for it in names)

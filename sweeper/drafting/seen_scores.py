@@ -24,26 +24,27 @@ from .score_guesses import Code, Score
 
 _BASELINE = {*"baseline dummy naive initial random chance untrained before constant".split()}
 _BEST = {"best", "min", "max", "lowest", "highest"}
-#: What is a number with a name and says nothing of a model's merit.
+#: A number whose name has one of these words says nothing about a model's quality.
 _NO_SCORE = {
     *"time elapsed seconds sec duration epoch epochs step steps iter iteration iterations n num "
     "count size batch len length shape total lr rate eta seed version device memory params "
     "parameters minutes threshold std stderr sem df coef ci".split()
 }
-#: The calls that train: of scikit-learn and Keras, of torch's optimizers, of boosters and others.
+#: Calls that train, in scikit-learn, Keras, torch's optimizers, boosters and other libraries.
 _TRAINS = {
     *"fit fit_generator fit_transform_train partial_fit backward step train train_on_batch "
     "minimize apply_gradients apply_updates fit_one_cycle fine_tune learn cross_val_score "
     "cross_validate cross_val_predict fmin".split()
 }
-#: The calls that print words.
+#: Calls that print words.
 _PRINTS = {*"print display write info debug log warning set_description set_postfix".split()}
-#: The ones that train copies.
+#: Calls that train copies of a model, and leave the model itself as it is.
 _CHANGES_NOTHING = {"cross_val_score", "cross_val_predict"}
-#: A printed number is a variable's if its digits are, and it has so many of them.
+#: A printed number is taken for the value of a variable if the digits of both agree, and if at
+#: least this many digits are printed.
 _LEAST_DIGITS = 3
 _NAME_WORDS = 5
-#: What is less where a score is more.
+#: Matches an expression that falls where the score in it rises, such as `1 - accuracy`.
 _COMPLEMENT = re.compile(r"-|1(?:\.0)? - ")
 
 
@@ -185,7 +186,7 @@ class _Run:
         scores = [score for score in by_name.values() if not score.is_count]
         return [score for score in scores if score.direction] or scores
 
-    # --- the numbers -----------------------------------------------------------------------
+    # --- the numbers that a run has shown -------------------------------------------------------
 
     def _reported(self) -> Iterator[SeenScore]:
         series, finals = self._metadata.series, self._metadata.finals
@@ -260,7 +261,7 @@ class _Run:
         read = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
         if not isinstance(node, ast.Expr) or read & later or isinstance(node.value, ast.Name):
             return
-        if not read - self._code.imported:  # a constant
+        if not read - self._code.imported:  # the expression is a constant
             return
         text = ast.unparse(node.value) + suffix
         words = [*dict.fromkeys(_call_words(node.value))] or words_of(text)
@@ -336,7 +337,7 @@ class _Run:
             yield replace(variable, words=words, values=[*values[:-1], variable.value])
         yield from (number for number in printed if id(number) not in taken)
 
-    # --- what is known of them ------------------------------------------------------------------
+    # --- direction, doubts and rank of a score --------------------------------------------------
 
     def _judged(self, score: SeenScore) -> SeenScore:
         """Give a score its direction, its doubts and its rank."""
@@ -366,7 +367,8 @@ class _Run:
         ]
         is_weak = metric is None or metric.is_weak
         is_number_only = is_weak and bool(_NO_SCORE & {*words})
-        if score.key == "pattern" and "per" not in words:  # as in `accuracy after epoch 5`
+        if score.key == "pattern" and "per" not in words:
+            # The number in `accuracy after epoch 5` is no accuracy.
             is_number_only |= bool(_NO_SCORE & {*words[-1:]})
         is_whole = metric is None and all(value.is_integer() for value in score.values)
         kind = 3 if metric is None else 1 + metric.is_weak if direction == "minimize" else 0
@@ -402,7 +404,7 @@ class _Run:
         node = self._code.statements[score.at][1] if score.key == "expression" else None
         is_negated = node is not None and score.text.startswith("-")
         is_error = direction == "minimize" and not {"nll", "likelihood"} & {*metric.name.split()}
-        # An error below zero is a negated one, as of scikit-learn's `neg_mean_squared_error`.
+        # An error below zero has a changed sign, like scikit-learn's `neg_mean_squared_error`.
         if is_negated or (is_error and score.value < 0 and "neg" in score.words):
             return OPPOSITE[direction]
         return direction

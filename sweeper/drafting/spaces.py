@@ -13,13 +13,14 @@ from typing import Any
 from ..settings.yaml_reader import read_yaml
 
 _TABLE = Path(__file__).with_name("spaces.yml")
-#: Numbers beyond these are no parameters that anybody varies (chosen).
+#: Numbers outside of these limits are no parameters that people vary (chosen, not measured).
 _SMALLEST, _LARGEST = 1e-15, 1e15
-#: A whole number up to this is a count, and varies by a few; a greater one varies by a factor.
+#: A whole number up to this size is a count, and varies by at most 2. A greater one varies by a
+#: factor.
 _SMALL_COUNT = 10
-#: From this size on, powers of two are tried.
+#: For a power of two from this size on, other powers of two are tried.
 _SMALL_SIZE = 8
-#: A number between these is taken for a share of 1, which varies on a linear scale.
+#: A number within these limits is taken for a share of 1, which varies on a linear scale.
 _SHARE = (0.1, 1.0)
 
 
@@ -82,16 +83,18 @@ class Row:
         if self.choices:
             return list(self.choices) if own in self.choices else None
         is_share = self.range is not None and self.range[1] == 1.0
-        if not _is_varied(own) or (is_share and isinstance(own, int)):  # a number of features
+        if not _is_varied(own) or (is_share and isinstance(own, int)):
+            # A whole number is no share, but a number of features.
             return None
         if own < self.least:
             return None
         if self.sizes:
-            return _sizes(int(own)) if float(own).is_integer() else None  # the width of a line
+            # A fraction is no size, but, for example, the width of a line.
+            return _sizes(int(own)) if float(own).is_integer() else None
         if self.plus_minus is not None:
             return _span(own, max(1, own - self.plus_minus), own + self.plus_minus)
         if self.around is not None and self.around < 10 and own != int(own):
-            return usual_space(own)  # a share in place of a count
+            return usual_space(own)  # the value is a share where the row expects a count
         if self.around is not None:
             low, high = own / self.around, own * self.around
         else:
@@ -116,7 +119,10 @@ def rows() -> Sequence[Row]:
 
 
 def row_for(receivers: Sequence[Receiver]) -> Row | None:
-    """Return the first row that fits the nearest receiver of a value for which there is one."""
+    """Return the row of the table that fits the nearest receiver of a value.
+
+    A receiver that no row fits is skipped. If several rows fit, the first one counts.
+    """
     return next((row for receiver in receivers for row in rows() if row.fits(receiver)), None)
 
 

@@ -61,7 +61,8 @@ class Calls:
         return found[0] if found and all(found) else None
 
     def _read(self, cell: Cell) -> None:
-        if not cell.tree.body:  # it is not Python, or runs elsewhere, as with %%timeit
+        if not cell.tree.body:
+            # A cell that is not Python, or that runs elsewhere (%%timeit), may name a function.
             self._passed_on |= _words(cell.source)
         nodes = [*ast.walk(cell.tree)]
         called = {node.func for node in nodes if isinstance(node, ast.Call)}

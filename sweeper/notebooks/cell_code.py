@@ -30,8 +30,8 @@ _MOST_MAGICS = 500
 #: once can fail with a SystemError (gh-106905), and filters of warnings belong to the whole
 #: process. So the whole package parses in this module.
 _PARSING = threading.Lock()
-#: Number of times to parse (chosen). A library may parse at the same time and cause that
-#: SystemError.
+#: The same code is parsed at most this many times (chosen, not measured). A library may parse at
+#: the same time and cause that SystemError.
 _PARSE_TRIES = 10
 
 
@@ -81,7 +81,8 @@ def _converted(source: str, *, keeps_lines: bool) -> str:
         has_changed, after = manager.do_one_token_transform(lines)
         if not has_changed:
             break
-        if keeps_lines:  # replace lines that IPython has joined by blank lines
+        if keeps_lines:
+            # Blank lines take the place of the lines that IPython has joined to another line.
             changed = [*map(operator.ne, lines, after)].index(True) + 1
             after[changed:changed] = ["\n"] * (_ends(lines) - _ends(after))
         lines = after
@@ -115,7 +116,7 @@ def parse(source: str) -> ast.Module:
         SyntaxError: The code is not valid Python, contains null bytes, or is nested too deeply.
     """
     try:
-        with _PARSING, warnings.catch_warnings(action="ignore"):  # kernels print the same ones
+        with _PARSING, warnings.catch_warnings(action="ignore"):  # kernels print the same warnings
             return _tree(source)
     except (ValueError, RecursionError, MemoryError) as error:
         raise SyntaxError(str(error) or "too deeply nested") from error

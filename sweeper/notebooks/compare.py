@@ -21,20 +21,21 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 Points = Sequence[tuple[int, float]]
 
-#: Number of characters that are quoted of a line of output.
+#: A line of output is quoted up to this number of characters.
 _QUOTED_CHARACTERS = 60
-#: Number of differences of the environment that are listed for people. Two machines may have
+#: At most this number of differences of the environment is listed for people. Two machines may have
 #: hundreds.
 _MOST_LISTED = 8
 _NONE = "none"
 _TEXTS = ("text/plain", "text", "error")
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 _PROGRESS_BAR = re.compile(r"^.*\d%\|.*$", re.MULTILINE)
-#: File, line number and source line of a warning. A forked kernel repeats the warnings of its
-#: imports with other file names.
+#: Matches a warning with its file, line number and source line, of which only the warning is
+#: compared: a forked kernel repeats the warnings of its imports with other file names.
 _PLACE = re.compile(r"^\S.*:\d+: (\w*Warning: .*)\n  .*$", re.MULTILINE)
-#: Texts that differ between any two processes. The possessive quantifiers (`++`) keep the time of
-#: the search from growing with the square of the number of digits.
+#: Matches texts that differ between any two processes, and so are not compared. The possessive
+#: quantifiers (`++`) keep the time of the search from growing with the square of the number of
+#: digits.
 _VOLATILE = re.compile(
     r"0x[0-9a-fA-F]{4,}"
     r"|\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"
@@ -286,7 +287,8 @@ def _outputs_in(outputs: Sequence[Mapping[str, Any]]) -> Iterator[_Output]:
 
 def _display(output: Mapping[str, Any]) -> _Output:
     data = dict(output.get("data", {}))
-    if output["output_type"] == "error":  # file names and lines in its traceback may differ
+    if output["output_type"] == "error":
+        # The traceback is left out, because its file names and lines may differ.
         data["error"] = f"{output['ename']}: {output['evalue']}"
     if _WIDGET_VIEW in data:
         data[_WIDGET_VIEW] = "a widget"

@@ -113,8 +113,8 @@ class ExecutedNotebook:
             if metadata.state.has_ended:
                 text = nbformat.v4.writes(self.node)
             else:
-                # One long line takes a third of the time, and this is done whenever a cell starts
-                # or ends.
+                # The file is written whenever a cell starts or ends, so it is written as one long
+                # line. That takes a third of the time that indented lines take.
                 text = nbformat.v4.writes(self.node, indent=None, split_lines=False)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path, text)

@@ -21,21 +21,23 @@ from .rebinding import unpacked
 from .replacing import Cell
 from .signatures import Signatures
 
-#: A variable, or a part of one: `("cfg", "lr")` is `cfg.lr` and `cfg["lr"]`, `("f()", "lr")` the
-#: parameter of a function, and `("Net", "lr")` the attribute of all objects of a class.
+#: A path names a variable or a part of a variable: `("cfg", "lr")` is `cfg.lr` and `cfg["lr"]`,
+#: `("f()", "lr")` is the parameter of a function, and `("Net", "lr")` is the attribute of all
+#: objects of a class.
 Path = tuple[str, ...]
 
-#: In front of the paths that lead into libraries: then come callee and parameter.
+#: Paths that lead into libraries begin with this. The callee and the parameter follow.
 _LIBRARY = "="
 _OPTIONS: Path = ("options()",)
 _RESULT = "return"
-#: The parameter of a positional argument whose name is not known.
+#: Stands for the parameter of a positional argument if the parameter's name is not known.
 _UNKNOWN = "?"
 #: Functions whose first argument is a dict of parameters.
 _OF_DICTS = frozenset({f"{it}.{f}" for it in ("lightgbm", "xgboost") for f in ("train", "cv")})
-#: Functions that give back what they get.
+#: A value flows through these functions: their result counts as their argument.
 _CONVERSIONS = frozenset({"float", "int", "str", "abs", "round"})
-#: A flow through more parts or stations than these is given up (chosen).
+#: A path with more parts than the first number is not followed. The search ends after the second
+#: number of paths (chosen, not measured).
 _DEEPEST, _FARTHEST = 8, 300
 
 
@@ -136,9 +138,10 @@ class Flows:
         self._literals: defaultdict[ast.expr, list[Path]] = defaultdict(list)
         self._paths: dict[ast.expr, list[Path]] = {}
         for cell in cells:
-            if not cell.tree.body:  # no Python, or as of %%bash, which may still name a variable
+            if not cell.tree.body:
+                # A cell that is not Python, as with %%bash, may still name a variable.
                 self.reads |= {*re.findall(r"\w+", cell.source)}
-            for node in ast.walk(cell.tree):  # from the outside in
+            for node in ast.walk(cell.tree):  # outer nodes come before inner ones
                 self.imported |= dict(_imports(node))
                 self._define(node)
                 self.reads |= {*_names_read(node)}
@@ -183,7 +186,7 @@ class Flows:
     def _reached(self, value: ast.expr) -> list[Path]:
         return _spread(self._literals.get(value, ()), self._edges)
 
-    # --- reading ---------------------------------------------------------------------------
+    # --- reading the notebook -------------------------------------------------------------------
 
     def _define(self, node: ast.AST) -> None:
         if isinstance(node, ast.ClassDef):

@@ -22,10 +22,10 @@ from ..settings.units import size
 from . import mathematics
 from .reading import read_notebook
 
-#: Number of characters of a text output, and of any other output, at most (chosen). A browser has
-#: to hold many notebooks.
+#: A text output has at most the first number of characters, and any other output at most the second
+#: (chosen, not measured). A browser has to hold many notebooks.
 _MOST_OF_TEXT, _MOST_OF_OUTPUT = 100_000, 4_000_000
-#: Random part of the marks around cells, so that no notebook can contain them.
+#: Random part of the marks around cells. Because of it, no notebook can contain the marks.
 _KEY = secrets.token_hex(8)
 _CELL = f"<!--{_KEY}cell-->"
 #: nbconvert's template. Outputs that run scripts or are too large are displayed in another form.

@@ -27,9 +27,11 @@ _KNOWN = (
     (re.compile(r"\\[lr]Vert\b"), r"\\|"),
     (re.compile(r"\\arg(?![a-z])"), r"\\operatorname{arg}"),
 )
-#: MathML of function names, which the converter typesets as variables or with too much space.
+#: Matches the MathML of a function's name, because the converter typesets such names as variables
+#: or with too much space.
 _FUNCTION = re.compile(r"<m([io])>([A-Za-z]{2,})</m\1>")
-#: Text between two dollar signs that is not a formula, but amounts of money or shell variables.
+#: Matches text between two dollar signs that is not a formula, such as amounts of money or shell
+#: variables.
 _PROSE = re.compile(r"\S.*\s|\d.*[(/,+–-]", re.DOTALL)
 
 

@@ -289,7 +289,7 @@ class TrialMetadata(TrialEnd):
 
 _METADATA = TypeAdapter(TrialMetadata)
 
-#: Metadata without any facts. If a file lacks a key, this gives its value.
+#: If a file lacks a key, the key's value is taken from here.
 BLANK = TrialMetadata(
     study="",
     study_id="",

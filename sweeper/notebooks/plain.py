@@ -14,7 +14,8 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
     ast.Pow: operator.pow,
 }
-#: Largest base and exponent of a power that is computed (chosen). Larger ones could take for ever.
+#: A power is computed only if its base and its exponent are at most this (chosen, not measured).
+#: Larger powers could take forever.
 _MOST = 100
 
 

@@ -18,8 +18,9 @@ from .repair import repair_notebook
 
 #: Tag of a cell that trials skip, such as one that needs a server which trials cannot reach.
 SKIP_TAG = "skip"
-#: Limits of a notebook: bytes of its file with outputs, number of code cells, bytes of all code,
-#: and lines of one cell (chosen). A notebook of this size is checked in about ten seconds.
+#: Limits of a notebook (chosen, not measured): bytes of its file with outputs, number of code
+#: cells, bytes of all code, and lines of one cell. A notebook of this size is checked in about ten
+#: seconds.
 _MOST_BYTES, _MOST_CELLS, _MOST_CODE_BYTES, _MOST_LINES = 200_000_000, 2_000, 1_000_000, 10_000
 
 
@@ -111,7 +112,8 @@ def _notebook_of(script: str, display_name: str) -> str:
 
 
 def _parsed(text: str, *, for_execution: bool) -> NotebookNode:
-    # JSON has no NaN, but Python writes it into metadata, where its value does not matter.
+    # Python writes NaN into metadata, although JSON has no NaN. Its value does not matter, so it is
+    # read as None.
     data = json.loads(text, parse_constant=lambda _: None)
     if not isinstance(data, dict):
         raise ValueError("it has no cells")

@@ -51,7 +51,7 @@ def rebinding(
             if own is not None and here == at:
                 allowed.add(own)
             scope = scope_of(_without(cell, statement, allowed))
-            if scope is None:  # it does not compile, so the cell will fail
+            if scope is None:  # the statement does not compile, so its cell will fail
                 continue
             top, inner = _symbol(scope, name), [*_inner(scope, name)]
             place = f"code cell {cell.number}, line {statement.lineno}"

@@ -16,7 +16,7 @@ _CELL_KEYS: Mapping[str, tuple[str, ...]] = {
     "raw": ("id", "cell_type", "metadata", "source", "attachments"),
 }
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-#: Minor version of the first format in which cells have ids, as in the cells that sweeps write.
+#: Minor version of the first format in which cells have ids. The cells that sweeps write have ids.
 _MINOR = 5
 
 

@@ -8,7 +8,8 @@ from functools import cached_property
 
 from .cell_code import executed_tree, is_same_but, parse, parse_or_none, plain_python, python_lines
 
-#: Number of characters of the comment with a value's original code, at most (chosen).
+#: The comment with a value's original code has at most this number of characters (chosen, not
+#: measured).
 _COMMENT_WIDTH = 60
 
 
@@ -91,7 +92,8 @@ class Cell:
             return None
         for at, texts in were.items():
             commented = [*lines[:at], _commented(lines[at], texts), *lines[at + 1 :]]
-            if is_right(commented):  # it is wrong if the line ends inside a multi-line string
+            if is_right(commented):
+                # A comment is wrong if its line ends inside a multi-line string.
                 lines = commented
         return b"".join(lines).decode()
 

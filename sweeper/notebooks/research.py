@@ -26,8 +26,8 @@ PARAMETERS_TAG = "parameters"
 INJECTED_TAG = "injected-parameters"
 #: Key in a cell's metadata for its original code, if values in it were replaced.
 RESEARCH_SOURCE = "research_source"
-#: Number of known names that are proposed for an unknown one (chosen). Each costs a search of the
-#: whole notebook.
+#: For an unknown name, at most this number of known names is proposed (chosen, not measured). Each
+#: proposal costs a search of the whole notebook.
 _MOST_KNOWN = 10
 
 
@@ -103,7 +103,8 @@ class ResearchNotebook:
     @property
     def text(self) -> str:
         """The notebook as the text of a file, without outputs."""
-        text: str = nbformat.v4.writes(self.node)  # it was validated when it was read
+        # Without validation, because the notebook was validated when it was read.
+        text: str = nbformat.v4.writes(self.node)
         return text
 
     @property

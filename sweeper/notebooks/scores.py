@@ -33,8 +33,8 @@ Series = dict[str, list[tuple[int, float]]]
 
 _SCRAP, _RECORD = "application/scrapbook.scrap.", "application/papermill.record+json"
 _LINE_END = re.compile(r"([\r\n])")
-#: Number of characters of an unfinished line at which it is read. Then only its latter half is
-#: kept.
+#: An unfinished line is read once it has more than this number of characters. Then only its latter
+#: half is kept.
 _MAX_LINE_CHARACTERS = 100_000
 
 
@@ -333,7 +333,7 @@ class PrintedScores:
         *ended, rest = _LINE_END.split(text)
         for drawn, end in zip(ended[::2], ended[1::2], strict=True):
             self._match(line, line.text + drawn)
-            # A redrawn line without a number keeps the values before it.
+            # The earlier values of a redrawn line are kept, in case its new text has no number.
             previous = {**line.previous, **line.values} if end == "\r" else {}
             above = (line.text + drawn).rstrip() or line.above
             line = self._lines[stream] = _Line(previous=previous, above=above)
@@ -406,7 +406,7 @@ class PrintedScores:
         end = 0
         for match in find_all(pattern, without_codes(text)):
             reading = read_number(match)
-            if reading is None or match.start(1) < end:  # it is within the previous number
+            if reading is None or match.start(1) < end:  # the match is within the previous number
                 continue
             if not (is_whole or reading.is_complete):
                 break

@@ -24,7 +24,8 @@ _SEEDING = frozenset(
 )
 #: Parameters that get a seed.
 _PARAMETERS = ("random_state", "seed", "random_seed")
-#: What splits, draws or makes data, by callee: a trial has the notebook's own data.
+#: Callees that split, draw or make data. Their seeds are not replaced, so that every trial has the
+#: notebook's original data.
 _OF_DATA = (
     "sklearn.model_selection.*",
     "sklearn.datasets.*",
@@ -59,9 +60,9 @@ class OwnSeed:
 
 
 def own_seeds(cells: Sequence[Cell]) -> list[OwnSeed]:
-    """Find the whole numbers that a notebook seeds itself with, where one number may flow.
+    """Find the arguments of libraries by which a notebook seeds itself with a whole number.
 
-    Splits of the data are none, nor are seeds of which several may flow into one place.
+    Leave out seeds of splits of the data, and arguments that may get more than one number.
     """
     flows, found = Flows(cells), list[OwnSeed]()
     for call in flows.calls:
@@ -92,7 +93,7 @@ def replace_seeds(node: NotebookNode, seed: int) -> None:
     cells = [Cell(number, cell.source) for number, cell in enumerate(in_cells, start=1)]
     news: defaultdict[int, dict[ast.expr, str]] = defaultdict(dict)
     found = own_seeds(cells)
-    order = list(dict.fromkeys(own.number for own in found))  # what differs goes on differing
+    order = list(dict.fromkeys(own.number for own in found))  # seeds that differ stay different
     for own in found:
         if own.number != seed:
             news[own.cell][own.value] = str(seed + order.index(own.number))

@@ -21,8 +21,8 @@ from .research import (
 SHARED_TAG = "shared"
 #: Calls of `sweeper.trial()`, whose result differs between trials. Shared cells must not call it.
 _OWN_CALL = re.compile(r"\bsweeper\.trial\b|\bfrom\s+sweeper\s+import\b.*\btrial\b")
-#: Time that tags must save of each trial before they are advised: seconds, and share of the trial's
-#: duration (chosen).
+#: Tags are advised only if they save at least this number of seconds in each trial, and at least
+#: this share of the trial's duration (chosen, not measured).
 _WORTH_S, _WORTH_PART = 1.0, 0.2
 
 
@@ -109,7 +109,8 @@ def _own_in(source: str, own_names: Set[str]) -> str:
 def _global_names(source: str) -> set[str]:
     """Return the global names that code reads or assigns, also inside of its functions."""
     top = scope_of(plain_python(source))
-    tables = [] if top is None else [top]  # None: it does not compile, so the cell will fail
+    # None means that the cell does not compile, and will fail.
+    tables = [] if top is None else [top]
     found = set()
     for table in tables:
         tables += table.get_children()

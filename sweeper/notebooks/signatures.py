@@ -54,7 +54,7 @@ def _definitions(
 ) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | None, bool]]:
     """Yield callees with the functions that get their arguments, and whether these have a self."""
     methods = set()
-    for node in ast.walk(tree):  # from the outside in
+    for node in ast.walk(tree):  # outer nodes come before inner ones
         if isinstance(node, ast.ClassDef):
             inside = [it for it in node.body if isinstance(it, ast.FunctionDef)]
             methods |= {*inside}
