@@ -221,7 +221,7 @@ def _private() -> Iterator[None]:
     routes = [f"distributed.{part}.http.routes" for part in ("scheduler", "worker")]
     settings = {"temporary-directory": str(folder), **{key: [] for key in routes}}
     with dask.config.set(settings), warnings.catch_warnings(action="ignore"):
-        yield  # Dask would warn if another program has the default port of its pages
+        yield  # ignore Dask's warning that another program uses the default port of its pages
 
 
 def _started(settings: Cluster, distributed: Any) -> Any:

@@ -335,7 +335,7 @@ class DaskExecutor:
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             _log.info("an event of a worker cannot be read: %s", first_line(error))
 
-    # --- the sweep --------------------------------------------------------------------------------
+    # --- trials of the sweep ----------------------------------------------------------------------
 
     def _serve_slots(self, pool: ThreadPoolExecutor, source: TrialSource) -> bool:
         """Start a thread for each free slot of the workers. Return whether all trials are done.
@@ -518,7 +518,7 @@ class Member:
             state=state, reason=reason, message=self.refusal or message, host=self.host
         )
 
-    # --- calls ------------------------------------------------------------------------------------
+    # --- calls of the worker ----------------------------------------------------------------------
 
     def _submit(self, act: str, arguments: Mapping[str, Any]) -> Any:
         """Call a method of `TrialsOnWorker`. Return the future of its answer.
@@ -562,7 +562,7 @@ class Member:
         wake = wake or threading.Event()
         future = self._submit(act, arguments)
         if act == "begin":
-            self._session = future  # Dask keeps the task on the worker while this is held
+            self._session = future  # Dask keeps the task on the worker while this future exists
         future.add_done_callback(lambda _: wake.set())
         while not future.done():
             if self.is_lost:

@@ -251,7 +251,7 @@ def _differ(first: Sequence[tuple[int, float]], second: Sequence[tuple[int, floa
     return bool(found.pvalue < 0.05) if is_known else fmean(a) != fmean(b)
 
 
-# --- formats ---------------------------------------------------------------------------------
+# --- formats of a table ----------------------------------------------------------------------
 
 
 def _csv(table: _Table) -> str:

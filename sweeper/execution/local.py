@@ -73,8 +73,8 @@ class LocalExecutor:
             ThreadPoolExecutor(_MOST_TRIALS, thread_name_prefix="trial") as threads,
         ):
             trials = _Trials(worker, source, threads)
-            # One more thread than slots: with a single thread, joblib would use the main thread,
-            # which must be free for signals.
+            # Give joblib one more thread than slots. With a single thread, joblib would use the
+            # main thread, which must be free for signals.
             pool = Parallel(n_jobs=self.jobs + 1, backend="threading", batch_size=1)
             try:
                 is_over = False

@@ -74,7 +74,8 @@ class Mps:
             logs = folder / f"mps{number}" / "log"
             logs.mkdir(parents=True)
             env = {_PIPES: str(logs.parent), _LOGS: str(logs), "CUDA_VISIBLE_DEVICES": gpu.uuid}
-            with open(logs / "start", "w+b") as said:  # not a pipe: the daemon may keep it open
+            # Use a file and not a pipe, because the daemon may keep it open.
+            with open(logs / "start", "w+b") as said:
                 try:
                     subprocess.run(
                         [_CONTROL, "-d"],

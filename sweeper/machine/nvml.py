@@ -82,7 +82,8 @@ class Nvml:
         In a container the driver may report the process ids that are valid outside of it.
         """
         used_by: dict[int, int] = {}
-        # NVML lists the clients of an MPS server separately. The server is in the first list.
+        # NVML lists the clients of an MPS server separately. The server itself is in the list of
+        # ordinary processes.
         for processes_on in (
             pynvml.nvmlDeviceGetComputeRunningProcesses,
             pynvml.nvmlDeviceGetMPSComputeRunningProcesses,

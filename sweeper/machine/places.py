@@ -300,7 +300,8 @@ class Places:
             # cuBLAS is deterministic only with a workspace of fixed size.
             "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
             **({k: os.environ.get(k, v) for k, v in _TAKE_WHAT_IS_NEEDED.items() if has_gpus}),
-            # No kernel may use a GPU before its trial gets one, which sets this variable again.
+            # No kernel may use a GPU before its trial gets one. Then the trial's kernel gets this
+            # variable again, with the GPU.
             **({"CUDA_VISIBLE_DEVICES": ""} if has_gpus or resources.gpus == "none" else {}),
         }
 

@@ -194,7 +194,7 @@ def restore(content: Mapping[str, Any], path: Path, state: Mapping[str, Any]) ->
         ValueError: A name is not that of a saved state, or a state does not fit its object.
     """
     states = content["states"]
-    for name, target in state.items():  # all are checked before any object is changed
+    for name, target in state.items():  # check all values before any object is changed
         if name not in states or not callable(getattr(target, "load_state_dict", None)):
             raise ValueError(
                 f"load_checkpoint({name}=…): expected one of {', '.join(states)}, whose state is "

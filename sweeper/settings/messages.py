@@ -96,7 +96,7 @@ def validation_message(error: ValidationError, *, where: str, data: Mapping[str,
         if detail["type"] == "sweeper":
             fault = detail["msg"]
         elif detail["type"] == "too_short" and detail["input"]:
-            continue  # each of its wrong entries has its own line
+            continue  # each wrong entry of this list has a line of its own
         elif detail["loc"][-1:] == ("[key]",):
             fault = f"a name must be text; got {as_yaml(detail['input'])}"
         elif detail["type"] == "missing":

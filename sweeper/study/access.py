@@ -253,7 +253,8 @@ def refuse_another_file(engine: Engine, file: Path, *, is_ours: Callable[[], boo
         if damage is not None:
             raise LostFileError(file, damage)
 
-    event.listen(engine, "do_connect", check)  # SQLite would create an empty file
+    # Without this check, SQLite would create an empty file.
+    event.listen(engine, "do_connect", check)
     event.listen(engine.pool, "checkout", check)
 
 

@@ -74,7 +74,8 @@ def param_importances(
             sample = StorageView(study._storage, partial(_all, chosen)).study(study)
             evaluator = FanovaImportanceEvaluator(n_trees=_TREES, seed=number)
             try:
-                with warnings.catch_warnings(action="ignore"):  # about too few trials
+                # These warnings are about too few trials.
+                with warnings.catch_warnings(action="ignore"):
                     measured = get_param_importances(
                         sample, evaluator=evaluator, target=partial(_value, index)
                     )
@@ -119,7 +120,8 @@ def figure_of(study: optuna.Study, objectives: Sequence[str], *, kind: str) -> A
             f"{', '.join(FIGURES)}, as in parallel.svg or history.pdf"
         )
     what: dict[str, Any] = {"target_name": objectives[0]}
-    if len(objectives) > 1:  # with one objective, Optuna marks the best trials only without target
+    # If a target is given, Optuna marks no best trials, so give one only for several objectives.
+    if len(objectives) > 1:
         what["target"] = partial(_value, 0)
     with warnings.catch_warnings(action="ignore"):  # Optuna marks its figures as experimental
         from optuna.visualization import matplotlib as drawing

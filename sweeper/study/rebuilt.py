@@ -136,7 +136,8 @@ def _trial(
             raise ValueError("its params")
         distributions = {n: json_to_distribution(it) for n, it in own.distributions.items()}
         for name, value in own.params.items():
-            distributions[name].to_internal_repr(value)  # raises the errors of a storage
+            # Raises the errors that a storage would raise.
+            distributions[name].to_internal_repr(value)
         began = metadata.started_at.astimezone()
         record = TrialRecord(
             number=number,

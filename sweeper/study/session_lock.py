@@ -79,7 +79,8 @@ def holder_in(storage_url: Address, study: str) -> Holder | None:
     try:
         with engine.connect() as connection, closing(connection.connection.cursor()) as cursor:
             return _holder_of(cursor, study)
-    except engine.dialect.loaded_dbapi.Error as error:  # not translated, as the cursor is raw
+    # This error is not translated, because the cursor is raw.
+    except engine.dialect.loaded_dbapi.Error as error:
         raise StorageAwayError(f"{place_of(engine.url)}: {first_line(error)}") from error
     finally:
         engine.dispose()

@@ -67,7 +67,8 @@ class Requests:
                     _log.warning("the request to stop %s failed: %s", request, first_line(error))
             if time.monotonic() - touched_s >= TOUCH_S:
                 touched_s = time.monotonic()
-                with contextlib.suppress(OSError):  # the disk may be available again in time
+                # If this fails, the next touches may still be in time.
+                with contextlib.suppress(OSError):
                     os.utime(self._owner)
 
     def _take(self) -> list[str]:

@@ -176,7 +176,7 @@ class RemoteCopy:
                 self._thread.join(max(0.0, limit_s - _ANNOUNCED_AFTER_S))
         return 0.0 if self._is_complete else time.monotonic() - self._as_of
 
-    # --- before the study is opened -----------------------------------------------------------
+    # --- work before the study is opened ------------------------------------------------------
 
     def _open(self, on_restore: Callable[[], None], is_stopped: Callable[[], bool]) -> bool:
         here = self._study_here()
@@ -275,7 +275,7 @@ class RemoteCopy:
                 f"another study with {self._paths.options_of_another}"
             )
 
-    # --- the thread ---------------------------------------------------------------------------
+    # --- the copying thread -------------------------------------------------------------------
 
     def _work(self) -> None:
         while not self._abandoned.is_set():

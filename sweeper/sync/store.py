@@ -146,7 +146,8 @@ class Store:
             folder, _, own_name = path.rpartition("/")
             fs.makedirs(folder, exist_ok=True)
             self._clear(fs, folder)
-            part = f"{folder}/.{own_name}.{token_hex(4)}{PART}"  # two machines may write it at once
+            # Two machines may write this object at once.
+            part = f"{folder}/.{own_name}.{token_hex(4)}{PART}"
             try:
                 write(fs, part)
                 fs.mv(part, path)

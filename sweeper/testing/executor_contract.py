@@ -206,7 +206,7 @@ class ExecutorContract(ABC):
             os.kill(pid, signal.SIGSTOP)
             try:
                 running.control.stop(StopReason.BY_HAND, "the test stops it")
-            except BaseException as error:  # noqa: BLE001  it would end another thread of the sweep
+            except BaseException as error:  # noqa: BLE001  this thread belongs to the sweep
                 raised.append(error)
             os.kill(pid, signal.SIGKILL)
 

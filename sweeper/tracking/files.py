@@ -176,9 +176,8 @@ def make_store(place: Path) -> None:
         OSError: The file cannot be written.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(
-        f"{place}.lock", mode=PRIVATE
-    ):  # two processes that create the store at the same time would damage it
+    # Two processes that create the store at the same time would damage it.
+    with FileLock(f"{place}.lock", mode=PRIVATE):
         if place.exists():
             return
         beside, kept = place.with_name(f".{place.name}.part"), _kept()

@@ -106,7 +106,8 @@ class Tracker:
         self._gathered: deque[_Entry] = deque()
         #: Points that were not sent to the process yet, by run id.
         self._points: dict[str, list[TimedPoint]] = {}
-        #: Number of trials whose end has to be written, and of those whose end was answered.
+        #: Number of trials whose end must be written, and number of trials whose end the process
+        #: has answered.
         self._n_ended = self._n_written = 0
         self._adding = threading.Lock()
         self._heard_s = time.monotonic()
@@ -158,7 +159,7 @@ class Tracker:
         It may be called from another thread, and more than once.
         """
         self._on_open = call
-        if self.experiment_id:  # the other thread may have called it, too
+        if self.experiment_id:  # the other thread may have called this function, too
             call()
 
     # --- calls of the scheduler ------------------------------------------------------------------
@@ -294,7 +295,7 @@ class Tracker:
             self.problem = problem
             self._has_tried.set()
             if self._ending.is_set() and not self._is_open:
-                break  # it cannot be opened, and nobody waits until it can
+                break  # the store cannot be opened, and nobody waits until it can be
             self._ending.wait(_PAUSE_S if self._is_open else _PAUSE_UNOPENED_S)
             if self._over.is_set():
                 break
