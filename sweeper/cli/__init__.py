@@ -30,14 +30,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    # The path may be relative (if `PATH` is), but kernels start in the notebook's folder.
+    # `sys.executable` is relative if a folder in `PATH` is. It is made absolute, because kernels
+    # start in the notebook's folder.
     sys.executable = sys.executable and os.path.abspath(sys.executable)
     with unbreakable() as stdout:
         command, code = _run(list(sys.argv[1:] if arguments is None else arguments))
         stdout.flush()
         if stdout.fault is not None:
             _print_error(f"standard output cannot be written: {stdout.fault}")
-            # A sweep's results are in its study; the output of other commands is lost.
+            # A sweep keeps its exit code, because its results are in its study. The output of any
+            # other command is lost, so that command has failed.
             code = code if command is run else WRONG_USE
     return code
 
@@ -62,7 +64,8 @@ def _run(words: Sequence[str]) -> tuple[_Command | None, int]:
         when = " before anything had started" if command in (None, run) else ""
         _print_error(f"stopped by Ctrl-C{when}")
         return command, INTERRUPTED
-    except SystemExit as end:  # raised after the help or the version was printed, or by a signal
+    except SystemExit as end:
+        # argparse raises it after the help or the version, and handlers of signals raise it.
         return command, end.code if isinstance(end.code, int) else OK
 
 
@@ -87,8 +90,10 @@ def _quiet_libraries(*, verbose: bool) -> None:
     logging.getLogger("sweeper").setLevel(logging.INFO if verbose else logging.WARNING)
     for name in ("papermill", "asyncio", "optuna"):
         logging.getLogger(name).setLevel(level)
-    # nbconvert warns about pictures without a description, and logs errors that it also raises.
+    # Without `-v`, these are not shown: nbconvert's warnings about pictures without a description,
+    # and errors that nbconvert logs and also raises.
     logging.getLogger("traitlets").setLevel(level if verbose else logging.CRITICAL)
-    # nbclient logs dead kernels and failed cells, which every outcome reports anyway.
+    # Without `-v`, nbclient's logs about dead kernels and failed cells are not shown, because every
+    # outcome reports them anyway.
     logging.getLogger("sweeper.kernels").setLevel(level if verbose else logging.CRITICAL)
     warnings.simplefilter("ignore")

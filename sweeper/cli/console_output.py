@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from ..sweep import Sweep
     from ..trials import Event
 
-#: Number of ended trials that `status` prints without `-v`.
+#: Without `-v`, `status` prints at most this number of ended trials.
 _MOST_ENDED = 20
-#: Width in characters up to which the endings of trials are padded, so that params are aligned.
+#: The endings of trials are padded to the width of the longest ending, but to this number of
+#: characters at most, so that params are aligned.
 _WIDEST = 60
-#: Without a live table: seconds after which a task of the sweep is printed, and seconds between two
-#: checks.
+#: Without a live table, a task of the sweep is printed once it has taken more than `_LONG_S`
+#: seconds. The tasks are checked every `_LOOK_S` seconds.
 _LONG_S, _LOOK_S = 4.0, 1.0
 
 

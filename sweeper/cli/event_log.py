@@ -12,7 +12,8 @@ from typing import Any
 from ..errors import SettingsError
 from ..trials import Event, TrialRecord, trial_json
 
-#: Seconds that the end of a sweep waits for a reader that does not read (chosen).
+#: The end of a sweep waits at most this number of seconds for a reader that does not read (chosen,
+#: not measured).
 _LIMIT_S = 5.0
 
 
@@ -31,7 +32,8 @@ class EventLog:
 
     def __init__(self, path: str) -> None:
         try:
-            self._file = open(path, "ab", buffering=0)  # noqa: SIM115  it is open until the command ends
+            # The file is open until the command ends.
+            self._file = open(path, "ab", buffering=0)  # noqa: SIM115
         except OSError as error:
             raise SettingsError(
                 f"--events {path}: {error.strerror}; name a file in a folder that exists, or "

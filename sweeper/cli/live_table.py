@@ -18,16 +18,16 @@ from ..display.frames import Frame, Frames
 from ..trials import Snapshot
 from .streams import folded
 
-#: Seconds between two drawings of the table, and between a printed line and the next drawing. After
-#: the line about a trial's end, the table may still show the trial.
+#: The table is drawn every `_INTERVAL_S` seconds. After a printed line, it is drawn within
+#: `_SOON_S` seconds: a line about a trial's end appears while the table still shows the trial.
 _INTERVAL_S, _SOON_S = 0.5, 0.05
-#: Seconds that the end of a sweep waits for a drawing that has begun.
+#: The end of a sweep waits at most this number of seconds for a drawing that has begun.
 _MAX_DRAW_S = 10.0
-#: Number of printed lines that are kept, to be printed again when the window has become narrower
-#: (chosen). A high window has about this number of lines.
+#: This number of printed lines is kept, to be printed again when the window has become narrower
+#: (chosen, not measured). A high window has about this number of lines.
 _MOST_ABOVE = 200
-#: Terminal codes that clear the window up to its last character. If it is cleared in another way,
-#: tmux keeps the old lines in its history.
+#: Terminal codes that clear the window up to its last character. If the window is cleared in
+#: another way, tmux keeps the old lines in its history.
 _CLEAR_WINDOW = "\x1b[999;999H\x1b[1J\x1b[H"
 _HIDE_CURSOR, _SHOW_CURSOR, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[K", "\x1b[J"
 
@@ -88,7 +88,9 @@ class _Area:
 
     def draw(self) -> None:
         """Draw the next frame in place of the last one."""
-        frame = self._frames.next()  # outside of the lock, because it may log a warning
+        # Outside of the lock: `next` may log a warning, and would wait for a thread that logs and
+        # waits for the lock.
+        frame = self._frames.next()
         with self._lock:
             self._put([], frame)
 
@@ -118,7 +120,7 @@ class _Area:
     def _put(self, lines: Sequence[str], frame: Frame) -> None:
         """Replace the frame, and print lines above it."""
         columns, height = self._frames.size
-        if frame.columns > columns:  # it was drawn before the window became narrower
+        if frame.columns > columns:  # the frame was drawn before the window became narrower
             frame = Frame(columns=columns)
         self._above.extend(lines)
         if columns < self._frame.columns:

@@ -33,7 +33,7 @@ def sweep(line: str) -> SweepResult | None:
     """
     if TRIAL_VARIABLE in os.environ:
         return None
-    with suppress(SystemExit):  # raised after the help was printed
+    with suppress(SystemExit):  # argparse raises it after the help
         try:
             arguments = parse(_words(line))
             if arguments.command is not run:

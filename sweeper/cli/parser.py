@@ -69,7 +69,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         del words[0]
     proposes = words[0].endswith((".ipynb", ".py"))
     if not words[0].startswith("-"):
-        if proposes:  # options of the user come last, and override these
+        if proposes:  # the user's options come after these words, so they have priority
             path = Path(words[0])
             parameters = str(path.with_suffix(".yml"))
             output = f"out/{as_template(path.stem)}.{{run_id}}.ipynb"
@@ -88,7 +88,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             commands[words[0]].error(f"unexpected argument {rest[0]!r}")
         names = [name for names, _ in COMMANDS[words[0]].arguments for name in names]
         flags = ["--help", *(name for name in names if name.startswith("--"))]
-        from ..settings.sections import StudySettings  # its import takes as long as all the rest
+        # Imported only for unknown options, because this import takes as long as everything else
+        # here.
+        from ..settings.sections import StudySettings
 
         key = flag.lstrip("-").replace("-", "_")
         if key in StudySettings.model_fields and flag not in flags:

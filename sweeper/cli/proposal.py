@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from ..drafting.seen_scores import SeenScore
     from ..notebooks.research import ResearchNotebook
 
-#: Number of trials of a proposed sweep (chosen), for a first test of a notebook. `init` drafts a
-#: longer sweep.
+#: A proposed sweep has this number of trials (chosen, not measured), for a first test of a
+#: notebook. `init` drafts a longer sweep.
 _TRIALS = 12
-#: Number of scores that are listed at most, and width of their names in characters at most.
+#: At most `_MOST_LISTED` scores are listed. Their names are at most `_WIDEST_NAME` characters wide.
 _MOST_LISTED, _WIDEST_NAME = 9, 28
 _ARROWS = {"minimize": "↓", "maximize": "↑", None: "?"}
 _WORDS = {"min": "minimize", "max": "maximize"}
@@ -285,7 +285,8 @@ class _Proposal:
         if editor:
             try:
                 subprocess.run([*shlex.split(editor), str(self._file)], check=False)
-            except (OSError, ValueError) as error:  # no such program, or a missing quote
+            except (OSError, ValueError) as error:
+                # There is no such program, or a quote is missing.
                 self._console.line(f"EDITOR={editor}: cannot be started: {first_line(error)}")
         self._console.line(f"{self._file} is kept; the same command runs it")
         return False
@@ -300,7 +301,7 @@ class _Proposal:
     def _show_or_say_why_not(self) -> None:
         try:
             self._show()
-        except NotebookError as error:  # another score may do
+        except NotebookError as error:  # the user may choose another score
             self._console.line(str(error))
 
     def _show(self) -> None:

@@ -86,8 +86,8 @@ def prepared(
         console.begin(
             f"preparing the sweep of {notebook.display_name}: the study and the MLflow store"
         )
-    # All checks so far are quick. The rest imports Optuna, papermill and MLflow and may create a
-    # store, which takes seconds, or a minute on a busy machine.
+    # The call above has printed a line, because the next step takes seconds, or a minute on a busy
+    # machine. It imports Optuna, papermill and MLflow, and may create a store.
     observers = [output.observe for output in (events, console) if output is not None]
     return options.sweep(
         settings,

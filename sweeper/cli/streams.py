@@ -68,8 +68,8 @@ def unbreakable() -> Iterator[Output]:
         The replaced standard output.
     """
     before = sys.stdout, sys.stderr
-    # Null devices get the descriptors of closed streams. Otherwise files that are opened later
-    # would get them.
+    # If a stream is closed, a null device gets the stream's file descriptor. Otherwise the next
+    # file that is opened would get the descriptor, and with it the text that is printed.
     _, stdout, stderr = (stream or open(os.devnull, "w") for stream in (sys.stdin, *before))  # noqa: SIM115
     outputs = Output(stdout), Output(stderr)
     # Through `__getattr__`, an `Output` has all attributes of a text stream.

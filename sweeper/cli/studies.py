@@ -195,7 +195,8 @@ def export(options: argparse.Namespace) -> int:
     written = {kind: str(file) for kind, file in files.items()}
     if options.by and not options.table:
         raise SettingsError(f"--by {options.by}: needs --table, as in --table markdown")
-    if options.table is not None:  # only this is printed to stdout, which users redirect to a file
+    if options.table is not None:
+        # Only the table is printed to stdout, because users redirect stdout to a file.
         from ..control.tables import paper_table
 
         by = [name.strip() for name in (options.by or "").split(",") if name.strip()]

@@ -74,7 +74,8 @@ class Frames:
 
         parts: list[RenderableType] = []
         if snapshot is not None:
-            # A third of the lines stays free for the results of the last trials.
+            # The table has at most two thirds of the lines. The rest shows the results of the last
+            # trials.
             parts.append(table(snapshot, width, height * 2 // 3))
         if snapshot is None or not (snapshot.running or any(snapshot.counts.values())):
             waited_s = time.monotonic() - self._began_s

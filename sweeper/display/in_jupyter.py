@@ -17,10 +17,10 @@ from .screen import table
 _log = logging.getLogger(__name__)
 
 _INTERVAL_S = 1.0
-#: Seconds that the end of a sweep waits for a drawing that has begun.
+#: The end of a sweep waits at most this number of seconds for a drawing that has begun.
 _MAX_DRAW_S = 10.0
-#: Number of columns that an output of JupyterLab shows in a window of 1,280 pixels with its list of
-#: files open.
+#: An output of JupyterLab shows this number of columns, in a window of 1,280 pixels with the list
+#: of files open.
 _COLUMNS = 90
 _FORMAT = (
     "<pre style=\"white-space:pre;line-height:normal;font-family:Menlo,'DejaVu Sans Mono',"
@@ -30,7 +30,8 @@ _FORMAT = (
 
 def is_jupyter() -> bool:
     """Return whether this process is a Jupyter kernel that runs a notebook's cells."""
-    # A kernel has imported IPython. IPython in a terminal has a shell, but no kernel.
+    # Every kernel has imported IPython. IPython in a terminal has a shell, but the shell has no
+    # kernel.
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
@@ -64,7 +65,8 @@ def live_output(look: Callable[[], Snapshot | None]) -> Iterator[None]:
         while not ended.wait(_INTERVAL_S):
             draw()
 
-    # The context knows the cell to which an output belongs.
+    # The thread runs in a copy of this context, because the context knows the cell to which an
+    # output belongs.
     context = contextvars.copy_context()
     thread = threading.Thread(target=context.run, args=[draw_on], name="table", daemon=True)
     thread.start()

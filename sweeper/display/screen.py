@@ -32,12 +32,14 @@ from ..trials import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-#: Number of different errors, and of params that mattered, in a summary at most.
+#: A summary shows at most `_MOST_FAILURES` different errors and `_MOST_PARAMS` params that
+#: mattered.
 _MOST_FAILURES, _MOST_PARAMS = 5, 3
-#: Number of names in a line, and of lines about frozen and waiting trials in a live table, at most.
+#: A line shows at most `_MOST_NAMES` names. A live table has at most `_MOST_NOTES` lines about
+#: frozen and waiting trials.
 _MOST_NAMES, _MOST_NOTES = 5, 3
-#: Number of runs that MLflow's UI draws: the first page of its table. The view that the sweep makes
-#: sorts that table by the first objective.
+#: MLflow's UI draws this number of runs, which are the first page of its table. The view that the
+#: sweep makes sorts the table by the first objective.
 _MOST_DRAWN = 100
 _CHORES = {
     ChoreKind.PROVING: "proving that kernels can be forked",
@@ -46,12 +48,13 @@ _CHORES = {
     ChoreKind.IMPORTANCES: "computing which params mattered",
     ChoreKind.PAGE: "writing the comparison page",
 }
-#: Minimal width of columns in characters, by name, and of columns with scores or floats. It keeps
-#: the other columns in place when a value changes.
+#: Columns have at least these widths in characters, so that the other columns stay in place when a
+#: value changes. `_OF_A_FLOAT` is the width of columns with scores or floats.
 _AT_LEAST, _OF_A_FLOAT = {"trial": 4, "step": 4, "cell": 5, "time": 6, "memory": 7}, 8
-#: Width of a table in characters up to which columns have no minimal width.
+#: Columns of a table that is not wider than this number of characters have no minimal width.
 _NARROW = 60
-#: Number of characters between columns, of a value at most, and of a name if space is short.
+#: `_GAP` is the number of characters between two columns. A value has at most `_WIDEST` characters.
+#: A name has at least room for `_SHORT_NAME` characters, even if space is short.
 _GAP, _WIDEST, _SHORT_NAME = 2, 14, 8
 
 
@@ -69,7 +72,7 @@ def ending_line(record: TrialRecord, objectives: Iterable[str]) -> str:
     if record.reason is None:
         return f"{record.state}{took}" + (f": {scores}" if scores else "")
     first_line = record.message.strip().partition("\n")[0]
-    if record.reason is Reason.PRUNED:  # the message says that it was pruned
+    if record.reason is Reason.PRUNED:  # the message already says that the trial was pruned
         return f"{first_line} ({took.strip()})" if took else first_line
     return f"{record.state}{took} ({record.reason}): {first_line}"
 
@@ -329,7 +332,8 @@ def importance_lines(result: SweepResult) -> list[str]:
     """Name the params that mattered most, in one line for each objective, as far as it is known."""
     lines = []
     for name, found in result.importances.items():
-        if len(found) < 2:  # a single param explains all of the variance
+        if len(found) < 2:
+            # A single param explains all of the variance, so there is nothing to tell.
             continue
         first, second, *_ = found.values()
         if first.low <= second.high:
@@ -463,7 +467,8 @@ def print_table(snapshot: Snapshot, stream: TextIO) -> None:
 
 def _head(snapshot: Snapshot) -> str:
     ended = sum(n for state, n in snapshot.counts.items() if TrialState(state).has_ended)
-    left = f" · about {duration(snapshot.left_s)} left" if snapshot.left_s else ""  # 0 at the end
+    # At the end, `left_s` is 0.
+    left = f" · about {duration(snapshot.left_s)} left" if snapshot.left_s else ""
     of = f"{ended} of {snapshot.trials} trials"
     counts = f" · {counts_line(snapshot.counts)}" if any(snapshot.counts.values()) else ""
     return f"{snapshot.study} · {of}{left}{counts}"

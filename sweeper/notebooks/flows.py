@@ -36,8 +36,8 @@ _UNKNOWN = "?"
 _OF_DICTS = frozenset({f"{it}.{f}" for it in ("lightgbm", "xgboost") for f in ("train", "cv")})
 #: A value flows through these functions: their result counts as their argument.
 _CONVERSIONS = frozenset({"float", "int", "str", "abs", "round"})
-#: A path with more parts than the first number is not followed. The search ends after the second
-#: number of paths (chosen, not measured).
+#: A path with more than `_DEEPEST` parts is not followed. The search ends after `_FARTHEST` paths
+#: (chosen, not measured).
 _DEEPEST, _FARTHEST = 8, 300
 
 

@@ -22,8 +22,8 @@ from ..settings.units import size
 from . import mathematics
 from .reading import read_notebook
 
-#: A text output has at most the first number of characters, and any other output at most the second
-#: (chosen, not measured). A browser has to hold many notebooks.
+#: A text output has at most `_MOST_OF_TEXT` characters, and any other output at most
+#: `_MOST_OF_OUTPUT` (chosen, not measured). A browser has to hold many notebooks.
 _MOST_OF_TEXT, _MOST_OF_OUTPUT = 100_000, 4_000_000
 #: Random part of the marks around cells. Because of it, no notebook can contain the marks.
 _KEY = secrets.token_hex(8)

@@ -21,8 +21,8 @@ from .research import (
 SHARED_TAG = "shared"
 #: Calls of `sweeper.trial()`, whose result differs between trials. Shared cells must not call it.
 _OWN_CALL = re.compile(r"\bsweeper\.trial\b|\bfrom\s+sweeper\s+import\b.*\btrial\b")
-#: Tags are advised only if they save at least this number of seconds in each trial, and at least
-#: this share of the trial's duration (chosen, not measured).
+#: Tags are advised only if they save at least `_WORTH_S` seconds in each trial, and at least the
+#: share `_WORTH_PART` of the trial's duration (chosen, not measured).
 _WORTH_S, _WORTH_PART = 1.0, 0.2
 
 

@@ -14,10 +14,11 @@ from ..notebooks.metadata import BLANK, read_metadata
 from ..notebooks.scores import series_of
 from ..trials import TrialRecord
 
-#: Number of points of a curve at most (chosen). More points would share the same pixels.
+#: A curve has at most this number of points (chosen, not measured). More points would share the
+#: same pixels.
 _MOST_POINTS = 300
-#: Number of curves at most (chosen). Nobody could tell more curves apart, and a browser would draw
-#: them slowly.
+#: At most this number of curves is drawn (chosen, not measured). Nobody could tell more curves
+#: apart, and a browser would draw them slowly.
 _MOST_CURVES = 500
 
 
@@ -25,7 +26,7 @@ class Curves:
     """The learning curves of the trials that have ended."""
 
     def __init__(self) -> None:
-        #: Stamp of the attempt, and steps and values of each score, by run id.
+        #: By run id: the stamp of the attempt, and the steps and values of each score.
         self._known: dict[str, tuple[str, Mapping[str, Any]]] = {}
 
     def load(self, text: str) -> None:

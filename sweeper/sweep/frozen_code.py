@@ -1,4 +1,4 @@
-"""Keep the code that all trials of a sweep run as it was when the sweep began.
+"""Keep the code of a sweep as it was when the sweep began, and run it in all trials.
 
 The code is read once. Later edits of the notebook or its modules do not reach the trials.
 """

@@ -17,8 +17,9 @@ from .scheduling.scheduler import TrialScheduler
 from .spending import Spending
 
 _INTERVAL_S = 5.0
-#: Share of one core that writing the page may use, and seconds between two writes at most (chosen).
-#: Where writing would use a larger share, the page is written less often.
+#: Writing the page may use the share `_CORES` of one core (chosen, not measured). If writing would
+#: use a larger share, the page is written less often, but the pauses are at most `_LONGEST_S`
+#: seconds.
 _CORES, _LONGEST_S = 0.02, 60.0
 
 _log = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ class Housekeeping:
             self._spending.write()
         except BrokenError as error:
             self._scheduler.lose(error)
-        except Exception as error:  # noqa: BLE001  it is written again after 5 s
+        except Exception as error:  # noqa: BLE001  the time is written again after 5 s
             _log.info("the time spent was not written down: %s", first_line(error))
 
     def _work(self) -> None:

@@ -14,7 +14,8 @@ from ..trials import Event, SweepResult, TrialRecord, TrialState
 
 _log = logging.getLogger(__name__)
 
-#: Seconds that a server has to accept a message, and that a sweep's end waits for each message.
+#: A server has this number of seconds to accept a message. The end of a sweep waits at most as long
+#: for each message.
 _LIMIT_S = 5.0
 
 

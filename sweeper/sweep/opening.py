@@ -150,7 +150,8 @@ def _opened_tracker(
     )
     tracker = Tracker(reachable(store))
     try:
-        # A notebook that logs to MLflow must find its run, and not a store that is being made.
+        # Trials may begin before the sweep's own store is open. But a notebook that logs to MLflow
+        # must find its run, so the sweep then waits for the store.
         if not store.is_embedded or "mlflow" in "".join(plan.notebook.code):
             tracker.wait_until_open(is_stopped)
         tracker.drop_others([record.run_id for record in study.records()])
@@ -164,7 +165,7 @@ def _opened_tracker(
             settings=settings.as_mapping,
             made_of=plan.fingerprint,
             # MLflow may lack data until the sweep has ended. If the sweep is killed, the next
-            # command logs it.
+            # command logs these data.
             tracking_is_behind=True,
             inputs=plan.input_facts or study.facts.inputs,
         )

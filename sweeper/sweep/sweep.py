@@ -164,7 +164,7 @@ class Sweep:
         remote = remote_copy(settings, paths, storage_url, tracking)
         plan = SweepPlan(
             workload=workload,
-            # Made last, because it may start the workers of a cluster.
+            # The executor is made last, because it may start the workers of a cluster.
             executor=make_executor(workload),
             make_executor=make_executor,
             samplers=samplers,
@@ -179,7 +179,7 @@ class Sweep:
         )
         return cls(plan, observer=observer)
 
-    # --- from other threads -----------------------------------------------------------------------
+    # --- calls from other threads ---------------------------------------------------------------
 
     @property
     def stopped_by(self) -> str | None:
@@ -313,7 +313,7 @@ class Sweep:
             plan, study, log=log, stop_switch=stop_switch, events=self._events
         )
         study.be_patient(stop_switch.patience_s)
-        if plan.remote is not None:  # it is lost if another machine resumes the study
+        if plan.remote is not None:  # the remote copy is lost if another machine resumes the study
             plan.remote.when_lost(scheduler.lose)
         chores = self._chores
         house = Housekeeping(plan, study, scheduler=scheduler, spending=spending, chores=chores)
@@ -326,7 +326,8 @@ class Sweep:
                 findings = plan.executor.run(scheduler)
             with chores.during(ChoreKind.TRACKING, tracker.progress):
                 with chores.during(ChoreKind.IMPORTANCES):
-                    importances = self._importances(study)  # MLflow gets the last trials meanwhile
+                    # In the meantime, MLflow gets the last trials.
+                    importances = self._importances(study)
                 undelivered = log.finish(lambda: stop_switch.left_s, self._patience_with_mlflow_s)
         compare_url = tracker.compare_url()
         if scheduler.broken is None:

@@ -16,7 +16,7 @@ from typing import Any, Self
 from .paths import display_path
 from .records import Params, TrialRecord, TrialState
 
-#: Number of trials and of seeds for `confirm: {}` in a parameters file, and for `--confirm K`.
+#: By default, the `DEFAULT_BEST` best trials are confirmed, each on `DEFAULT_SEEDS` fresh seeds.
 DEFAULT_BEST, DEFAULT_SEEDS = 3, 5
 #: Confidence level of the intervals of means.
 CONFIDENCE = 0.95
@@ -125,7 +125,7 @@ class Confirmation:
         """
         name, seeds = plan["objective"], list(plan["seeds"])
         runs: dict[object, dict[int, TrialRecord]] = {}
-        for record in records:  # by number, so that a retry comes after the first attempt
+        for record in records:  # records come by number, so a retry comes after the first attempt
             if record.seed in seeds:
                 keep_run(runs.setdefault(_key(record.params), {}), record.seed, record, name)
         trials = []

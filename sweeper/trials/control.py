@@ -60,7 +60,8 @@ class Control:
     """
 
     def __init__(self, make_room: Callable[[], object] = lambda: None) -> None:
-        # Reentrant, because a signal handler may stop a trial that its thread is just stopping.
+        # The lock is reentrant, because a signal handler may stop a trial while the thread that it
+        # interrupts stops the same trial.
         self._lock = threading.RLock()
         self.stop_reason: StopReason | None = None
         self.message = ""
@@ -69,7 +70,7 @@ class Control:
         self.chore: Chore | None = None
         self._make_room = make_room
         self._has_room: Callable[[], bool] = lambda: True
-        # One permit for each slot that the trial gives back.
+        # There is one permit for each slot that the trial gives back. `wait_for_rest` uses it.
         self._rests = threading.Semaphore(0)
         self._on_stop: Callable[[], object] | None = None
         self._stand_still: Callable[[bool], bool] | None = None
@@ -91,7 +92,8 @@ class Control:
             if self.stop_reason is not None:
                 return
             self.message = message
-            self.stop_reason = reason  # set last: a thread that sees it reads the message next
+            # Set last, because a thread that sees the reason reads the message next.
+            self.stop_reason = reason
             self._wake(Phase.LEAVING)
             callback = self._on_stop
         if callback is not None:
@@ -151,7 +153,7 @@ class Control:
             self.on_stop(None)
             self._waits = _Waits(past_s=self.waited_s)
 
-    # --- its slot ---------------------------------------------------------------------------------
+    # --- the trial's slot -----------------------------------------------------------------------
 
     @property
     def is_frozen(self) -> bool:
@@ -186,7 +188,7 @@ class Control:
             is_running = self.phase is Phase.RUNNING and self.stop_reason is None
             if not (has_room and is_running) or self._stand_still is None:
                 return False
-            self._enter(Phase.FROZEN)  # before the pause, because the notebook shows the phase then
+            self._enter(Phase.FROZEN)  # before the pause, because the notebook then shows the phase
             if not self._stand_still(True):
                 self._enter(Phase.RUNNING)
                 return False
@@ -207,7 +209,7 @@ class Control:
         """Wait until the trial frees the slot of the caller, because it was frozen or has ended."""
         self._rests.acquire()
         if self.phase is Phase.ENDED:
-            self._rests.release()  # for other threads that wait
+            self._rests.release()  # so that other threads that wait return, too
 
     def _wake(self, phase: Phase) -> bool:
         with self._lock:
@@ -224,12 +226,13 @@ class Control:
             self._waits = _Waits(past_s=self.waited_s)
         self.phase = phase
 
-    # --- its clock, and what it waits for ---------------------------------------------------------
+    # --- the trial's clock and its waits --------------------------------------------------------
 
     @property
     def own_s(self) -> float:
         """Seconds since the trial began, without its waits, on the monotonic clock."""
-        waited_s = self.waited_s  # read first, so that it cannot exceed the time since the start
+        # Read first, so that the waits cannot exceed the time since the start.
+        waited_s = self.waited_s
         return time.monotonic() - self._created_s - waited_s
 
     @property

@@ -14,7 +14,8 @@ from .records import TrialRecord
 
 _log = logging.getLogger(__name__)
 
-#: Seconds that the end of a sweep waits for one call of an observer (chosen).
+#: The end of a sweep waits at most this number of seconds for one call of an observer (chosen, not
+#: measured).
 _MAX_CALL_S = 10.0
 
 
@@ -30,7 +31,8 @@ class Event(StrEnum):
     DATA = "data"
 
 
-#: Called with an event. If it is an event of a trial, also with the trial's record, else None.
+#: An observer is called with an event. If the event is about a trial, the observer also gets the
+#: trial's record, else None.
 Observer = Callable[[Event, TrialRecord | None], None]
 
 
@@ -86,7 +88,8 @@ class Events:
             if item is None:
                 if self._queue.empty():
                     return
-                self._queue.put(None)  # after the events that observers have announced themselves
+                # The end comes after the events that observers have announced in the meantime.
+                self._queue.put(None)
                 continue
             try:
                 self._observe(*item)

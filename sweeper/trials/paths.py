@@ -16,8 +16,8 @@ _TRACKING_NAME = "mlflow.db"
 _ARTIFACTS_NAME = "mlflow-artifacts"
 #: Names of files and folders next to the studies' folders. No study can have one of these names.
 _SHARED_NAMES = (_TRACKING_NAME, f"{_TRACKING_NAME}.lock", _ARTIFACTS_NAME)
-#: Bytes of a name at most. File systems allow 255. While a notebook is written, its name is
-#: `.NAME.12345678.part`, and the study that confirms it adds `confirm-`.
+#: A name has at most this number of bytes. File systems allow 255. While a notebook is written, its
+#: name is `.NAME.12345678.part`, and the study that confirms it adds `confirm-`.
 _NAME_BYTES = 231
 #: Replaces a placeholder while a template is split: no path can contain this character.
 _MARK = "\0"
@@ -156,7 +156,7 @@ class StudyPaths:
     def facts(self) -> Path:
         """File with the facts about the study.
 
-        With the executed notebooks, it suffices to rebuild it.
+        This file and the executed notebooks suffice to rebuild a lost storage.
         """
         return facts_beside(self.storage)
 

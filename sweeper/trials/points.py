@@ -85,7 +85,8 @@ class Points:
         if point.source in _SENT:
             self.reports += 1
         if point.source is PointSource.PRINTED and point.step is not None:
-            # The step of a printed number is its position, counted on from earlier attempts.
+            # The step of a printed number is its position among the printed numbers of its score.
+            # Numbers of earlier attempts count, too.
             names = [*point.metrics, *point.unread, *point.too_slow]
             before = max((self._steps_before.get(name, 0) for name in names), default=0)
             point = replace(point, step=point.step + before)

@@ -34,7 +34,7 @@ class TrialState(StrEnum):
     """State of a trial, with the same names in its notebook, in the study and in MLflow."""
 
     RUNNING = "running"
-    FROZEN = "frozen"  # its kernel is paused, and continues if the trial can still win
+    FROZEN = "frozen"  # the kernel is paused, and continues if the trial can still win
     COMPLETED = "completed"
     PRUNED = "pruned"
     FAILED = "failed"
@@ -59,7 +59,7 @@ class Reason(StrEnum):
     INTERNAL = "internal"
     INTERRUPTED = "interrupted"
     WORKER_LOST = "worker_lost"
-    OUT_OF_MEMORY = "out_of_memory"  # of a GPU
+    OUT_OF_MEMORY = "out_of_memory"  # the memory of a GPU
     OUT_OF_HOST_MEMORY = "out_of_host_memory"
     GPU_FAULT = "gpu_fault"
     NO_GPU = "no_gpu"  # no GPU that works is left

@@ -12,9 +12,9 @@ from .records import Params, TrialRecord
 
 #: Name of the notebook's variable that gets the number of the fold.
 FOLD = "fold"
-#: What the repeats of a proposal differ by, if they run on different folds.
+#: Value of `by` in a plan if the repeats of a proposal run on different folds.
 FOLDS = "folds"
-#: Level of the one-sided t test by which a proposal has lost against the best one.
+#: A proposal has lost against the best one if a one-sided t test of this level says so.
 _LEVEL = 0.95
 
 

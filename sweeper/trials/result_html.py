@@ -11,9 +11,10 @@ from urllib.parse import quote
 from .confirmation import Confirmation
 from .records import TrialRecord, short_text
 
-#: Rows of the table at most.
+#: The table has at most this number of rows.
 MOST_ROWS = 20
-#: Characters that a cell shows at most, so that long messages leave score and time in sight.
+#: A cell shows at most this number of characters, so that score and time stay in sight next to long
+#: messages.
 _WIDEST = 40
 
 

@@ -17,7 +17,8 @@ from .paths import display_path, run_id_of
 from .records import GpuUse, KernelUse, Params, TrialRecord, TrialState
 from .result_html import headline, link, trials_table
 
-#: Completed trials from which it can be told that a param has no effect (chosen).
+#: A param is said to have no effect only after this number of completed trials (chosen, not
+#: measured).
 _TRIALS_TO_TELL = 10
 
 

@@ -11,7 +11,8 @@ from ...trials import LearnedTrial, TrialRecord, TrialState
 from ..planning.plan import SweepPlan
 from .upstream import find_upstream
 
-#: Trials of one earlier study that are used at most. Further trials would add little (chosen).
+#: At most this number of trials of one earlier study is used (chosen, not measured). Further trials
+#: would add little.
 _MOST_TRIALS = 100
 
 

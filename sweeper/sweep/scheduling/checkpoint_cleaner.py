@@ -46,7 +46,7 @@ class CheckpointCleaner:
             try:
                 if self._folder.is_dir():
                     self._clean(dict(records))
-            except Exception as error:  # noqa: BLE001  the cost is disk space, not a trial
+            except Exception as error:  # noqa: BLE001  an error costs disk space, but no trial
                 if not self._has_failed:
                     _log.warning(
                         "%s: old checkpoints could not be removed: %s; the sweep continues",
@@ -56,8 +56,8 @@ class CheckpointCleaner:
                 self._has_failed = True
 
     def _clean(self, records: Mapping[int, TrialRecord]) -> None:
-        # The best trials are read after `records`: a trial that ends in between may be the best,
-        # and counts as running here.
+        # The best trials are read after `records`. A trial that has ended in between may be the
+        # best one. It still counts as running in `records`, so its checkpoints are kept.
         best = self._best(records) if self._policy.completed == "best" else ()
         # All attempts at a trial and its retries use the same checkpoints, so the last one decides.
         last = {record.first_number: record for record in records.values()}

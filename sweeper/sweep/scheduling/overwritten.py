@@ -13,7 +13,8 @@ from ...notebooks.cell_code import parse_or_none, plain_python
 from ...notebooks.rebinding import has_schedule
 from ...trials import Params, TrialOutcome, TrialSpec, TrialState, Value, value_text
 
-#: Trials that are compared at most. A name that is overwritten shows in the first two trials.
+#: At most this number of trials is compared. If the notebook overwrites a name, the first two
+#: trials already show it.
 _MOST_TRIALS = 20
 #: Functions and magics that can assign names without showing them in the code.
 _HIDING_CALLS = ("exec", "globals", "locals", "vars")

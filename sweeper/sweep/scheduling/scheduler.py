@@ -57,16 +57,21 @@ from .worthless import Tied, Worthless, WorthlessRule
 
 _log = logging.getLogger(__name__)
 
-#: Losses of its worker or kernel in one sweep after which a trial has failed (chosen).
+#: A trial has failed if its worker or kernel was lost this many times in one sweep (chosen, not
+#: measured).
 _MOST_LOSSES = 3
-#: Failures in a row after which a sweep ends if no trial of the study has ever trained (chosen).
+#: If no trial of the study has ever trained, the sweep ends after this number of failures in a row
+#: (chosen, not measured).
 _FIRST_FAILURES = 10
-#: Equal failures in a row after which such a sweep ends (chosen). With more slots than that, one
-#: failure per slot: trials that run at once fail together.
+#: Such a sweep ends already after this number of equal failures in a row (chosen, not measured).
+#: With more slots, it ends after one equal failure per slot, because trials that run at the same
+#: time fail together.
 _FAILURES_ALIKE = 3
-#: Reasons of a trial that was stopped because the machine has a fault that every trial would meet.
+#: A trial that was stopped for one of these reasons has met a fault of the machine that every trial
+#: would meet.
 _OF_THE_MACHINE = (Reason.NO_GPU, Reason.KERNEL_START, Reason.INTERNAL)
-#: Seconds between two checks of a slot that waits for the end of a trial: may more trials start?
+#: A slot that waits for the end of a trial checks after each such number of seconds whether more
+#: trials may start.
 _LOOK_S = 0.5
 
 
@@ -144,7 +149,8 @@ class TrialScheduler:
             rules.append(self._freezer)
         elif settings.study.pruner.name != "none":
             rules.append(PruneRule(study, pruner))
-        # Held from a decision until it is carried out, so that decisions do not cross.
+        # This lock is held from a decision until it is carried out, so that no other decision comes
+        # in between.
         self._deciding = threading.RLock()
         self._rules = StopRules(
             study,
@@ -180,8 +186,9 @@ class TrialScheduler:
             if not isinstance(chosen, TrialRecord):
                 return chosen
             given = self._begin(chosen)
-        # With one slot, a proposal is made only when the last trial has ended. So the params of a
-        # trial depend on the study alone, and not on timing.
+        # With several slots, the next proposal is made while trials run. With one slot, it is made
+        # only when the last trial has ended, so that the params of a trial depend on the study
+        # alone, and not on timing.
         if self._executor.jobs > 1:
             # An error of this thread is dropped: the next call of `ask` meets the same error.
             self._ahead.submit(self._study.prepare, self._samplers)
@@ -231,7 +238,7 @@ class TrialScheduler:
         """Thaw a frozen trial for a free slot. Return None if a new trial should begin."""
         if self._freezer is None:
             return None
-        given = dict(self._given)  # copied first: a thawed trial may end at once
+        given = dict(self._given)  # copied first, because a thawed trial may end at once
         with self._deciding:
             for decision in self._freezer.fill_slot(has_begun_all=self._has_begun_all):
                 if self._act(decision) and isinstance(decision, Thaw):
@@ -283,7 +290,8 @@ class TrialScheduler:
 
     def _on_point(self, record: TrialRecord, point: Point) -> None:
         self._log.reported(record.run_id, point)
-        if record.repeat_of is None:  # a repeat is not judged: its mean needs its score
+        if record.repeat_of is None:
+            # A repeat is not judged, because the mean of the repeats needs its score.
             self._rules.consider(record.number, point)
 
     def close(self) -> None:
@@ -323,7 +331,8 @@ class TrialScheduler:
         is_lost = _is_lost(outcome)
         with self._lock:
             if is_lost:
-                # Not the number of attempts: it also counts preemptions in earlier sweeps.
+                # Losses are counted, not attempts, because attempts also count preemptions in
+                # earlier sweeps.
                 self._losses[spec.number] += 1
                 if self._losses[spec.number] >= _MOST_LOSSES:
                     outcome = replace(outcome, state=TrialState.FAILED)
@@ -397,7 +406,7 @@ class TrialScheduler:
         Args:
             n_ended: Number of trials that had ended before this call.
         """
-        known = self._best  # read once: another thread may replace it
+        known = self._best  # read once, because another thread may replace `_best`
         if known.n_ended != n_ended:
             known = self._best = _Best(n_ended=n_ended, records=tuple(self._study.best()))
         return known.records
@@ -533,7 +542,8 @@ def _mark_lost(spec: TrialSpec, outcome: TrialOutcome) -> None:
             return
         if metadata.attempt == spec.attempt:
             mark_ended(spec.notebook, outcome.state, outcome.message)
-    except Exception as error:  # noqa: BLE001  the copy may be incomplete; the record counts
+    except Exception as error:  # noqa: BLE001
+        # The notebook may be an incomplete copy; the study's record counts.
         _log.info("%s: %s", spec.notebook, first_line(error))
 
 

@@ -97,8 +97,8 @@ class StopRules:
         self._thread.shutdown(cancel_futures=True)
 
     def _consider(self, number: int, step: int, value: float) -> None:
-        # The lock makes `forget` wait until the study has the report: the trial must not end in
-        # between.
+        # The lock makes `forget` wait until the study has the report, so that the trial does not
+        # end in between.
         with self._lock:
             if number not in self._running:
                 return
@@ -112,8 +112,8 @@ class StopRules:
                 self._log_failure(number, step, error)
 
     def _log_failure(self, number: int, step: int, error: Exception) -> None:
-        # One warning is enough, because each report fails alike. An unavailable storage is reported
-        # when the trial ends.
+        # Only the first error is logged as a warning, because each report fails alike. An
+        # unavailable storage is reported when the trial ends.
         is_known = self._has_failed or isinstance(error, SweepError)
         self._has_failed = self._has_failed or not is_known
         _log.log(

@@ -8,8 +8,8 @@ import time
 from ...notebook_api.messages import StopReason
 from ...trials import Event, Events, RunningTrial, StopCause
 
-#: Seconds to wait for a storage or a disk that is unavailable, and seconds to wait once all trials
-#: are being stopped (chosen).
+#: The sweep waits `_PATIENCE_S` seconds for a storage or a disk that is unavailable, but only
+#: `_LAST_PATIENCE_S` seconds once all trials are being stopped (chosen, not measured).
 _PATIENCE_S, _LAST_PATIENCE_S = 300.0, 10.0
 
 
@@ -29,7 +29,7 @@ class StopSwitch:
 
     def __init__(self, events: Events) -> None:
         self._events = events
-        # Reentrant, because a signal handler may run in a thread that holds the lock.
+        # The lock is reentrant, because a signal handler may run in a thread that holds the lock.
         self._lock = threading.RLock()
         self._running: dict[int, RunningTrial] = {}
         #: Trials to stop as soon as they begin, by number, each with the reason.
@@ -97,8 +97,10 @@ class StopSwitch:
             is_new = self.closed_by is None
             if is_new:
                 self.cause = cause
-                self.closed_by = by  # set last: a thread that sees it reads the cause next
-        if is_new:  # an observer that stops the sweep at each event must not be called forever
+                # Set last, because a thread that sees `closed_by` reads the cause next.
+                self.closed_by = by
+        if is_new:
+            # Otherwise, an observer that stops the sweep at each event would be called forever.
             self._events.announce(Event.STOPPING)
 
     def stop_all(self, by: str, cause: StopCause = StopCause.ASKED) -> None:

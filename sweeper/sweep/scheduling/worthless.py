@@ -14,13 +14,13 @@ from ...notebooks.reading import read_notebook
 from ...notebooks.scores import series_of
 from ...trials import TrialRecord, TrialState
 
-#: Completed trials with different params that are compared (chosen).
+#: This number of completed trials with different params is compared (chosen, not measured).
 _MOST_COMPARED = 3
-#: A score is coarse if it is a fraction with at most this denominator (chosen), such as an accuracy
-#: over 10,000 examples. Different models often have the same accuracy, but never the same log loss
-#: to the last bit.
+#: A score is coarse if it is a fraction with at most this denominator (chosen, not measured), such
+#: as an accuracy over 10,000 examples. Different models often have the same accuracy, but never the
+#: same log loss to the last bit.
 _MOST_EXAMPLES = 10_000
-#: Relative difference up to which a float counts as equal to such a fraction.
+#: A float counts as equal to such a fraction if their relative difference is at most this.
 _ROUNDING = 1e-12
 
 

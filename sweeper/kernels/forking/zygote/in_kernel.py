@@ -61,8 +61,9 @@ _INTEGER_LIMIT = 1 << 63
 #: Name of the shell's attribute that holds the `WatchedNumbers`, and of the environment variable
 #: that asks the kernel for them.
 WATCHED, WATCH_VARIABLE = "_sweeper_watched", "SWEEPER_WATCHED"
-#: Longer lists and larger dictionaries count as data and not as scores. Variables beyond this
-#: number are not read (chosen, not measured).
+#: Lists with more than `_LONGEST_SERIES` values and dictionaries with more than `_MOST_KEYS` keys
+#: count as data and not as scores. At most `_MOST_VARIABLES` variables are read (chosen, not
+#: measured).
 _LONGEST_SERIES, _MOST_KEYS, _MOST_VARIABLES = 5000, 50, 2000
 #: Longer arrays count as data and not as scores (chosen, not measured). Five folds, for example,
 #: give an array of five scores.
