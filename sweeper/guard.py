@@ -32,8 +32,8 @@ _SCANS, _SCAN_AGAIN_S = 2, 0.05
 #: Number of guard processes. One of them may be killed at the same moment as its sweep, and then
 #: nothing is left to replace it.
 _PROCESSES = 2
-#: A guard process that has died is replaced after this many seconds. If guard processes cannot run,
-#: starting them must cost little.
+#: A guard process that has died is replaced after this many seconds. Without this wait, guard
+#: processes that cannot run would be started again and again.
 _RESTART_S = 1.0
 #: The end of a sweep waits this many seconds for each process of its guard.
 _END_S = 10.0

@@ -371,8 +371,8 @@ class DaskExecutor:
                 losses_before = self._losses
                 trial = source.next_trial()
                 if trial is None:
-                    # A trial that has lost its worker meanwhile runs again. Only if there is no
-                    # such trial is the search over.
+                    # A trial that has lost its worker meanwhile runs again. The search is over
+                    # only if there is no such trial.
                     self._is_over = self._losses == losses_before
                     return
                 spec, running = trial
@@ -518,7 +518,7 @@ class Member:
             state=state, reason=reason, message=self.refusal or message, host=self.host
         )
 
-    # --- calls of the worker ----------------------------------------------------------------------
+    # --- calls to the worker ----------------------------------------------------------------------
 
     def _submit(self, act: str, arguments: Mapping[str, Any]) -> Any:
         """Call a method of `TrialsOnWorker`. Return the future of its answer.

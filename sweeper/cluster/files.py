@@ -32,7 +32,7 @@ NOTEBOOK = "notebook"
 _FILE_BYTES, _ALL_BYTES = 10_000_000, 100_000_000
 #: A message names at most this many files or packages.
 _MOST_NAMES = 5
-#: Packages that may differ between machines: installers do not change a result.
+#: Packages that may differ between machines, because installers do not change a result.
 _INSTALLERS = frozenset({"pip", "setuptools", "uv", "wheel"})
 
 #: Size of a file in bytes, and the time of its last change in nanoseconds.

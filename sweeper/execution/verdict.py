@@ -24,7 +24,7 @@ from .disagreements import disagreements
 
 _log = logging.getLogger(__name__)
 
-#: Faults after which a trial runs once more, alone, each with the reason for its end.
+#: Faults after which a trial runs once more, alone, each with the reason of the trial's end.
 _OUT_OF: Mapping[Fault | None, Reason] = {
     Fault.GPU_MEMORY: Reason.OUT_OF_MEMORY,
     Fault.MAYBE_GPU_MEMORY: Reason.OUT_OF_MEMORY,

@@ -157,8 +157,8 @@ def _memory_groups(root: Path) -> Iterator[Path]:
         if controller in ("", "memory"):  # version 2 names no controllers
             mount = root / "sys" / "fs" / "cgroup" / controller
             folder = mount / path.strip("/")
-            # In a container, the path may be the group's path on the host. Then the group is at the
-            # mount.
+            # In a container, the path may be the group's path on the host. Then the group's
+            # files are at the mount point.
             yield from (
                 parent for parent in (folder, *folder.parents) if parent.is_relative_to(mount)
             )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pydantic_core import PydanticCustomError
 
 
-#: Names that W&B's sweeps or people use, each with its name in this package.
+#: Names from W&B's sweeps and from everyday use, each with this package's name for the same thing.
 _ELSEWHERE = dict(
     pair.split(":")
     for pair in (

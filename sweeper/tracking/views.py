@@ -20,7 +20,7 @@ _KEY = "sweeper"
 VIEW_TAG = f"mlflow.sharedViewState.{_KEY}"
 _NAME = "Sweep: parallel coordinates"
 _SECTION = "sweeper"
-#: Number of runs that the UI draws at most.
+#: The UI draws at most this many runs.
 _MOST_RUNS = 1000
 _CHART_HEIGHT = 450
 

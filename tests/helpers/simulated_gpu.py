@@ -24,7 +24,8 @@ from typing import Any
 
 from sweeper.machine.nvml import Gpu, Nvml
 
-#: Factor of the speed of all work for each client beyond two, in the mode "crowd" (chosen).
+#: In the mode "crowd", each client beyond two multiplies the speed of all work by this factor
+#: (chosen, not measured).
 _CROWDED = 0.65
 #: Seconds to switch from the work of one process to that of another.
 _SWITCH_S = 0.00005
