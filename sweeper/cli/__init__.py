@@ -65,7 +65,7 @@ def _run(words: Sequence[str]) -> tuple[_Command | None, int]:
         _print_error(f"stopped by Ctrl-C{when}")
         return command, INTERRUPTED
     except SystemExit as end:
-        # argparse raises it after the help or the version, and handlers of signals raise it.
+        # argparse raises SystemExit after the help or the version. Handlers of signals also do.
         return command, end.code if isinstance(end.code, int) else OK
 
 

@@ -33,14 +33,15 @@ def sweep(line: str) -> SweepResult | None:
     """
     if TRIAL_VARIABLE in os.environ:
         return None
-    with suppress(SystemExit):  # argparse raises it after the help
+    with suppress(SystemExit):  # argparse raises SystemExit after the help
         try:
             arguments = parse(_words(line))
             if arguments.command is not run:
                 raise SettingsError("it sweeps a notebook, as in %sweep my.ipynb -j 4")
             # A cell cannot ask the user, so the options answer yes.
             options = replace(RunOptions.of(arguments), yes=True)
-            warnings.filterwarnings("ignore", "IProgress not found")  # tqdm prefers widgets
+            # tqdm warns if there are no widgets.
+            warnings.filterwarnings("ignore", "IProgress not found")
             propose(options, ConsoleOutput.of(arguments))
             made = prepared(options)
             with closing(made.plan):

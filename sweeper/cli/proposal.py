@@ -229,7 +229,7 @@ class _Proposal:
                     return False
                 case "e" | "edit":
                     return self._edit()
-                case _ if not line:  # the end of input
+                case _ if not line:  # the input has ended
                     return False
                 case "":
                     name = self._chosen.name

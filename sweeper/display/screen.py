@@ -391,7 +391,7 @@ def table(snapshot: Snapshot, width: int, height: int | None = None) -> Renderab
     shown = [trial for trial in snapshot.running if not trial.is_frozen]
     if height is not None:
         notes = notes[:_MOST_NOTES]
-        taken = 3  # first line, header, line with the number of hidden trials
+        taken = 3  # the first line, the header, and the line with the number of hidden trials
         room = max(1, height - len(notes) - len(best) - len(snapshot.doing) - taken)
         if left := shown[room:]:
             shown, notes = shown[:room], [f"… and {len(left)} more", *notes]

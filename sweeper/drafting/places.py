@@ -298,8 +298,8 @@ def behind(
     words = {*re.findall(r"\w+", _code_of(notebook, lines or set()))}
 
     def counts(name: str, places: Set[Assignment]) -> Sequence[bool]:
-        # Attributes have no line of their own in `lines`, so the code of these lines must name
-        # their object.
+        # `lines` lacks the lines of attributes. An attribute counts if the code of the lines names
+        # its object.
         is_used = name.partition(".")[0] in words
         return [
             lines is None or (place.cell, place.line) in lines or (place.is_attribute and is_used)
@@ -307,7 +307,7 @@ def behind(
         ]
 
     for is_enough in (all, any):
-        # Names whose places all count come before names with other places, too.
+        # Names of which all places count come before names of which only some places count.
         for name, places in by_name.items():
             if is_enough(counts(name, places)) and places and not places & taken:
                 own.append(name)

@@ -16,7 +16,7 @@ _TABLE = Path(__file__).with_name("spaces.yml")
 #: Numbers outside of these limits are no parameters that people vary (chosen, not measured).
 _SMALLEST, _LARGEST = 1e-15, 1e15
 #: A whole number up to this size is a count, and varies by at most 2. A greater one varies by a
-#: factor.
+#: factor of 4.
 _SMALL_COUNT = 10
 #: For a power of two from this size on, other powers of two are tried.
 _SMALL_SIZE = 8

@@ -62,7 +62,8 @@ class Calls:
 
     def _read(self, cell: Cell) -> None:
         if not cell.tree.body:
-            # A cell that is not Python, or that runs elsewhere (%%timeit), may name a function.
+            # A cell that is not Python, or that runs elsewhere (%%timeit), may call any function
+            # that it names.
             self._passed_on |= _words(cell.source)
         nodes = [*ast.walk(cell.tree)]
         called = {node.func for node in nodes if isinstance(node, ast.Call)}

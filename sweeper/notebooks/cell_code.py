@@ -62,7 +62,7 @@ def executed_tree(source: str) -> ast.Module | None:
 def _converted(source: str, *, keeps_lines: bool) -> str:
     from IPython.core.inputtransformer2 import (
         TransformerManager,
-    )  # takes 0.2 s, so it is imported only for cells with magics
+    )  # this import takes 0.2 s, so it is done only for cells with magics
 
     manager: Any = TransformerManager()  # type: ignore[no-untyped-call]
     whole = (source if source.endswith("\n") else f"{source}\n").splitlines(keepends=True)

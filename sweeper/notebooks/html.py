@@ -198,7 +198,8 @@ def _line(text: str) -> str:
 # --- nbconvert ----------------------------------------------------------------------------------
 
 
-@cache  # compiling the templates takes four times as long as rendering a small notebook
+# Cached, because compiling the templates takes four times as long as rendering a small notebook.
+@cache
 def _exporter() -> Any:
     from jinja2 import pass_context
     from nbconvert import HTMLExporter  # takes 0.5 s or more, so it is imported only to render

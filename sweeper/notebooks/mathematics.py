@@ -35,7 +35,7 @@ _FUNCTION = re.compile(r"<m([io])>([A-Za-z]{2,})</m\1>")
 _PROSE = re.compile(r"\S.*\s|\d.*[(/,+–-]", re.DOTALL)
 
 
-@lru_cache(maxsize=1000)  # all trials have the same Markdown cells
+@lru_cache(maxsize=1000)  # cached, because all trials have the same Markdown cells
 def rendered(latex: str, *, is_block: bool = False) -> str | None:
     """Return a formula as MathML. None if it is not a formula or cannot be converted."""
     from latex2mathml.converter import convert

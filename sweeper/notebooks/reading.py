@@ -83,7 +83,7 @@ def read_notebook(
         raise NotebookError(f"{display_name}: {error}") from error
     except ValueError as error:
         raise NotebookError(f"{display_name}: not a notebook: {error}") from error
-    except Exception as error:  # nbformat's errors and jsonschema's have no common base
+    except Exception as error:  # nbformat's errors and jsonschema's have no common base class
         raise NotebookError(f"{display_name}: not a valid notebook: {first_line(error)}") from error
     # The sweep and papermill find cells by id, which formats before 4.5 do not have.
     node.nbformat_minor = max(node.nbformat_minor, 5)

@@ -93,7 +93,7 @@ class Cell:
         for at, texts in were.items():
             commented = [*lines[:at], _commented(lines[at], texts), *lines[at + 1 :]]
             if is_right(commented):
-                # A comment is wrong if its line ends inside a multi-line string.
+                # A comment is wrong, and left out, if its line ends inside a multi-line string.
                 lines = commented
         return b"".join(lines).decode()
 

@@ -83,7 +83,8 @@ def opened(
         learn(plan, study)
         _note_places(plan, study)
         data = plan.workload.data
-        if data is not None and plan.settings.cluster is None:  # a cluster's workers fetch it
+        if data is not None and plan.settings.cluster is None:
+            # On a cluster, the workers fetch the data themselves.
             data.bring(on_data, is_stopped)
         plan = keep_inputs(plan)
         tracker = stack.enter_context(_opened_tracker(plan, study, is_stopped))

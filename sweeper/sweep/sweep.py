@@ -140,7 +140,7 @@ class Sweep:
         check_kinds(research, settings)
         make_executor = executor or executor_of(settings, research, kernel=kernel, jobs=jobs)
         kernel_name, folder = kernel or research.kernel_name, research.path.parent
-        make_pruner(settings)  # refuses wrong options now
+        make_pruner(settings)  # refuses wrong options of the pruner before the sweep begins
         paths = StudyPaths.parse(output, study=settings.name)
         storage_url = Address.of(storage or Address.of_file(paths.storage))
         uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")

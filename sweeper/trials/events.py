@@ -55,7 +55,8 @@ class Events:
 
     def __init__(self, *observers: Observer) -> None:
         self._observe = each_of(*observers)
-        # A SimpleQueue is reentrant: a signal handler may use it while its thread uses it.
+        # A SimpleQueue is reentrant: a signal handler may use the queue while the thread that it
+        # interrupts uses the queue.
         self._queue: queue.SimpleQueue[tuple[Event, TrialRecord | None] | None] = (
             queue.SimpleQueue()
         )

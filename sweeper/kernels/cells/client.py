@@ -57,7 +57,7 @@ CATCH_UP_S = 0.2
 #: Writes of the notebook's file may take at most this share of the time, because no message is read
 #: during a write.
 _SAVE_SHARE = 1 / 4
-#: A printed line without a line end is read once no message has come for this time.
+#: If no message has come for this time, a printed line without a line end is read as well.
 _SETTLE_S = 0.5
 #: If the kernel does not answer a request within this time, a new connection wakes it.
 _OVERLOOKED_S = 2.0
@@ -395,7 +395,8 @@ class SweepClient(PapermillNotebookClient):
         limit = self.request.cell_output_bytes
         if kind == "clear_output":
             self._output_bytes = 0
-        if not size(kind, content):  # such as the kernel's state: nbclient waits for this message
+        if not size(kind, content):
+            # The message has no output. It may be the kernel's state, for which nbclient waits.
             return False
         if self._output_bytes <= limit:
             self._output_bytes += self._added(kind, content)

@@ -116,7 +116,7 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
         _run_cells(client, pool)
     except (RuntimeError, OSError, ZMQError) as error:
         if not isinstance(client.ending, NotStarted):
-            # After the kernel has started, this is a file that cannot be written, or a bug.
+            # The kernel had started, so the error is a file that cannot be written, or a bug.
             raise
         client.ending = NotStarted(first_line(error))
     finally:
@@ -150,7 +150,7 @@ def _run_cells(client: SweepClient, pool: KernelPool) -> None:
         client.take_over(shared, assignments(request.own_params, request.node))
     client.run(reads_imports=pool.fork_server.wants_import_profile)
     imports = client.answer.imports
-    # Without a further trial, a zygote would be of no use.
+    # A zygote is of use only to further trials, so the imports are recorded only if there are any.
     if imports is not None and request.running.trials_left > 0:
         pool.fork_server.record_imports(imports)
 

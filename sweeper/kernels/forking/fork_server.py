@@ -95,7 +95,8 @@ class ForkServer:
                 self._interpreter = [command.interpreter, *command.options]
                 self._argv = [*command.arguments]
         self._lock = threading.Lock()
-        #: Modules that a kernel has imported. None until a kernel has been asked.
+        #: Modules that a trial's kernel has imported, and that the zygote will import. None until a
+        #: kernel has been asked.
         self._import_profile: Mapping[str, Any] | None = None
         self._thread = threading.Thread(target=self._keep_zygote, name="fork server", daemon=True)
         self._is_closed = False
@@ -154,7 +155,8 @@ class ForkServer:
         except (ConnectionError, FileNotFoundError) as error:
             _log.info("the zygote has ended: %s", error)
             zygote.let_go()
-        except OSError as error:  # such as too many open files: the zygote continues to run
+        except OSError as error:
+            # For example, too many files are open; the zygote continues to run.
             _log.warning(
                 "a kernel cannot be forked, and is started instead, which is slower: %s; raise the "
                 "limits of processes, memory and open files (ulimit -a)",

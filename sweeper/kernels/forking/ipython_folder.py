@@ -23,5 +23,5 @@ def ipython_folder(runtime_folder: Path) -> str:
     configuration = profile / "ipython_kernel_config.py"
     if not configuration.exists():
         profile.mkdir(mode=0o700, parents=True, exist_ok=True)
-        copy_atomically(_CONFIGURATION, configuration)  # several threads may copy at once
+        copy_atomically(_CONFIGURATION, configuration)  # threads may copy at the same time
     return str(profile.parent)

@@ -63,15 +63,15 @@ _MOST_LOSSES = 3
 #: If no trial of the study has ever trained, the sweep ends after this number of failures in a row
 #: (chosen, not measured).
 _FIRST_FAILURES = 10
-#: Such a sweep ends already after this number of equal failures in a row (chosen, not measured).
-#: With more slots, it ends after one equal failure per slot, because trials that run at the same
-#: time fail together.
+#: If no trial has ever trained, the sweep ends already after this number of equal failures in a row
+#: (chosen, not measured). With more slots, it ends after one equal failure per slot, because trials
+#: that run at the same time fail together.
 _FAILURES_ALIKE = 3
 #: A trial that was stopped for one of these reasons has met a fault of the machine that every trial
 #: would meet.
 _OF_THE_MACHINE = (Reason.NO_GPU, Reason.KERNEL_START, Reason.INTERNAL)
-#: A slot that waits for the end of a trial checks after each such number of seconds whether more
-#: trials may start.
+#: A slot that waits for the end of a trial checks at this interval, in seconds, whether more trials
+#: may start.
 _LOOK_S = 0.5
 
 
@@ -278,7 +278,7 @@ class TrialScheduler:
             trial.control.stop(StopReason.INTERRUPTED)
 
     def _note_state(self, number: int, state: TrialState) -> None:
-        with self._lock:  # so that the state does not replace the record of an ended trial
+        with self._lock:  # the state must not replace the record of a trial that has ended
             self._records[number] = self._study.note_state(number, state)
         self._has_trial_ended.set()
 

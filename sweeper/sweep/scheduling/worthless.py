@@ -20,7 +20,7 @@ _MOST_COMPARED = 3
 #: as an accuracy over 10,000 examples. Different models often have the same accuracy, but never the
 #: same log loss to the last bit.
 _MOST_EXAMPLES = 10_000
-#: A float counts as equal to such a fraction if their relative difference is at most this.
+#: A float counts as equal to a fraction if their relative difference is at most this.
 _ROUNDING = 1e-12
 
 

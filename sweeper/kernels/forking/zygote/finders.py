@@ -25,8 +25,8 @@ _SPAWNERS = {
     "joblib.externals.loky.backend.spawn",
     "loky.backend.spawn",
 }
-#: Function of these modules that describes the process to a worker. The worker reads the
-#: description before it imports anything.
+#: Function of the modules in `_SPAWNERS` that describes the process to a worker. The worker reads
+#: the description before it imports anything.
 _DESCRIBE = "get_preparation_data"
 #: Modules whose libraries `notebook_api.observing` can observe.
 _OBSERVED = {

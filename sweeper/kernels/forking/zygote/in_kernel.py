@@ -65,8 +65,8 @@ WATCHED, WATCH_VARIABLE = "_sweeper_watched", "SWEEPER_WATCHED"
 #: count as data and not as scores. At most `_MOST_VARIABLES` variables are read (chosen, not
 #: measured).
 _LONGEST_SERIES, _MOST_KEYS, _MOST_VARIABLES = 5000, 50, 2000
-#: Longer arrays count as data and not as scores (chosen, not measured). Five folds, for example,
-#: give an array of five scores.
+#: An array with more values counts as data and not as scores (chosen, not measured). Five folds,
+#: for example, give an array of five scores.
 _LONGEST_ARRAY = 50
 #: At its end, a kernel waits at most this number of seconds for the thread that receives requests
 #: (chosen, not measured).
@@ -400,7 +400,8 @@ def _plain(shell: Any, expression: str) -> dict[str, Any]:
 
 def _scalar_or_text(value: Any) -> Any:
     """Return a scalar of JSON as it is, and another object as a short description."""
-    if getattr(value, "shape", None) == () and hasattr(value, "item"):  # numpy, torch and JAX
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        # Scalars of numpy, torch and JAX.
         value = value.item()
     if value is None or isinstance(value, bool):
         return value

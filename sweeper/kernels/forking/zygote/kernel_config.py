@@ -68,9 +68,9 @@ c = get_config()  # type: ignore[name-defined]  # noqa: F821
 c.HistoryManager.enabled = False
 c.HistoryManager.hist_file = ":memory:"  # as in nbclient
 
-# Trials need no debugger, so it is not imported here: its import takes 20 % of a kernel's boot time
-# and 8 MB. Notebooks can still import it. ipykernel 6 has imported it before it reads this file, so
-# there is nothing to save.
+# Trials need no debugger. Its import takes 20 % of a kernel's boot time and 8 MB, so ipykernel is
+# made to work without a debugger. Notebooks can still import one. ipykernel 6 has imported the
+# debugger before this file runs, so there is nothing to save.
 if not {"debugpy", "ipykernel.debugger"} & sys.modules.keys():
     sys.modules["debugpy"] = None  # type: ignore[assignment]  # as if it were not installed
     try:
