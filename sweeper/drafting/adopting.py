@@ -1,4 +1,4 @@
-"""The observed run becomes the first trial of its study, so that nothing is run twice."""
+"""Make the observed run the first trial of its study, so that nothing is run twice."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .observed_run import ObservedRun, made_of
 
 
 def adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | None:
-    """Write an observed run as the executed notebook of a trial, which it is from then on.
+    """Make an observed run a trial: write it as the executed notebook of the trial.
 
     Args:
         file: The executed notebook of the run.
 
     Returns:
-        what the trial came to; None where the trial differs from the run.
+        The outcome of the trial. None if the trial differs from the run.
     """
     metadata = read_metadata(file) if spec.number == 0 else None
     if metadata is None or not _is_alike(metadata, spec, workload):
@@ -80,7 +80,7 @@ def _points_of(metadata: TrialMetadata) -> Iterator[Point]:
 
 
 def _is_alike(metadata: TrialMetadata, spec: TrialSpec, workload: Workload) -> bool:
-    """Whether the run was made of what the trial would be made of."""
+    """Return whether the run had the code, the seed and the values that the trial would have."""
     fingerprint = fingerprint_of(
         workload.notebook, workload.settings, kernel_name=workload.kernel_name
     )

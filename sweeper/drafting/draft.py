@@ -1,4 +1,4 @@
-"""A first parameters file for a notebook, guessed from its code, which is not run."""
+"""Write a first parameters file for a notebook from its code, without running it."""
 
 from __future__ import annotations
 

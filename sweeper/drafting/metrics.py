@@ -1,4 +1,4 @@
-"""Which way a score is better: what libraries state of the metric that it is, or how it changes."""
+"""Find in which direction a score is better: by the metric in its name, or by how it changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ORDER = {"val": 0, "test": 1, "": 2, "train": 3}
 
 
 def split_of(words: Sequence[str]) -> str:
-    """Return of which data a score is, by the best word in its name; empty where none says it."""
+    """Return on which data a score was computed, by its name. Empty if the name does not say it."""
     return min(
         (SPLITS[word] for word in words if word in SPLITS), key=ORDER.__getitem__, default=""
     )
@@ -62,13 +62,13 @@ def _metrics() -> dict[tuple[str, ...], Metric]:
 
 
 def words_of(name: str) -> list[str]:
-    """The words of a name, in small letters."""
+    """Return the words of a name, in small letters."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", re.sub(r"\^2|²", "2", name))
     return re.findall(r"[a-z]+\d*", name.lower())
 
 
 def metric_of(words: Sequence[str]) -> Metric | None:
-    """Return the metric among the words of a name; the longest, and the last of several."""
+    """Return the metric among the words of a name. Of several, the longest or the last counts."""
     words = [*map(_singular, words)]
     found: list[tuple[bool, int, int, Metric]] = []
     for start in range(len(words)):
@@ -87,7 +87,7 @@ def _singular(word: str) -> str:
 
 
 def trend_of(values: Sequence[float]) -> str | None:
-    """Return the direction in which a series goes; None where it goes neither way."""
+    """Return the direction in which a series goes. None if it goes in neither direction."""
     steps = [later - earlier for earlier, later in pairwise(values) if later != earlier]
     if len(values) < _LEAST_OF_TREND or not steps or values[-1] == values[0]:
         return None

@@ -1,4 +1,4 @@
-"""What stands in modules beside a notebook, and what to write in the notebook to sweep it."""
+"""Find values in modules next to a notebook, and say how the notebook can sweep them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def constants_to_assign(
 def defaults_to_give(
     call: LibraryCall, folder: Path, is_searched: Callable[[str], bool]
 ) -> Iterator[str]:
-    """Yield the defaults of a local module's function that a call leaves, with the remedy."""
+    """Yield the defaults of a local module's function that a call keeps, with the remedy."""
     module, _, name = call.callee.rpartition(".")
     file = _file(folder, module)
     if file is None or call.is_open:
@@ -73,7 +73,7 @@ def _numbers(file: Path) -> dict[str, float]:
 
 
 def _defaults(file: Path, name: str) -> dict[str, float]:
-    """Return the defaults of a module's function, or of what makes the objects of a class."""
+    """Return the defaults of a module's function, or of `__init__` of a module's class."""
     tree = parse_or_none(_text(file)) or ast.Module([], [])
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for node in tree.body:

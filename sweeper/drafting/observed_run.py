@@ -1,4 +1,4 @@
-"""One run of a notebook as it is, whose kernel notes the numbers that the notebook computes."""
+"""Run a notebook once as it is, and note the numbers that the notebook computes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _NO_SCORE: Mapping[str, Any] = {
 
 
 def settings_to_observe(notebook: ResearchNotebook, study: str) -> Settings:
-    """Return the settings of a run that is observed: of a draft, with a score that is always there.
+    """Return the settings of an observed run: those of a draft, with a score that no run lacks.
 
     Raises:
         NotebookError: the notebook has nothing to sweep.
@@ -161,11 +161,11 @@ class Observer:
         self._source: SideTrials | None = None
 
     def known(self) -> bool:
-        """Whether the run was made already, of the same code."""
+        """Whether the same code was run already."""
         return (read_metadata(self._file) or BLANK).observed == self._made_of
 
     def run(self) -> None:
-        """Run the notebook, unless that was done.
+        """Run the notebook, unless it was run already.
 
         Raises:
             FailedRunError: the notebook failed.
@@ -199,7 +199,7 @@ class Observer:
         return errors[-1] if errors else ""
 
     def _hint(self) -> str:
-        """Say that a score was there before the cell that failed, if one was."""
+        """Say which score was shown before the cell that failed, if any was."""
         run = ObservedRun.read(self._file, self._plan.notebook)
         failing = [
             number
@@ -249,7 +249,7 @@ class Observer:
     # --- for the live table ---------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot | None:
-        """Return how far the run is; None before it has begun."""
+        """Return how far the run is. None before it has begun."""
         running = self._running
         if running is None:
             return None
@@ -275,7 +275,7 @@ class Observer:
         )
 
     def doing(self) -> tuple[Chore, ...]:
-        """Return what is done beside the run: nothing."""
+        """Return the chores next to the run. There are none."""
         return ()
 
 

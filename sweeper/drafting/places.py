@@ -1,4 +1,4 @@
-"""What of a notebook a draft proposes to sweep, and why the rest is not swept."""
+"""Choose the values of a notebook that a draft proposes to sweep, and say why others are not."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def why_nothing(notebook: ResearchNotebook, candidates: Mapping[str, Candidate])
 
 
 def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
-    """Say of main arguments, and of names that people search, why they are not swept.
+    """Say why main arguments, and names that people search, are not swept.
 
     Args:
         named: Names that are in the draft already.
@@ -129,7 +129,7 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
 
 
 def _optimizer_to_write(call: LibraryCall, flows: Flows) -> Iterator[str]:
-    """Yield what to write where Keras gets an optimizer as a text, which has no learning rate."""
+    """Yield the code to write if Keras gets an optimizer as a text, which has no learning rate."""
     value = call.given.get("optimizer") if call.callee == ".compile" else None
     imports = " ".join(flows.imported.values())
     if value is None or not re.search("keras|tensorflow", imports):
@@ -183,12 +183,12 @@ class Candidate:
 
     @property
     def rank(self) -> int:
-        """How early a search of a few params has this one; small ranks come first."""
+        """How early a search of a few params includes this one. Small ranks come first."""
         return len(rows()) if self.row is None else self.row.rank
 
     @property
     def space(self) -> Any:
-        """The dimension around the own value; None where nothing is known of its kind."""
+        """The dimension around the own value. None if nothing is known about values of its kind."""
         return self.row.space_around(self.value) if self.row else usual_space(self.value)
 
     def drafted(self, why_not: str | None) -> Drafted:
@@ -259,7 +259,7 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
 def _one_each(
     notebook: ResearchNotebook, others: Mapping[str, Candidate], taken: Mapping[str, Candidate]
 ) -> dict[str, Candidate]:
-    """Choose one name for each value and parameter that names do not have already."""
+    """Choose one name for each value and parameter that the names in `taken` do not cover."""
     found = {}
     known = {place for name in taken for place in notebook.assignments.places(name)}
     parameters = {candidate.receiver.parameter for candidate in taken.values()}
@@ -286,7 +286,7 @@ def behind(
     candidates: Mapping[str, Candidate],
     lines: set[tuple[int, int]] | None,
 ) -> dict[str, Candidate]:
-    """Choose the candidates that people search, or else all; one for each value.
+    """Choose the candidates that people search, or all if there are none: one for each value.
 
     Args:
         lines: The cells and lines that count; None for all.
@@ -317,7 +317,7 @@ def behind(
 
 
 def last_of_each(candidates: Mapping[str, Candidate], cell: float) -> dict[str, Candidate]:
-    """Choose, of an argument that several cells give, the last one up to the cell of a score."""
+    """If several cells give an argument, choose the last of them up to the cell of a score."""
     counting = dict(candidates)
     last: dict[str, int] = {}
     for name in sorted(candidates, key=lambda name: [*map(int, re.findall(r"^cell(\d+)", name))]):
@@ -333,13 +333,13 @@ def last_of_each(candidates: Mapping[str, Candidate], cell: float) -> dict[str, 
 
 
 def _code_of(notebook: ResearchNotebook, lines: Set[tuple[int, int]]) -> str:
-    """Join lines of the notebook, which are known by cell and line."""
+    """Join lines of the notebook. A line is given by its cell and its number."""
     by_cell = {cell.number: cell.lines for cell in notebook.assignments.cells}
     return b"".join(by_cell[cell][line - 1] for cell, line in sorted(lines)).decode()
 
 
 def as_flow(value: Any) -> str:
-    """Write a value as YAML, which all JSON is; names and plain words do without quotes."""
+    """Write a value as YAML. All JSON is YAML, but names and plain words need no quotes."""
     if isinstance(value, list):
         return f"[{', '.join(map(as_flow, value))}]"
     if isinstance(value, dict):

@@ -83,7 +83,7 @@ def printed_numbers(texts: Sequence[Text]) -> list[PrintedNumber]:
 
 
 def values_found(pattern: str, texts: Iterable[Text]) -> list[float]:
-    """List what a trial would find with a pattern in the same text, as a sweep reads it."""
+    """List the numbers that a trial would find with a pattern in the same text."""
     points: list[Point] = []
     reader = PrintedScores({"score": ScoreSource(pattern=pattern)}, points.append)
     for text in texts:
@@ -144,7 +144,7 @@ def _trimmed(words: str) -> str:
 
 
 def _is_found_again(number: PrintedNumber, texts: Sequence[Text]) -> bool:
-    """Give a number the first pattern with which a trial would read it as it was printed."""
+    """Give a number the first pattern that finds it as printed. Return whether there is one."""
     words, newline, _ = number.label.partition("\n")
     whole = _as_pattern(words)
     last = _as_pattern(words.rpartition("#")[2].strip())

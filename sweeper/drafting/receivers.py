@@ -1,4 +1,4 @@
-"""What gets the values of a notebook: which library's parameter, as far as its code shows."""
+"""Find which parameters of libraries get the values of a notebook, as far as its code shows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Receivers:
         self.flows = Flows(assignments.cells)
 
     def of(self, name: str) -> list[Receiver]:
-        """List what gets the values of a name: parameters of libraries first, then the name."""
+        """List what receives the values of a name: parameters of libraries first, then the name."""
         found = [
             Receiver(callee=callee, parameter=parameter)
             for place in self._assignments.places(name)

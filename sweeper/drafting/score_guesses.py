@@ -36,13 +36,13 @@ class Score:
 
     @property
     def entry(self) -> str:
-        """Its entry under `scores`, as YAML."""
+        """The score's entry under `scores`, as YAML."""
         key, _, text = self.source.partition(": ")
         return f"{{{key}: '{text.replace(chr(39), chr(39) * 2)}'}}"
 
     @property
     def direction(self) -> str:
-        """What is better; a choice that no sweep begins with where nothing is known."""
+        """Whether less or more is better. If nothing is known, a choice that no sweep accepts."""
         if self.better:
             return self.better
         metric = _metric(self.name)
@@ -87,7 +87,7 @@ class Code:
         self.functions = {it.name: it for _, it in self.nodes if isinstance(it, ast.FunctionDef)}
 
     def lines(self, statement: int) -> set[tuple[int, int]]:
-        """The cells and lines from which a statement's result follows, by the names in them."""
+        """Return the cells and lines on which a statement's result depends, by the names in them."""
         imported = self.imported
         needed, found = set[str](), set[tuple[int, int]]()
         last = self.run_by(statement)
@@ -100,7 +100,7 @@ class Code:
         return found
 
     def run_by(self, statement: int) -> int:
-        """The last statement that runs another one: that calls it, where it defines a function."""
+        """Return the last statement that runs another one. A function is run by a call."""
         own, later = _defined(self.statements[statement][1]), self.statements[statement + 1 :]
         users = [i for i, (_, it) in enumerate(later, statement + 1) if own & _names(it)[0]]
         return self.run_by(users[-1]) if users else statement
@@ -122,7 +122,7 @@ def scores_of(code: Code, parameters: set[str]) -> list[Score]:
 
 
 def _metric(name: str) -> Metric | None:
-    """The metric with which a name ends, but for words as in `val_loss_mean`."""
+    """Return the metric with which a name ends. Words as in `val_loss_mean` do not count."""
     words = [word for word in words_of(name) if word not in SPLITS and word not in _QUALIFIERS]
     found = metric_of(words)
     is_last = found is not None and metric_of(words[-len(found.name.split()) :]) is found
@@ -138,7 +138,7 @@ def _text(node: ast.AST | None) -> str:
 
 
 def _reported(code: Code) -> Iterator[Score]:
-    """The names in calls of sweeper's `report` and `score`, scrapbook's `glue`, old `record`."""
+    """Yield the names in calls of `report`, `score`, scrapbook's `glue` and papermill's `record`."""
     dicts = (node for _, node in code.nodes if isinstance(node, ast.Dict))
     keys = [_text(key) for node in dicts for key in node.keys]
     for index, function, options, arguments in code.calls:
@@ -160,7 +160,7 @@ def _assigned(code: Code, others: set[str]) -> Iterator[Score]:
 
 
 def _no_numbers(code: Code) -> Iterator[str]:
-    """The names that are a collection, a text or a function somewhere in a notebook."""
+    """Yield the names that are a collection, a text or a function somewhere in a notebook."""
     for _, node in code.nodes:
         used = [getattr(node, "iter", None), getattr(node, "func", None)]
         if isinstance(node, ast.Subscript | ast.Attribute):
@@ -171,7 +171,7 @@ def _no_numbers(code: Code) -> Iterator[str]:
 
 
 def _defined(node: ast.AST) -> set[str]:
-    """The name of the function or class that a statement defines."""
+    """Return the name of the function or class that a statement defines."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     return set()

@@ -49,7 +49,7 @@ _COMPLEMENT = re.compile(r"-|1(?:\.0)? - ")
 
 
 class Doubt(StrEnum):
-    """What a person should know of a score before a sweep optimises it."""
+    """What a person should know about a score before a sweep optimises it."""
 
     TRAINING = "of the training data"
     TRAINING_LOSS = "a training loss"
@@ -99,12 +99,12 @@ class SeenScore:
 
     @property
     def about(self) -> str:
-        """Where it comes from and what is doubted, for people."""
+        """Where the score comes from and which doubts there are, for people."""
         many = [f"the last of {len(self.values)} values"] if len(self.values) > 1 else []
         return ", ".join([*self.doubts, *many, self.how])
 
     def as_score(self, direction: str | None = None) -> Score:
-        """Return it as the draft of a parameters file has scores."""
+        """Return the score in the form that a draft of a parameters file needs."""
         return Score(
             name=self.name,
             how=f"{self.value:.6g}: {self.about}",
@@ -141,7 +141,7 @@ def own_cells(node: Any) -> list[Any]:
 
 
 def is_clear(scores: Sequence[SeenScore]) -> bool:
-    """Whether the first score is the one that a person would choose."""
+    """Return whether a person would choose the first score."""
     if not scores:
         return False
     first, others = scores[0], scores[1:]
@@ -159,7 +159,7 @@ def is_clear(scores: Sequence[SeenScore]) -> bool:
 
 
 class _Run:
-    """One executed notebook, and what its code says of the numbers in it."""
+    """One executed notebook, and what its code says about the numbers in it."""
 
     def __init__(self, node: Any, code: Code, literals: set[str]) -> None:
         cells = own_cells(node)
@@ -248,7 +248,7 @@ class _Run:
         )
 
     def _shown(self, cell: int, suffix: str, values: list[float]) -> Iterator[SeenScore]:
-        """Yield what a cell shows, if evaluating it again trains nothing and gives the same."""
+        """Yield what a cell shows, if a second evaluation trains nothing and gives the same."""
         at = self._ends.get(cell)
         if at is None:
             return
@@ -317,7 +317,7 @@ class _Run:
     def _merged(
         self, variables: Sequence[SeenScore], printed: Sequence[SeenScore]
     ) -> Iterator[SeenScore]:
-        """Yield variables with the words under which they are printed, and all else as it is."""
+        """Yield variables with the words before their printed values, and then all other numbers."""
         taken = set[int]()
         for variable in variables:
             same = [
@@ -411,7 +411,7 @@ class _Run:
 
 
 def _training_statements(code: Code) -> set[int]:
-    """Return the statements of the top level that train, themselves or by what they call."""
+    """Return the statements of the top level that train, or that call functions that train."""
     bodies = {
         node.name: node
         for _, top in code.statements
@@ -508,7 +508,7 @@ def _without_counts(label: str) -> str:
 
 
 def _words_of_label(label: str) -> list[str]:
-    """Return the words of a metric and those before it that say of which data it is."""
+    """Return the words of a metric, and the words before it that name its data."""
     label = _without_counts(label)
     every, last = words_of(label), words_of(label.rpartition("#")[2])
     if metric_of(last) is None:
@@ -525,7 +525,7 @@ def _name_of(number: PrintedNumber) -> str:
 
 
 def _is_rounded(printed: float, value: float) -> bool:
-    """Whether a printed number is a value, rounded or in percent."""
+    """Return whether a printed number is a value, rounded or in percent."""
     if printed == value:
         return True
     digits = f"{printed:.15g}".lstrip("-0.").partition("e")[0]

@@ -63,7 +63,7 @@ class Row:
     not_swept: str = ""
 
     def fits(self, receiver: Receiver) -> bool:
-        """Whether the row is about what gets a value."""
+        """Return whether the row is about a receiver of a value."""
         if self.of and not any(fnmatchcase(receiver.callee, pattern) for pattern in self.of):
             return False
         name = _snake_case(receiver.parameter)
@@ -73,7 +73,7 @@ class Row:
         )
 
     def space_around(self, own: Any) -> Any:
-        """Return the dimension around the notebook's own value; None where it has no place in it.
+        """Return the dimension around the notebook's own value. None if the value does not fit.
 
         Returns:
             a list of choices, or a mapping with `low`, `high` and perhaps `log`.
@@ -127,7 +127,7 @@ def row_for(receivers: Sequence[Receiver]) -> Row | None:
 
 
 def main_argument(callee: str) -> tuple[str, Any] | None:
-    """Return the main argument of what learns, with its default; None of anything else."""
+    """Return the main argument of a class that learns, with its default. None for other callees."""
     for pattern, arguments in _table()["mains"].items():
         if fnmatchcase(callee, pattern):
             return next(iter(arguments.items()), None)
@@ -135,7 +135,7 @@ def main_argument(callee: str) -> tuple[str, Any] | None:
 
 
 def optimizers() -> Mapping[str, str]:
-    """Return what the names of optimizers stand for in Keras, as code with the learning rate."""
+    """Return the code for which each name of an optimizer in Keras stands."""
     content: Mapping[str, str] = _table()["optimizers"]
     return content
 
