@@ -36,7 +36,7 @@ def draft(
     trial has.
 
     Args:
-        seen: the scores that a run has shown, the chosen one first; None to guess them.
+        seen: Scores that a run has shown, the chosen score first. None to guess the scores.
 
     Raises:
         NotebookError: the notebook is not Python, or has nothing to sweep.

@@ -136,8 +136,8 @@ class ObservedRun:
         """Write a parameters file with the scores of the run.
 
         Args:
-            chosen: The score to optimise; None for the first one.
-            direction: Whether it is minimised; None for what is known of it.
+            chosen: Score to optimise. None for the first score.
+            direction: `minimize` or `maximize`. None if the score's own direction counts.
         """
         first = self.best if chosen is None else chosen
         seen: list[Score] = [first.as_score(direction)]

@@ -24,7 +24,7 @@ _MOST_SWEPT, _MOST_REFUSED = 8, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Params:
-    """What a draft says of the params.
+    """What a draft says about the params.
 
     Attributes:
         own: The notebook's own values of what is swept.
@@ -172,7 +172,7 @@ class Candidate:
         value: The notebook's own value.
         comment: The comment on its line.
         receiver: The first thing that gets the value.
-        row: The row of the table that says how it is searched; None where only its kind is known.
+        row: Row of the table that fits the value. None if only the value's kind is known.
     """
 
     name: str
@@ -289,7 +289,7 @@ def behind(
     """Choose the candidates that people search, or all if there are none: one for each value.
 
     Args:
-        lines: The cells and lines that count; None for all.
+        lines: Cells and lines in which values count. None if all count.
     """
     own: list[str] = []
     taken: set[Assignment] = set()

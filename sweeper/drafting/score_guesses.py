@@ -22,10 +22,10 @@ class Score:
     """A score that a notebook may have.
 
     Attributes:
-        how: the notebook gives it: `reported`, `assigned`, or as a run has shown.
-        at: the place of the statement that does, in `Code`.
-        source: the key under `scores` and its value; empty for none.
-        better: what is better; empty for what its words say, if they do.
+        how: How the notebook gives the score: `reported`, `assigned`, or as a run has shown.
+        at: Index in `Code.statements` of the statement that gives the score.
+        source: Key and value of the score's entry under `scores`. Empty if it needs none.
+        better: Direction in which the score is better. Empty if its name decides.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Code:
         self.functions = {it.name: it for _, it in self.nodes if isinstance(it, ast.FunctionDef)}
 
     def lines(self, statement: int) -> set[tuple[int, int]]:
-        """Return the cells and lines on which a statement's result depends, by the names in them."""
+        """Return the cells and lines on which a statement's result depends, by their names."""
         imported = self.imported
         needed, found = set[str](), set[tuple[int, int]]()
         last = self.run_by(statement)
@@ -138,7 +138,7 @@ def _text(node: ast.AST | None) -> str:
 
 
 def _reported(code: Code) -> Iterator[Score]:
-    """Yield the names in calls of `report`, `score`, scrapbook's `glue` and papermill's `record`."""
+    """Yield the names in calls of `report`, `score`, scrapbook's `glue` and the old `record`."""
     dicts = (node for _, node in code.nodes if isinstance(node, ast.Dict))
     keys = [_text(key) for node in dicts for key in node.keys]
     for index, function, options, arguments in code.calls:

@@ -69,9 +69,9 @@ class SeenScore:
         cell: The code cell that gave it last.
         at: Position of its statement in `Code`.
         values: All values in order; the last one is the score.
-        key: The key of its entry under `scores`; empty for a name that is found as it is.
+        key: Key of the score's entry under `scores`. Empty if its name needs no entry.
         text: The value of that key.
-        direction: None where it is not known.
+        direction: Direction in which the score is better. None if it is not known.
         doubts: What a person should know.
         rank: Smaller ones come first.
         group: What it has in common with those that would do as well.
@@ -317,7 +317,7 @@ class _Run:
     def _merged(
         self, variables: Sequence[SeenScore], printed: Sequence[SeenScore]
     ) -> Iterator[SeenScore]:
-        """Yield variables with the words before their printed values, and then all other numbers."""
+        """Yield variables with the words of their printed values, and then all other numbers."""
         taken = set[int]()
         for variable in variables:
             same = [

@@ -154,7 +154,7 @@ class Flows:
         return [(path[1], path[-1]) for path in found if len(path) > 2 and path[-1] != _UNKNOWN]
 
     def is_used(self, value: ast.expr) -> bool:
-        """Whether something reads what a literal is the value of, by its name, or a library may."""
+        """Return whether something reads the variable with a literal, or a library may."""
         return any(
             path[0] == _LIBRARY or path[-1] in self.reads or path[-1] == _RESULT
             for path in self._reached(value)
@@ -220,7 +220,7 @@ class Flows:
                         waiting.append((node.body, _Scope(key=name, names=inside, outer=scope)))
 
     def _is_uncalled(self, node: ast.AST) -> bool:
-        """Whether a node is a function or class that nothing names, so that nothing runs it."""
+        """Return whether a node is a function or class that nothing names, and so nothing runs."""
         return (
             isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
             and not node.decorator_list
@@ -342,7 +342,7 @@ class Flows:
                         self._edges[source].append(to)
 
     def _path(self, value: ast.expr, scope: _Scope) -> Path | None:
-        """The path of what an expression reads or assigns; None where it has none."""
+        """Return the path that an expression reads or assigns. None if it has no path."""
         rest: list[str] = []
         while True:
             match value:
@@ -367,7 +367,7 @@ class Flows:
             value = inner
 
     def _function(self, call: ast.Call) -> _Function | None:
-        """The function of the notebook that a call runs; None for any other."""
+        """Return the notebook's function that a call runs. None if it runs another function."""
         match call.func:
             case ast.Name(id=name):
                 return self._functions.get(name)
@@ -415,7 +415,7 @@ def _is_parsing(value: ast.expr) -> bool:
 
 
 def _own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """The nodes of some code without those inside of functions and classes."""
+    """Yield the nodes of some code, without the nodes inside of functions and classes."""
     waiting = deque(body)
     while waiting:
         node = waiting.popleft()
@@ -461,7 +461,7 @@ def _step_factors(node: ast.AST) -> list[ast.expr]:
 
 
 def _bound(body: Iterable[ast.AST]) -> frozenset[str]:
-    """The names that some code assigns and does not declare global."""
+    """Return the names that some code assigns and does not declare global."""
     names, others = set(), set()
     for node in _own_nodes(body):
         match node:

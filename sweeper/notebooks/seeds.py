@@ -105,7 +105,7 @@ def replace_seeds(node: NotebookNode, seed: int) -> None:
 
 
 def _seeding(call: LibraryCall) -> Iterable[ast.expr]:
-    """The arguments of a call that are seeds."""
+    """Yield the arguments of a call that are seeds."""
     if any(fnmatchcase(call.callee, pattern) for pattern in _OF_DATA):
         return
     yield from (call.given[name] for name in _PARAMETERS if name in call.given)
