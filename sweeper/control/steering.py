@@ -46,8 +46,9 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
         )
     if not is_held(existing.paths):
         raise StudyError(
-            f"the study {existing.study.name!r} is being swept by {process}, and not in "
-            f"{display_path(existing.paths.folder)} here; run this command on that machine"
+            f"the study {existing.study.name!r} is being swept by {process}, "
+            f"from another folder than {display_path(existing.paths.folder)}; run this command on "
+            "the machine and in the folder of that sweep"
         )
     for run_id in run_ids:
         if existing.record(run_id).state.has_ended:

@@ -28,11 +28,11 @@ class Workload:
         kernel_name: Name of the Jupyter kernel that runs the notebook.
         cwd: Working folder of the kernels. It is the folder of the research notebook, so that
             relative paths and imports work as when it is run by hand.
-        paths: Paths of the study. Processes of its trials are marked by its folder.
+        paths: Paths of the study. The processes of its trials are found by the study's folder.
         snapshot: Modules that kernels import instead of the files on disk. None if they import the
             files on disk.
-        code_folder: Folder of the snapshot on this machine, without symbolic links. None if the
-            snapshot was made on this machine.
+        code_folder: Folder of the snapshot's copy on a worker, without symbolic links. None on the
+            sweep's machine, where `snapshot.folder` is right.
         host: Name of the machine where the trials run. Empty if it is the sweep's machine.
         data: Data that the trials read. None if the parameters file names none.
         tracking: MLflow tracking URI with its password, for MLflow calls in the notebook itself.

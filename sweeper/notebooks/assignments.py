@@ -36,7 +36,8 @@ _BLOCKS: Mapping[type[ast.stmt], str] = {
     ast.For: "a loop",
     ast.While: "a loop",
 }
-#: Code of a value that no notebook has. It is used to try whether a value can be replaced.
+#: Code of a sample value, to try whether the value in a cell can be replaced. It should differ from
+#: the cell's value, because replacing a value by itself changes nothing.
 _PROBE = "'sweeper'"
 
 

@@ -25,18 +25,17 @@ def rebinding(
     own: ast.expr | None = None,
     is_late: bool = False,
 ) -> str | None:
-    """Return where a name gets another value than by one certain statement.
+    """Return the first place, apart from one given statement, where a name gets a value.
 
-    A value that the name gets before this statement counts only if other code reads it before this
+    An assignment before the statement counts only if other code reads the name before the
     statement.
 
     Args:
         cells: All code cells.
         name: Name of a variable.
         at: Position of the statement: number of its code cell, from 1, and index in it, from 0.
-        own: Target in this statement that gets the value.
-        is_late: Whether the value before the statement is the one to keep. Then earlier code does
-            not count.
+        own: Target in this statement that gets the value. None if its own assignments count, too.
+        is_late: Whether to ignore all assignments before the statement.
 
     Returns:
         A code cell with a line. None if the name gets no other value.

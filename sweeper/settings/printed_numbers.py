@@ -45,7 +45,8 @@ _UNIT = re.compile(r"[^\W\d_]{0,20}")
 #: Text after a number that the pattern's group has also matched: the rest of a date, a time or a
 #: fraction.
 _COMPOSITE = re.compile(r"[-+/:*^][-+]?\.?\d")
-#: Text that may follow a number in a bracket: the closing bracket, or attributes of a scalar.
+#: Text that may follow a number inside a bracket: a unit, `%` or quotes; then the closing bracket,
+#: or the rest of a tensor's `repr`, such as `, device=` in `tensor(0.5, device='cpu')`.
 _CLOSED = re.compile(
     r"""[^\W\d_]{0,20}%?["'`*]{0,3}\s?(?:[)\]]|,\s{0,80}(?:device|dtype|grad_fn|requires_grad|shape|weak_type)=)"""
 )

@@ -173,8 +173,8 @@ def _refuse_files_in_the_way(
                 "this study did not write it; move it away, or choose another output with -o"
             )
     storage = places.get(STUDY)
-    # A storage in the study's own folder is not refused, because a sweep that was killed at its
-    # start has left it.
+    # A storage in the study's own folder may be left of a sweep that was killed at its start, so it
+    # is replaced and not refused.
     if storage is not None and storage.exists() and storage.parent != folder:
         raise SyncError(
             f"sync: {display_path(storage)} exists, and does not have the study "

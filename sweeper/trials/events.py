@@ -37,7 +37,7 @@ Observer = Callable[[Event, TrialRecord | None], None]
 
 
 def each_of(*observers: Observer) -> Observer:
-    """Return one observer that calls several observers in this order."""
+    """Return one observer that calls several observers in the order given."""
 
     def observe(event: Event, record: TrialRecord | None) -> None:
         for observer in observers:

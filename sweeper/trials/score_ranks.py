@@ -10,9 +10,9 @@ from ..notebook_api.messages import PointSource
 
 
 class ScoreRank(IntEnum):
-    """Source of a score, from the highest to the lowest.
+    """Sources of a score, in order of precedence.
 
-    If several give a score, the highest counts.
+    If several sources give a score, the one that is listed first counts.
     """
 
     REPORTED = 0

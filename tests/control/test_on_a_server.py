@@ -63,7 +63,7 @@ def test_a_sweep_that_cannot_see_this_folder_is_not_asked_to_stop(
     postgres: PostgresServer, sweeping: Study
 ) -> None:
     existing = find_study("afar", storage=postgres.url)
-    with pytest.raises(StudyError, match=r"process \d+ on .*run this command on that machine"):
+    with pytest.raises(StudyError, match=r"process \d+ on .*run this command on the machine"):
         steering.stop(existing, [], running_finish=False)
     assert not existing.paths.requests.exists()
 

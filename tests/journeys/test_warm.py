@@ -84,7 +84,7 @@ def test_no_two_trials_share_a_random_stream(tmp_path: Path) -> None:
         enough=forked(2),
     )
     (finding,) = result.findings
-    assert "does not repeat" in finding
+    assert "is not reproducible" in finding
     assert "have the same types and shapes" in finding
     assert metadata(result.records[-1]).proof == "in kind"
     assert sum(metadata(record).kernel == "warm" for record in result.records) >= 2

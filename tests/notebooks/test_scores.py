@@ -109,7 +109,7 @@ def test_a_librarys_series_gets_another_name_if_another_source_counts(stronger: 
 
 
 @pytest.mark.parametrize("take", ["last", "best", "mean"])
-def test_a_librarys_series_does_not_replace_a_source_that_the_file_names(take: str) -> None:
+def test_a_librarys_series_does_not_replace_the_source_in_the_parameters_file(take: str) -> None:
     logged = {"acc": {**reported(0.5, 1.0), "library": "Keras"}}
     named = {"acc": {"variable": "test_acc"}}
     found = scraped(scores=named, take=take, logged=logged, variables={"test_acc": 0.47})

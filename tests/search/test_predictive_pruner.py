@@ -154,8 +154,8 @@ def test_the_reason_contains_the_prediction_and_its_basis() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"confidence": 0.3}, "auto: confidence is above 0.5 and below 1; got 0.3"),
-        ({"n_startup_trials": 2}, "auto: n_startup_trials is at least 3; got 2"),
+        ({"confidence": 0.3}, "auto: confidence must be above 0.5 and below 1; got 0.3"),
+        ({"n_startup_trials": 2}, "auto: n_startup_trials must be at least 3; got 2"),
         ({"n_warmup_steps": -1}, "auto: n_warmup_steps is not negative; got -1"),
         ({"confidense": 0.9}, "auto has no option 'confidense'; did you mean 'confidence'"),
     ],

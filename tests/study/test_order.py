@@ -129,7 +129,7 @@ def test_proposals_do_not_depend_on_which_trials_end_first_nor_on_kills_nor_on_l
     assert len({str(params) for _, params, _, _ in whole.table()}) > trials / 2
 
 
-def test_one_slot_proposes_what_it_proposes_in_a_free_order(make: Make) -> None:
+def test_with_one_slot_a_fixed_order_proposes_the_same_params_as_a_free_one(make: Make) -> None:
     fixed, free = make(jobs=1, trials=12), make(jobs=1, trials=12, order=False)
     fixed.run()
     free.run()

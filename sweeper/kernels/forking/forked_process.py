@@ -93,16 +93,20 @@ class ForkedProcess:
 def request_fork(
     path: str, request: Mapping[str, Any], files: Sequence[int]
 ) -> tuple[socket.socket, int]:
-    """Let the process that serves at `path` fork a child. Return the child's lease and pid.
+    """Ask the process that listens at `path` to fork a child.
 
     Args:
         path: Path of the socket.
         request: What the child becomes, in the form that `serve_forks` reads.
         files: Open file descriptors that the child receives.
 
+    Returns:
+        The connection, and the child's pid. The child is killed when the connection is closed.
+
     Raises:
-        ConnectionError: The serving process has ended.
-        OSError: It does not answer, it cannot fork now, or no connection can be made.
+        ConnectionError: The process at `path` has ended.
+        OSError: The process at `path` does not answer or cannot fork now, or no connection can be
+            made.
     """
     lease = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -180,8 +180,8 @@ def _prove(reference: Reference, repeat: Repeat) -> Proven | Refused | Undecided
             "`shared` that writes files"
         )
     never = (
-        f"the notebook does not repeat: trial {run_id}, run twice in started kernels with the same "
-        f"params and seed, differed in {unlike}"
+        f"the notebook is not reproducible: trial {run_id}, run twice in started kernels with the "
+        f"same params and seed, differed in {unlike}"
     )
     if all(map(reference.run.agrees_in_kind, forked)):
         return Proven(
@@ -189,7 +189,10 @@ def _prove(reference: Reference, repeat: Repeat) -> Proven | Refused | Undecided
             f"{never}. So the proof only shows that outputs of forked kernels have the same types "
             "and shapes; seed all random numbers (sweeper.seed_everything) to show more",
         )
-    return Refused(f"{never}, and in a forked kernel differed in {difference}")
+    return Refused(
+        f"{never}; in a forked kernel it differed in {difference}, so kernels are not forked; seed "
+        "all random numbers (sweeper.seed_everything)"
+    )
 
 
 class ForkPolicy:

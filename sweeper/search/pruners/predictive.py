@@ -94,11 +94,11 @@ class PredictivePruner(BasePruner):
         self, *, confidence: float = 0.99, n_startup_trials: int = 5, n_warmup_steps: int = 0
     ) -> None:
         if not 0.5 < confidence < 1:
-            raise ValueError(f"confidence is above 0.5 and below 1; got {confidence}")
+            raise ValueError(f"confidence must be above 0.5 and below 1; got {confidence}")
         if n_startup_trials < 3:
-            raise ValueError(f"n_startup_trials is at least 3; got {n_startup_trials}")
+            raise ValueError(f"n_startup_trials must be at least 3; got {n_startup_trials}")
         if n_warmup_steps < 0:
-            raise ValueError(f"n_warmup_steps is not negative; got {n_warmup_steps}")
+            raise ValueError(f"n_warmup_steps must not be negative; got {n_warmup_steps}")
         self._confidence = confidence
         self._n_startup_trials = n_startup_trials
         self._n_warmup_steps = n_warmup_steps

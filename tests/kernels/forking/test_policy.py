@@ -76,7 +76,7 @@ def proven(
         ([run_of(), run_of()], Proof.EQUAL, ""),
         ([run_of(0.6), run_of()], None, "differed in val: from step 1 on 0.5 → 0.6"),
         ([run_of(), run_of(0.6), run_of()], None, "but not in a second started one"),
-        ([run_of(0.6), run_of(0.7)], Proof.IN_KIND, "are forked: the notebook does not repeat"),
+        ([run_of(0.6), run_of(0.7)], Proof.IN_KIND, "are forked: the notebook is not reproducible"),
         ([run_of(0.6), Failed("In [2]: NameError: y")], Proof.IN_KIND, "in its end: In [2]: Name"),
         ([run_of(uses_gpu=True), run_of()], None, "whether it uses the GPU"),
         ([run_of(0.6, uses_gpu=True), run_of(0.7)], None, "whether it uses the GPU"),
@@ -177,7 +177,7 @@ def test_a_free_slot_waits_for_imports_twice_as_long_as_the_first_trial_took(
 
 
 @pytest.mark.parametrize(("import_s", "waits"), [(3.0, True), (-0.3, False)])
-def test_a_free_slot_waits_for_the_proof_as_long_as_a_fork_saves(
+def test_a_free_slot_waits_for_the_proof_at_most_the_time_that_a_fork_saves(
     import_s: float, *, waits: bool, policy: ForkPolicy
 ) -> None:
     waited: list[bool] = []

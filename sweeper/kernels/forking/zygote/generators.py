@@ -25,7 +25,7 @@ def states(unfinished: Collection[str] = ()) -> dict[str, Any]:
 
 
 def plain(states: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values that are equal if and only if the states are equal."""
+    """Return the states in a form that `==` can compare, without arrays."""
     values = dict(states)
     numpy_state = values.get("numpy")
     if numpy_state is not None:
