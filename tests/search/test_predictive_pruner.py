@@ -156,7 +156,7 @@ def test_the_reason_contains_the_prediction_and_its_basis() -> None:
     [
         ({"confidence": 0.3}, "auto: confidence must be above 0.5 and below 1; got 0.3"),
         ({"n_startup_trials": 2}, "auto: n_startup_trials must be at least 3; got 2"),
-        ({"n_warmup_steps": -1}, "auto: n_warmup_steps is not negative; got -1"),
+        ({"n_warmup_steps": -1}, "auto: n_warmup_steps must not be negative; got -1"),
         ({"confidense": 0.9}, "auto has no option 'confidense'; did you mean 'confidence'"),
     ],
 )
