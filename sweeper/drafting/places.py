@@ -48,6 +48,9 @@ def params_of(
     drafted = {
         name: candidate.drafted(notebook.why_not(name)) for name, candidate in candidates.items()
     }
+    for name in _later_batch_sizes(notebook, candidates):
+        text = f"{drafted[name]}; not the first batch size, so probably one of an evaluation"
+        drafted[name] = Drafted(text=text, is_swept=False)
     by_rank = sorted(
         (name for name, line in drafted.items() if line.is_swept),
         key=lambda name: candidates[name].rank,
@@ -63,6 +66,23 @@ def params_of(
         swept=[str(line) for name, line in drafted.items() if name in chosen],
         left_out=left_out + _unswept(notebook, [*candidates, *others]),
     )
+
+
+def _later_batch_sizes(
+    notebook: ResearchNotebook, candidates: Mapping[str, Candidate]
+) -> list[str]:
+    """Return the batch sizes except the one that the notebook gives first, which is of training."""
+
+    def place(name: str) -> tuple[int, int]:
+        found = notebook.assignments.places(name)
+        return min(((at.cell, at.line) for at in found), default=(0, 0))
+
+    sizes = [
+        name
+        for name, candidate in candidates.items()
+        if candidate.row is not None and "batch_size" in candidate.row.names
+    ]
+    return sorted(sizes, key=place)[1:]
 
 
 def why_nothing(notebook: ResearchNotebook, candidates: Mapping[str, Candidate]) -> str:

@@ -43,17 +43,27 @@ class Calls:
         self._calls: defaultdict[str, list[tuple[int, ast.Call]]] = defaultdict(list)
         self._bound: Counter[str] = Counter()
         self._passed_on: set[str] = set()
+        #: Calls that get a function or a class as an argument, by its name.
+        self._given_to: defaultdict[str, list[tuple[int, ast.Call]]] = defaultdict(list)
         for cell in cells:
             self._read(cell)
 
     def overriding(self, parameter: Parameter) -> Override | None:
         """Return a call that passes a parameter, if all calls pass it.
 
+        A library that gets a class may pass it arguments. skorch and scikit-learn write these as
+        keywords with a prefix: `NeuralNetClassifier(Net, module__hidden_dim=50)`.
+
         Returns:
             None also if there may be unknown calls: the function's name is bound twice, or is used
             for anything else than calls.
         """
         name = parameter.callee
+        for cell, call in self._given_to.get(name, []):
+            for keyword in call.keywords:
+                if str(keyword.arg).endswith(f"__{parameter.name}"):
+                    value = keyword.value
+                    return Override(cell=cell, line=call.lineno, value=value, is_keyword=True)
         calls = self._calls.get(name, [])
         if name in self._passed_on or self._bound[name] != 1:
             return None
@@ -66,7 +76,12 @@ class Calls:
             # that it names.
             self._passed_on |= _words(cell.source)
         nodes = [*ast.walk(cell.tree)]
-        called = {node.func for node in nodes if isinstance(node, ast.Call)}
+        calls = [node for node in nodes if isinstance(node, ast.Call)]
+        called = {call.func for call in calls}
+        for call in calls:
+            for given in [*call.args, *(keyword.value for keyword in call.keywords)]:
+                if isinstance(given, ast.Name):
+                    self._given_to[given.id].append((cell.number, call))
         for node in nodes:
             match node:
                 case ast.Call(

@@ -150,3 +150,12 @@ def test_a_value_that_nothing_reads_is_never_swept(
 ) -> None:
     with pytest.raises(NotebookError):
         draft(_notebook(tmp_path, cells, kind))
+
+
+def test_of_several_batch_sizes_the_first_is_swept(tmp_path: Path) -> None:
+    loaders = "train = DataLoader(a, batch_size=32)\ntest = DataLoader(b, batch_size=256)"
+    cells = ["from torch.utils.data import DataLoader", loaders, "val_loss = f(train, test)"]
+    text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
+    before, _, after = text.partition("# Not swept")
+    assert "train.batch_size" in before and "test.batch_size" not in before
+    assert "test.batch_size" in after

@@ -268,6 +268,13 @@ def test_defaults_of_any_position_are_found() -> None:
         (["def f(C=1.0): g(C)", "f(0.5)"], "C", []),
         (["class N:\n  def __init__(self, p=.1): g()", "q = .2\nN(q)"], "p", ["sweep 'q'"]),
         (["@dataclass\nclass N:\n  p: float = .1", "N(f())"], "N.p", ["cell 1", "cell 2"]),
+        (
+            ["class N:\n  def __init__(self, p=9): g()", "K(N, m__p=5)"],
+            "p",
+            ["cell 2", "top level"],
+        ),
+        (["class N:\n  def __init__(self, p=9): g()", "K(m=N, m__p=5)"], "N.p", ["cell 2"]),
+        (["class N:\n  def __init__(self, p=9): g()", "K(N, m__q=5)"], "p", []),
         (["def f(x, C=1.0): g(x)", "f(1)\nf(1, y)"], "C", []),
         (["def f(x, C=1.0): g(x)", "f(*x)\nf(1, **y)"], "C", []),
         (["def f(x, C=1.0): g(x)", "f(1, y)\nmap(f, z)"], "C", []),
