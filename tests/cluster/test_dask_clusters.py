@@ -11,6 +11,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -190,13 +191,15 @@ def test_a_local_cluster_listens_on_loopback_and_has_no_dashboard(
 
 def listening() -> set[tuple[str, int]]:
     """Return the addresses on which this process and its children listen, without Unix sockets."""
-    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
-    return {
-        (it.laddr.ip, it.laddr.port)
-        for one in family
-        for it in one.net_connections("inet")
-        if it.status == psutil.CONN_LISTEN
-    }
+    found = set()
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):  # a child has ended since it was listed
+            found |= {
+                (connection.laddr.ip, connection.laddr.port)
+                for connection in process.net_connections("inet")
+                if connection.status == psutil.CONN_LISTEN
+            }
+    return found
 
 
 def answer_of(url: str) -> int | None:
