@@ -108,7 +108,7 @@ def _has_all_ends(name: str, facts: StudyFacts, paths: StudyPaths) -> bool:
     """Return whether a database has every end of a trial that an executed notebook states."""
     study = Study.load(Address.of_file(paths.storage), name, is_known=True)
     try:
-        return unknown_end(study.records(), facts.id, paths) is None
+        return unknown_end(study.records(), facts, paths) is None
     finally:
         study.close()
 

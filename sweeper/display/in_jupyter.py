@@ -16,6 +16,7 @@ from .screen import table
 
 _log = logging.getLogger(__name__)
 
+#: Seconds between two drawings of the table (chosen, not measured).
 _INTERVAL_S = 1.0
 #: The end of a sweep waits at most this number of seconds for a drawing that has begun.
 _MAX_DRAW_S = 10.0

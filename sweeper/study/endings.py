@@ -7,6 +7,7 @@ again.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
@@ -26,6 +27,7 @@ from ..trials import (
     TrialState,
 )
 from ..trials.records import TrialEnd
+from .facts import StudyFacts
 
 
 def name_objectives(study: optuna.Study, objectives: Sequence[str]) -> None:
@@ -53,12 +55,12 @@ def tell_optuna(study: optuna.Study, record: TrialRecord, objectives: Sequence[s
     study.tell(record.number, state=OptunaState.PRUNED if is_pruned else OptunaState.FAIL)
 
 
-def left_open(record: TrialRecord, study_id: str) -> TrialRecord:
+def left_open(record: TrialRecord, facts: StudyFacts) -> TrialRecord:
     """Return the record of a trial that the storage has as running although no sweep runs.
 
     Args:
         record: The study's record of the trial.
-        study_id: Id of the study. A notebook counts only if this study wrote it.
+        facts: Facts of the study. A notebook counts only if this study wrote it.
 
     Returns:
         The record with the end that the executed notebook states. The same record if the notebook
@@ -69,11 +71,15 @@ def left_open(record: TrialRecord, study_id: str) -> TrialRecord:
     metadata = read_metadata(record.notebook)
     if metadata is None or metadata.attempt != record.attempt:
         return record
-    return record.ended(metadata) if _states_an_end(metadata, study_id) else record
+    return record.ended(metadata) if _states_an_end(metadata, facts) else record
 
 
-def sent_outcome(spec: TrialSpec) -> TrialOutcome | None:
+def sent_outcome(spec: TrialSpec, facts: StudyFacts) -> TrialOutcome | None:
     """Return the outcome of a trial whose worker has sent all files, but was lost before it ended.
+
+    Args:
+        spec: Spec of the trial.
+        facts: Facts of its study.
 
     Returns:
         None if the executed notebook states no final end of this attempt, or if artifacts of the
@@ -82,7 +88,7 @@ def sent_outcome(spec: TrialSpec) -> TrialOutcome | None:
     metadata = read_metadata(spec.notebook)
     if metadata is None or metadata.attempt != spec.attempt:
         return None
-    if not _states_an_end(metadata, spec.study_id):
+    if not _states_an_end(metadata, facts):
         return None
     if metadata.artifacts and saved_in(spec.artifact_dir) != metadata.artifacts:
         return None
@@ -94,7 +100,9 @@ def sent_outcome(spec: TrialSpec) -> TrialOutcome | None:
     )
 
 
-def unknown_end(records: Iterable[TrialRecord], study_id: str, paths: StudyPaths) -> Path | None:
+def unknown_end(
+    records: Iterable[TrialRecord], facts: StudyFacts, paths: StudyPaths
+) -> Path | None:
     """Return the executed notebook of an attempt that the study does not know, or None.
 
     There is one if the study's database was replaced by an older copy. If the study knows the
@@ -103,7 +111,7 @@ def unknown_end(records: Iterable[TrialRecord], study_id: str, paths: StudyPaths
 
     Args:
         records: Records of the study's trials.
-        study_id: Id of the study. A notebook counts only if this study wrote it.
+        facts: Facts of the study. A notebook counts only if this study wrote it.
         paths: Paths of the study.
     """
     known = {record.run_id: record.attempt for record in records}
@@ -111,17 +119,29 @@ def unknown_end(records: Iterable[TrialRecord], study_id: str, paths: StudyPaths
         metadata = read_metadata(path)
         if metadata is None or metadata.attempt <= known.get(run_id, 0):
             continue
-        if _states_an_end(metadata, study_id):
+        if _states_an_end(metadata, facts):
             return path
     return None
 
 
-def _states_an_end(metadata: TrialMetadata, study_id: str) -> bool:
-    """Return whether an executed notebook was written by this study and states a final end."""
+def has_all_scores(metadata: TrialMetadata, objectives: Iterable[str]) -> bool:
+    """Return whether a trial has a finite value of each objective, unless it did not complete."""
+    values = [metadata.scores.get(name, math.nan) for name in objectives]
+    return metadata.state is not TrialState.COMPLETED or all(map(math.isfinite, values))
+
+
+def _states_an_end(metadata: TrialMetadata, facts: StudyFacts) -> bool:
+    """Return whether an executed notebook was written by this study and states a final end.
+
+    A completed trial must have its scores. An edited notebook, or one that a faulty worker has
+    sent, may lack them.
+    """
     was_short = metadata.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
     # The trial may fit into memory if it runs alone.
     has_room = was_short and not metadata.is_infeasible
-    return metadata.study_id == study_id and metadata.is_final and not has_room
+    is_ours = metadata.study_id == facts.id
+    is_whole = has_all_scores(metadata, facts.objectives)
+    return is_ours and is_whole and metadata.is_final and not has_room
 
 
 def interrupted(record: TrialRecord) -> TrialRecord:

@@ -27,7 +27,7 @@ from ..settings import Settings
 from ..settings.addresses import Address
 from ..trials import Proposal, TrialRecord, TrialState, confirmed_runs, display_path
 from .access import close_storage, open_storage
-from .endings import left_open, name_objectives
+from .endings import has_all_scores, left_open, name_objectives
 from .facts import ATTRIBUTE, StudyFacts
 from .proposals import QUEUED, RETRY, SEED
 
@@ -134,6 +134,8 @@ def _trial(
             raise ValueError("how the trial was started")
         if own.params and not metadata.params:
             raise ValueError("its params")
+        if not has_all_scores(metadata, facts.objectives):
+            raise ValueError("its scores")
         distributions = {n: json_to_distribution(it) for n, it in own.distributions.items()}
         for name, value in own.params.items():
             # Raises the errors that a storage would raise.
@@ -150,7 +152,7 @@ def _trial(
             retry_of=own.user_attrs.get(RETRY),
             repeat_of=own.user_attrs.get(REPEAT),
         )
-        record = decode(number, encode(left_open(record, facts.id)))  # as it will be read later
+        record = decode(number, encode(left_open(record, facts)))  # as it will be read later
         state, values, reports = OptunaState.RUNNING, None, _reports(notebook, metadata, settings)
         if record.is_final:
             state = _ENDED.get(record.state, OptunaState.FAIL)

@@ -230,7 +230,7 @@ class Study:
     def _requeue(self) -> None:
         """Read the ends that an earlier sweep could not store, and queue its unfinished trials."""
         for trial in self._trials(OptunaState.RUNNING):
-            record = left_open(record_of(trial) or never_begun(trial.number), self.study_id)
+            record = left_open(record_of(trial) or never_begun(trial.number), self.facts)
             if record.is_final:
                 self._write(record)
                 self._tell(record)
@@ -557,7 +557,7 @@ class Study:
         """
         with self._lock:
             running = [record for record in self.records() if not record.state.has_ended]
-            corrected = [interrupted(left_open(record, self.study_id)) for record in running]
+            corrected = [interrupted(left_open(record, self.facts)) for record in running]
             for record in corrected:
                 self._write(record)
             return corrected

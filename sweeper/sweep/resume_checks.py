@@ -76,7 +76,7 @@ def refuse_older_copy(study: Study, paths: StudyPaths, storage: Address) -> None
     Raises:
         StudyError: There is such a notebook.
     """
-    notebook = unknown_end(study.records(), study.study_id, paths)
+    notebook = unknown_end(study.records(), study.facts, paths)
     if notebook is None:
         return
     why = f"it is older than {display_path(notebook)}, whose trial has ended"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,10 @@ import pytest
 from opened_studies import COMPLETED, RUNNING, STOPPED
 
 from sweeper.notebooks.executed import ExecutedNotebook
-from sweeper.study.endings import unknown_end
+from sweeper.study.endings import left_open, sent_outcome, unknown_end
+from sweeper.study.facts import StudyFacts
 from sweeper.testing import trial_spec
-from sweeper.trials import StudyPaths, TrialOutcome, TrialRecord, TrialState
+from sweeper.trials import StudyPaths, TrialOutcome, TrialRecord, TrialSpec, TrialState
 
 
 def record_of(paths: StudyPaths, attempt: int, state: TrialState) -> TrialRecord:
@@ -22,15 +26,22 @@ def record_of(paths: StudyPaths, attempt: int, state: TrialState) -> TrialRecord
     )
 
 
+#: Facts of the study that has written the notebook of `write_end`.
+FACTS = StudyFacts(id="s", objectives=["acc"])
+
+
 def write_end(paths: StudyPaths, **of_spec: Any) -> Path:
     """Write the notebook of trial 0000, which states that the trial has completed."""
-    path = paths.notebook("0000")
-    file = ExecutedNotebook(
-        nbformat.v4.new_notebook(), trial_spec(0, study_id="s", notebook=path, **of_spec)
-    )
-    file.finish(TrialOutcome(state=COMPLETED, scores={"acc": 0.5}))
+    spec = trial_spec(0, study_id="s", notebook=paths.notebook("0000"), **of_spec)
+    write_completed(spec, {"acc": 0.5})
+    return spec.notebook
+
+
+def write_completed(spec: TrialSpec, scores: Mapping[str, float]) -> None:
+    """Write a trial's notebook, which states that the trial has completed with these scores."""
+    file = ExecutedNotebook(nbformat.v4.new_notebook(), spec)
+    file.finish(TrialOutcome(state=COMPLETED, scores=scores))
     file.write()
-    return path
 
 
 @pytest.mark.parametrize("state", [RUNNING, STOPPED, COMPLETED])
@@ -39,10 +50,26 @@ def test_an_end_is_unknown_if_its_attempt_is_later_than_the_studys_last_one(
 ) -> None:
     paths = StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="p")
     path = write_end(paths, attempt=2)
-    assert unknown_end([], "s", paths) == path
-    assert unknown_end([record_of(paths, 1, state)], "s", paths) == path
+    assert unknown_end([], FACTS, paths) == path
+    assert unknown_end([record_of(paths, 1, state)], FACTS, paths) == path
     # A cluster's worker may be lost after its notebook has arrived and before its answer.
-    assert unknown_end([record_of(paths, 2, state)], "s", paths) is None
+    assert unknown_end([record_of(paths, 2, state)], FACTS, paths) is None
     # The third attempt may be killed before it has renamed the notebook of the second one.
-    assert unknown_end([record_of(paths, 3, state)], "s", paths) is None
-    assert unknown_end([], "another study", paths) is None
+    assert unknown_end([record_of(paths, 3, state)], FACTS, paths) is None
+    assert unknown_end([], replace(FACTS, id="another"), paths) is None
+
+
+@pytest.mark.parametrize("scores", [{}, {"loss": 0.5}, {"acc": math.nan}, {"acc": math.inf}])
+def test_a_notebook_that_completed_without_its_objectives_states_no_end(
+    tmp_path: Path, scores: Mapping[str, float]
+) -> None:
+    paths = StudyPaths.parse(str(tmp_path / "{run_id}.ipynb"), study="p")
+    spec = trial_spec(0, study_id="s", notebook=paths.notebook("0000"))
+    record = record_of(paths, spec.attempt, RUNNING)
+    write_completed(spec, {"acc": 0.5})
+    assert left_open(record, FACTS).state is COMPLETED
+    assert sent_outcome(spec, FACTS) is not None
+    write_completed(spec, scores)
+    assert left_open(record, FACTS) is record
+    assert sent_outcome(spec, FACTS) is None
+    assert unknown_end([], FACTS, paths) is None

@@ -327,7 +327,7 @@ class TrialScheduler:
         self._given.pop(spec.number, None)
         self._rules.forget(spec.number)
         if _is_lost(outcome):
-            outcome = sent_outcome(spec) or outcome
+            outcome = sent_outcome(spec, self._study.facts) or outcome
         is_lost = _is_lost(outcome)
         with self._lock:
             if is_lost:
