@@ -141,7 +141,7 @@ class Visit:
         chart.scroll_into_view_if_needed()
         box = chart.bounding_box()
         x = box["x"] + self.page.evaluate(f"() => sweeper.placeOf('{axis}')")
-        top, height = box["y"] + 40, box["height"] - 60
+        top, height = box["y"] + 14, box["height"] - 34
         self.page.mouse.move(x, top + height * (1 - high))
         self.page.mouse.down()
         self.page.mouse.move(x, top + height * (1 - (low + high) / 2))
@@ -301,11 +301,13 @@ def test_charts_and_the_table_can_be_downloaded(index: Path, visit: Visit) -> No
     page = visit.open(index)
     ids = visit.run_ids()
     with page.expect_download() as svg:
-        page.locator("#history").locator("xpath=..").get_by_role("button", name="SVG").click()
+        page.get_by_label("save history").click()
+        page.locator("#history-section").get_by_role("button", name="SVG").click()
     assert svg.value.suggested_filename == "drawn-history.svg"
     assert svg.value.path().read_text().startswith("<svg")
     with page.expect_download() as table:
-        page.get_by_role("button", name="CSV").click()
+        page.get_by_label("save trials").click()
+        page.locator("#trials-section").get_by_role("button", name="CSV").click()
     rows = table.value.path().read_text().splitlines()
     assert [row.split(",")[0] for row in rows] == ['"run"', *(f'"{run_id}"' for run_id in ids)]
 
@@ -321,7 +323,7 @@ def test_groups_have_means_with_intervals_and_curves_become_bands(
     name, number, mean, *_ = texts[0].split("\t")
     assert (name, number) == ("a", str(len(xs)))
     low, _, half = mean.partition(" ± ")
-    assert float(low) == pytest.approx(statistics.fmean(xs), rel=1e-4)
+    assert float(low) == pytest.approx(statistics.fmean(xs), abs=float(half) / 20)
     import scipy.stats  # a second of CPU time, which every process of the tests would pay
 
     expected = scipy.stats.t.ppf(0.975, len(xs) - 1) * statistics.stdev(xs) / len(xs) ** 0.5
@@ -332,7 +334,7 @@ def test_groups_have_means_with_intervals_and_curves_become_bands(
         lambda: [one["type"] for one in page.evaluate(option)["series"]][:2] == ["line", "custom"]
     )
     page.get_by_label("logarithmic").check()
-    until(lambda: page.evaluate(option)["yAxis"][0]["type"] == "log")
+    until(lambda: page.evaluate(option)["yAxis"][0]["max"] < 0.1)  # of the logarithms
     assert "group=param.kind" in page.url
     assert "log=1" in page.url
 
@@ -484,4 +486,4 @@ def test_the_page_of_an_ablation_has_by_how_much_the_ablated_trial_is_better(
     visit.expect("all 4 trials")
     assert "0007 is better by" in page.inner_text("#confirmed thead")
     cells = [page.locator("#confirmed tbody tr").nth(n).locator("td").nth(6) for n in (0, 1)]
-    assert [cell.inner_text() for cell in cells] == ["", "0.3 (-0.97062 to 1.5706)"]
+    assert [cell.inner_text() for cell in cells] == ["", "0.3 (-0.971 to 1.57)"]

@@ -1,6 +1,6 @@
 "use strict";
-/* Charts of groups of trials with the same value of a param: means with their 95 % intervals, and
-   learning curves as bands. Also the chart of two params against the score. */
+/* Groups of trials with the same value of a param: means with their 95 % intervals, and the means of
+   their learning curves. */
 
 {
   const { state } = sweeper;
@@ -62,7 +62,7 @@
         const values = trials.map(column.of).filter(sweeper.isNumber);
         if (!values.length) return "";
         const [middle, half] = mean(values);
-        return sweeper.text(middle) + (half === undefined ? "" : ` ± ${sweeper.text(+half.toPrecision(2))}`);
+        return half === undefined ? column.text(middle) : numbers.withInterval(middle, half);
       }),
     ]);
     const name = byId("group").selectedOptions[0]?.textContent || "";
@@ -89,25 +89,12 @@
     sweeper.fillSelect(byId("group"), [...none, ...columns.map((c) => [c.key, c.name])], state.group || "");
     byId("groups").hidden = state.group === null;
     if (state.group !== null) drawTable();
-    const varied = sweeper.columns.params.filter((column) => !column.isConstant);
-    byId("pair-section").hidden = varied.length < 2;
-    const keys = varied.map((c) => c.key);
-    if (!state.pair || !state.pair.every((key) => keys.includes(key))) state.pair = keys.slice(0, 2);
-    for (const [i, id] of ["pair-x", "pair-y"].entries()) {
-      sweeper.fillSelect(byId(id), varied.map((c) => [c.key, c.name]), state.pair[i]);
-    }
   }
 
   byId("group").addEventListener("change", (event) => {
     state.group = event.target.value || null;
     sweeper.changed("selection");
   });
-  for (const [i, id] of ["pair-x", "pair-y"].entries()) {
-    byId(id).addEventListener("change", (event) => {
-      state.pair[i] = event.target.value;
-      sweeper.changed("selection");
-    });
-  }
   sweeper.onChange((what) => {
     if (["all", "selection", "brush"].includes(what)) arrange();
   });

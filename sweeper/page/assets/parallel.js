@@ -1,51 +1,26 @@
 "use strict";
-/* Parallel coordinates: one axis for each param and score, one line for each trial. */
+/* Parallel coordinates: one axis for each param and score, one line for each trial.
+
+   A canvas below has the faint lines of all trials, one above it those of the selection, and the top
+   one the line under the pointer. So a brush draws only the selection anew. */
 
 {
   const { state } = sweeper;
   const element = document.getElementById("parallel");
   const list = document.getElementById("axes");
-  let chart = null;
+  const MARGIN = { top: 14, bottom: 20 };
+  const MOST_FAINT = 3000; // lines of trials that are not selected (chosen, not measured)
+  const canvases = ["faint", "lines", "hover"].map((name) => {
+    const canvas = document.createElement("canvas");
+    canvas.dataset.layer = name;
+    return canvas;
+  });
+  const handles = document.createElement("div");
+  element.append(...canvases, handles);
   let axes = [];
-  let isRestoring = false;
-  let margins = { left: 60, right: 60 };
-
-  /* An axis in the scale in which it is drawn: log10 for logarithmic params, places for
-     categories. Trials without a value lie at `missing`, below all others. */
-  function axisFor(column) {
-    const values = sweeper.data.all.map(column.of);
-    const isMissing = values.some((v) => v === undefined || (!column.categories && !sweeper.isNumber(v)));
-    if (column.categories) {
-      const places = [...column.categories, ...(isMissing ? ["n/a"] : [])];
-      const position = (trial) => {
-        const value = column.of(trial);
-        return value === undefined ? places.length - 1 : places.indexOf(String(value));
-      };
-      return { column, position, places };
-    }
-    const scale = column.isLog ? Math.log10 : (v) => v;
-    let [low, high] = [Infinity, -Infinity];
-    for (const value of values) {
-      if (!sweeper.isNumber(value)) continue;
-      low = Math.min(low, scale(value));
-      high = Math.max(high, scale(value));
-    }
-    if (low > high) [low, high] = [0, 1];
-    if (low === high) [low, high] = [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
-    const known = values.filter(sweeper.isNumber).map(scale).sort((a, b) => a - b);
-    const quantile = (share) => known[Math.round(share * (known.length - 1))];
-    const distinct = [...new Set(known)];
-    const missing = low - (high - low) * 0.12;
-    const position = (trial) => {
-      const value = column.of(trial);
-      return sweeper.isNumber(value) ? scale(value) : missing;
-    };
-    // With ten values or more, the colours ignore the outermost 5 % at each end: one value far off
-    // would give all others the same colour.
-    let colours = known.length < 10 ? [low, high] : [quantile(0.05), quantile(0.95)];
-    if (colours[0] === colours[1]) colours = [low, high];
-    return { column, position, low, high, colours, distinct, missing: isMissing ? missing : null };
-  }
+  let axesOf = null; // the data that the axes were made of
+  let drawn = []; // the lines of the selection: {trial, ys}
+  let size = { width: 0, height: 0, left: 0, gap: 0 };
 
   function allAxes() {
     const { params, goals, scores } = sweeper.columns;
@@ -54,10 +29,12 @@
     const usual = [...varied, ...goals].map((c) => c.name);
     const order = [...new Set([...state.axes, ...usual, ...known.keys()])].filter((n) => known.has(n));
     const isOff = (name) => state.hidden.has(name) || (!usual.includes(name) && !state.axes.includes(name));
-    return order.map((name) => ({ ...axisFor(known.get(name)), name, isShown: !isOff(name) }));
+    return order.map((name) => {
+      const scale = scales.of(known.get(name), sweeper.data.all);
+      const bottom = scale.missing === null ? scale.low : scale.missing - (scale.high - scale.low) * 0.04;
+      return { ...scale, bottom, name, isShown: !isOff(name) };
+    });
   }
-
-  let axesOf = null; // the data that the axes were made of
 
   sweeper.axisOf = (name) => {
     if (axesOf !== sweeper.data) axes = allAxes();
@@ -65,196 +42,270 @@
     return axes.find((axis) => axis.name === name);
   };
 
-  /* --- colours -------------------------------------------------------------------------------- */
-
-  const palette = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800", "#888"];
-  sweeper.palette = palette;
-
-  sweeper.colourScale = () => {
-    const { goals, scores, params, duration } = sweeper.columns;
-    const key = state.colour || `score.${state.goal}`;
-    const column = [...goals, ...scores, ...params, duration].find((c) => c.key === key);
-    const axis = axisFor(column);
-    const grey = sweeper.isDark() ? "#5b6470" : "#b4bac2";
-    const of = (trial) => {
-      const value = column.of(trial);
-      if (axis.places) return value === undefined ? grey : palette[axis.position(trial) % palette.length];
-      if (!sweeper.isNumber(value)) return grey;
-      const [low, high] = axis.colours;
-      return sweeper.shade((axis.position(trial) - low) / (high - low));
-    };
-    return { column, axis, of };
-  };
-
-  function text(words) {
-    const span = document.createElement("span");
-    span.textContent = words;
-    return span;
-  }
-
-  function drawLegend(scale) {
-    const legend = document.getElementById("legend");
-    const { column, axis } = scale;
-    const parts = [text(column.name)];
-    if (axis.places) {
-      axis.places.forEach((place, i) => {
-        const dot = document.createElement("i");
-        dot.className = "dot";
-        dot.style.background = place === "n/a" ? "grey" : palette[i % palette.length];
-        parts.push(dot, text(place));
-      });
-    } else {
-      const bar = document.createElement("i");
-      const stops = [0, 0.25, 0.5, 0.75, 1].map(sweeper.shade);
-      bar.style.background = `linear-gradient(to right, ${stops.join(",")})`;
-      const back = column.isLog ? (v) => 10 ** v : (v) => v;
-      const [low, high] = axis.colours.map((at) => sweeper.text(back(at)));
-      const isCut = axis.colours[0] > axis.low || axis.colours[1] < axis.high;
-      parts.push(text((isCut ? "≤ " : "") + low), bar, text((isCut ? "≥ " : "") + high), text("grey: n/a"));
-    }
-    legend.replaceChildren(...parts);
-  }
-
-  /* --- the chart ------------------------------------------------------------------------------- */
-
-  function label(axis, value) {
-    if (axis.missing !== null && value < axis.low - (axis.high - axis.low) * 0.06) {
-      return Math.abs(value - axis.missing) < 1e-9 * Math.max(1, Math.abs(value)) ? "n/a" : "";
-    }
-    return sweeper.text(axis.column.isLog ? +(10 ** value).toPrecision(3) : +value.toPrecision(4));
-  }
-
-  function ticks(axis) {
-    const { low, high, missing, column, distinct } = axis;
-    const span = high - low;
-    let steps;
-    if (distinct.length > 1 && distinct.length <= 6) steps = distinct;
-    else if (column.isLog && span >= 1) {
-      const every = Math.ceil(span / 6);
-      steps = [];
-      for (let at = Math.ceil(low); at <= high; at += every) steps.push(at);
-      for (const end of [low, high]) {
-        if (steps.every((at) => Math.abs(at - end) > span / 12)) steps.push(end);
-      }
-    } else {
-      steps = [0, 1, 2, 3, 4, 5].map((i) => low + (span * i) / 5);
-      if (column.isWhole && !column.isLog) steps = [...new Set(steps.map(Math.round))];
-    }
-    return missing === null ? steps : [missing, ...steps];
-  }
+  const shown = () => axes.filter((axis) => axis.isShown);
+  const placeOf = (index) => size.left + index * size.gap;
 
   /* Return an axis's distance from the chart's left edge in pixels, or undefined if it is hidden. */
   sweeper.placeOf = (name) => {
-    const index = axes.filter((axis) => axis.isShown).findIndex((axis) => axis.name === name);
-    const span = chart.getWidth() - margins.left - margins.right;
-    const n_gaps = Math.max(1, axes.filter((axis) => axis.isShown).length - 1);
-    return index < 0 ? undefined : margins.left + (index * span) / n_gaps;
+    const index = shown().findIndex((axis) => axis.name === name);
+    return index < 0 ? undefined : placeOf(index);
   };
 
-  function optionOf(axis, index, colours) {
-    const common = {
-      id: axis.name, dim: index, name: axis.name, nameLocation: "end", nameGap: 12,
-      nameTextStyle: { color: colours.ink, fontWeight: 600 },
-      axisLine: { lineStyle: { color: colours.line } },
-      axisLabel: {
-        color: colours.ink, backgroundColor: colours.ground, padding: [1, 3], borderRadius: 2,
-      },
-      areaSelectStyle: { width: 22, color: colours.accent, borderColor: colours.accent, opacity: 0.25 },
-    };
-    if (axis.places) return { ...common, type: "category", data: axis.places };
-    const at = ticks(axis);
-    return {
-      ...common, type: "value", scale: true, max: axis.high,
-      // Leave a little space below, so that a range can be dragged around "n/a".
-      min: axis.missing === null ? axis.low : axis.missing - (axis.high - axis.low) * 0.04,
-      axisLabel: { ...common.axisLabel, customValues: at, formatter: (v) => label(axis, v) },
-      axisTick: { customValues: at },
-    };
+  const span = () => size.height - MARGIN.top - MARGIN.bottom;
+  const heightOf = (axis, at) =>
+    MARGIN.top + span() * (1 - (at - axis.bottom) / (axis.high - axis.bottom || 1));
+  const positionAt = (axis, y) =>
+    axis.bottom + (1 - (y - MARGIN.top) / span()) * (axis.high - axis.bottom);
+
+  /* --- drawing ------------------------------------------------------------------------------- */
+
+  function measure(visible) {
+    const context = canvases[1].getContext("2d");
+    context.font = "12px system-ui, sans-serif";
+    const widths = visible.map((axis) =>
+      Math.min(150, Math.max(0, ...axis.ticks.map((at) => context.measureText(axis.label(at)).width))));
+    const wanted = widths.reduce((sum, width) => sum + Math.max(84, width + 26), 40);
+    element.style.width = `max(100%, ${Math.round(wanted)}px)`;
+    list.style.width = element.style.width;
+    const left = 46;
+    const right = Math.max(46, (widths.at(-1) || 0) + 14);
+    const [width, height] = [element.clientWidth, element.clientHeight];
+    size = { width, height, left, gap: (width - left - right) / Math.max(1, visible.length - 1) };
   }
 
-  function widest(axis) {
-    const texts = axis.places || ticks(axis).map((at) => label(axis, at));
-    return Math.max(axis.name.length, ...texts.map((text) => text.length)) * 7.5 + 40;
+  function cleared(canvas) {
+    const ratio = window.devicePixelRatio || 1;
+    const [width, height] = [Math.round(size.width * ratio), Math.round(size.height * ratio)];
+    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+    const context = canvas.getContext("2d");
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, size.width, size.height);
+    context.lineJoin = "round";
+    return context;
   }
 
-  sweeper.colours = () => {
-    const style = getComputedStyle(document.documentElement);
-    const of = (name) => style.getPropertyValue(name).trim();
-    return {
-      ink: of("--ink"), soft: of("--soft"), line: of("--line"), accent: of("--accent"),
-      ground: of("--panel"),
-    };
-  };
+  function trace(context, ys) {
+    context.beginPath();
+    for (let i = 0; i < ys.length; i += 1) context.lineTo(placeOf(i), ys[i]);
+    context.stroke();
+  }
+
+  const lineOf = (visible) => (trial) => ({
+    trial, ys: visible.map((axis) => heightOf(axis, axis.position(trial))),
+  });
+
+  function drawFaint(visible) {
+    const context = cleared(canvases[0]);
+    const trials = sweeper.found();
+    const every = Math.ceil(trials.length / MOST_FAINT);
+    Object.assign(context, { strokeStyle: sweeper.colours().faint, globalAlpha: 0.16, lineWidth: 1 });
+    trials.filter((_, i) => i % every === 0).map(lineOf(visible)).forEach((line) => trace(context, line.ys));
+  }
+
+  function drawLines(visible) {
+    const context = cleared(canvases[1]);
+    const scale = sweeper.colourScale();
+    drawn = sweeper.selected().map(lineOf(visible));
+    const n = drawn.length;
+    // Without a GPU, browsers draw hairlines five times as fast as slightly wider lines.
+    Object.assign(context, { lineWidth: n > 200 ? 1 : 1.5, globalAlpha: n > 2000 ? 0.25 : n > 300 ? 0.45 : 0.8 });
+    const share = (trial) => (scale.axis.places ? 0 : scale.shareOf(trial) ?? -1);
+    const order = drawn.map((line) => ({ ...line, share: share(line.trial) }));
+    order.sort((a, b) => a.share - b.share); // the best lines lie on top
+    for (const { trial, ys } of order) {
+      context.strokeStyle = scale.of(trial);
+      trace(context, ys);
+    }
+    drawAxes(context, visible);
+  }
+
+  function cut(context, words, width) {
+    if (context.measureText(words).width <= width) return words;
+    let n = words.length;
+    while (n > 1 && context.measureText(`${words.slice(0, n)}…`).width > width) n -= 1;
+    return `${words.slice(0, n)}…`;
+  }
+
+  function drawAxes(context, visible) {
+    const colours = sweeper.colours();
+    Object.assign(context, {
+      globalAlpha: 1, lineWidth: 1, font: "12px system-ui, sans-serif", textBaseline: "middle",
+    });
+    visible.forEach((axis, i) => {
+      const x = Math.round(placeOf(i)) + 0.5;
+      context.strokeStyle = colours.soft;
+      context.beginPath();
+      context.moveTo(x, MARGIN.top);
+      context.lineTo(x, size.height - MARGIN.bottom);
+      context.stroke();
+      const room = i === visible.length - 1 ? 150 : size.gap - 16;
+      for (const at of axis.ticks) {
+        const y = heightOf(axis, at);
+        context.strokeStyle = colours.soft;
+        context.beginPath();
+        context.moveTo(x, y);
+        context.lineTo(x + 4, y);
+        context.stroke();
+        const words = cut(context, axis.label(at), room);
+        Object.assign(context, { strokeStyle: colours.ground, lineWidth: 4, fillStyle: colours.ink });
+        context.strokeText(words, x + 7, y);
+        context.fillText(words, x + 7, y);
+        context.lineWidth = 1;
+      }
+      for (const [low, high] of state.brush[axis.name] || []) {
+        const [top, bottom] = [heightOf(axis, high), heightOf(axis, low)];
+        Object.assign(context, { fillStyle: colours.accent, globalAlpha: 0.3 });
+        context.fillRect(x - 9, top, 18, bottom - top);
+        Object.assign(context, { strokeStyle: colours.accent, globalAlpha: 1 });
+        context.strokeRect(x - 9, top, 18, bottom - top);
+      }
+    });
+  }
+
+  function drawHover(line) {
+    const context = cleared(canvases[2]);
+    if (!line) return;
+    Object.assign(context, { strokeStyle: sweeper.colours().ground, lineWidth: 6 });
+    trace(context, line.ys);
+    Object.assign(context, { strokeStyle: sweeper.colours().ink, lineWidth: 2.5 });
+    trace(context, line.ys);
+  }
 
   function draw() {
     axes = allAxes();
-    const visible = axes.filter((axis) => axis.isShown);
-    const trials = sweeper.found();
-    const scale = sweeper.colourScale();
-    const colours = sweeper.colours();
-    const width = visible.reduce((sum, axis) => sum + Math.max(90, widest(axis)), 60);
-    if (visible.length) {
-      margins = { left: widest(visible[0]) / 2, right: widest(visible.at(-1)) / 2 + 30 };
-    }
-    element.style.width = `max(100%, ${Math.round(width)}px)`;
-    if (chart === null) {
-      chart = echarts.init(element);
-      chart.on("axisareaselected", brushed);
-      chart.on("click", (event) => event.data && sweeper.open(event.data.name));
-    }
-    chart.resize();
-    const opacity = trials.length > 500 ? 0.4 : 0.75;
-    // Without a GPU, browsers draw hairlines five times as fast as slightly wider lines.
-    const width_px = trials.length > 200 ? 1 : 1.4;
-    chart.setOption({
-      animation: false,
-      aria: { enabled: true },
-      textStyle: { color: colours.ink },
-      tooltip: {
-        formatter: (event) => (event.data ? sweeper.describe(event.data.name) : ""),
-      },
-      parallel: { ...margins, top: 40, bottom: 20, axisExpandable: false },
-      parallelAxis: visible.map((axis, index) => optionOf(axis, index, colours)),
-      series: {
-        type: "parallel", inactiveOpacity: 0.03, activeOpacity: opacity, progressive: 0,
-        emphasis: { disabled: true },
-        data: trials.map((trial) => ({
-          name: trial.run_id,
-          value: visible.map((axis) => axis.position(trial)),
-          lineStyle: { color: scale.of(trial), width: width_px, opacity },
-        })),
-      },
-    }, { notMerge: true });
-    drawLegend(scale);
+    axesOf = sweeper.data;
+    const visible = shown();
+    measure(visible);
+    drawFaint(visible);
+    drawLines(visible);
+    drawHover(null);
     drawNames();
-    isRestoring = true;
-    for (const { name } of visible) {
-      const intervals = state.brush[name];
-      if (intervals) chart.dispatchAction({ type: "axisAreaSelect", parallelAxisId: name, intervals });
-    }
-    isRestoring = false;
+    drawHandles(visible);
+    element.setAttribute("aria-label", `parallel coordinates of ${visible.map((a) => a.name).join(", ")}`);
   }
 
-  function brushed(event) {
-    if (isRestoring) return;
-    for (const { parallelAxisId: name, intervals } of event.batch || [event]) {
-      if (intervals && intervals.length) state.brush[name] = intervals;
-      else delete state.brush[name];
+  /* --- the line under the pointer ------------------------------------------------------------- */
+
+  function nearest(x, y) {
+    if (!drawn.length || shown().length < 2) return null;
+    const last = shown().length - 2;
+    const left = Math.max(0, Math.min(last, Math.floor((x - size.left) / size.gap)));
+    const share = (x - placeOf(left)) / size.gap;
+    let [best, least] = [null, 9];
+    for (const line of drawn) {
+      const at = line.ys[left] + (line.ys[left + 1] - line.ys[left]) * share;
+      const distance = Math.abs(at - y);
+      if (distance < least) [best, least] = [line, distance];
     }
-    later(() => sweeper.changed("brush")); // the lines follow at once, all else when it rests
+    return best;
   }
+
+  const within = (event) => {
+    const box = element.getBoundingClientRect();
+    return [event.clientX - box.left, event.clientY - box.top];
+  };
+
+  let hovered = null;
+  element.addEventListener("pointermove", (event) => {
+    if (dragged) return;
+    const line = nearest(...within(event));
+    if (line !== hovered) drawHover(line);
+    hovered = line;
+    element.style.cursor = line ? "pointer" : "";
+    sweeper.tip(line && sweeper.describe(line.trial.run_id), event);
+  });
+  element.addEventListener("pointerleave", () => {
+    hovered = null;
+    drawHover(null);
+    sweeper.tip(null);
+  });
+  element.addEventListener("click", (event) => {
+    if (event.target.dataset.axis === undefined && hovered) sweeper.open(hovered.trial.run_id);
+  });
+
+  /* --- ranges on the axes ------------------------------------------------------------------------ */
+
+  let dragged = null; // {axis, from, to, rest, edge}: ranges as positions
+
+  function drawHandles(visible) {
+    handles.replaceChildren(...visible.map((axis, i) => {
+      const handle = document.createElement("i");
+      handle.className = "axis";
+      handle.dataset.axis = axis.name;
+      handle.title = "";
+      handle.style.left = `${placeOf(i) - 11}px`;
+      return handle;
+    }));
+  }
+
+  const clamped = (axis, at) => Math.max(axis.bottom, Math.min(axis.high, at));
+
+  handles.addEventListener("pointerdown", (event) => {
+    const axis = axes.find((a) => a.name === event.target.dataset.axis);
+    if (!axis || event.button !== 0) return;
+    event.preventDefault();
+    event.target.setPointerCapture(event.pointerId);
+    const at = positionAt(axis, within(event)[1]);
+    const ranges = state.brush[axis.name] || [];
+    const near = (6 / span()) * (axis.high - axis.bottom);
+    const grabbed = ranges.find(([low, high]) => at > low - near && at < high + near);
+    const rest = event.shiftKey || grabbed ? ranges.filter((range) => range !== grabbed) : [];
+    dragged = { axis, start: at, moved: false, rest, grabbed, edge: null };
+    if (grabbed && Math.abs(at - grabbed[0]) < near) dragged.edge = 0;
+    else if (grabbed && Math.abs(at - grabbed[1]) < near) dragged.edge = 1;
+  });
+
+  handles.addEventListener("pointermove", (event) => {
+    if (!dragged) return;
+    const { axis, start, grabbed, edge, rest } = dragged;
+    const at = positionAt(axis, within(event)[1]);
+    if (Math.abs(at - start) * span() > 3 * (axis.high - axis.bottom)) dragged.moved = true;
+    if (!dragged.moved) return;
+    let range = [start, at];
+    if (grabbed && edge === null) range = grabbed.map((end) => end + at - start);
+    else if (grabbed) range = [grabbed[1 - edge], at];
+    range = range.map((end) => clamped(axis, end)).sort((a, b) => a - b);
+    state.brush[axis.name] = [...rest, range];
+    sweeper.touch();
+    if (!frame) frame = requestAnimationFrame(drawBrush);
+  });
+
+  let frame = 0;
+
+  function drawBrush() {
+    frame = 0;
+    drawLines(shown());
+    sweeper.countSelected();
+    // The lines follow at once, and all else when the pointer rests or lets go.
+    later(() => sweeper.changed("brush"), dragged ? 400 : 0);
+  }
+
+  function release() {
+    if (!dragged) return;
+    const { axis, moved, rest } = dragged;
+    dragged = null;
+    if (!moved) {
+      if (rest.length) state.brush[axis.name] = rest;
+      else delete state.brush[axis.name];
+      sweeper.touch();
+    }
+    drawBrush();
+  }
+  handles.addEventListener("pointerup", release);
+  handles.addEventListener("pointercancel", release);
 
   let timer = 0;
 
-  function later(call) {
+  function later(call, pause_ms) {
     clearTimeout(timer);
-    timer = setTimeout(call, 200);
+    timer = setTimeout(call, pause_ms);
   }
 
   /* --- the names of the axes: their order, and which are hidden ------------------------------- */
 
   function drawNames() {
     const focused = document.activeElement?.dataset?.axis;
+    const places = new Map(shown().map((axis, i) => [axis.name, placeOf(i)]));
     list.replaceChildren(
       ...axes.map((axis) => {
         const item = document.createElement("li");
@@ -264,7 +315,11 @@
         button.dataset.axis = axis.name;
         button.textContent = axis.name;
         button.setAttribute("aria-pressed", String(axis.isShown));
-        button.title = axis.isShown ? "click hides the axis" : "click adds the axis";
+        button.title = `${axis.name}: ${axis.isShown ? "click hides the axis" : "click adds the axis"}`;
+        if (axis.isShown) {
+          item.style.left = `${Math.round(places.get(axis.name))}px`;
+          button.style.maxWidth = `${Math.floor(Math.max(60, size.gap - 6))}px`;
+        }
         button.addEventListener("click", () => toggle(axis));
         button.addEventListener("keydown", (event) => onKey(event, axis.name));
         button.addEventListener("dragstart", (event) => {
@@ -304,9 +359,9 @@
   }
 
   function swap(one, other) {
-    const shown = axes.map((axis) => axis.name);
-    [shown[one], shown[other]] = [shown[other], shown[one]];
-    keep(shown);
+    const names = axes.map((axis) => axis.name);
+    [names[one], names[other]] = [names[other], names[one]];
+    keep(names);
   }
 
   function move(name, before) {
@@ -325,10 +380,46 @@
     sweeper.changed("selection");
   }
 
-  sweeper.onChange((what) => {
-    if (what === "all" || what === "selection") draw();
+  /* --- its file -------------------------------------------------------------------------------- */
+
+  const escaped = (words) => words.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
+
+  /* Return the chart as SVG: the lines of the selection, the axes and their names. */
+  function svg() {
+    const visible = shown();
+    const scale = sweeper.colourScale();
+    const colours = sweeper.colours();
+    const lines = drawn.map(({ trial, ys }) => {
+      const points = ys.map((y, i) => `${placeOf(i).toFixed(1)},${y.toFixed(1)}`).join(" ");
+      return `<polyline points="${points}" fill="none" stroke="${scale.of(trial)}" stroke-opacity="0.6"/>`;
+    });
+    const parts = visible.flatMap((axis, i) => [
+      `<path d="M${placeOf(i)} ${MARGIN.top}V${size.height - MARGIN.bottom}" stroke="${colours.soft}"/>`,
+      `<text x="${placeOf(i)}" y="8" text-anchor="middle" font-weight="600">${escaped(axis.name)}</text>`,
+      ...axis.ticks.map((at) =>
+        `<text x="${placeOf(i) + 7}" y="${heightOf(axis, at) + 4}">${escaped(axis.label(at))}</text>`),
+    ]);
+    return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 -10 ${size.width} ${size.height + 10}"`
+      + ` font-family="sans-serif" font-size="12" fill="${colours.ink}">${[...lines, ...parts].join("")}</svg>`;
+  }
+
+  sweeper.whenVisible(element, draw);
+  sweeper.addMenu(element, "parallel", {
+    svg: () => `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg())}`,
   });
-  addEventListener("resize", () => later(() => sweeper.data && draw()));
+  sweeper.onChange((what) => {
+    if (what === "all" || what === "selection") {
+      axes = allAxes();
+      axesOf = sweeper.data;
+      drawNames();
+      sweeper.mark(element);
+    }
+  });
+  let resizing = 0;
+  addEventListener("resize", () => {
+    clearTimeout(resizing);
+    resizing = setTimeout(() => sweeper.data && sweeper.mark(element), 100);
+  });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     if (sweeper.data) sweeper.changed("all");
   });

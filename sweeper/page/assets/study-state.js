@@ -23,13 +23,17 @@ const sweeper = (() => {
     smooth: 0, // from 0 to 9: what of the curves' last mean goes into the next one, in tenths
     group: null, // the key of a param
     pair: null, // the keys of two
+    over: null, // what the history is drawn over: trial, time; null for trial
+    folded: new Set(), // ids of sections
     notes: {}, // by run id, also empty ones: a star
   };
+  const dark = matchMedia("(prefers-color-scheme: dark)");
   let study = null;
 
-  const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+  const { isNumber } = numbers;
 
-  /* A column of the trials: a param, a score or a fact. `of` gives a trial's value. */
+  /* A column of the trials: a param, a score or a fact. `of` gives a trial's value, and `text` formats
+     it as the column's other values. */
   function columns() {
     const scores = new Set();
     for (const trial of study.all) for (const name in trial.scores) scores.add(name);
@@ -43,50 +47,63 @@ const sweeper = (() => {
       goals: goals.map((name) => score(name)),
       scores: others.map((name) => score(name)),
       params: [...known.values()].map(param),
-      duration: { key: "duration", name: "duration [s]", of: (t) => t.duration_s || undefined },
-      memory: {
+      duration: formatted({
+        key: "duration", name: "duration [s]", of: (t) => t.duration_s || undefined,
+      }),
+      memory: formatted({
         key: "memory", name: "GPU memory [GB]",
         of: (t) => (t.gpu_peak_bytes === undefined ? undefined : t.gpu_peak_bytes / 1e9),
-      },
+      }),
     };
   }
 
-  const score = (name) => ({ key: `score.${name}`, name, of: (t) => t.scores[name] });
+  const formatted = (column) => {
+    const text = numbers.formatOf(study.all.map(column.of), column.isLog);
+    return { ...column, text };
+  };
+  const score = (name) => formatted({ key: `score.${name}`, name, of: (t) => t.scores[name] });
 
   function param(facts) {
     const values = study.all.map((t) => t.params[facts.name]).filter((v) => v !== undefined);
     const isCategory = facts.choices !== undefined || values.some((v) => !isNumber(v));
     const choices = [...(facts.choices || []), ...values.map(String)];
-    return {
+    return formatted({
       key: `param.${facts.name}`, name: facts.name, of: (t) => t.params[facts.name],
       isLog: Boolean(facts.is_log) && values.every((v) => v > 0),
       isWhole: facts.is_whole, categories: isCategory ? [...new Set(choices)] : null,
       isConstant: new Set(values.map(String)).size < 2 && values.length === study.all.length,
-    };
+    });
   }
 
   /* --- the selection ------------------------------------------------------------------------ */
 
-  function isInBrush(trial) {
-    return Object.entries(state.brush).every(([name, ranges]) => {
-      const axis = sweeper.axisOf(name);
-      if (!axis || ranges.length === 0) return true;
+  let [found, selected] = [null, null]; // kept until the selection changes
+  let byId = new Map();
+
+  function inBrush(trials) {
+    const tests = Object.entries(state.brush)
+      .map(([name, ranges]) => [sweeper.axisOf(name), ranges])
+      .filter(([axis, ranges]) => axis && ranges.length);
+    return trials.filter((trial) => tests.every(([axis, ranges]) => {
       const at = axis.position(trial);
       return ranges.some(([low, high]) => at >= low && at <= high);
-    });
+    }));
   }
 
-  function isFound(trial) {
-    if (!state.query) return true;
+  function isFound(trial, words) {
     const text = [
       trial.run_id, trial.state, trial.reason, trial.message,
       ...Object.entries(trial.params).map(([name, value]) => `${name}=${value}`),
       ...Object.entries(trial.scores).map(([name, value]) => `${name}=${value}`),
     ].join(" ").toLowerCase();
-    return state.query.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+    return words.every((word) => text.includes(word));
   }
 
-  const isInState = (trial) => state.states === null || state.states.has(trial.state);
+  function find() {
+    const words = state.query ? state.query.toLowerCase().split(/\s+/) : [];
+    const inState = state.states === null ? study.all : study.all.filter((t) => state.states.has(t.state));
+    return words.length ? inState.filter((trial) => isFound(trial, words)) : inState;
+  }
 
   /* --- the address ----------------------------------------------------------------------------- */
 
@@ -104,9 +121,11 @@ const sweeper = (() => {
     if (Object.keys(state.brush).length) words.set("brush", JSON.stringify(state.brush));
     if (state.metric) words.set("metric", state.metric);
     if (state.isLog) words.set("log", "1");
-    if (state.smooth) words.set("smooth", state.smooth);
+    if (state.smooth) words.set("smooth", String(state.smooth));
     if (state.group) words.set("group", state.group);
     if (state.pair) words.set("pair", JSON.stringify(state.pair));
+    if (state.over === "time") words.set("over", "time");
+    if (state.folded.size) words.set("folded", [...state.folded].join(","));
     if (Object.keys(state.notes).length) words.set("notes", JSON.stringify(state.notes));
     const { open, beside } = { ...state, ...changes };
     if (open) words.set("open", open);
@@ -154,6 +173,8 @@ const sweeper = (() => {
       smooth: Math.max(0, Math.min(9, Number(words.get("smooth")) || 0)),
       group: words.get("group"),
       pair: [].concat(parsed(words, "pair", [])).length === 2 ? parsed(words, "pair", []) : null,
+      over: words.get("over") === "time" ? "time" : null,
+      folded: new Set((words.get("folded") || "").split(",").filter(Boolean)),
       notes: Object(parsed(words, "notes", {})),
       open: words.get("open"),
       beside: words.get("beside"),
@@ -188,6 +209,7 @@ const sweeper = (() => {
     const isFirst = study === null;
     if (!isFirst && data.written_at_s === study.written_at_s) return;
     study = data;
+    byId = new Map(data.all.map((trial) => [trial.run_id, trial]));
     sweeper.data = data;
     sweeper.columns = columns();
     if (isFirst) {
@@ -206,7 +228,9 @@ const sweeper = (() => {
   const drawers = new Map(); // by element: draws it
   const stale = new Set();
   const visible = new Set();
+  const PAUSE_MS = 300; // (chosen, not measured)
   let frame = 0;
+  let resting = 0;
 
   const observer = new IntersectionObserver((entries) => {
     for (const { target, isIntersecting } of entries) {
@@ -228,18 +252,21 @@ const sweeper = (() => {
       stale.delete(next);
       drawers.get(next)();
       drawLater();
-    } else if ([...stale].some(isShown)) (window.requestIdleCallback || setTimeout)(drawUnseen);
+    } else if ([...stale].some(isShown)) {
+      clearTimeout(resting);
+      resting = setTimeout(() => (window.requestIdleCallback || setTimeout)(drawUnseen), PAUSE_MS);
+    }
   }
 
   const isShown = (element) => element.offsetParent !== null; // not in a hidden section
 
-  /* When the browser is idle, also draw what is out of view: for prints and screenshots. */
+  /* When the reader does nothing for a while, also draw what is out of view. */
   function drawUnseen() {
     const next = [...stale].find(isShown);
     if (frame !== 0 || !next) return;
     stale.delete(next);
     drawers.get(next)();
-    drawLater();
+    (window.requestIdleCallback || setTimeout)(drawUnseen);
   }
 
   addEventListener("beforeprint", () => {
@@ -249,11 +276,6 @@ const sweeper = (() => {
     }
   });
 
-  const viridis = [
-    "#440154", "#482878", "#3e4a89", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58",
-    "#b5de2b", "#fde725",
-  ].map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
-
   return {
     state,
     isNumber,
@@ -261,8 +283,7 @@ const sweeper = (() => {
     columns: null,
     study: receive,
     load,
-    viridis,
-    isDark: () => matchMedia("(prefers-color-scheme: dark)").matches,
+    isDark: () => dark.matches,
 
     /* Draw an element when it is in view, now and whenever it is marked as stale. */
     whenVisible(element, draw) {
@@ -276,6 +297,8 @@ const sweeper = (() => {
       drawLater();
     },
 
+    drawSoon: drawLater,
+
     forget(element) {
       observer.unobserve(element);
       for (const kept of [drawers, stale, visible]) kept.delete(element);
@@ -287,6 +310,7 @@ const sweeper = (() => {
 
     /* Tell all listeners what has changed: `all`, `selection`, `brush`, `table` or `open`. */
     changed(what) {
+      if (what !== "open" && what !== "table") sweeper.touch();
       write();
       if (what !== "brush") {
         for (const listener of listeners) listener(what);
@@ -301,37 +325,26 @@ const sweeper = (() => {
       requestAnimationFrame(next);
     },
 
+    /* Forget which trials are selected, because the study or the selection has changed. */
+    touch() {
+      [found, selected] = [null, null];
+    },
+
     /* Return the trials that have a ticked state and the words in the search box. */
-    found: () => study.all.filter((trial) => isInState(trial) && isFound(trial)),
+    found: () => (found ??= find()),
 
     /* Return the found trials that are inside of all ranges on the axes. */
-    selected: () => sweeper.found().filter(isInBrush),
+    selected: () => (selected ??= inBrush(sweeper.found())),
 
     /* Return the address of this page with a trial open. */
     addressOf: (run_id) => address({ open: run_id, beside: null }),
 
-    trial: (run_id) => study.all.find((trial) => trial.run_id === run_id),
+    trial: (run_id) => byId.get(run_id),
 
     goal: () => study.objectives.find((goal) => goal.name === state.goal),
 
-    /* Format a value for people. */
-    text(value) {
-      if (value === undefined || value === null) return "n/a";
-      if (!isNumber(value)) return String(value);
-      if (Number.isInteger(value)) return String(value);
-      const size = Math.abs(value);
-      return size >= 1e5 || size < 1e-3 ? value.toExponential(3) : String(+value.toPrecision(5));
-    },
-
-    /* Return the colour for a share from 0 to 1. */
-    shade(share) {
-      const first = sweeper.isDark() ? 0.2 : 0; // the darkest ones cannot be seen on a dark ground
-      const at = (first + (1 - first) * Math.max(0, Math.min(1, share))) * (viridis.length - 1);
-      const low = Math.floor(at);
-      const high = Math.min(low + 1, viridis.length - 1);
-      const mixed = viridis[low].map((v, i) => Math.round(v + (viridis[high][i] - v) * (at - low)));
-      return `rgb(${mixed.join(",")})`;
-    },
+    /* Format a value that belongs to no column. */
+    text: (value) => numbers.text(value),
   };
 })();
 
@@ -348,7 +361,7 @@ const sweeper = (() => {
     const goals = data.objectives.map((goal) => `${goal.direction} ${goal.name}`).join(", ");
     const best = data.best.map((id) => {
       const { scores } = sweeper.trial(id);
-      const values = data.objectives.map((g) => `${g.name} ${sweeper.text(scores[g.name])}`);
+      const values = sweeper.columns.goals.map((goal) => `${goal.name} ${goal.text(scores[goal.name])}`);
       if (data.confirmation?.ranking.length) values.push(sweeper.wonBy());
       return `${id} (${values.join(", ")})`;
     });
@@ -357,6 +370,7 @@ const sweeper = (() => {
       `${data.notebook}: ${goals}` + (best.length ? `; best ${best.slice(0, 3).join(", ")}${several}` : "");
     const at = new Date(data.written_at_s * 1000).toLocaleString();
     const age_s = Date.now() / 1000 - data.written_at_s;
+    byId("remark").textContent = data.remark;
     byId("moment").textContent = data.is_running
       ? `as of ${at}, while it ${age_s > 600 ? "was running" : "is running; this page follows"}`
       : `as of ${at}`;
@@ -407,6 +421,11 @@ const sweeper = (() => {
     if (document.activeElement !== byId("query")) byId("query").value = state.query;
   }
 
+  sweeper.countSelected = () => {
+    const [n, all] = [sweeper.selected().length, sweeper.data.all.length];
+    byId("selected").textContent = n === all ? `all ${all} trials` : `${n} of ${all} trials`;
+  };
+
   byId("goal").addEventListener("change", (event) => {
     state.goal = event.target.value;
     state.colour = null;
@@ -432,9 +451,6 @@ const sweeper = (() => {
   sweeper.onChange((what) => {
     if (what === "all") headline();
     if (what === "all" || what === "selection") filters();
-    if (what !== "open") {
-      const [n, all] = [sweeper.selected().length, sweeper.data.all.length];
-      byId("selected").textContent = n === all ? `all ${all} trials` : `${n} of ${all} trials`;
-    }
+    if (what !== "open") sweeper.countSelected();
   });
 }

@@ -34,7 +34,7 @@
     const rank = (value) => (value === undefined || value === null ? 2 : sweeper.isNumber(value) ? 0 : 1);
     // A trial that failed or was pruned is not the best, whatever score it had reached.
     const isLate = (trial) => Number(state.sort === null && trial.state !== "completed");
-    return sweeper.selected().sort((a, b) => {
+    return [...sweeper.selected()].sort((a, b) => {
       const [x, y] = [column.of(a), column.of(b)];
       if (isLate(a) !== isLate(b)) return isLate(a) - isLate(b);
       if (rank(x) !== rank(y)) return rank(x) - rank(y);
@@ -60,9 +60,13 @@
       state.sort = [column.key, isSorted && !isDown];
       sweeper.changed("table");
     });
+    if (isOfNumbers(column)) cell.className = "number";
     cell.append(button);
     return cell;
   }
+
+  /* Return whether a column's cells are aligned to the right, so that its head is, too. */
+  const isOfNumbers = (column) => sweeper.data.all.some((t) => sweeper.isNumber(column.of(t)));
 
   function star(trial) {
     const button = document.createElement("button");
@@ -80,7 +84,7 @@
     return button;
   }
 
-  function row(trial, shown) {
+  function row(trial, shown, isRight) {
     const element = document.createElement("tr");
     element.classList.toggle("best", sweeper.data.best.includes(trial.run_id));
     const first = document.createElement("td");
@@ -108,11 +112,10 @@
         });
         cell.append(link, star(trial));
       } else {
-        cell.textContent = column.key.startsWith("score") && value === undefined ? "" : sweeper.text(value);
-        if (["why", "note"].includes(column.key)) cell.textContent = value || "";
-        if (sweeper.isNumber(value)) cell.className = "number";
+        cell.textContent = value === undefined || value === "" ? "" : column.text?.(value) ?? String(value);
+        if (isRight.has(column)) cell.className = "number";
         if (column.key === "state") cell.className = `state-${trial.state}`;
-        cell.title = cell.textContent;
+        cell.title = value === undefined ? "" : numbers.full(value);
       }
       return cell;
     });
@@ -126,7 +129,8 @@
     const head = document.createElement("tr");
     head.append(document.createElement("th"), ...shown.map(header));
     table.tHead.replaceChildren(head);
-    table.tBodies[0].replaceChildren(...trials.slice(0, n_rows).map((trial) => row(trial, shown)));
+    const isRight = new Set(shown.filter(isOfNumbers));
+    table.tBodies[0].replaceChildren(...trials.slice(0, n_rows).map((trial) => row(trial, shown, isRight)));
     const left = trials.length - n_rows;
     more.hidden = left <= 0;
     more.textContent = `${Math.min(left, MORE_ROWS)} more of ${left}`;
@@ -141,12 +145,15 @@
     const pair = other ? [one, other] : [...ticked];
     sweeper.open(...pair);
   });
-  document.getElementById("csv").addEventListener("click", () => {
-    const quoted = (value) => `"${String(value ?? "").replaceAll('"', '""')}"`;
-    const rows = sweeper.ordered().map((trial) => columns().map((column) => column.of(trial)));
-    const lines = [columns().map((column) => column.name), ...rows].map((row) => row.map(quoted).join(","));
-    sweeper.download(`${sweeper.data.study}.csv`, `data:text/csv;charset=utf-8,${encodeURIComponent(lines.join("\r\n"))}`);
-  });
+  /* Return the selected trials in the order of the table, with a head, for a file. */
+  sweeper.tableRows = () => {
+    const shown = columns();
+    return [
+      shown.map((column) => column.name),
+      ...sweeper.ordered().map((trial) => shown.map((column) => column.of(trial))),
+    ];
+  };
+  sweeper.addMenu(table, "trials", { csv: () => sweeper.csv(sweeper.tableRows()) });
   const section = table.closest("section");
   sweeper.whenVisible(section, draw);
   sweeper.onChange((what) => {

@@ -1,0 +1,126 @@
+"use strict";
+/* The colours of trials by the chosen column. They follow the selection: its smallest and its largest
+   value have the colours at the ends. */
+
+{
+  const { state } = sweeper;
+  const channels = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+  /* From low to high. On each ground, all of them have a contrast of 3 to 1 or more. */
+  const ON_WHITE = ["#1f2a6b", "#4b2f9e", "#8b2fa8", "#c02a86", "#d83a55", "#cf5a00"].map(channels);
+  const ON_DARK = ["#8c6fd6", "#5d8fe0", "#35a9b8", "#3fbf8a", "#8fd34f", "#fde725"].map(channels);
+  const PALETTE = ["#0072b2", "#c27c00", "#00835f", "#b5568a", "#2b8fce", "#d55e00", "#8a7d00", "#777"];
+  const PALETTE_ON_DARK = ["#4aa3df", "#e69f00", "#2fc79a", "#e391bd", "#7cc8f5", "#ff8a3d", "#d3c53a", "#a0a0a0"];
+
+  sweeper.palette = (i) => {
+    const palette = sweeper.isDark() ? PALETTE_ON_DARK : PALETTE;
+    return palette[i % palette.length];
+  };
+
+  /* Return the colour for a share from 0 to 1. */
+  sweeper.shade = (share) => {
+    const stops = sweeper.isDark() ? ON_DARK : ON_WHITE;
+    const at = Math.max(0, Math.min(1, share)) * (stops.length - 1);
+    const low = Math.floor(at);
+    const high = Math.min(low + 1, stops.length - 1);
+    const mixed = stops[low].map((v, i) => Math.round(v + (stops[high][i] - v) * (at - low)));
+    return `rgb(${mixed.join(",")})`;
+  };
+
+  /* Return the colours of the page's parts, as the style sheet has them. */
+  let [drawn, isDrawnDark] = [null, null];
+  sweeper.colours = () => {
+    if (drawn && isDrawnDark === sweeper.isDark()) return drawn;
+    const style = getComputedStyle(document.documentElement);
+    const of = (name) => style.getPropertyValue(name).trim();
+    isDrawnDark = sweeper.isDark();
+    drawn = {
+      ink: of("--ink"), soft: of("--soft"), line: of("--line"), accent: of("--accent"),
+      ground: of("--panel"), faint: of("--faint"),
+    };
+    return drawn;
+  };
+
+  let [known, knownOf] = [null, []];
+  const coloured = () => {
+    const now = [sweeper.columns, state.colour, state.goal];
+    if (now.some((part, i) => part !== knownOf[i])) [known, knownOf] = [find(), now];
+    return known;
+  };
+
+  const find = () => {
+    const { goals, scores, params, duration } = sweeper.columns;
+    const key = state.colour || `score.${state.goal}`;
+    return [...goals, ...scores, ...params, duration].find((column) => column.key === key);
+  };
+
+  let [scale, scaleOf] = [null, []];
+
+  /* Return the colours of the trials: `of` gives one, `shareOf` a place from 0 to 1. */
+  sweeper.colourScale = () => {
+    const selected = sweeper.selected();
+    const column = coloured();
+    const now = [selected, column, sweeper.isDark()];
+    if (scale && now.every((part, i) => part === scaleOf[i])) return scale;
+    scaleOf = now;
+    const axis = scales.of(column, sweeper.data.all);
+    const goal = sweeper.data.objectives.find((g) => column.key === `score.${g.name}`);
+    // A pruned trial's score would give all completed ones the same colour.
+    const completed = goal ? selected.filter(sweeper.hasGoal) : [];
+    const ends = axis.places ? null : scales.colourEnds(axis, completed.length > 1 ? completed : selected);
+    const isBestLow = goal?.direction === "minimize"; // the best end has the brightest colours
+    const { faint } = sweeper.colours();
+    const shareOf = (trial) => {
+      if (!numbers.isNumber(column.of(trial))) return null;
+      const [low, high] = ends;
+      const share = high > low ? (axis.position(trial) - low) / (high - low) : 0.5;
+      return isBestLow ? 1 - share : share;
+    };
+    const of = (trial) => {
+      if (axis.places) {
+        return column.of(trial) === undefined ? faint : sweeper.palette(axis.position(trial));
+      }
+      const share = shareOf(trial);
+      return share === null ? faint : sweeper.shade(share);
+    };
+    scale = { column, axis, ends, isBestLow, of, shareOf };
+    return scale;
+  };
+
+  function text(words) {
+    const span = document.createElement("span");
+    span.textContent = words;
+    return span;
+  }
+
+  sweeper.drawLegend = () => {
+    const { column, axis, ends, isBestLow } = sweeper.colourScale();
+    const parts = [];
+    if (axis.places) {
+      axis.places.forEach((place, i) => {
+        const dot = document.createElement("i");
+        dot.className = "dot";
+        dot.style.background = place === "n/a" ? sweeper.colours().faint : sweeper.palette(i);
+        parts.push(dot, text(place));
+      });
+    } else {
+      const bar = document.createElement("i");
+      const stops = [0, 0.25, 0.5, 0.75, 1].map((at) => sweeper.shade(isBestLow ? 1 - at : at));
+      bar.style.background = `linear-gradient(to right, ${stops.join(",")})`;
+      const back = column.isLog ? (v) => 10 ** v : (v) => v;
+      const isCut = axis.low < ends[0] || axis.high > ends[1];
+      const [low, high] = ends.map((at) => column.text(back(at)));
+      parts.push(text((isCut ? "≤ " : "") + low), bar, text((isCut ? "≥ " : "") + high));
+      if (axis.missing !== null) {
+        const dot = document.createElement("i");
+        dot.className = "dot";
+        dot.style.background = sweeper.colours().faint;
+        parts.push(dot, text("n/a"));
+      }
+    }
+    document.getElementById("legend").replaceChildren(...parts);
+  };
+
+  sweeper.onChange((what) => {
+    if (what !== "open" && what !== "table") sweeper.drawLegend();
+  });
+}

@@ -1,0 +1,64 @@
+"use strict";
+/* The scores of the trials one after the other, by number or by time, with the best one so far. */
+
+{
+  const { state } = sweeper;
+  const select = /** @type {HTMLSelectElement} */ (document.getElementById("over"));
+
+  const done = () => sweeper.data.all.filter(sweeper.hasGoal);
+  const hasTimes = () => done().some((t) => t.started_at_s > 0 && t.duration_s > 0);
+
+  function clock(trials) {
+    const first_s = Math.min(...sweeper.data.all.map((t) => t.started_at_s).filter((s) => s > 0));
+    const end_s = (t) => t.started_at_s + (t.duration_s || 0) - first_s;
+    const longest_s = Math.max(...trials.map(end_s));
+    const [unit, size] = [["days", 86400], ["h", 3600], ["min", 60]]
+      .find(([, s]) => longest_s >= 2 * Number(s)) || ["s", 1];
+    return { name: `time since the first trial began [${unit}]`, of: (t) => end_s(t) / Number(size) };
+  }
+
+  function option() {
+    const trials = done();
+    const over = state.over === "time" && hasTimes() ? clock(trials) : { name: "trial", of: (t) => +t.run_id };
+    const order = [...trials].sort((a, b) => over.of(a) - over.of(b));
+    const score = (t) => t.scores[state.goal];
+    const isBetter = sweeper.goal().direction === "minimize" ? (a, b) => a < b : (a, b) => a > b;
+    const scale = sweeper.goalScale(trials, score);
+    let best;
+    const line = order.map((trial) => {
+      if (best === undefined || isBetter(score(trial), best)) best = score(trial);
+      return [over.of(trial), scale.at(best)];
+    });
+    const places = order.map(over.of);
+    return {
+      grid: sweeper.grid,
+      xAxis: sweeper.roundAxis(over.name, 0, places.at(-1) || 1, {
+        min: 0, max: Math.max(places.at(-1) || 0, 1e-9), isWhole: over.name === "trial", nameGap: 26,
+      }),
+      yAxis: sweeper.roundAxis(state.goal, scale.low, scale.high),
+      series: [
+        {
+          type: "scatter", symbolSize: trials.length > 300 ? 5 : 8,
+          data: sweeper.layered(trials).map((t) =>
+            sweeper.point(t, [over.of(t), scale.at(score(t))], scale.isCut(score(t)))),
+        },
+        {
+          type: "line", step: "end", showSymbol: false, data: line, silent: true,
+          lineStyle: { color: sweeper.colours().ink, width: 1.5 },
+        },
+      ],
+    };
+  }
+
+  sweeper.chart({ id: "history", option, isEmpty: () => done().length === 0 });
+  select.addEventListener("change", () => {
+    state.over = select.value;
+    sweeper.mark(document.getElementById("history"));
+    sweeper.changed("open");
+  });
+  sweeper.onChange((what) => {
+    if (what !== "all") return;
+    select.value = state.over || "trial";
+    select.hidden = !hasTimes();
+  });
+}

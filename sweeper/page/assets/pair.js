@@ -1,0 +1,142 @@
+"use strict";
+/* Two params and the score: the trials, and where it is known the score that the study's Gaussian
+   process predicts. Where it is unsure, the prediction fades out. */
+
+{
+  const { state } = sweeper;
+  const byId = (id) => document.getElementById(id);
+  const about = byId("pair-about");
+
+  const varied = () => sweeper.columns.params.filter((column) => !column.isConstant);
+  const chosen = () => (state.pair || []).map((key) => varied().find((column) => column.key === key));
+  const surfaces = () => sweeper.data.surfaces?.[state.goal]?.pairs || [];
+
+  /* Return the predicted surface of two params, turned so that `x` is to the right. */
+  function surfaceOf(x, y) {
+    for (const { params: [first, second], means, stds, places } of surfaces()) {
+      if (first === x.name && second === y.name) return { means, stds, xs: places[0], ys: places[1] };
+      if (first === y.name && second === x.name) {
+        const turned = (rows) => rows[0].map((_, i) => rows.map((row) => row[i]));
+        return { means: turned(means), stds: turned(stds), xs: places[1], ys: places[0] };
+      }
+    }
+    return null;
+  }
+
+  function heat(surface, scales_, shade) {
+    const [sx, sy] = scales_;
+    const edges = (at) => at.map((v, i) => [
+      i === 0 ? v - (at[1] - v) / 2 : (at[i - 1] + v) / 2,
+      i === at.length - 1 ? v + (v - at[i - 1]) / 2 : (v + at[i + 1]) / 2,
+    ]);
+    const [columns, rows] = [edges(surface.xs.map(sx.at)), edges(surface.ys.map(sy.at))];
+    const largest = Math.max(...surface.stds.flat());
+    const data = [];
+    surface.means.forEach((means, i) => means.forEach((mean, j) => {
+      const std = surface.stds[i][j];
+      data.push({
+        value: [columns[i][0], columns[i][1], rows[j][0], rows[j][1]],
+        about: `predicted ${sweeper.escaped(state.goal)}: <b>${numbers.withInterval(mean, 1.96 * std)}</b>`
+          + sweeper.rows([[sx.column.name, numbers.text(surface.xs[i])], [sy.column.name, numbers.text(surface.ys[j])]]),
+        itemStyle: { color: shade(mean), opacity: 0.75 - 0.6 * (std / largest) },
+      });
+    }));
+    return {
+      type: "custom", data, encode: { x: [0, 1], y: [2, 3] }, z: 1, clip: true,
+      renderItem(_, api) {
+        const [left, top] = api.coord([api.value(0), api.value(3)]);
+        const [right, bottom] = api.coord([api.value(1), api.value(2)]);
+        return {
+          type: "rect", style: api.style(),
+          shape: { x: left, y: top, width: right - left + 0.5, height: bottom - top + 0.5 },
+        };
+      },
+    };
+  }
+
+  function option() {
+    const [x, y] = chosen();
+    if (!x || !y || x === y) return {};
+    const trials = sweeper.data.all.filter((t) =>
+      sweeper.hasGoal(t) && x.of(t) !== undefined && y.of(t) !== undefined);
+    const both = [x, y].map((column) => scales.of(column, trials));
+    const [sx, sy] = both;
+    const surface = surfaceOf(x, y);
+    const isGoal = sweeper.colourScale().column.key === `score.${state.goal}`;
+    const goal = scales.of(sweeper.columns.goals.find((g) => g.name === state.goal), sweeper.data.all);
+    const [low, high] = isGoal ? sweeper.colourScale().ends : scales.colourEnds(goal, sweeper.data.all);
+    const isDown = sweeper.goal().direction === "minimize";
+    const shade = (mean) => {
+      const share = high > low ? (mean - low) / (high - low) : 0.5;
+      return sweeper.shade(isDown ? 1 - share : share);
+    };
+    const spread = (scale, t, salt) => (scale.places ? 0.5 * scales.jitter(salt + t.run_id) : 0);
+    about.textContent = surface
+      ? `Behind the trials: the ${state.goal} that a Gaussian process predicts, the other params as in the best`
+        + " trial. It is faint where it is unsure."
+      : "";
+    const { ground } = sweeper.colours();
+    return {
+      grid: { ...sweeper.grid, left: 76 },
+      xAxis: sweeper.columnAxis(sx), yAxis: sweeper.columnAxis(sy, { nameGap: 60 }),
+      series: [
+        ...(surface ? [heat(surface, both, shade)] : []),
+        {
+          type: "scatter", symbolSize: trials.length > 300 ? 7 : 10, z: 2,
+          data: sweeper.layered(trials).map((t) => {
+            const point = sweeper.point(t, [
+              sx.position(t) + spread(sx, t, "x"), sy.position(t) + spread(sy, t, "y"),
+            ]);
+            Object.assign(point.itemStyle, surface ? { borderColor: ground, borderWidth: 1 } : {});
+            return point;
+          }),
+        },
+      ],
+    };
+  }
+
+  /* Choose the pair that interacts most, else the two most important params. */
+  function usual() {
+    const keys = varied().map((column) => column.key);
+    const [strongest] = surfaces();
+    const important = Object.keys(sweeper.data.importances[state.goal] || {});
+    const named = (strongest ? strongest.params : important).map((name) => `param.${name}`);
+    return [...new Set([...named, ...keys])].filter((key) => keys.includes(key)).slice(0, 2);
+  }
+
+  function arrange() {
+    const columns = varied();
+    byId("pair-section").hidden = columns.length < 2 || !sweeper.data.all.some(sweeper.hasGoal);
+    const keys = columns.map((column) => column.key);
+    if (!state.pair?.every((key) => keys.includes(key))) state.pair = null;
+    const shown = state.pair || usual();
+    state.pair = shown;
+    for (const [i, id] of ["pair-x", "pair-y"].entries()) {
+      sweeper.fillSelect(byId(id), columns.map((column) => [column.key, column.name]), shown[i]);
+    }
+    const strongest = surfaces().filter((pair) => pair.interaction >= 0.01).slice(0, 3);
+    byId("pair-strongest").replaceChildren(...(strongest.length ? ["interact most: "] : []), ...strongest.flatMap((pair) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = `${pair.params.join(" × ")} (${numbers.percent(pair.interaction)})`;
+      button.title = "share of the predicted variance that neither param explains alone";
+      button.addEventListener("click", () => {
+        state.pair = pair.params.map((name) => `param.${name}`);
+        sweeper.changed("selection");
+      });
+      return [button, " "];
+    }));
+  }
+
+  for (const [i, id] of ["pair-x", "pair-y"].entries()) {
+    byId(id).addEventListener("change", (event) => {
+      state.pair = [...state.pair];
+      state.pair[i] = event.target.value;
+      sweeper.changed("selection");
+    });
+  }
+  sweeper.chart({ id: "pair", option });
+  sweeper.onChange((what) => {
+    if (what === "all" || what === "selection") arrange();
+  });
+}

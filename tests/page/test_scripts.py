@@ -1,0 +1,119 @@
+"""Test the page's scripts without a browser. Skip without node."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeper.page.pages import ASSETS
+
+NODE = shutil.which("node")
+TSC = shutil.which("tsc")
+OWN = sorted(path for path in ASSETS.glob("*.js") if path.name != "echarts.min.js")
+needs_node = pytest.mark.skipif(NODE is None, reason="needs node")
+
+
+def answer(expression: str) -> Any:
+    """Return the value of an expression about `numbers` and `scales`."""
+    files = json.dumps([str(ASSETS / name) for name in ("format.js", "scales.js")])
+    load = f"const vm = require('vm'), fs = require('fs'); for (const f of {files})"
+    script = f"{load} vm.runInThisContext(fs.readFileSync(f, 'utf8'));"
+    shown = f"vm.runInThisContext('JSON.stringify(' + {json.dumps(expression)} + ')')"
+    command = [str(NODE), "-e", f"{script} console.log({shown})"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return json.loads(done.stdout)
+
+
+@needs_node
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1e-4, "1e-4"),
+        (0.000241234, "2.41e-4"),
+        (0.49712, "0.497"),
+        (0.001, "0.001"),
+        (65536, "65536"),
+        (1e5, "1e5"),
+        (1234.567, "1235"),
+        (-3.14159, "-3.14"),
+        (0, "0"),
+        ("adam", "adam"),
+    ],
+)
+def test_a_number_has_three_significant_digits(value: object, text: str) -> None:
+    assert answer(f"numbers.text({json.dumps(value)})") == text
+
+
+@needs_node
+def test_a_mean_has_the_decimals_of_its_interval() -> None:
+    assert answer("numbers.withInterval(0.49712, 0.03012)") == "0.497 ± 0.030"
+    assert answer("numbers.withInterval(1234.5, 12.3)") == "1235 ± 12"
+    assert answer("numbers.withInterval(2.41234e-4, 1.2345e-5)") == "2.41e-4 ± 1.2e-5"
+
+
+@needs_node
+def test_the_numbers_of_a_column_have_the_same_decimals_unless_somebody_wrote_them() -> None:
+    scores = [0.98712, 0.98734, 0.9871, 0.9902]
+    assert answer(f"{scores}.map(numbers.formatOf({scores}))") == [
+        "0.98712",
+        "0.98734",
+        "0.98710",
+        "0.99020",
+    ]
+    assert answer("[0.1, 0.25, 16].map(numbers.formatOf([0.1, 0.25, 16]))") == ["0.1", "0.25", "16"]
+    assert answer("numbers.formatOf([1.234, 2.345, 3.456])(1e-7)") == "1e-7"
+
+
+@needs_node
+def test_ticks_are_round_and_within_the_axis() -> None:
+    assert answer("numbers.ticks(0.8123, 0.9312)") == [0.82, 0.84, 0.86, 0.88, 0.9, 0.92]
+    assert answer("numbers.ticks(1, 4, 6, true)") == [1, 2, 3, 4]
+    assert answer("numbers.logTicks(1e-5, 0.1)") == [1e-5, 1e-4, 1e-3, 0.01, 0.1]
+    assert answer("numbers.logTicks(0.012, 0.06)") == [0.02, 0.03, 0.04, 0.05, 0.06]
+
+
+@needs_node
+def test_an_axis_has_its_ticks_at_values_that_trials_have_if_these_are_few() -> None:
+    trials = "[16, 32, 128, 32].map((v) => ({ v }))"
+    column = "{ of: (t) => t.v, isLog: true }"
+    labels = f"((s) => s.ticks.map(s.label))(scales.of({column}, {trials}))"
+    assert answer(labels) == ["16", "32", "128"]
+
+
+@needs_node
+def test_one_score_far_off_does_not_stretch_an_axis() -> None:
+    assert answer("numbers.ends([1, 2, 3, 4, 5, 6, 7, 8, 9, 1e8])") == [1, 9]
+
+
+@needs_node
+def test_equal_values_are_spread_the_same_way_each_time() -> None:
+    spread = answer("['0001', '0002', '0003', '0001'].map(scales.jitter)")
+    assert spread[0] == spread[3]
+    assert len(set(spread)) == 3
+    assert all(-0.5 <= place <= 0.5 for place in spread)
+
+
+@needs_node
+def test_a_box_has_the_quartiles_and_whiskers_without_values_far_off() -> None:
+    box = answer("scales.box([1, 2, 3, 4, 5, 100])")
+    assert (box["first"], box["middle"], box["third"], box["high"]) == (2.25, 3.5, 4.75, 5)
+
+
+@needs_node
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+def test_a_script_can_be_parsed(path: Path) -> None:
+    subprocess.run([str(NODE), "--check", str(path)], timeout=60, check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(TSC is None, reason="needs tsc: npm install --global typescript")
+def test_the_scripts_use_only_names_and_types_that_there_are() -> None:
+    done = subprocess.run(
+        [str(TSC), "-p", str(Path(__file__).parent)], capture_output=True, text=True
+    )
+    assert done.stdout == ""
