@@ -329,7 +329,8 @@ def test_groups_have_means_with_intervals_and_curves_become_bands(
     expected = scipy.stats.t.ppf(0.975, len(xs) - 1) * statistics.stdev(xs) / len(xs) ** 0.5
     assert float(half) == pytest.approx(expected, rel=0.05)
     page.locator("#curves").scroll_into_view_if_needed()
-    option = "() => echarts.getInstanceByDom(document.getElementById('curves')).getOption()"
+    chart = "echarts.getInstanceByDom(document.getElementById('curves'))"
+    option = f"() => {chart}?.getOption() || {{ series: [] }}"  # it is drawn a moment later
     until(
         lambda: [one["type"] for one in page.evaluate(option)["series"]][:2] == ["line", "custom"]
     )
