@@ -85,8 +85,9 @@ def _show_static(notebook: ResearchNotebook, console: ConsoleOutput) -> None:
     """Print the params that could be swept, which are known without a run."""
     from ..drafting.draft import draft
 
+    lines = _section(draft(notebook), "space:")
     console.line(f"{notebook.display_name}: its scores are known after one run; params:")
-    for line in _section(draft(notebook), "space:"):
+    for line in lines:
         console.line(line)
 
 
@@ -174,7 +175,11 @@ class _Proposal:
 
     @property
     def _listed(self) -> list[SeenScore]:
-        return list(self._run.scores[:_MOST_LISTED])
+        from ..drafting.seen_scores import Doubt
+
+        scores = self._run.scores
+        reached = [score for score in scores if Doubt.UNREACHED not in score.doubts]
+        return list((reached or scores)[:_MOST_LISTED])
 
     def take_clear(self) -> bool:
         """Keep the sweep of the score that `--score` names, or of a clear score, without asking.

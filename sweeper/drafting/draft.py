@@ -15,6 +15,7 @@ from .places import (
     params_of,
     searched,
     why_nothing,
+    without_batch_sizes,
 )
 from .score_guesses import Code, Score, scores_of
 
@@ -22,6 +23,19 @@ if TYPE_CHECKING:
     from ..notebooks.research import ResearchNotebook
 
 _MOST_SCORES = 4
+
+
+def is_reached(notebook: ResearchNotebook, statements: Sequence[int]) -> list[bool]:
+    """Return for each statement of a notebook whether a value that could be swept leads to it.
+
+    Args:
+        notebook: The research notebook.
+        statements: Positions in `Code.statements`.
+    """
+    if notebook.parameters_cell:
+        return [True] * len(statements)
+    code, candidates = Code(notebook.code), candidates_of(notebook)
+    return [bool(behind(notebook, candidates, code.lines(at))) for at in statements]
 
 
 def draft(
@@ -58,6 +72,8 @@ def draft(
             scores = [score for score, leading in zip(scores, found, strict=True) if leading]
             found = [*filter(None, found)]
         leading = found[0] if found else behind(notebook, every, None)
+        if scores and scores[0].is_sum:  # the size of batches would change the score by itself
+            leading = without_batch_sizes(leading)
         cell = code.statements[code.run_by(scores[0].at)][0] if scores else math.inf
         candidates = last_of_each(leading, cell)
     others = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,10 +31,10 @@ from ..trials import (
     TrialState,
     run_id_of,
 )
-from .draft import draft
+from .draft import draft, is_reached
 from .printed import Text
 from .score_guesses import Code, Score
-from .seen_scores import SeenScore, own_cells, seen_scores, texts_of
+from .seen_scores import Doubt, SeenScore, own_cells, seen_scores, texts_of
 
 if TYPE_CHECKING:
     from ..sweep import Sweep
@@ -92,7 +93,9 @@ class ObservedRun:
             file=file,
             node=node,
             metadata=metadata_of(node) or BLANK,
-            scores=seen_scores(node, Code(notebook.code), literals=literals),
+            scores=_reached_first(
+                notebook, seen_scores(node, Code(notebook.code), literals=literals)
+            ),
         )
 
     @property
@@ -143,6 +146,40 @@ class ObservedRun:
         seen: list[Score] = [first.as_score(direction)]
         seen += [score.as_score() for score in self.scores if score.name != first.name]
         return draft(notebook, trials=trials, seen=seen)
+
+
+def _is_needed(notebook: ResearchNotebook, cell: int) -> bool:
+    """Return whether later cells read a name that a code cell gives its first value."""
+    cells = notebook.assignments.cells
+    given = [
+        {
+            node.id if isinstance(node, ast.Name) else node.name
+            for node in ast.walk(each.tree)
+            if isinstance(node, ast.FunctionDef | ast.ClassDef)
+            or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+        }
+        for each in cells
+    ]
+    only_here = given[cell - 1].difference(*given[: cell - 1])
+    return any(
+        isinstance(node, ast.Name) and node.id in only_here and isinstance(node.ctx, ast.Load)
+        for later in cells[cell:]
+        for node in ast.walk(later.tree)
+    )
+
+
+def _reached_first(notebook: ResearchNotebook, scores: Sequence[SeenScore]) -> list[SeenScore]:
+    """Put the scores last to which nothing leads that could be swept."""
+    reached = is_reached(notebook, [score.at for score in scores])
+    pairs = [*zip(scores, reached, strict=True)]
+    return [
+        *(score for score, can_change in pairs if can_change),
+        *(
+            replace(score, doubts=[Doubt.UNREACHED, *score.doubts])
+            for score, can_change in pairs
+            if not can_change
+        ),
+    ]
 
 
 class Observer:
@@ -208,7 +245,7 @@ class Observer:
         ]
         first = min(failing, default=0)
         before = [score for score in run.scores if score.direction and score.cell < first]
-        if not before:
+        if not before or _is_needed(self._plan.notebook, first):
             return ""
         return (
             f"; {before[0].name} was there before this cell, code cell {first}: tag it "

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..notebooks.plain import plain_value
+from ..notebooks.left_out import defaults_of
+from ..notebooks.plain import LeftOut, plain_value
+from .metrics import split_of, words_of
 from .modules import constants_to_assign, defaults_to_give
 from .receivers import Receivers
-from .spaces import Receiver, Row, main_argument, optimizers, row_for, rows, usual_space
+from .spaces import Receiver, Row, optimizers, row_for, rows, usual_space
 
 if TYPE_CHECKING:
     from ..notebooks.flows import Flows, LibraryCall
@@ -71,18 +73,19 @@ def params_of(
 def _later_batch_sizes(
     notebook: ResearchNotebook, candidates: Mapping[str, Candidate]
 ) -> list[str]:
-    """Return the batch sizes except the one that the notebook gives first, which is of training."""
+    """Return the batch sizes except that of training.
+
+    It is the first one that the notebook gives, unless its name is that of an evaluation.
+    """
 
     def place(name: str) -> tuple[int, int]:
         found = notebook.assignments.places(name)
         return min(((at.cell, at.line) for at in found), default=(0, 0))
 
-    sizes = [
-        name
-        for name, candidate in candidates.items()
-        if candidate.row is not None and "batch_size" in candidate.row.names
-    ]
-    return sorted(sizes, key=place)[1:]
+    sizes = [name for name, candidate in candidates.items() if candidate.is_batch_size]
+    training = [name for name in sizes if split_of(words_of(name)) in ("", "train")]
+    first = min(training, key=place, default=None)
+    return [name for name in sizes if name != first]
 
 
 def why_nothing(notebook: ResearchNotebook, candidates: Mapping[str, Candidate]) -> str:
@@ -115,16 +118,11 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
     for call in last.values():
         found += defaults_to_give(call, folder, _has_row)
         found += _optimizer_to_write(call, flows)
-        main = main_argument(call.callee)
-        if main is None or call.is_open:
+        main = next(iter(defaults_of(call.callee)), None)
+        if main is None or call.is_open or main not in call.given:
             continue
-        parameter, default = main
-        value = call.given.get(parameter)
-        origins = {it for given in call.given.values() for it in (given, *flows.origins(given))}
-        if known & ({value, *flows.origins(value)} if value is not None else origins):
-            continue
-        if value is None:
-            found.append(f"{parameter} is not given in {call}: write {parameter}={default} there")
+        value = call.given[main]
+        if known & {value, *flows.origins(value)}:
             continue
         remedy = "write a number in its place"
         if flows.origins(value):
@@ -134,7 +132,7 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
         if own is not None:
             why_not = notebook.why_not(own)
             remedy = f"{own} is {why_not}" if why_not else f"sweep {own!r}"
-        found.append(f"{parameter} is {ast.unparse(value)} in {call}: {remedy}")
+        found.append(f"{main} is {ast.unparse(value)} in {call}: {remedy}")
     for cell, value in flows.steps[-1:]:
         found.append(
             f"the learning rate is {ast.unparse(value)} in code cell {cell}, line {value.lineno}: "
@@ -193,6 +191,7 @@ class Candidate:
         comment: The comment on its line.
         receiver: The first thing that gets the value.
         row: Row of the table that fits the value. None if only the value's kind is known.
+        is_left_out: Whether a call leaves the value out, so that it is a library's default.
     """
 
     name: str
@@ -200,11 +199,17 @@ class Candidate:
     comment: str
     receiver: Receiver
     row: Row | None
+    is_left_out: bool = False
 
     @property
     def rank(self) -> int:
         """How early a search of a few params includes this one. Small ranks come first."""
         return len(rows()) if self.row is None else self.row.rank
+
+    @property
+    def is_batch_size(self) -> bool:
+        """Whether the value is a size of batches."""
+        return self.row is not None and "batch_size" in self.row.names
 
     @property
     def space(self) -> Any:
@@ -225,7 +230,7 @@ class Candidate:
         if why_not:
             return Drafted(text=f"{self.name} is {why_not}", is_swept=False)
         space = self.space
-        about = [f"{as_yaml(self.value)} in the notebook"]
+        about = [f"{as_yaml(self.value)} {'by default' if self.is_left_out else 'in the notebook'}"]
         if self.receiver.callee:
             about.append(str(self.receiver))
         if self.row is not None and self.row.not_swept:
@@ -249,8 +254,14 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
 
     def candidate(name: str, value: Any, comment: str) -> Candidate:
         found = receivers.of(name)
+        places = notebook.assignments.places(name)
         return Candidate(
-            name=name, value=value, comment=comment, receiver=found[0], row=row_for(found)
+            name=name,
+            value=value,
+            comment=comment,
+            receiver=found[0],
+            row=row_for(found),
+            is_left_out=any(isinstance(place.value, LeftOut) for place in places),
         )
 
     if notebook.parameters_cell:
@@ -334,6 +345,13 @@ def behind(
                 taken |= places
     found = {name: candidate for name, candidate in candidates.items() if name in own}
     return searched(found)
+
+
+def without_batch_sizes(candidates: Mapping[str, Candidate]) -> dict[str, Candidate]:
+    """Leave out the candidates that are sizes of batches."""
+    return {
+        name: candidate for name, candidate in candidates.items() if not candidate.is_batch_size
+    }
 
 
 def last_of_each(candidates: Mapping[str, Candidate], cell: float) -> dict[str, Candidate]:

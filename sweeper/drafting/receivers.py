@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..notebooks.assignments import Assignments
 from ..notebooks.flows import Flows
+from ..notebooks.plain import LeftOut
 from .spaces import Receiver
 
 
@@ -20,12 +21,16 @@ class Receivers:
 
     def of(self, name: str) -> list[Receiver]:
         """List what receives the values of a name: parameters of libraries first, then the name."""
-        found = [
-            Receiver(callee=callee, parameter=parameter)
-            for place in self._assignments.places(name)
-            if place.value is not None
-            for callee, parameter in self.flows.receivers(place.value)
-        ]
+        found: list[Receiver] = []
+        for place in self._assignments.places(name):
+            value = place.value
+            if isinstance(value, LeftOut):
+                found.append(Receiver(callee=value.callee, parameter=value.parameter))
+            elif value is not None:
+                found += [
+                    Receiver(callee=callee, parameter=parameter)
+                    for callee, parameter in self.flows.receivers(value)
+                ]
         return [*dict.fromkeys(found), Receiver(parameter=name)]
 
     def is_dead(self, name: str) -> bool:
@@ -34,4 +39,7 @@ class Receivers:
         So is the `C` of a dictionary of grades, which is looked up by the grades of the data.
         """
         values = [place.value for place in self._assignments.places(name)]
-        return not any(value is not None and self.flows.is_used(value) for value in values)
+        return not any(
+            isinstance(value, LeftOut) or (value is not None and self.flows.is_used(value))
+            for value in values
+        )

@@ -26,6 +26,7 @@ class Score:
         at: Index in `Code.statements` of the statement that gives the score.
         source: Key and value of the score's entry under `scores`. Empty if it needs none.
         better: Direction in which the score is better. Empty if its name decides.
+        is_sum: Whether the score is a sum over a loop, and so depends on the batch size.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Score:
     at: int
     source: str = ""
     better: str = ""
+    is_sum: bool = False
 
     @property
     def entry(self) -> str:

@@ -56,6 +56,8 @@ class Doubt(StrEnum):
     TEST = "a test score"
     BASELINE = "a baseline or an initial value"
     EARLY = "computed before the training"
+    SUM = "a sum over a loop"
+    UNREACHED = "nothing to sweep leads to it"
     UNKNOWN = "whether less or more is better is not known"
 
 
@@ -111,6 +113,7 @@ class SeenScore:
             at=self.at,
             source=f"{self.key}: {self.text}" if self.key else "",
             better=direction or self.direction or "",
+            is_sum=Doubt.SUM in self.doubts,
         )
 
 
@@ -172,6 +175,7 @@ class _Run:
         }
         self._texts = texts_of(node)
         self._trains = _training_statements(code)
+        self._sums = _sums(code)
         self._ends = {cell: index for index, (cell, _) in enumerate(code.statements)}
 
     def ranked(self) -> list[SeenScore]:
@@ -184,7 +188,9 @@ class _Run:
             if score.name not in by_name and not is_copy:
                 by_name[score.name] = score
         scores = [score for score in by_name.values() if not score.is_count]
-        return [score for score in scores if score.direction] or scores
+        directed = [score for score in scores if score.direction]
+        # A person has to say which of the other numbers is a score.
+        return directed or [score for score in scores if _may_be_a_score(score)]
 
     # --- the numbers that a run has shown -------------------------------------------------------
 
@@ -309,9 +315,12 @@ class _Run:
             if words and words in text
         }
         prints_them = [at for index, at in having.items() if index in printing]
-        for known in (prints_them, sorted(self._trains), having.values(), printing):
+        training = [index for index in sorted(self._trains) if statements[index][0] == number.cell]
+        for known in (prints_them, training, having.values(), printing):
             if near := [index for index in known if statements[index][0] == number.cell]:
-                return near[-1]
+                # Several values in a cell that trains come from the training, as of a callback.
+                is_series = len(number.values) > 1
+                return max([near[-1], *training]) if is_series else near[-1]
         return max((end for cell, end in self._ends.items() if cell <= number.cell), default=0)
 
     def _merged(
@@ -350,6 +359,7 @@ class _Run:
         is_baseline = bool(_BASELINE & {*words})
         first = min(self._trains, default=0)
         is_early = self._code.run_by(score.at) < first and not is_reported
+        is_sum = score.key == "" and score.name in self._sums
         is_loss = metric is not None and metric.is_weak and direction == "minimize"
         is_series = (is_loss or "log" in score.how) and split == "" and len(score.values) > 1
         is_training = split == "train" or (is_series and bool(self._trains))
@@ -358,6 +368,7 @@ class _Run:
             for doubt, holds in {
                 Doubt.BASELINE: is_baseline,
                 Doubt.EARLY: is_early,
+                Doubt.SUM: is_sum,
                 Doubt.TRAINING_LOSS: is_training and is_loss,
                 Doubt.TRAINING: is_training and not is_loss,
                 Doubt.TEST: split == "test",
@@ -366,10 +377,10 @@ class _Run:
             if holds
         ]
         is_weak = metric is None or metric.is_weak
-        is_number_only = is_weak and bool(_NO_SCORE & {*words})
+        is_number_only = is_weak and bool(_NO_SCORE & {*_singular(words)})
         if score.key == "pattern" and "per" not in words:
             # The number in `accuracy after epoch 5` is no accuracy.
-            is_number_only |= bool(_NO_SCORE & {*words[-1:]})
+            is_number_only |= bool(_NO_SCORE & {*_singular(words[-1:])})
         is_whole = metric is None and all(value.is_integer() for value in score.values)
         kind = 3 if metric is None else 1 + metric.is_weak if direction == "minimize" else 0
         kind = 4 if metric is None and direction is None else kind
@@ -378,7 +389,7 @@ class _Run:
             not is_reported,
             is_number_only or is_whole,
             is_baseline,
-            is_early,
+            is_early or is_sum,
             metric is None,
             order,
             kind if (metric is not None and metric.is_weak) or metric is None else 0,
@@ -410,6 +421,11 @@ class _Run:
         return direction
 
 
+def _may_be_a_score(score: SeenScore) -> bool:
+    """Return whether a number of unknown meaning may be a score. Data and curves are none."""
+    return score.key != "expression" and Doubt.EARLY not in score.doubts
+
+
 def _training_statements(code: Code) -> set[int]:
     """Return the statements of the top level that train, or that call functions that train."""
     bodies = {
@@ -436,6 +452,31 @@ def _training_statements(code: Code) -> set[int]:
         if isinstance(node, ast.For | ast.While)
         and any(isinstance(part, ast.AugAssign) for part in ast.walk(node))
     }
+
+
+def _sums(code: Code) -> set[str]:
+    """Return the variables to which a loop adds, and which are not divided by a count later.
+
+    Such a sum depends on the number of batches, and so on their size.
+    """
+    added, divided = set[str](), set[str]()
+    for _, node in code.nodes:
+        match node:
+            case ast.For() | ast.While():
+                for part in ast.walk(node):
+                    match part:
+                        case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=value):
+                            added.add(name)
+                            if any(isinstance(inner, ast.Div) for inner in ast.walk(value)):
+                                divided.add(name)
+            case ast.AugAssign(target=ast.Name(id=name), op=ast.Div()):
+                divided.add(name)
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                parts = [*ast.walk(value)]
+                is_read = any(isinstance(part, ast.Name) and part.id == name for part in parts)
+                if is_read and any(isinstance(part, ast.Div) for part in parts):
+                    divided.add(name)
+    return added - divided
 
 
 def _calls(node: ast.AST) -> set[str]:
@@ -498,6 +539,10 @@ def _call_words(node: ast.expr, code: Code | None = None) -> list[str]:
                 if option.arg == "scoring" and isinstance(option.value, ast.Constant):
                     words += words_of(str(option.value.value))
     return words
+
+
+def _singular(words: Sequence[str]) -> list[str]:
+    return [*words, *(word.removesuffix("s") for word in words)]
 
 
 def _without_counts(label: str) -> str:

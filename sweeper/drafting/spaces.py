@@ -126,14 +126,6 @@ def row_for(receivers: Sequence[Receiver]) -> Row | None:
     return next((row for receiver in receivers for row in rows() if row.fits(receiver)), None)
 
 
-def main_argument(callee: str) -> tuple[str, Any] | None:
-    """Return the main argument of a class that learns, with its default. None for other callees."""
-    for pattern, arguments in _table()["mains"].items():
-        if fnmatchcase(callee, pattern):
-            return next(iter(arguments.items()), None)
-    return None
-
-
 def optimizers() -> Mapping[str, str]:
     """Return the code for which each name of an optimizer in Keras stands."""
     content: Mapping[str, str] = _table()["optimizers"]

@@ -24,6 +24,7 @@ from .arguments import arguments_of, given_options, parsed_into
 from .attributes import attribute_rival, attributes_of, locals_of, overwritten_items
 from .calls import Calls, Override
 from .cell_code import comments
+from .left_out import LeftOutArguments
 from .plain import Assignment, is_plain, plain_value
 from .rebinding import is_read, rebinding, unpacked
 from .replacing import Cell
@@ -61,6 +62,11 @@ class Assignments:
                 self._arguments[name].append(argument)
         for name, found in self._arguments.items():
             self._arguments[name] = [it for it in found if not it.block] or found
+        given, left_out = {*self._arguments}, LeftOutArguments(self.cells, signatures)
+        for cell in self.cells:
+            for name, argument in left_out.of(cell):
+                if name not in given:
+                    self._arguments[name].append(argument)
         for name in [name for name, found in self._found.items() if len(found) > 1]:
             for cell_number, found in _by_cell(self.at_top(name)):
                 if len(found) == 1 and found[0].is_plain:

@@ -16,6 +16,7 @@ from functools import cached_property
 
 from .arguments import PARSING, option_default
 from .calls import defaults
+from .left_out import imported_by
 from .plain import is_plain
 from .rebinding import unpacked
 from .replacing import Cell
@@ -128,7 +129,7 @@ class Flows:
         self.steps: list[tuple[int, ast.expr]] = []
         self.reads: set[str] = set()
         self._signatures = Signatures(cells)
-        self.imported: dict[str, str] = {}
+        self.imported = imported_by(cells)
         self._functions: dict[str, _Function] = {}
         self._methods: defaultdict[str, list[_Function]] = defaultdict(list)
         self._keys: dict[ast.AST, str] = {}
@@ -142,7 +143,6 @@ class Flows:
                 # A cell that is not Python, as with %%bash, may still name a variable.
                 self.reads |= {*re.findall(r"\w+", cell.source)}
             for node in ast.walk(cell.tree):  # outer nodes come before inner ones
-                self.imported |= dict(_imports(node))
                 self._define(node)
                 self.reads |= {*_names_read(node)}
         for cell in cells:
@@ -470,19 +470,6 @@ def _bound(body: Iterable[ast.AST]) -> frozenset[str]:
             case ast.Global(names=declared):
                 others |= {*declared}
     return frozenset(names - others)
-
-
-def _imports(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """Yield the names that an import binds, with what they stand for."""
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            if alias.asname is not None:
-                yield alias.asname, alias.name
-            else:
-                yield alias.name.partition(".")[0], alias.name.partition(".")[0]
-    elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-        for alias in node.names:
-            yield alias.asname or alias.name, f"{node.module}.{alias.name}"
 
 
 def _names_read(node: ast.AST) -> Iterator[str]:

@@ -6,7 +6,7 @@ import ast
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any, Self, TypeGuard
 
 #: Arithmetic with which people write numbers, as in `10 ** -3` and `5 * 60`.
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -67,6 +67,35 @@ class Assignment:
 
     def __str__(self) -> str:
         return f"code cell {self.cell}, line {self.line}"
+
+
+class LeftOut(ast.Constant):
+    """The default of an argument that a call leaves out, at the place where the call may have it.
+
+    It is not part of the notebook's syntax tree.
+
+    Attributes:
+        call: The call.
+        callee: Called class as imported, such as `torch.optim.Adam`.
+        parameter: Name of the argument.
+        value: Default of the argument.
+    """
+
+    call: ast.Call
+    callee: str
+    parameter: str
+
+    @classmethod
+    def of(cls, call: ast.Call, *, callee: str, parameter: str, value: Any) -> Self:
+        """Return the argument's place, which is behind the last argument that the call has."""
+        given = [*call.args, *(option.value for option in call.keywords)]
+        ends = [(node.end_lineno or 0, node.end_col_offset or 0) for node in given]
+        line, column = max(ends, default=(call.end_lineno or 0, (call.end_col_offset or 0) - 1))
+        place = cls(value=value)
+        place.lineno = place.end_lineno = line
+        place.col_offset = place.end_col_offset = column
+        place.call, place.callee, place.parameter = call, callee, parameter
+        return place
 
 
 def is_plain(value: ast.expr | None) -> TypeGuard[ast.expr]:

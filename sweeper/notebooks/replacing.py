@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from .cell_code import executed_tree, is_same_but, parse, parse_or_none, plain_python, python_lines
+from .plain import LeftOut
 
 #: The comment with a value's original code has at most this number of characters (chosen, not
 #: measured).
@@ -64,6 +65,10 @@ class Cell:
         """Return the code of a node, including its decorators."""
         return text_in(self.lines, node)
 
+    def _original_text(self, node: ast.expr) -> str:
+        """Return the code of a value. Of an argument that is left out, return its default."""
+        return repr(node.value) if isinstance(node, LeftOut) else self.text_of(node)
+
     def with_values(self, news: Mapping[ast.expr, str]) -> str | None:
         """Replace values in the source. A comment on each changed line states the original value.
 
@@ -76,10 +81,10 @@ class Cell:
         Returns:
             The new source. None if anything else would change.
         """
-        changed = {node: code for node, code in news.items() if code != self.text_of(node)}
+        changed = {node: code for node, code in news.items() if code != self._original_text(node)}
         if not changed:
             return self.source
-        wanted: dict[ast.AST, ast.AST] = {it: _expression(code) for it, code in changed.items()}
+        wanted = _replaced_nodes(changed)
         edited = self._edited(changed)
         if edited is None or not self._is_understood:
             return None
@@ -110,7 +115,8 @@ class Cell:
         lines = python_lines(self.source)
         shifts = [*map(_shift, lines, self.lines)]
         were: dict[int, list[str]] = {}
-        for node, code in sorted(news.items(), key=lambda item: _begin(item[0]), reverse=True):
+        changed_calls = set[ast.Call]()
+        for node, code in sorted(news.items(), key=lambda item: _begin(item[0]))[::-1]:
             first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
             begin, end = shifts[first], shifts[last]
             if begin is None or end is None:
@@ -118,10 +124,33 @@ class Cell:
             before = lines[first][: begin + node.col_offset]
             after = lines[last][end + (node.end_col_offset or 0) :]
             old = self.text_of(node)
+            if isinstance(node, LeftOut):
+                old, code = f"the default of {node.parameter}", f"{node.parameter}={code}"
+                if node.call.args or node.call.keywords:
+                    code = f", {code}"
+                elif node.call in changed_calls:
+                    code = f"{code}, "
+                changed_calls.add(node.call)
             lines[first : last + 1] = [before + code.encode() + after]
             were = {line - (last - first): texts for line, texts in were.items()}
             were.setdefault(first, []).insert(0, ast.unparse(node) if last > first else old)
         return lines, were
+
+
+def _replaced_nodes(news: Mapping[ast.expr, str]) -> dict[ast.AST, ast.AST]:
+    """Return the nodes that the syntax tree has with new values, by the nodes that they replace."""
+    found: dict[ast.AST, ast.AST] = {}
+    for node, code in news.items():
+        if not isinstance(node, LeftOut):
+            found[node] = _expression(code)
+            continue
+        call = found.get(node.call, node.call)
+        assert isinstance(call, ast.Call)
+        option = ast.keyword(arg=node.parameter, value=_expression(code))
+        found[node.call] = ast.Call(
+            func=call.func, args=call.args, keywords=[*call.keywords, option]
+        )
+    return found
 
 
 def text_in(lines: Sequence[bytes], node: ast.expr | ast.stmt) -> str:
@@ -161,7 +190,7 @@ def _begin(node: ast.expr) -> tuple[int, int]:
     return node.lineno, node.col_offset
 
 
-def _expression(code: str) -> ast.AST:
+def _expression(code: str) -> ast.expr:
     tree = parse(f"({code}\n)")
     return tree.body[0].value  # type: ignore[attr-defined,no-any-return]
 

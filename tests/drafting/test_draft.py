@@ -244,7 +244,18 @@ def test_without_a_parameters_cell_what_the_score_depends_on_is_swept_in_calls_t
                 "from sklearn.ensemble import RandomForestClassifier as RF",
                 "acc = RF(n_estimators=50, max_depth=3).score(X)",
             ],
-            ["max_depth"],
+            ["max_depth", "RF.min_samples_leaf"],
+        ),
+        (["from sklearn.svm import SVC", "acc = SVC().fit(X).score(X)"], ["SVC.C"]),
+        (["from torch.optim import Adam", "val_acc = train(Adam(w))"], ["Adam.lr"]),
+        (
+            [
+                "from torch.utils.data import DataLoader",
+                "lr = 0.1\nval = DataLoader(v, batch_size=64)",
+                "t = DataLoader(d, batch_size=32)",
+                "acc = f(t, val, lr)",
+            ],
+            ["lr", "t.batch_size"],
         ),
     ],
 )

@@ -16,18 +16,9 @@ from sweeper.testing import write_notebook
 ADAM = "from torch.optim import Adam\n"
 SVC = "from sklearn.svm import SVC\n"
 KERAS = "from keras import Sequential\nm = Sequential()\n"
-TREE = "from sklearn.ensemble import RandomForestClassifier as RF\n"
 
 CASES: Sequence[tuple[str, str, str, str]] = [
     # what the notebook has, what is said, what it has then, what is swept then
-    (ADAM + "acc = f(Adam(w))", "write lr=0.001 there", ADAM + "acc = f(Adam(w, lr=0.001))", "lr"),
-    (SVC + "acc = SVC().score(x)", "write C=1.0", SVC + "acc = SVC(C=1.0).score(x)", "SVC.C"),
-    (
-        TREE + "acc = RF().score(x)",
-        "write min_samples_leaf=1 there",
-        TREE + "acc = RF(min_samples_leaf=1).score(x)",
-        "min_samples_leaf",
-    ),
     (
         ADAM + "acc = f(Adam(w, lr=schedule(3)))",
         "lr is schedule(3) in Adam in code cell 1, line 2: write a number in its place",
@@ -71,12 +62,6 @@ CASES: Sequence[tuple[str, str, str, str]] = [
         "the learning rate is 0.1 in code cell 1, line 2: assign it to a name",
         "step = 0.1\nfor i in r:\n  w -= step * g(w)\nacc = f(w)",
         "step",
-    ),
-    (
-        SVC + "acc = SVC().fit(x).score(x)",
-        "C is not given in SVC in code cell 1, line 2: write C=1.0 there",
-        SVC + "acc = SVC(C=1.0).fit(x).score(x)",
-        "SVC.C",
     ),
     (
         ADAM + "def train(rate):\n  return Adam(w, lr=rate)\nacc = train(read('x'))",

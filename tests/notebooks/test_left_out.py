@@ -1,0 +1,101 @@
+"""A trial can give a value to an argument that a call leaves out."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from sweeper.notebooks.assignments import Assignments, with_values
+from sweeper.notebooks.left_out import _table
+
+SVM = "from sklearn.svm import SVC\n"
+GRID = "from sklearn.model_selection import GridSearchCV\n"
+ADAM = "from torch import optim\n"
+
+
+@pytest.mark.parametrize(
+    ("cell", "values", "changed"),
+    [
+        (SVM + "m = SVC()", {"SVC.C": 3.0}, "m = SVC(C=3.0)"),
+        (SVM + "m = SVC()", {"m.C": 3.0}, "m = SVC(C=3.0)"),
+        (SVM + "f(SVC())", {"cell1.C": 3.0}, "f(SVC(C=3.0))"),
+        (SVM + "SVC(kernel='rbf')", {"SVC.C": 3.0}, "SVC(kernel='rbf', C=3.0)"),
+        (SVM + "SVC(gamma=0.1,)", {"SVC.C": 3.0, "gamma": 0.5}, "SVC(gamma=0.5, C=3.0,)"),
+        (SVM + "SVC(\n  # wide\n)", {"SVC.C": 3.0}, "SVC(\n  # wide\nC=3.0)"),
+        (
+            "import sklearn.svm as s\ns.SVR()",
+            {"SVR.epsilon": 0.5, "SVR.C": 2.0},
+            "s.SVR(epsilon=0.5, C=2.0)",
+        ),
+        (ADAM + "optim.Adam(w)", {"Adam.lr": 0.1}, "optim.Adam(w, lr=0.1)"),
+        (ADAM + "optim.Adam(f(w)(1))", {"Adam.lr": 0.1}, "optim.Adam(f(w)(1), lr=0.1)"),
+        (SVM + "é = [SVC(), SVC()]", {"SVC.C": 3.0}, "é = [SVC(C=3.0), SVC(C=3.0)]"),
+    ],
+)
+def test_the_argument_is_added_to_its_calls(
+    cell: str, values: Mapping[str, Any], changed: str
+) -> None:
+    (source,) = with_values([cell], values, repr)
+    kept = [line.partition("  # was")[0] for line in source.split("\n")]
+    assert "\n".join(kept[1:]) == changed
+    assert "# was" in source
+
+
+def test_a_trial_with_the_default_runs_the_cell_as_it_is() -> None:
+    assert with_values([SVM + "SVC()"], {"SVC.C": 1.0}, repr) == [SVM + "SVC()"]
+
+
+def test_the_notebooks_value_is_the_default() -> None:
+    assert Assignments([SVM + "SVC()"]).plain_value("SVC.C") == 1.0
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "SVC()",  # the notebook's own class, or one that a star imports
+        SVM + "SVC(**options)",
+        SVM + "SVC(*options)",
+        SVM + "SVC(2.0, 'rbf')",
+        SVM + "m = SVC()\nm.set_params(C=2.0)",
+        SVM + "m = SVC()\nm.set_params(**found)",
+        SVM + GRID + "GridSearchCV(SVC(), {'C': [1, 2]})",
+        SVM + GRID + "m = SVC()\nGridSearchCV(m, {'C': [1, 2]})",
+        SVM + GRID + "pipe = Pipeline([('svc', SVC())])\nGridSearchCV(pipe, {'svc__C': [1, 2]})",
+        "from sklearn.svm import NuSVC\nSVC = NuSVC\nNuSVC()",
+    ],
+)
+def test_an_argument_that_the_call_may_have_or_that_is_set_later_is_not_known(cell: str) -> None:
+    assert not Assignments([cell]).knows("SVC.C")
+
+
+def test_a_name_that_is_given_somewhere_means_the_given_value_alone() -> None:
+    assignments = Assignments([SVM + "SVC(C=2.0)", "SVC()"])
+    (place,) = assignments.places("SVC.C")
+    assert place.cell == 1
+    assert assignments.plain_value("cell2.C") == 1.0
+
+
+def test_a_model_that_no_search_of_the_notebook_gets_keeps_its_arguments() -> None:
+    cells = [SVM + GRID + "m = SVC()\nGridSearchCV(m, {'C': [1, 2]})", "other = SVC()"]
+    assert Assignments(cells).plain_value("other.C") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("callee", "name"),
+    [
+        (callee, name)
+        for callee, row in _table().items()
+        for name in row
+        if callee.startswith(("sklearn.", "torch."))  # other libraries are not installed for tests
+    ],
+)
+def test_the_table_has_the_defaults_that_the_installed_libraries_state(
+    callee: str, name: str
+) -> None:
+    module, _, owner = callee.rpartition(".")
+    stated = inspect.signature(getattr(importlib.import_module(module), owner)).parameters
+    assert stated[name].default == _table()[callee][name]
