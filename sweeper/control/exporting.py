@@ -114,11 +114,13 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
             on_render(len(missing))
             for record in missing:
                 _render(record, folder)
+        importances = study.importances()
         Page(paths.page, paths.page_files).write(
             study,
             existing.settings,
             is_running=existing.swept_by() is not None,
-            importances=study.importances(),
+            importances=importances,
+            surfaces=study.surfaces(existing.settings.search_space, importances),
         )
     except OSError as error:
         raise OutputError(f"{paths.page}: cannot be written: {first_line(error)}") from error

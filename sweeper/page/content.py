@@ -22,6 +22,7 @@ def facts_of(
     settings: Settings,
     *,
     importances: Mapping[str, Mapping[str, Importance]],
+    surfaces: Mapping[str, Sequence[Mapping[str, Any]]],
     is_running: bool,
 ) -> dict[str, Any]:
     """Return the facts about a study as a whole that its page displays.
@@ -42,6 +43,7 @@ def facts_of(
         "fixed": _plain(settings.fixed),
         "best": [record.run_id for record in study.best()],
         "importances": importances,
+        "surfaces": surfaces,
         "remark": " ".join(without_effect(records)),
         "confirmation": None if confirmation is None else confirmation.to_json(),
         "compare_url": study.facts.compare_url,

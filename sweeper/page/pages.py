@@ -7,9 +7,9 @@ therefore a script that consists of one call.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..files import copy_atomically, write_atomically
 from ..settings import Settings
@@ -45,6 +45,7 @@ class Page:
         *,
         is_running: bool,
         importances: Mapping[str, Mapping[str, Importance]] | None = None,
+        surfaces: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     ) -> None:
         """Write the page with the current state of the study.
 
@@ -56,6 +57,8 @@ class Page:
             is_running: Whether a sweep runs on the study.
             importances: Share of each objective's variance that each param explains, by objective
                 and param. None while it is not known.
+            surfaces: Scores predicted over pairs of params, as `Study.surfaces` returns them. None
+                while they are not known.
 
         Raises:
             OSError: A file cannot be written. Files from before are still complete.
@@ -64,7 +67,12 @@ class Page:
             self._begin()
         records = study.records()
         facts = facts_of(
-            study, records, settings, importances=importances or {}, is_running=is_running
+            study,
+            records,
+            settings,
+            importances=importances or {},
+            surfaces=surfaces or {},
+            is_running=is_running,
         )
         objectives = {name: goal.direction for name, goal in settings.objective.items()}
         if self._curves.update(records, objectives) or not (self._files / _CURVES).exists():

@@ -27,10 +27,11 @@ from optuna.trial import TrialState as OptunaState
 from ..errors import StorageAwayError, StudyError
 from ..search.pruners import Curves, curves_of, why_pruned
 from ..search.repeats import REPEAT, plan_of_repeats
-from ..search.samplers import SamplerFactory, as_queued, check_fits
+from ..search.samplers import SamplerFactory, as_queued, check_fits, surfaces_of
 from ..search.trial_codec import RECORD, encode, record_of
 from ..settings import Settings
 from ..settings.addresses import Address
+from ..settings.space import SearchSpace
 from ..study_folder.patience import Patience
 from ..trials import (
     Confirmation,
@@ -542,6 +543,16 @@ class Study:
     def importances(self) -> Mapping[str, Mapping[str, Importance]]:
         """Return the importance of each param, by objective; see `param_importances`."""
         return param_importances(self._study, self.facts.objectives)
+
+    def surfaces(
+        self, space: SearchSpace, importances: Mapping[str, Mapping[str, Importance]]
+    ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """Return the score that is predicted over pairs of the most important params.
+
+        `surfaces_of` describes it.
+        """
+        important = {name: list(found) for name, found in importances.items()}
+        return surfaces_of(self._study, space, self.facts.objectives, important)
 
     def figure(self, kind: str) -> Any:
         """Return a matplotlib figure for a paper; see `figure_of`."""

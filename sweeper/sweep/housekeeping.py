@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 from ..errors import BrokenError, first_line
 from ..page import Page
@@ -63,12 +64,17 @@ class Housekeeping:
             self._thread.join()
         self._write_spending()
 
-    def write_page(self, importances: Mapping[str, Mapping[str, Importance]] | None = None) -> None:
+    def write_page(
+        self,
+        importances: Mapping[str, Mapping[str, Importance]] | None = None,
+        surfaces: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    ) -> None:
         """Write the comparison page as the study is now. Log the first error instead of raising it.
 
         Args:
             importances: Importance of each param, by objective, then by param. None while trials
                 run.
+            surfaces: Scores predicted over pairs of params, as `Study.surfaces` returns them.
         """
         study, plan = self._study, self._plan
         is_running = importances is None
@@ -76,7 +82,11 @@ class Housekeeping:
         try:
             with waits:
                 self._page.write(
-                    study, plan.settings, is_running=is_running, importances=importances
+                    study,
+                    plan.settings,
+                    is_running=is_running,
+                    importances=importances,
+                    surfaces=surfaces,
                 )
         except Exception as error:  # noqa: BLE001  for example a full disk or a removed folder
             if not self._has_failed:

@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ..display.in_jupyter import live_output
 from ..errors import BrokenError, StorageAwayError, StudyError, SweepError, first_line, root_cause
@@ -328,6 +329,7 @@ class Sweep:
                 with chores.during(ChoreKind.IMPORTANCES):
                     # In the meantime, MLflow gets the last trials.
                     importances = self._importances(study)
+                    surfaces = self._surfaces(study, importances)
                 undelivered = log.finish(lambda: stop_switch.left_s, self._patience_with_mlflow_s)
         compare_url = tracker.compare_url()
         if scheduler.broken is None:
@@ -336,7 +338,7 @@ class Sweep:
                 compare_url=compare_url,
                 tracking_is_behind=undelivered > 0,
             )
-            house.write_page(importances)
+            house.write_page(importances, surfaces)
         lag_s = None
         if plan.remote is not None:
             copying = partial(self._events.announce, Event.COPYING)
@@ -424,6 +426,18 @@ class Sweep:
             return study.importances()
         except Exception as error:  # noqa: BLE001  the model of the scores may raise anything
             _log.warning("the importances of params cannot be computed: %s", first_line(error))
+            return {}
+
+    def _surfaces(
+        self, study: Study, importances: Mapping[str, Mapping[str, Importance]]
+    ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """Return the score that is predicted over pairs of params. Empty without importances."""
+        if not importances:
+            return {}
+        try:
+            return study.surfaces(self.plan.settings.search_space, importances)
+        except Exception as error:  # noqa: BLE001  the model of the scores may raise anything
+            _log.warning("no scores can be predicted for the page: %s", first_line(error))
             return {}
 
 

@@ -35,6 +35,7 @@ def write(folder: Path, *records: TrialRecord, is_running: bool = False) -> None
         study_of_page("digits", records, best=best),
         small_settings("digits", space=SPACE),
         importances={"val": {"x": Importance(1.0, 1.0, 1.0)}},
+        surfaces={"val": [{"params": ["x", "kind"], "interaction": 0.5}]},
         is_running=is_running,
     )
 
@@ -75,6 +76,7 @@ def test_the_page_has_the_axes_and_the_trials(tmp_path: Path) -> None:
     study = data(tmp_path, "study")
     assert study["is_running"]
     assert study["best"] == ["0000"]
+    assert study["surfaces"] == {"val": [{"params": ["x", "kind"], "interaction": 0.5}]}
     params = {entry["name"]: entry for entry in study["params"]}
     assert params["x"]["is_log"]
     assert params["depth"]["is_whole"]

@@ -26,6 +26,7 @@ const numbers = (() => {
   /* Return all digits of a value: what a pointer over a number shows. */
   const full = (value) => (value === undefined || value === null ? "n/a" : String(value));
 
+  /* Return whether a number has at most three significant digits: somebody has written it down. */
   const isShort = (value) => +value.toPrecision(3) === value;
 
   /* Return the decimals that tell numbers apart that differ by about `spread`. */
@@ -116,5 +117,5 @@ const numbers = (() => {
     return [inside[0], inside.at(-1)];
   }
 
-  return { isNumber, text, full, formatOf, withInterval, percent, duration, ticks, logTicks, ends };
+  return { isNumber, isShort, text, full, formatOf, withInterval, percent, duration, ticks, logTicks, ends };
 })();

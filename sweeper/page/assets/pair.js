@@ -9,22 +9,41 @@
 
   const varied = () => sweeper.columns.params.filter((column) => !column.isConstant);
   const chosen = () => (state.pair || []).map((key) => varied().find((column) => column.key === key));
-  const surfaces = () => sweeper.data.surfaces?.[state.goal]?.pairs || [];
+  const surfaces = () => sweeper.data.surfaces?.[state.goal] || [];
+
+  const turned = (rows) => rows[0].map((_, i) => rows.map((row) => row[i]));
 
   /* Return the predicted surface of two params, turned so that `x` is to the right. */
   function surfaceOf(x, y) {
-    for (const { params: [first, second], means, stds, places } of surfaces()) {
-      if (first === x.name && second === y.name) return { means, stds, xs: places[0], ys: places[1] };
-      if (first === y.name && second === x.name) {
-        const turned = (rows) => rows[0].map((_, i) => rows.map((row) => row[i]));
-        return { means: turned(means), stds: turned(stds), xs: places[1], ys: places[0] };
-      }
-    }
-    return null;
+    const isOf = ({ params }) => params.includes(x.name) && params.includes(y.name);
+    const found = surfaces().find(isOf);
+    if (!found) return null;
+    const isTurned = found.params[0] === y.name;
+    const [means, stds] = [found.means, found.stds].map((rows) => (isTurned ? turned(rows) : rows));
+    const [xs, ys] = (isTurned ? [...found.places].reverse() : found.places).map((places, i) => {
+      const { categories } = [x, y][i];
+      return categories ? places.map((place) => categories[place]) : places;
+    });
+    // A range of whole numbers may have fewer values than places.
+    const first = (places) => places.map((place, i) => i).filter((i) => places.indexOf(places[i]) === i);
+    const [columns, rows] = [first(xs), first(ys)];
+    const picked = (table) => columns.map((i) => rows.map((j) => table[i][j]));
+    return {
+      means: picked(means), stds: picked(stds), xs: columns.map((i) => xs[i]), ys: rows.map((j) => ys[j]),
+    };
   }
 
-  function heat(surface, scales_, shade) {
-    const [sx, sy] = scales_;
+  /* Return a colour as it is seen on the ground behind the charts, with this opacity. */
+  function blended(colour, opacity) {
+    const channels = (text) => (text.startsWith("#")
+      ? [1, 3, 5].map((i) => parseInt(text.slice(i, i + 2), 16)) : text.match(/\d+/g).map(Number));
+    const ground = channels(sweeper.colours().ground);
+    const mixed = channels(colour).map((v, i) => Math.round(opacity * v + (1 - opacity) * ground[i]));
+    return `rgb(${mixed.join(",")})`;
+  }
+
+  /* Return a rectangle for each place of the surface, fainter where the process is unsure. */
+  function heat(surface, sx, sy, shade) {
     const edges = (at) => at.map((v, i) => [
       i === 0 ? v - (at[1] - v) / 2 : (at[i - 1] + v) / 2,
       i === at.length - 1 ? v + (v - at[i - 1]) / 2 : (v + at[i + 1]) / 2,
@@ -38,7 +57,7 @@
         value: [columns[i][0], columns[i][1], rows[j][0], rows[j][1]],
         about: `predicted ${sweeper.escaped(state.goal)}: <b>${numbers.withInterval(mean, 1.96 * std)}</b>`
           + sweeper.rows([[sx.column.name, numbers.text(surface.xs[i])], [sy.column.name, numbers.text(surface.ys[j])]]),
-        itemStyle: { color: shade(mean), opacity: 0.75 - 0.6 * (std / largest) },
+        itemStyle: { color: blended(shade(mean), 0.7 - 0.55 * (std / largest)) },
       });
     }));
     return {
@@ -48,7 +67,10 @@
         const [right, bottom] = api.coord([api.value(1), api.value(2)]);
         return {
           type: "rect", style: api.style(),
-          shape: { x: left, y: top, width: right - left + 0.5, height: bottom - top + 0.5 },
+          shape: {
+            x: Math.round(left), y: Math.round(top), width: Math.round(right) - Math.round(left),
+            height: Math.round(bottom) - Math.round(top),
+          },
         };
       },
     };
@@ -59,8 +81,7 @@
     if (!x || !y || x === y) return {};
     const trials = sweeper.data.all.filter((t) =>
       sweeper.hasGoal(t) && x.of(t) !== undefined && y.of(t) !== undefined);
-    const both = [x, y].map((column) => scales.of(column, trials));
-    const [sx, sy] = both;
+    const [sx, sy] = [x, y].map((column) => scales.of(column, trials));
     const surface = surfaceOf(x, y);
     const isGoal = sweeper.colourScale().column.key === `score.${state.goal}`;
     const goal = scales.of(sweeper.columns.goals.find((g) => g.name === state.goal), sweeper.data.all);
@@ -80,7 +101,7 @@
       grid: { ...sweeper.grid, left: 76 },
       xAxis: sweeper.columnAxis(sx), yAxis: sweeper.columnAxis(sy, { nameGap: 60 }),
       series: [
-        ...(surface ? [heat(surface, both, shade)] : []),
+        ...(surface ? [heat(surface, sx, sy, shade)] : []),
         {
           type: "scatter", symbolSize: trials.length > 300 ? 7 : 10, z: 2,
           data: sweeper.layered(trials).map((t) => {
@@ -114,8 +135,9 @@
     for (const [i, id] of ["pair-x", "pair-y"].entries()) {
       sweeper.fillSelect(byId(id), columns.map((column) => [column.key, column.name]), shown[i]);
     }
-    const strongest = surfaces().filter((pair) => pair.interaction >= 0.01).slice(0, 3);
-    byId("pair-strongest").replaceChildren(...(strongest.length ? ["interact most: "] : []), ...strongest.flatMap((pair) => {
+    const strongest = surfaces().filter((pair) => pair.interaction >= 0.02).slice(0, 3);
+    const intro = strongest.length ? "interact most: " : surfaces().length ? "No pair interacts noticeably." : "";
+    byId("pair-strongest").replaceChildren(intro, ...strongest.flatMap((pair) => {
       const button = document.createElement("button");
       button.type = "button";
       button.textContent = `${pair.params.join(" × ")} (${numbers.percent(pair.interaction)})`;

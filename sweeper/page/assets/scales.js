@@ -26,7 +26,7 @@ const scales = (() => {
   }
 
   function tickValues(column, distinct, low, high, most) {
-    if (distinct.length > 1 && distinct.length <= FEW) return distinct;
+    if (distinct.length <= FEW && distinct.every(numbers.isShort)) return distinct;
     if (column.isLog) return numbers.logTicks(low, high, most);
     return numbers.ticks(low, high, most, column.isWhole);
   }

@@ -17,10 +17,12 @@
     const hasNotes = Object.values(state.notes).some(Boolean);
     const hasReason = sweeper.data.all.some((t) => t.reason || t.message);
     const why = (t) => [t.reason, t.message].filter(Boolean).join(": ") || undefined;
+    const hasDuration = sweeper.data.all.some((t) => duration.of(t) !== undefined);
     return [
       { key: "run", name: "run", of: (t) => t.run_id },
       { key: "state", name: "state", of: (t) => t.state },
-      ...goals, ...params, ...scores, duration,
+      ...goals, ...params, ...scores,
+      ...(hasDuration ? [duration] : []),
       ...(hasMemory ? [memory] : []),
       ...(hasNotes ? [{ key: "note", name: "note", of: (t) => state.notes[t.run_id] || undefined }] : []),
       ...(hasReason ? [{ key: "why", name: "why", of: why }] : []),

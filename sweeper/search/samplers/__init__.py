@@ -6,6 +6,7 @@ The folder `study` decides when a proposal is made, and which queued trials come
 from .distributions import as_queued, suggest
 from .factory import SamplerFactory
 from .fitting import check_fits
+from .surfaces import surfaces_of
 from .views import InOrder
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "as_queued",
     "check_fits",
     "suggest",
+    "surfaces_of",
 ]

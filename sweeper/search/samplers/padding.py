@@ -11,6 +11,7 @@ import optuna
 from optuna._gp.search_space import SearchSpace as UnitCube
 from optuna.distributions import (
     BaseDistribution,
+    CategoricalDistribution,
     FloatDistribution,
     IntDistribution,
 )
@@ -58,6 +59,33 @@ class Padding:
         )
         self._fixed = self._cube.get_normalized_params([fixed])[0]
         self._branches = _branches(space, list(self.distributions))
+
+    @property
+    def is_choice(self) -> np.ndarray[Any, Any]:
+        """Whether each dimension is a choice, shape (dimensions)."""
+        return np.array(self._cube.is_categorical)
+
+    def points(self, trials: list[FrozenTrial]) -> np.ndarray[Any, Any]:
+        """Return trials that have all dimensions, as `seen` shows them, as points of the cube."""
+        return np.array(self._cube.get_normalized_params(trials))
+
+    def places(self, column: int, most: int) -> np.ndarray[Any, Any]:
+        """Return all choices of a dimension, or this number of coordinates along its range."""
+        distribution = list(self.distributions.values())[column]
+        if isinstance(distribution, CategoricalDistribution):
+            return np.arange(float(len(distribution.choices)))
+        return np.linspace(0, 1, most)
+
+    def values_at(self, column: int, places: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return the values of a dimension at some coordinates. A choice keeps its number."""
+        name = list(self.distributions)[column]
+        if self.is_choice[column]:
+            return places
+        points = np.tile(self._fixed, (len(places), 1))
+        points[:, column] = places
+        return np.array(
+            [self.as_params(self._cube.get_unnormalized_param(point))[name] for point in points]
+        )
 
     def as_params(self, modelled: Mapping[str, Any]) -> dict[str, Any]:
         """Return values of `modelled` as values of `distributions`."""
