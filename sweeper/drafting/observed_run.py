@@ -86,9 +86,7 @@ class ObservedRun:
     def read(cls, file: Path, notebook: ResearchNotebook) -> ObservedRun:
         """Read a run from its executed notebook."""
         node = read_notebook(file)
-        assignments = notebook.assignments
-        computed = {name for name in assignments.names() if assignments.plain_value(name) is None}
-        literals = {*assignments.names()} - computed
+        literals = notebook.assignments.literals()
         return cls(
             file=file,
             node=node,

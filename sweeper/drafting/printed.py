@@ -60,12 +60,14 @@ class PrintedNumber:
         label: The words, with `#` for each other number among them.
         cell: The code cell that printed it last.
         pattern: The pattern that finds these numbers and no others.
+        is_column: Whether the words are the head of a column.
     """
 
     label: str
     cell: int
     pattern: str = ""
     values: list[float] = field(default_factory=list)
+    is_column: bool = False
 
 
 def printed_numbers(texts: Sequence[Text]) -> list[PrintedNumber]:
@@ -109,7 +111,9 @@ def _columns(texts: Sequence[Text]) -> Iterator[PrintedNumber]:
             behind = rf"(?:{_GAP}{_CELL}){{{len(head) - position - 1}}}"
             pattern = rf"^[\s|]*{before}{_NUMBER}{behind}[\s|]*$"
             if metric_of(words_of(name)) and (values := values_found(pattern, texts)):
-                yield PrintedNumber(label=name, cell=cell, pattern=pattern, values=values)
+                yield PrintedNumber(
+                    label=name, cell=cell, pattern=pattern, values=values, is_column=True
+                )
 
 
 def _labelled(text: Text) -> Iterator[tuple[str, float]]:

@@ -316,7 +316,10 @@ class _Run:
         }
         prints_them = [at for index, at in having.items() if index in printing]
         training = [index for index in sorted(self._trains) if statements[index][0] == number.cell]
-        for known in (prints_them, training, having.values(), printing):
+        ways = [prints_them, training, [*having.values()], printing]
+        if number.is_column:  # another statement may print the head
+            ways = [training, printing]
+        for known in ways:
             if near := [index for index in known if statements[index][0] == number.cell]:
                 # Several values in a cell that trains come from the training, as of a callback.
                 is_series = len(number.values) > 1

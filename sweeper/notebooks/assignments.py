@@ -146,6 +146,14 @@ class Assignments:
             name for name, found in self._found.items() if len(found) == 1 and found[0].is_plain
         }
 
+    def literals(self) -> set[str]:
+        """Return the variables to which the notebook assigns nothing but plain values."""
+        return {
+            name
+            for name, found in self._found.items()
+            if all(is_plain(assignment.value) for assignment in found)
+        }
+
     def knows(self, name: str) -> bool:
         """Return whether the notebook assigns a name anywhere, or has an argument of this name."""
         return bool(self._found.get(name) or self._arguments.get(name))

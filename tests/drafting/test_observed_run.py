@@ -96,6 +96,27 @@ def test_a_direction_that_nothing_states_is_left_to_be_filled_in(tmp_path: Path)
         drafted(tmp_path, "lr = 0.1", "misfit = abs(lr - 0.3)")
 
 
+def test_a_score_to_which_a_param_leads_comes_before_others(tmp_path: Path) -> None:
+    svm = "from sklearn.svm import SVC\nmodel = SVC(C=3.0)\ntest_acc = 1 / (2 + model.C)"
+    settings = drafted(tmp_path, svm, "val_acc = abs(-1 / 3)")
+    assert list(settings.objective) == ["test_acc"]
+
+
+def test_the_batch_size_is_not_swept_towards_a_sum_over_batches(tmp_path: Path) -> None:
+    cell = "val_loss = 0\nfor _ in range(64 // batch_size): val_loss += lr"
+    settings = drafted(tmp_path, "lr = 0.1\nbatch_size = 32", cell)
+    assert list(settings.space) == ["lr"]
+
+
+def test_a_cell_that_later_cells_need_is_not_to_be_skipped(tmp_path: Path) -> None:
+    cells = ["lr = 0.1\nval_loss = lr * 2", "image = open('/none').read()"]
+    with pytest.raises(FailedRunError, match="`skip`"):
+        drafted(tmp_path, *cells)
+    with pytest.raises(FailedRunError) as refused:
+        drafted(tmp_path, *cells, "print(len(image))")
+    assert "`skip`" not in str(refused.value)
+
+
 def test_a_score_that_no_param_leads_to_is_not_swept(tmp_path: Path) -> None:
     svm = "from sklearn.svm import SVC\nother = SVC(C=3.0)"
     with pytest.raises(NotebookError, match="leads to accuracy"):

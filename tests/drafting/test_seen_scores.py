@@ -37,8 +37,7 @@ def seen(folder: Path, *cells: str) -> list[SeenScore]:
         cell.execution_count = result.execution_count
         node.cells.append(cell)
     node.metadata["sweeper"] = {"numbers": watched.numbers}
-    assignments = notebook.assignments
-    literals = [it for it in assignments.names() if assignments.plain_value(it) is not None]
+    literals = notebook.assignments.literals()
     return seen_scores(node, Code(notebook.code), literals=literals)
 
 
@@ -161,6 +160,31 @@ def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_re
             "accuracy",
             "maximize",
         ),
+        # A sum over a loop depends on the number of batches; a mean does not.
+        (
+            [
+                "val_acc = 0\nfor b in range(3): val_acc += abs(0.5)\n"
+                "test_acc = 0\nfor b in range(3): test_acc += abs(0.4)\ntest_acc /= 3"
+            ],
+            "test_acc",
+            "maximize",
+        ),
+        (
+            ["val_loss = 0\nfor b in range(3): val_loss += abs(0.5) / 3\ntest_loss = abs(1 / 7)"],
+            "val_loss",
+            "minimize",
+        ),
+        # What a callback prints while a cell trains comes from the training.
+        (
+            [
+                "class Net:\n  def fit(self, show):\n    for i in range(3): show(i)\n"
+                "def show(i):\n  print('val acc', 0.5 + i / 10)",
+                "print('train loss 0.2')\nused = show\nNet().fit(used)",
+            ],
+            "val_acc",
+            "maximize",
+        ),
+        (["print('R2: 0.7')\nprint('Learning rates: 0.5')"], "r2", "maximize"),
         # A label on a line of its own.
         (["print('RMSE:')\nprint(0.25 / 3)"], "rmse", "minimize"),
         (["print('Validation accuracy')\nprint()\nprint(0.25 / 3)"], "validation_accuracy", "max"),
