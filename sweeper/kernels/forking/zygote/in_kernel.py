@@ -282,6 +282,7 @@ class WatchedNumbers:
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._known = set(shell.user_ns)
+        self._lists: dict[str, tuple[int, int, int]] = {}
         self.numbers: dict[str, dict[str, Any]] = {}
 
     def note(self, result: Any) -> None:
@@ -291,10 +292,22 @@ class WatchedNumbers:
     def _note(self, result: Any) -> None:
         names = [name for name in self._shell.user_ns if name not in self._known]
         for name in names[:_MOST_VARIABLES]:
-            if not name.startswith("_"):
-                self._note_all(result.execution_count, name, self._shell.user_ns[name])
+            value = self._shell.user_ns[name]
+            if not name.startswith("_") and not self._is_same_list(name, value):
+                self._note_all(result.execution_count, name, value)
         if result.result is not None:
             self._note_all(result.execution_count, "", result.result)
+
+    def _is_same_list(self, name: str, value: Any) -> bool:
+        """Return whether a list has the length and the last element of the cell before.
+
+        Lists of results only grow, and to read thousands of numbers after each cell takes long.
+        """
+        if not isinstance(value, list) or not value:
+            return False
+        state = id(value), len(value), id(value[-1])
+        before, self._lists[name] = self._lists.get(name), state
+        return state == before
 
     def _note_all(self, count: int, name: str, value: Any) -> None:
         for expression, values in _tried(_numbers_of, name, value) or ():
