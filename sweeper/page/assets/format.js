@@ -38,8 +38,7 @@ const numbers = (() => {
     const known = values.filter(isNumber).sort((a, b) => a - b);
     if (!known.length || isLog || known.every(isShort)) return (v) => text(v);
     if (known.every((v) => Number.isInteger(v) && Math.abs(v) < 1e7)) return full;
-    const at = (share) => known[Math.round(share * (known.length - 1))];
-    const [low, high] = [at(0.05), at(0.95)];
+    const [low, high] = ends(known);
     const size = Math.max(Math.abs(low), Math.abs(high));
     const spread = high - low || size / 10;
     if (size < 1e-3 || size >= 1e5 || (low > 0 && high / low > 1000)) return (v) => text(v);

@@ -38,7 +38,8 @@
     for (const trial of sweeper.selected()) {
       const value = column.of(trial);
       if (trial.state !== "completed" || value === undefined) continue;
-      found.set(String(value), [...(found.get(String(value)) || []), trial]);
+      if (!found.has(String(value))) found.set(String(value), []);
+      found.get(String(value)).push(trial);
     }
     const order = column.categories || [...found.keys()].sort((a, b) => a - b);
     return order.filter((value) => found.has(value)).map((value) => [value, found.get(value)]);

@@ -40,25 +40,26 @@ const scales = (() => {
     const distinct = [...new Set(known)].sort((a, b) => a - b);
     const scale = column.isLog ? Math.log10 : (v) => v;
     let [low, high] = distinct.length ? [distinct[0], distinct.at(-1)] : [0, 1];
+    if (column.isScore) [low, high] = numbers.ends(known); // values far off lie at the ends
     if (low === high) {
       const half = (Math.abs(low) || 1) / 2;
       [low, high] = [low - half, high + half];
     }
     const [bottom, top] = [scale(low), scale(high)];
     const missing = isMissing ? bottom - (top - bottom) * 0.12 : null;
+    const at = (value) => (isNumber(value) ? Math.max(bottom, Math.min(top, scale(value))) : missing);
     const ticks = distinct.length < 2 ? distinct : tickValues(column, distinct, low, high, most);
     const labels = new Map(ticks.map((v) => [scale(v), numbers.text(v, 6)]));
+    if (distinct.at(-1) > high) labels.set(top, `≥ ${column.text(high)}`);
+    if (distinct[0] < low) labels.set(bottom, `≤ ${column.text(low)}`);
     if (missing !== null) labels.set(missing, "n/a");
     return {
       column, places: null, missing, low: bottom, high: top, distinct,
       ticks: [...labels.keys()],
       label: (position) => labels.get(position)
         ?? [...labels].find(([at]) => Math.abs(at - position) < 1e-9 * (1 + Math.abs(at)))?.[1] ?? "",
-      at: (value) => (isNumber(value) ? scale(value) : missing),
-      position: (trial) => {
-        const value = column.of(trial);
-        return isNumber(value) ? scale(value) : missing;
-      },
+      at,
+      position: (trial) => at(column.of(trial)),
     };
   }
 

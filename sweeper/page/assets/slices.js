@@ -43,7 +43,8 @@
     const groups = new Map();
     for (const trial of trials) {
       const at = scale.position(trial);
-      groups.set(at, [...(groups.get(at) || []), trial]);
+      if (!groups.has(at)) groups.set(at, []);
+      groups.get(at).push(trial);
     }
     const isFew = groups.size <= FEW && trials.length >= 2 * groups.size;
     const places = [...groups.keys()].sort((a, b) => a - b);

@@ -61,7 +61,9 @@ const sweeper = (() => {
     const text = numbers.formatOf(study.all.map(column.of), column.isLog);
     return { ...column, text };
   };
-  const score = (name) => formatted({ key: `score.${name}`, name, of: (t) => t.scores[name] });
+  const score = (name) => formatted({
+    key: `score.${name}`, name, of: (t) => t.scores[name], isScore: true,
+  });
 
   function param(facts) {
     const values = study.all.map((t) => t.params[facts.name]).filter((v) => v !== undefined);

@@ -66,7 +66,7 @@
       dataZoom: [{ type: "inside", zoomOnMouseWheel: "ctrl", xAxisIndex: lower ? [0, 1] : [0] }],
       series: [
         {
-          type: "custom", encode: { x: [0, 1], y: 2 },
+          type: "custom", encode: { x: [0, 1], y: 2 }, progressive: 0,
           renderItem(params, api) {
             const [from, to] = [0, 1].map((i) => api.coord([api.value(i), api.value(2)]));
             const thick = api.size([0, 1])[1] * 0.7;
