@@ -1,0 +1,248 @@
+"""Test what the charts of the comparison page show. Skip without Chromium or Playwright."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import MARKS, opened_page
+from studies import note_in, small_settings, study_of_page, trial_record, until
+
+from sweeper.page import Page
+from sweeper.testing import write_notebook
+from sweeper.trials import GpuUse, Importance, Reason, TrialRecord, TrialState
+
+pytestmark = MARKS
+SPACE = {
+    "x": {"low": 0.0, "high": 1.0},
+    "lr": {"low": 1e-4, "high": 1.0, "log": True},
+    "kind": ["a", "b", "c"],
+}
+SURFACE = {
+    "params": ["x", "kind"],
+    "places": [[0.0, 0.5, 1.0], [0, 1, 2]],
+    "means": [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9]],
+    "stds": [[0.01, 0.01, 0.01], [0.02, 0.02, 0.02], [0.3, 0.3, 0.3]],
+    "interaction": 0.25,
+}
+
+
+def trial(folder: Path, number: int, **more: Any) -> TrialRecord:
+    """Return a trial that was never run, whose score is about its `x`."""
+    x = number * 37 % 60 / 60
+    kind = "abc"[number % 3]
+    return trial_record(
+        number,
+        **{
+            "params": {"x": x, "lr": 10.0 ** -(number % 4), "kind": kind},
+            "notebook": folder / f"{number:04d}.ipynb",
+            "scores": {"val": x + number / 10_000},
+            "started_at_s": 1.7e9 + 60 * number,
+            "duration_s": 90.0,
+            **more,
+        },
+    )
+
+
+def write_page(folder: Path, trials: Sequence[TrialRecord], **more: Any) -> Path:
+    done = [one for one in trials if one.state is TrialState.COMPLETED]
+    best = sorted(done, key=lambda one: -one.scores["val"])[:1]
+    study = study_of_page("charts", trials, best=best)
+    settings = small_settings("charts", space=SPACE)
+    Page(folder / "index.html", folder / "page").write(study, settings, is_running=False, **more)
+    return folder / "index.html"
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    with opened_page(browser, width=1280, height=900) as page:
+        wrong: list[str] = []
+        page.on("console", lambda line: wrong.append(line.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        yield page
+    assert wrong == []
+
+
+def open_page(page: Any, index: Path, fragment: str = "") -> None:
+    page.goto("about:blank")
+    page.goto(index.as_uri() + fragment)
+    until(lambda: page.evaluate("() => sweeper.data !== null"))
+
+
+def hover(page: Any, name: str, across: float, down: float) -> str:
+    """Move the pointer into a chart. Return the description that appears."""
+    page.evaluate(f"() => document.getElementById('{name}').scrollIntoView({{ block: 'center' }})")
+    page.locator(f"#{name} canvas").first.wait_for()
+    box = page.locator(f"#{name}").bounding_box()
+
+    def is_shown() -> bool:
+        page.mouse.move(box["x"] + across * box["width"], box["y"] + down * box["height"] - 1)
+        page.mouse.move(box["x"] + across * box["width"], box["y"] + down * box["height"])
+        return bool(page.locator("#tip").is_visible())
+
+    until(is_shown)
+    return str(page.locator("#tip").inner_text())
+
+
+def is_drawn(page: Any, name: str) -> bool:
+    chart = f"echarts.getInstanceByDom(document.getElementById('{name}'))"
+    return bool(page.evaluate(f"() => Boolean({chart}?.getOption()?.series?.length)"))
+
+
+def series_of(page: Any, name: str) -> list[dict[str, Any]]:
+    page.evaluate(f"() => document.getElementById('{name}').scrollIntoView({{ block: 'center' }})")
+    until(lambda: is_drawn(page, name))
+    chart = f"echarts.getInstanceByDom(document.getElementById('{name}'))"
+    text = page.evaluate(f"() => JSON.stringify({chart}.getOption().series)")
+    return list(json.loads(text))
+
+
+def test_the_table_begins_within_two_screens(tmp_path: Path, page: Any) -> None:
+    importances = {"val": {"x": Importance(0.9, 0.8, 1.0), "kind": Importance(0.1, 0.0, 0.2)}}
+    trials = [trial(tmp_path, n) for n in range(60)]
+    open_page(page, write_page(tmp_path, trials, importances=importances))
+    page.locator("#importance canvas").first.wait_for()
+    assert page.locator("#trials").bounding_box()["y"] < 2 * 900
+
+
+def test_the_line_under_the_pointer_is_of_the_selection_and_says_all_of_its_trial(
+    tmp_path: Path, page: Any
+) -> None:
+    trials = [trial(tmp_path, n) for n in range(60)]
+    brush = "#brush=" + json.dumps({"x": [[0.49, 0.51]]})  # one trial has x = 0.5
+    open_page(page, write_page(tmp_path, trials), brush)
+    page.get_by_text("1 of 60 trials", exact=True).wait_for()
+    place = page.evaluate(
+        """() => {
+          const axis = sweeper.axisOf('x');
+          const [trial] = sweeper.selected();
+          const height = document.getElementById('parallel').clientHeight;
+          const share = (axis.position(trial) - axis.bottom) / (axis.high - axis.bottom);
+          const width = document.getElementById('parallel').clientWidth;
+          return [(sweeper.placeOf('x') + 1) / width, (14 + (height - 34) * (1 - share)) / height];
+        }"""
+    )
+    text = hover(page, "parallel", *place)
+    selected = page.evaluate("() => sweeper.selected()[0].run_id")
+    assert text.startswith(selected)
+    assert {"val", "x", "lr", "kind", "duration"} <= set(text.split())
+
+
+def test_curves_show_the_values_at_the_step_under_the_pointer(tmp_path: Path, page: Any) -> None:
+    trials = [trial(tmp_path, n) for n in range(3)]
+    for number, one in enumerate(trials):
+        steps = list(range(11))
+        series = {"val": {"steps": steps, "values": [number + step / 10 for step in steps]}}
+        note_in(write_notebook(one.notebook, "val = x"), series=series)
+    open_page(page, write_page(tmp_path, trials))
+    text = hover(page, "curves", 0.5, 0.5)
+    assert text.startswith("step 5 val")
+    assert [line.split() for line in text.splitlines()[1:]] == [
+        ["0001", "1.5"],
+        ["0002", "2.5"],
+        ["0000", "0.5"],
+    ]
+
+
+def test_the_predicted_surface_is_drawn_and_fades_where_it_is_unsure(
+    tmp_path: Path, page: Any
+) -> None:
+    trials = [trial(tmp_path, n) for n in range(60)]
+    open_page(page, write_page(tmp_path, trials, surfaces={"val": [SURFACE]}))
+    surface, points = series_of(page, "pair")
+    assert len(surface["data"]) == 9
+    assert len(points["data"]) == 60
+    assert "predicted val: <b>0.100 ± 0.020" in surface["data"][0]["about"]
+    assert page.locator("#pair-strongest").inner_text() == "interact most: x × kind (25 %)"
+    page.locator("#pair-y").select_option(label="lr")
+    until(lambda: len(series_of(page, "pair")) == 1)
+    page.get_by_role("button", name="x × kind").click()
+    until(lambda: len(series_of(page, "pair")) == 2)
+
+
+def test_the_history_is_drawn_over_time_if_the_reader_chooses_it(tmp_path: Path, page: Any) -> None:
+    open_page(page, write_page(tmp_path, [trial(tmp_path, n) for n in range(60)]))
+    page.get_by_label("what the history is drawn over").select_option("time")
+    until(lambda: max(p["value"][0] for p in series_of(page, "history")[0]["data"]) < 61)
+    last_min = max(point["value"][0] for point in series_of(page, "history")[0]["data"])
+    assert last_min == pytest.approx(59 + 1.5)
+    assert "over=time" in page.url
+
+
+def test_a_category_has_boxes_and_its_points_are_spread(tmp_path: Path, page: Any) -> None:
+    open_page(page, write_page(tmp_path, [trial(tmp_path, n) for n in range(60)]))
+    element = "document.querySelector('[data-column=\"param.kind\"]')"
+    page.evaluate(f"() => {element}.scrollIntoView({{ block: 'center' }})")
+    chart = f"echarts.getInstanceByDom({element})"
+    until(lambda: page.evaluate(f"() => Boolean({chart}?.getOption()?.series?.length)"))
+    boxes, points = json.loads(page.evaluate(f"() => JSON.stringify({chart}.getOption().series)"))
+    assert len(boxes["data"]) == 3
+    places = {point["value"][0] for point in points["data"]}
+    assert len(places) == 60
+    assert {round(place) for place in places} == {0, 1, 2}
+
+
+def test_what_has_nothing_to_show_is_not_drawn(tmp_path: Path, page: Any) -> None:
+    failed = {"state": TrialState.FAILED, "reason": Reason.CELL_ERROR, "scores": {}}
+    open_page(page, write_page(tmp_path, [trial(tmp_path, n, **failed) for n in range(3)]))
+    hidden = ["history", "importance", "pair", "distribution", "pareto", "memory", "slices"]
+    for name in hidden:
+        assert page.locator(f"#{name}-section").is_hidden(), name
+    assert page.locator("#timeline-section").is_visible()
+
+
+def test_colours_follow_the_selection(tmp_path: Path, page: Any) -> None:
+    index = write_page(tmp_path, [trial(tmp_path, n) for n in range(60)])
+
+    def ends() -> list[float]:
+        words = page.locator("#legend").inner_text().split()
+        return [float(word) for word in words if word not in ("≤", "≥")]
+
+    open_page(page, index)
+    low, high = ends()
+    assert low < 0.1
+    assert high > 0.9
+    open_page(page, index, "#brush=" + json.dumps({"x": [[0.49, 0.61]]}))
+    low, high = ends()
+    assert 0.49 < low < high < 0.62
+
+
+def test_a_folded_section_stays_folded_by_the_address(tmp_path: Path, page: Any) -> None:
+    index = write_page(tmp_path, [trial(tmp_path, n) for n in range(60)])
+    open_page(page, index)
+    page.get_by_label("fold History").click()
+    page.locator("#history").wait_for(state="hidden")
+    again = page.url
+    open_page(page, index, "#" + again.partition("#")[2])
+    assert page.locator("#history").is_hidden()
+    page.get_by_label("fold History").click()
+    page.locator("#history canvas").first.wait_for()
+
+
+def test_the_timeline_shows_gpu_memory_where_it_is_recorded(tmp_path: Path, page: Any) -> None:
+    use = GpuUse(peak_bytes=2_000_000_000, busy_share=0.75)
+    trials = [trial(tmp_path, n, gpu=use if n else None) for n in range(5)]
+    open_page(page, write_page(tmp_path, trials))
+    bars, memory = series_of(page, "timeline")
+    assert len(bars["data"]) == 5
+    assert max(gb for _, gb in memory["data"]) == 4  # two trials at a time
+    text = hover(page, "timeline", 0.6, 0.12)
+    assert "GPU memory [GB]" in text
+    assert "GPU busy" in text
+
+
+def test_a_long_number_is_short_in_the_table_and_complete_under_the_pointer(
+    tmp_path: Path, page: Any
+) -> None:
+    params = {"x": 0.123456789, "lr": 0.000241234, "kind": "a"}
+    trials = [trial(tmp_path, n) for n in range(20)] + [trial(tmp_path, 20, params=params)]
+    open_page(page, write_page(tmp_path, trials), "#find=0020")
+    page.get_by_text("1 of 21 trials", exact=True).wait_for()
+    cells = page.locator("#trials tbody td")
+    until(lambda: cells.count() > 5)
+    shown = {cell.get_attribute("title"): cell.inner_text() for cell in cells.all()}
+    assert shown["0.123456789"] == "0.123"
+    assert shown["0.000241234"] == "2.41e-4"
