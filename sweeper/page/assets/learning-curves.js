@@ -167,18 +167,22 @@
     guide.hidden = true;
   });
 
-  sweeper.curves = (known) => {
-    curves = known;
+  function arrange() {
     const metrics = new Set();
-    for (const [, series] of Object.values(known)) for (const name in series) metrics.add(name);
+    for (const [, series] of Object.values(curves)) for (const name in series) metrics.add(name);
     const names = [...metrics].sort();
     byId("curves-section").hidden = names.length === 0;
-    byId("curves-about").hidden = Object.keys(known).length < 500;
+    byId("curves-about").hidden = Object.keys(curves).length < 500;
     if (!names.includes(state.metric)) {
       state.metric = names.includes(state.goal) ? state.goal : names[0] || null;
     }
     sweeper.fillSelect(byId("metric"), names.map((name) => [name, name]), state.metric);
     sweeper.mark(element);
+  }
+
+  sweeper.curves = (known) => {
+    curves = known;
+    arrange();
   };
 
   byId("metric").addEventListener("change", (event) => {
@@ -210,6 +214,7 @@
     if (what !== "all") return;
     byId("log").checked = state.isLog;
     byId("smooth").value = state.smooth;
+    if (curves !== null) arrange(); // an address without a score of the curves may have been opened
     const ended = sweeper.data.all.filter((t) => !["running", "frozen"].includes(t.state)).length;
     if (ended !== n_curves) sweeper.load("curves.js");
     n_curves = ended;

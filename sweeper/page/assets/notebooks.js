@@ -191,7 +191,7 @@
   };
 
   dialog.addEventListener("close", () => {
-    if (state.open) {
+    if (state.open && !dialog.open) { // Forward may have opened it again
       Object.assign(state, { open: null, beside: null, isDiffering: false });
       sweeper.changed("open");
     }
