@@ -103,7 +103,8 @@ def _observed(
 
     settings = settings_to_observe(notebook, options.study or study)
     console.begin(
-        f"running {notebook.display_name} once as it is, to see what it computes (trial 0000)"
+        f"running {notebook.display_name} once as it is, to see what it computes (trial 0000); "
+        f"could be swept: {', '.join(settings.space)}"
     )
     try:
         plan = options.sweep(settings, notebook).plan

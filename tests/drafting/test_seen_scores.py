@@ -69,6 +69,7 @@ def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_re
     texts = [Text(cell=1, stream="stdout", text=f"begin\n{printed}the end\n")]
     found = {number.label: number for number in printed_numbers(texts)}
     if values is None:
+        assert label not in found
         return
     assert list(map(repr, found[label].values)) == list(map(repr, values))
     assert list(map(repr, values_found(found[label].pattern, texts))) == list(map(repr, values))
