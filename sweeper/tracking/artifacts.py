@@ -8,18 +8,18 @@ from __future__ import annotations
 import logging
 import os
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import first_line
 from ..files import files_within
 from ..notebooks.html import page_of, render, write_cells
 from ..notebooks.metadata import BLANK, read_metadata
-from ..trials import TrialRecord, run_id_of
+from ..trials import TrialRecord, run_id_of, short_text
 from .messages import Store
 
 if TYPE_CHECKING:
@@ -30,6 +30,16 @@ _log = logging.getLogger(__name__)
 #: An artifact of a trial is copied into MLflow if it has at most this many bytes (chosen, not
 #: measured).
 LOGGED_BYTES = 100 * 10**6
+
+
+def _outcome(record: TrialRecord) -> str:
+    """Return a trial's state, scores and params in one line of Markdown."""
+
+    def listed(values: Mapping[str, Any]) -> str:
+        return ", ".join(f"`{name}` = {short_text(value)}" for name, value in values.items())
+
+    parts = [f"**{record.state}**", listed(record.scores), listed(record.params)]
+    return " · ".join(filter(None, parts))
 
 
 def stage_tags(record: TrialRecord) -> dict[str, str]:
@@ -88,14 +98,15 @@ class Artifacts:
             record: The trial.
 
         Returns:
-            Markdown with links to the logged files and the trial's message.
+            Markdown with the outcome in one line, links to the logged files, and the trial's
+            message.
 
         Raises:
             Exception: MLflow does not accept a file. Each of its stores has its own exceptions.
         """
         notebook = record.notebook
         if not os.access(notebook, os.R_OK):
-            return record.message
+            return f"{_outcome(record)}\n\n{record.message}".strip()
         rendered = None
         try:
             rendered = render(notebook)
@@ -124,7 +135,7 @@ class Artifacts:
             self._log_saved(mlflow_id, record)
         at = f"#/experiments/{self._experiment_id}/runs/{mlflow_id}/artifacts"
         links = f"[executed notebook]({at}/{urllib.parse.quote(name)}) · `{notebook}`"
-        return f"{links}\n\n{record.message}".strip()
+        return f"{_outcome(record)}\n\n{links}\n\n{record.message}".strip()
 
     def names_of(self, record: TrialRecord) -> set[str]:
         """Return the names of all files and folders that `log` writes for a trial."""

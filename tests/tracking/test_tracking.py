@@ -380,7 +380,9 @@ def test_a_run_ends_although_its_notebook_cannot_be_rendered(
     assert (run.info.status, run.data.metrics) == ("FINISHED", {"val": 0.5})
     files = [file.path for file in client_of(store).list_artifacts(run.info.run_id)]
     assert files == ["0000.ipynb"]
-    assert "/artifacts/0000.ipynb)" in run.data.tags["mlflow.note.content"]
+    note = run.data.tags["mlflow.note.content"]
+    assert "/artifacts/0000.ipynb)" in note
+    assert note.startswith("**completed** · `val` = 0.5")
     (warning,) = caplog.records
     assert_says(warning.getMessage(), "trial 0000", "gone.png", ".ipynb")
 
