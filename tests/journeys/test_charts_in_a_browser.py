@@ -141,10 +141,12 @@ def test_curves_show_the_values_at_the_step_under_the_pointer(tmp_path: Path, pa
     text = hover(page, "curves", 0.5, 0.5)
     assert text.startswith("step 5 val")
     assert [line.split() for line in text.splitlines()[1:]] == [
-        ["0001", "1.5"],
         ["0002", "2.5"],
+        ["0001", "1.5"],
         ["0000", "0.5"],
     ]
+    assert page.locator("#tip .marked").inner_text().startswith("0001")
+    assert page.locator(".guide").is_visible()
 
 
 def test_the_predicted_surface_is_drawn_and_fades_where_it_is_unsure(

@@ -30,11 +30,11 @@
   sweeper.escaped = (text) =>
     String(text).replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
 
-  /* Return rows of a description as HTML: [name, value, colour of a dot]. */
+  /* Return rows of a description as HTML: [name, value, colour of a dot, whether it is marked]. */
   sweeper.rows = (rows) => {
-    const lines = rows.map(([name, value, colour]) => {
+    const lines = rows.map(([name, value, colour, isMarked]) => {
       const dot = colour ? `<i class="dot" style="background:${colour}"></i>` : "";
-      return `<tr><th>${dot}${sweeper.escaped(name)}</th><td>${sweeper.escaped(value)}</td></tr>`;
+      return `<tr${isMarked ? ' class="marked"' : ""}><th>${dot}${sweeper.escaped(name)}</th><td>${sweeper.escaped(value)}</td></tr>`;
     });
     return `<table>${lines.join("")}</table>`;
   };

@@ -40,29 +40,20 @@
     return drawn;
   };
 
-  let [known, knownOf] = [null, []];
-  const coloured = () => {
-    const now = [sweeper.columns, state.colour, state.goal];
-    if (now.some((part, i) => part !== knownOf[i])) [known, knownOf] = [find(), now];
-    return known;
-  };
+  /* Return a function that keeps its last result until it is called with something else. */
+  function kept(make) {
+    let [result, of] = [null, null];
+    return (...parts) => {
+      if (of === null || parts.some((part, i) => part !== of[i])) [result, of] = [make(...parts), parts];
+      return result;
+    };
+  }
 
-  const find = () => {
-    const { goals, scores, params, duration } = sweeper.columns;
-    const key = state.colour || `score.${state.goal}`;
-    return [...goals, ...scores, ...params, duration].find((column) => column.key === key);
-  };
+  const coloured = kept(({ goals, scores, params, duration }, key) =>
+    [...goals, ...scores, ...params, duration].find((column) => column.key === key));
+  const axisOf = kept((column, data) => scales.of(column, data.all));
 
-  let [scale, scaleOf] = [null, []];
-
-  /* Return the colours of the trials: `of` gives one, `shareOf` a place from 0 to 1. */
-  sweeper.colourScale = () => {
-    const selected = sweeper.selected();
-    const column = coloured();
-    const now = [selected, column, sweeper.isDark()];
-    if (scale && now.every((part, i) => part === scaleOf[i])) return scale;
-    scaleOf = now;
-    const axis = scales.of(column, sweeper.data.all);
+  const scaleOf = kept((selected, column, axis) => {
     const goal = sweeper.data.objectives.find((g) => column.key === `score.${g.name}`);
     // A pruned trial's score would give all completed ones the same colour.
     const completed = goal ? selected.filter(sweeper.hasGoal) : [];
@@ -82,8 +73,13 @@
       const share = shareOf(trial);
       return share === null ? faint : sweeper.shade(share);
     };
-    scale = { column, axis, ends, isBestLow, of, shareOf };
-    return scale;
+    return { column, axis, ends, isBestLow, of, shareOf };
+  });
+
+  /* Return the colours of the trials: `of` gives one, `shareOf` a place from 0 to 1. */
+  sweeper.colourScale = () => {
+    const column = coloured(sweeper.columns, state.colour || `score.${state.goal}`);
+    return scaleOf(sweeper.selected(), column, axisOf(column, sweeper.data), state.goal, sweeper.isDark());
   };
 
   function text(words) {

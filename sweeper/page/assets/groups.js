@@ -48,15 +48,17 @@
   function drawTable() {
     const cells = (texts, kind) => {
       const row = document.createElement("tr");
-      row.append(...texts.map((text) => {
+      row.append(...texts.map((text, i) => {
         const cell = document.createElement(kind);
+        if (i > 0) cell.className = "number";
         cell.textContent = text;
         return cell;
       }));
       return row;
     };
     const { goals, scores, duration } = sweeper.columns;
-    const columns = [...goals, ...scores, duration];
+    const columns = [...goals, ...scores, duration].filter((column) =>
+      sweeper.data.all.some((trial) => column.of(trial) !== undefined));
     const rows = sweeper.groups().map(([value, trials]) => [
       value, String(trials.length),
       ...columns.map((column) => {

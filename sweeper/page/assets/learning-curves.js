@@ -13,7 +13,6 @@
   const guide = document.createElement("div");
   guide.className = "guide";
   guide.hidden = true;
-  element.append(guide);
 
   /* Return the points of a trial's curve, smoothed if the reader has chosen it. */
   function pointsOf(trial) {
@@ -128,9 +127,10 @@
     return Math.abs(nearest[0] - step) <= Math.max(1, gap) ? nearest : null;
   }
 
-  /* Show the values at the step under the pointer: the nearest curve first, then the best ones. */
+  /* Show the values at the step under the pointer: of very many curves the nearest and the best. */
   function onHover(chart, event) {
     const place = [event.offsetX, event.offsetY];
+    if (!guide.isConnected) element.append(guide); // ECharts empties the element when it begins
     const isInside = lines.length && chart.containPixel("grid", place);
     guide.hidden = !isInside;
     if (!isInside) {
@@ -151,13 +151,14 @@
     const goal = sweeper.data.objectives.find((g) => g.name === state.metric) || sweeper.goal();
     const isDown = goal.name === state.metric ? goal.direction === "maximize" : false;
     const order = [...known].sort((a, b) => (isDown ? b.at[1] - a.at[1] : a.at[1] - b.at[1]));
-    const rows = [nearest, ...order.filter((line) => line !== nearest).slice(0, MOST_ROWS - 1)];
+    const others = order.filter((line) => line !== nearest);
+    const rows = known.length > MOST_ROWS ? [nearest, ...others.slice(0, MOST_ROWS - 1)] : order;
     const text = numbers.formatOf(known.map((line) => line.at[1]));
     const half = (line) => (numbers.isNumber(line.at[2]) ? numbers.withInterval(line.at[1], line.at[2]) : text(line.at[1]));
     const left = known.length - rows.length;
     sweeper.tip(
       `<b>step ${numbers.full(at)}</b> ${sweeper.escaped(state.metric)}`
-      + sweeper.rows(rows.map((line) => [line.name, half(line), line.color]))
+      + sweeper.rows(rows.map((line) => [line.name, half(line), line.color, line === nearest]))
       + (left > 0 ? `<p>and ${left} more</p>` : ""),
       event.event,
     );

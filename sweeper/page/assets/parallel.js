@@ -9,7 +9,7 @@
   const element = document.getElementById("parallel");
   const list = document.getElementById("axes");
   const MARGIN = { top: 14, bottom: 20 };
-  const MOST_FAINT = 3000; // lines of trials that are not selected (chosen, not measured)
+  const MOST_FAINT = 3000; // lines behind the selection, and of it while a range is dragged (chosen)
   const canvases = ["faint", "lines", "hover"].map((name) => {
     const canvas = document.createElement("canvas");
     canvas.dataset.layer = name;
@@ -105,7 +105,9 @@
   function drawLines(visible) {
     const context = cleared(canvases[1]);
     const scale = sweeper.colourScale();
-    drawn = sweeper.selected().map(lineOf(visible));
+    const selected = sweeper.selected();
+    const every = dragged ? Math.ceil(selected.length / MOST_FAINT) : 1;
+    drawn = selected.filter((_, i) => i % every === 0).map(lineOf(visible));
     const n = drawn.length;
     // Without a GPU, browsers draw hairlines five times as fast as slightly wider lines.
     Object.assign(context, { lineWidth: n > 200 ? 1 : 1.5, globalAlpha: n > 2000 ? 0.25 : n > 300 ? 0.45 : 0.8 });
