@@ -74,7 +74,7 @@ addEventListener('pointerup', () => {
 
 
 def record_of(number: int, rng: random.Random, folder: Path) -> TrialRecord:
-    params = {
+    params: dict[str, Any] = {
         "lr": 10 ** rng.uniform(-5, -1),
         "width": round(2 ** rng.uniform(4, 9)),
         "dropout": rng.uniform(0, 0.5),
