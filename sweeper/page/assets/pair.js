@@ -11,6 +11,9 @@
   const chosen = () => (state.pair || []).map((key) => varied().find((column) => column.key === key));
   const surfaces = () => sweeper.data.surfaces?.[state.goal] || [];
 
+  const LEAST = 0.02; // a smaller share of the variance is not worth a look (chosen, not measured)
+  const interacting = () => surfaces().filter((pair) => pair.interaction >= LEAST);
+
   const turned = (rows) => rows[0].map((_, i) => rows.map((row) => row[i]));
 
   /* Return the predicted surface of two params, turned so that `x` is to the right. */
@@ -119,7 +122,7 @@
   /* Choose the pair that interacts most, else the two most important params. */
   function usual() {
     const keys = varied().map((column) => column.key);
-    const [strongest] = surfaces();
+    const [strongest] = interacting();
     const important = Object.keys(sweeper.data.importances[state.goal] || {});
     const named = (strongest ? strongest.params : important).map((name) => `param.${name}`);
     return [...new Set([...named, ...keys])].filter((key) => keys.includes(key)).slice(0, 2);
@@ -135,7 +138,7 @@
     for (const [i, id] of ["pair-x", "pair-y"].entries()) {
       sweeper.fillSelect(byId(id), columns.map((column) => [column.key, column.name]), shown[i]);
     }
-    const strongest = surfaces().filter((pair) => pair.interaction >= 0.02).slice(0, 3);
+    const strongest = interacting().slice(0, 3);
     const intro = strongest.length ? "interact most: " : surfaces().length ? "No pair interacts noticeably." : "";
     byId("pair-strongest").replaceChildren(intro, ...strongest.flatMap((pair) => {
       const button = document.createElement("button");

@@ -407,6 +407,7 @@
 
   sweeper.whenVisible(element, draw);
   sweeper.addMenu(element, "parallel", {
+    csv: () => sweeper.csv(sweeper.tableRows()),
     svg: () => `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg())}`,
   });
   sweeper.onChange((what) => {
