@@ -74,6 +74,8 @@ def test_ticks_are_round_and_within_the_axis() -> None:
     assert answer("numbers.ticks(0.8123, 0.9312)") == [0.82, 0.84, 0.86, 0.88, 0.9, 0.92]
     assert answer("numbers.ticks(1, 4, 6, true)") == [1, 2, 3, 4]
     assert answer("numbers.logTicks(1e-5, 0.1)") == [1e-5, 1e-4, 1e-3, 0.01, 0.1]
+    assert answer("numbers.tickTexts([0.5, 1e-4])") == ["0.5", "1e-4"]
+    assert answer("numbers.tickTexts([-1234570, -1234571])") == ["-1234570", "-1234571"]
     assert answer("numbers.logTicks(0.012, 0.06)") == [0.02, 0.03, 0.04, 0.05, 0.06]
 
 

@@ -187,7 +187,9 @@
     const [min, max] = [low - pad, high + pad];
     const { isWhole, most = 6, ...rest } = more;
     const ticks = numbers.ticks(min, max, most, isWhole);
-    return sweeper.axis(name, { min, max, nameGap: 44, ...ticked(ticks, (v) => numbers.text(v, 6)), ...rest });
+    const texts = new Map(numbers.tickTexts(ticks).map((text, i) => [ticks[i], text]));
+    const label = (v) => texts.get(+v.toPrecision(12)) ?? numbers.text(v, 6);
+    return sweeper.axis(name, { min, max, nameGap: 44, ...ticked(ticks, label), ...rest });
   };
 
   /* Return a logarithmic axis. Values are drawn at their log10. */

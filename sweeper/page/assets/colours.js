@@ -98,6 +98,8 @@
         dot.style.background = place === "n/a" ? sweeper.colours().faint : sweeper.palette(i);
         parts.push(dot, text(place));
       });
+    } else if (ends[0] === ends[1]) {
+      parts.push(text(sweeper.data.all.some((t) => numbers.isNumber(column.of(t))) ? "all have the same colour" : ""));
     } else {
       const bar = document.createElement("i");
       const stops = [0, 0.25, 0.5, 0.75, 1].map((at) => sweeper.shade(isBestLow ? 1 - at : at));

@@ -105,6 +105,12 @@ const numbers = (() => {
     return fitting.length > 1 ? fitting : ticks(low, high, most);
   }
 
+  /* Return the texts of ticks. If rounding made two of them equal, they have all their digits. */
+  function tickTexts(values) {
+    const texts = values.map((v) => text(v, 6));
+    return new Set(texts).size === texts.length ? texts : values.map(full);
+  }
+
   /* Return the ends of the values, without those far off: more than 6 interquartile ranges. */
   function ends(values) {
     const known = values.filter(isNumber).sort((a, b) => a - b);
@@ -116,5 +122,5 @@ const numbers = (() => {
     return [inside[0], inside.at(-1)];
   }
 
-  return { isNumber, isShort, text, full, formatOf, withInterval, percent, duration, ticks, logTicks, ends };
+  return { isNumber, isShort, text, full, formatOf, withInterval, percent, duration, ticks, logTicks, tickTexts, ends };
 })();

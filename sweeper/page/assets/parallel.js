@@ -62,9 +62,11 @@
   function measure(visible) {
     const context = canvases[1].getContext("2d");
     context.font = "12px system-ui, sans-serif";
-    const widths = visible.map((axis) =>
-      Math.min(150, Math.max(0, ...axis.ticks.map((at) => context.measureText(axis.label(at)).width))));
-    const wanted = widths.reduce((sum, width) => sum + Math.max(84, width + 26), 40);
+    const widthOf = (words) => Math.min(150, context.measureText(words).width);
+    const widths = visible.map((axis) => Math.max(0, ...axis.ticks.map((at) => widthOf(axis.label(at)))));
+    const wanted = visible.reduce(
+      (sum, axis, i) => sum + Math.max(84, widths[i] + 26, 1.25 * widthOf(axis.name) + 20), 40,
+    );
     element.style.width = `max(100%, ${Math.round(wanted)}px)`;
     list.style.width = element.style.width;
     const left = 46;
@@ -414,6 +416,7 @@
     if (what === "all" || what === "selection") {
       axes = allAxes();
       axesOf = sweeper.data;
+      document.getElementById("parallel-section").hidden = axes.length < 2;
       drawNames();
       sweeper.mark(element);
     }

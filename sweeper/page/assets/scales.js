@@ -49,7 +49,8 @@ const scales = (() => {
     const missing = isMissing ? bottom - (top - bottom) * 0.12 : null;
     const at = (value) => (isNumber(value) ? Math.max(bottom, Math.min(top, scale(value))) : missing);
     const ticks = distinct.length < 2 ? distinct : tickValues(column, distinct, low, high, most);
-    const labels = new Map(ticks.map((v) => [scale(v), numbers.text(v, 6)]));
+    const texts = numbers.tickTexts(ticks);
+    const labels = new Map(ticks.map((v, i) => [scale(v), texts[i]]));
     if (distinct.at(-1) > high) labels.set(top, `≥ ${column.text(high)}`);
     if (distinct[0] < low) labels.set(bottom, `≤ ${column.text(low)}`);
     if (missing !== null) labels.set(missing, "n/a");
