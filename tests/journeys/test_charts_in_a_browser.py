@@ -172,6 +172,9 @@ def test_the_history_is_drawn_over_time_if_the_reader_chooses_it(tmp_path: Path,
     last_min = max(point["value"][0] for point in series_of(page, "history")[0]["data"])
     assert last_min == pytest.approx(59 + 1.5)
     assert "over=time" in page.url
+    page.get_by_label("what the history is drawn over").select_option("cost")
+    all_min = pytest.approx(60 * 1.5)  # of 60 trials that took 90 s each
+    until(lambda: max(p["value"][0] for p in series_of(page, "history")[0]["data"]) == all_min)
 
 
 def test_a_category_has_boxes_and_its_points_are_spread(tmp_path: Path, page: Any) -> None:

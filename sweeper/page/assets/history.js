@@ -1,5 +1,6 @@
 "use strict";
-/* The scores of the trials one after the other, by number or by time, with the best one so far. */
+/* The scores of the trials one after the other, with the best one so far: by number, by the time of
+   their end, or by what all trials together had computed until then, which is what a sweep costs. */
 
 {
   const { state } = sweeper;
@@ -8,18 +9,37 @@
   const done = () => sweeper.data.all.filter(sweeper.hasGoal);
   const hasTimes = () => done().some((t) => t.started_at_s > 0 && t.duration_s > 0);
 
-  function clock(trials) {
-    const first_s = Math.min(...sweeper.data.all.map((t) => t.started_at_s).filter((s) => s > 0));
-    const end_s = (t) => t.started_at_s + (t.duration_s || 0) - first_s;
-    const longest_s = Math.max(...trials.map(end_s));
+  /* Return an axis of time for the seconds that `of_s` gives for a trial. */
+  function timeAxis(name, trials, of_s) {
+    const longest_s = trials.reduce((longest, t) => Math.max(longest, of_s(t)), 0);
     const [unit, size] = [["days", 86400], ["h", 3600], ["min", 60]]
       .find(([, s]) => longest_s >= 2 * Number(s)) || ["s", 1];
-    return { name: `time since the first trial began [${unit}]`, of: (t) => end_s(t) / Number(size) };
+    return { name: `${name} [${unit}]`, of: (t) => of_s(t) / Number(size) };
   }
+
+  const end_s = (t) => t.started_at_s + (t.duration_s || 0);
+
+  function clock(trials) {
+    const first_s = sweeper.data.all.reduce((first, t) => Math.min(first, t.started_at_s || first), Infinity);
+    return timeAxis("time since the first trial began", trials, (t) => end_s(t) - first_s);
+  }
+
+  function computing(trials) {
+    let sum_s = 0;
+    const spent_s = new Map();
+    for (const trial of [...sweeper.data.all].sort((a, b) => end_s(a) - end_s(b))) {
+      sum_s += trial.duration_s || 0;
+      spent_s.set(trial, sum_s);
+    }
+    return timeAxis("computing time of all trials until then", trials, (t) => spent_s.get(t));
+  }
+
+  const AXES = { time: clock, cost: computing };
 
   function option() {
     const trials = done();
-    const over = state.over === "time" && hasTimes() ? clock(trials) : { name: "trial", of: (t) => +t.run_id };
+    const timed = hasTimes() ? AXES[state.over] : undefined;
+    const over = timed ? timed(trials) : { name: "trial", of: (t) => +t.run_id };
     const order = [...trials].sort((a, b) => over.of(a) - over.of(b));
     const score = (t) => t.scores[state.goal];
     const isBetter = sweeper.goal().direction === "minimize" ? (a, b) => a < b : (a, b) => a > b;
@@ -52,13 +72,13 @@
 
   sweeper.chart({ id: "history", option, isEmpty: () => done().length === 0 });
   select.addEventListener("change", () => {
-    state.over = select.value;
+    state.over = select.value || null;
     sweeper.mark(document.getElementById("history"));
     sweeper.changed("open");
   });
   sweeper.onChange((what) => {
     if (what !== "all") return;
-    select.value = state.over || "trial";
+    select.value = state.over || "";
     select.hidden = !hasTimes();
   });
 }

@@ -88,6 +88,10 @@
         color: isPruned ? colours.soft : scale.of(trial),
       });
     }
+    if (lines.length === 0) {
+      const textStyle = { color: colours.soft, fontSize: 14, fontWeight: "normal" };
+      return { title: { text: "no selected trial has a curve", left: "center", top: "middle", textStyle } };
+    }
     const base = axesFor(lines.flatMap((line) => line.points));
     const coordsOf = ({ points }) => points.map(([step, v]) => [step, axes.toY(v)]);
     return {

@@ -176,6 +176,10 @@
   }
 
   function draw() {
+    if (dragged) { // its handle must stay until it is let go
+      isLate = true;
+      return;
+    }
     axes = allAxes();
     axesOf = sweeper.data;
     const visible = shown();
@@ -229,6 +233,7 @@
 
   /* --- ranges on the axes ------------------------------------------------------------------------ */
 
+  let isLate = false; // whether the chart was to be drawn while a range was dragged
   let dragged = null; // {axis, from, to, rest, edge}: ranges as positions
 
   function drawHandles(visible) {
@@ -294,9 +299,12 @@
       sweeper.touch();
     }
     drawBrush();
+    if (isLate) sweeper.mark(element);
+    isLate = false;
   }
-  handles.addEventListener("pointerup", release);
-  handles.addEventListener("pointercancel", release);
+  for (const end of ["pointerup", "pointercancel", "lostpointercapture"]) {
+    handles.addEventListener(end, release);
+  }
 
   let timer = 0;
 

@@ -23,7 +23,7 @@ const sweeper = (() => {
     smooth: 0, // from 0 to 9: what of the curves' last mean goes into the next one, in tenths
     group: null, // the key of a param
     pair: null, // the keys of two
-    over: null, // what the history is drawn over: trial, time; null for trial
+    over: null, // what the history is drawn over: time, cost; null for the trial's number
     folded: new Set(), // ids of sections
     notes: {}, // by run id, also empty ones: a star
   };
@@ -126,7 +126,7 @@ const sweeper = (() => {
     if (state.smooth) words.set("smooth", String(state.smooth));
     if (state.group) words.set("group", state.group);
     if (state.pair) words.set("pair", JSON.stringify(state.pair));
-    if (state.over === "time") words.set("over", "time");
+    if (state.over) words.set("over", state.over);
     if (state.folded.size) words.set("folded", [...state.folded].join(","));
     if (Object.keys(state.notes).length) words.set("notes", JSON.stringify(state.notes));
     const { open, beside } = { ...state, ...changes };
@@ -175,7 +175,7 @@ const sweeper = (() => {
       smooth: Math.max(0, Math.min(9, Number(words.get("smooth")) || 0)),
       group: words.get("group"),
       pair: [].concat(parsed(words, "pair", [])).length === 2 ? parsed(words, "pair", []) : null,
-      over: words.get("over") === "time" ? "time" : null,
+      over: ["time", "cost"].includes(words.get("over")) ? words.get("over") : null,
       folded: new Set((words.get("folded") || "").split(",").filter(Boolean)),
       notes: Object(parsed(words, "notes", {})),
       open: words.get("open"),
