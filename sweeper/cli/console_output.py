@@ -8,14 +8,13 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..display import screen
 from ..settings.units import duration
-from ..trials import Snapshot, SweepResult, TrialRecord, TrialState
+from ..trials import Snapshot, SweepResult, TrialRecord, TrialState, counts_line
 from .live_table import live_table
 from .streams import can_redraw, folded
 
@@ -143,10 +142,12 @@ class ConsoleOutput:
     def summary(self, result: SweepResult) -> None:
         """Print the summary of a sweep that has ended."""
         if not (self._quiet and result.counts[TrialState.COMPLETED]):
-            stream = self._stream
-            width = shutil.get_terminal_size().columns
-            fold = partial(folded, width=width) if stream.isatty() else tuple
-            self._print(screen.summary(result, fold))
+            self._print(screen.summary(result, self._fold))
+
+    def _fold(self, lines: Iterable[str]) -> Iterable[str]:
+        """Wrap lines to the width of the terminal, if the output is one."""
+        is_terminal = self._stream.isatty()
+        return folded(lines, shutil.get_terminal_size().columns) if is_terminal else lines
 
     def status(
         self,
@@ -170,7 +171,7 @@ class ConsoleOutput:
         some = ended if self._verbose else ended[-_MOST_ENDED:]
         if chosen is not None:
             some = ended = list(chosen)
-        lines = [f"study {result.study}: {screen.counts_line(result.counts)}"]
+        lines = [f"study {result.study}: {counts_line(result.counts)}"]
         lines.append(f"swept by {owner}" if owner else "no sweep is running")
         if len(some) < len(ended):
             lines.append(f"  … {len(ended) - len(some)} earlier trials; -v shows them")
@@ -180,11 +181,9 @@ class ConsoleOutput:
             params = screen.params_line(record.params)
             lines.append(f"  {record.run_id}  {ending:<{width}}  {params}")
         if not snapshot.running:
-            lines += screen.cost_lines(result)
-            lines += screen.best_lines(result.best, result.objectives, result.confirmation)
-            lines += screen.tie_lines(result)
+            lines += screen.answer_lines(result)
             lines += screen.confirmation_lines(result.confirmation)
-        self._print("\n".join(lines))
+        self._print("\n".join(self._fold(lines)))
         if snapshot.running:
             screen.print_table(snapshot, self._stream)
         self._print("")

@@ -18,6 +18,9 @@ from typing import Any, TextIO
 #: Errors of a write after the reader (the other end of a pipe, or the terminal) has gone away.
 _NO_READER = (errno.EPIPE, errno.EIO, errno.ECONNRESET)
 
+#: What stays in one row when a line is wrapped. `textwrap` does not break at `_FIXED_SPACE`.
+_TOGETHER, _FIXED_SPACE = re.compile(r"`[^`]*`|\d %|\S+ ± \S+"), "\u00a0"
+
 
 class Output:
     """A text stream that drops all text after its first failed write.
@@ -95,16 +98,18 @@ def folded(lines: Iterable[str], width: int) -> list[str]:
 def wrapped(line: str, width: int) -> list[str]:
     """Return a line that is wrapped between words to the width of a window.
 
-    If the line begins with a clock, its other rows are indented by the width of the clock.
+    If the line begins with a clock, its other rows are indented by the width of the clock. A
+    command in backticks, and a number with its unit, stay in one row.
     """
     if len(line) <= width:
         return [line]
     clock = re.match(r"\[.{6}\] |", line)
-    return textwrap.wrap(
-        line,
+    rows = textwrap.wrap(
+        _TOGETHER.sub(lambda match: match[0].replace(" ", _FIXED_SPACE), line),
         width,
         subsequent_indent=" " * (clock.end() if clock else 0) or "  ",
         break_long_words=False,
         break_on_hyphens=False,
         replace_whitespace=False,
     )
+    return [row.replace(_FIXED_SPACE, " ") for row in rows]

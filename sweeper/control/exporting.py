@@ -12,7 +12,7 @@ from ..errors import NotebookError, OutputError, StudyError, first_line
 from ..files import below, replaced
 from ..notebooks.html import render, write_cells
 from ..notebooks.metadata import BLANK, read_metadata
-from ..page import Page, is_rendered
+from ..page import is_rendered, write_page_of
 from ..study_folder.snapshots import read_snapshot
 from ..trials import TrialRecord, display_path
 from .loaded import LoadedStudy
@@ -114,14 +114,11 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
             on_render(len(missing))
             for record in missing:
                 _render(record, folder)
+        is_running = existing.swept_by() is not None
         importances = study.importances()
-        Page(paths.page, paths.page_files).write(
-            study,
-            existing.settings,
-            is_running=existing.swept_by() is not None,
-            importances=importances,
-            surfaces=study.surfaces(existing.settings.search_space, importances),
-        )
+        if not is_running and study.known_importances() is None:
+            existing.opened().note_importances(importances)  # so that `status` knows them, too
+        write_page_of(existing, existing.settings, is_running=is_running, importances=importances)
     except OSError as error:
         raise OutputError(f"{paths.page}: cannot be written: {first_line(error)}") from error
     return paths.page

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
-from ..errors import SettingsError
+from ..answer import answer_of_study
+from ..errors import SettingsError, StudyError
 from ..machine.capacity import memory_of
 from ..notebooks.metadata import BLANK, read_progress
 from ..notebooks.scores import series_of
@@ -34,6 +36,16 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
     running = [record for record in records if not record.state.has_ended]
     planned = len(records) if facts.trials is None else facts.trials
     to_start = left_to_begin(records, trials=planned)
+    importances = study.known_importances()
+    insights = None
+    with suppress(SettingsError, StudyError):  # another version has stored the settings, or none
+        insights = answer_of_study(
+            existing,
+            existing.settings,
+            confirmation=confirmation,
+            importances=importances,
+            is_running=bool(running),
+        )
     result = SweepResult(
         study=study.name,
         storage=str(existing.storage_url),
@@ -45,8 +57,10 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
         mlflow_run_ids=facts.mlflow_run_ids,
         compare_url=facts.compare_url,
         page=existing.paths.page if existing.paths.page.exists() else None,
-        cost=facts.cost,
+        cost=existing.cost(),
         confirmation=confirmation,
+        importances=importances or {},
+        insights=insights,
     )
     is_here = is_held(existing.paths) and elsewhere_s(existing.paths.owner) is None
     progress = [_progress(record, is_here=is_here) for record in running]

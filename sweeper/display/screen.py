@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TextIO
-from urllib.parse import urlsplit
 
+from ..settings.addresses import Address
 from ..settings.units import duration, size
 from ..trials import (
     Chore,
@@ -24,6 +23,7 @@ from ..trials import (
     SweepResult,
     TrialRecord,
     TrialState,
+    counts_line,
     display_path,
     short_text,
     value_text,
@@ -32,9 +32,6 @@ from ..trials import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-#: A summary shows at most `_MOST_FAILURES` different errors and `_MOST_PARAMS` params that
-#: mattered.
-_MOST_FAILURES, _MOST_PARAMS = 5, 3
 #: A line shows at most `_MOST_NAMES` names. A live table has at most `_MOST_NOTES` lines about
 #: frozen and waiting trials.
 _MOST_NAMES, _MOST_NOTES = 5, 3
@@ -77,61 +74,30 @@ def ending_line(record: TrialRecord, objectives: Iterable[str]) -> str:
     return f"{record.state}{took} ({record.reason}): {first_line}"
 
 
-def counts_line(counts: Mapping[str, int]) -> str:
-    """Format the number of trials by state in one line: `11 completed, 1 failed`."""
-    return ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials"
-
-
-def best_lines(
-    best: Sequence[TrialRecord],
-    objectives: Sequence[str],
-    confirmation: Confirmation | None = None,
-) -> list[str]:
-    """List the best trial, or all Pareto-optimal trials, each with its notebook.
-
-    Args:
-        best: The best trials.
-        objectives: Names of the scores to show.
-        confirmation: Confirmation that decided which trial is best, if there was one.
-    """
-    if not best:
-        return ["no trial completed" if confirmation is None else "no trial has won"]
+def best_lines(best: Sequence[TrialRecord], objectives: Sequence[str]) -> list[str]:
+    """List the best trial so far, or all Pareto-optimal trials, each with its notebook."""
     lines = []
     for record in best:
         scores = ", ".join(f"{name}={record.scores[name]:.6g}" for name in objectives)
-        by = won_by(confirmation)
-        lines.append(f"best: {record.run_id}  {scores}  ({params_line(record.params)}){by}")
+        lines.append(f"best: {record.run_id}  {scores}  ({params_line(record.params)})")
         lines.append(f"  notebook: {display_path(record.notebook)}")
     return lines
 
 
-def tie_lines(result: SweepResult) -> list[str]:
-    """Name the trials that have the same score as the best one. No line if there are none."""
-    if len(result.objectives) > 1 or len(result.best) != 1 or result.confirmation is not None:
-        return []
-    (best,), (name,) = result.best, result.objectives
-    completed = [record for record in result.records if record.state is TrialState.COMPLETED]
-    same = [record.run_id for record in completed if record.scores[name] == best.scores[name]]
-    others = [run_id for run_id in same if run_id != best.run_id]
-    return [f"  with the same score: {some_of(others)}"] if others else []
+def answer_lines(result: SweepResult) -> list[str]:
+    """List the sentences of a study's answer, each with its topic, and the winner's notebook."""
+    lines = []
+    for topic, text in () if result.insights is None else result.insights.sentences:
+        lines.append(f"  {text}" if topic == "params" else f"{topic}: {text}")
+        if topic == "params" and len(result.best) == 1:
+            lines.append(f"  notebook: {display_path(result.best[0].notebook)}")
+    return lines
 
 
 def some_of(names: Sequence[str]) -> str:
     """Join the first names in one line, with the number of further names."""
     n_more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {n_more} more" if n_more > 0 else "")
-
-
-def won_by(confirmation: Confirmation | None) -> str:
-    """Say by which score the best trial has won. Empty if no trials were to be confirmed."""
-    if confirmation is None:
-        return ""
-    winner = confirmation.winner
-    if winner is not None and confirmation.repeats is not None:
-        return f"  by the mean of its {len(winner.scores)} runs, {winner.mean:.6g}"
-    if winner is None:
-        return "  by its score in the search, which may be luck"
-    return f"  by its mean over {len(winner.scores)} fresh seeds, {winner.mean:.6g}"
 
 
 def confirmation_lines(confirmation: Confirmation | None) -> list[str]:
@@ -202,18 +168,11 @@ def _line(one: ConfirmedTrial, confirmation: Confirmation) -> str:
 def _doubts(confirmation: Confirmation) -> list[str]:
     """List the reasons for which the ranking may be wrong."""
     lines = []
-    winner, alike = confirmation.winner, confirmation.alike
     if confirmation.has_no_effect:
         lines.append(
             "  every seed gives the same score: the notebook does not use its seed (assign `seed` "
             "a number, or call sweeper.seed_everything(sweeper.trial().seed)), or "
             "the score is too coarse; so it is not known how much of the score is luck"
-        )
-    elif winner is not None and alike and confirmation.ablated is None:
-        names = some_of([ranked.run_id for ranked in alike])
-        lines.append(
-            f"  {winner.run_id} cannot be told apart from {names}: 0 is in the 95 % interval of "
-            f"their differences; more {'runs' if confirmation.repeats else '--seeds'} may help"
         )
     if confirmation.n_missing:
         lines.append(
@@ -225,28 +184,6 @@ def _doubts(confirmation: Confirmation) -> list[str]:
             f"  `retry {confirmation.study} --failed` runs the trials without a score again"
         )
     return lines
-
-
-def failure_lines(records: Iterable[TrialRecord]) -> list[str]:
-    """Count the failed trials by reason, and quote the first errors, each one once."""
-    failed = [record for record in records if record.state is TrialState.FAILED]
-    if not failed:
-        return []
-    reasons = Counter(str(record.reason) for record in failed).most_common()
-    counted = ", ".join(f"{n} {reason}" for reason, n in reasons)
-    alike: dict[tuple[object, str], list[TrialRecord]] = {}
-    for record in failed:
-        alike.setdefault((record.reason, record.message), []).append(record)
-    groups = list(alike.values())
-    lines = []
-    for first, *others in groups[:_MOST_FAILURES]:
-        lines.append(
-            f"  {first.run_id} {ending_line(first, ())}\n    {display_path(first.notebook)}"
-        )
-        if others:
-            lines.append(f"    the same error: {some_of([record.run_id for record in others])}")
-    left = sum(map(len, groups[_MOST_FAILURES:]))
-    return [f"failed: {counted}", *lines, *([f"  … and {left} more"] if left else [])]
 
 
 def infeasible_lines(records: Iterable[TrialRecord]) -> list[str]:
@@ -269,34 +206,20 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
             addresses, because people copy them.
     """
     lines = [f"\n{counts_line(result.counts)} in {duration(result.duration_s)}"]
-    lines += cost_lines(result)
     if result.stopped_by is not None:
         if result.stop_cause is StopCause.WORTHLESS:
             lines.append(f"ended early: {result.stopped_by}")
         else:
             lines.append(f"stopped by {result.stopped_by}; the same command resumes from here")
-    lines += best_lines(result.best, result.objectives, result.confirmation)
-    lines += tie_lines(result)
+    lines += answer_lines(result)
     lines += confirmation_lines(result.confirmation)
-    lines += importance_lines(result)
-    lines += failure_lines(result.records)
     lines += infeasible_lines(result.records)
     lines = [*fold(lines)]
     if result.page is not None:
         lines.append(f"compare: {display_path(result.page)}")
     if result.confirmation_page is not None:
         lines.append(f"  the runs on fresh seeds: {display_path(result.confirmation_page)}")
-    if result.tracking_uri.startswith("http"):
-        lines.append(f"MLflow: {result.tracking_uri}")
-    else:
-        port = urlsplit(result.compare_url or "").port
-        on_port = f" --port {port}" if port else ""  # the link below has this port
-        command = f"mlflow ui --backend-store-uri {shlex.quote(result.tracking_uri)}"
-        lines.append(f"MLflow, open to all users here: {command} --host 127.0.0.1{on_port}")
-    if result.compare_url:
-        all_drawn = len(result.records) <= _MOST_DRAWN
-        which = "all runs" if all_drawn else f"the {_MOST_DRAWN} best runs"
-        lines.append(f"  parallel coordinates of {which}: {result.compare_url}")
+    lines += _mlflow_lines(result)
     if result.sync_lag_s:
         lines.append(
             f"remote copy: not complete, {duration(result.sync_lag_s)} behind; the rest is on this "
@@ -315,6 +238,24 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
     return "\n".join([*lines, *fold(notes)])
 
 
+def _mlflow_lines(result: SweepResult) -> list[str]:
+    """Say where MLflow shows the runs: at its server, or with the command that starts its UI."""
+    is_server = result.tracking_uri.startswith("http")
+    if is_server or result.page is None:
+        lines = [f"MLflow: {result.tracking_uri}"]
+    else:
+        folder, storage = result.page.parent, Address.of(result.storage).file
+        words = ["notebook_hpo.py", "ui", display_path(folder)]
+        if storage is None or storage.parent != folder:
+            words = ["notebook_hpo.py", "ui", result.study, "--storage", result.storage]
+        lines = [f"MLflow and page: {shlex.join(words)}"]
+    if result.compare_url is not None and len(result.records) > _MOST_DRAWN:
+        lines.append(f"  MLflow's parallel coordinates draw the {_MOST_DRAWN} best runs")
+    if result.compare_url is not None and is_server:
+        lines.append(f"  parallel coordinates: {result.compare_url}")
+    return lines
+
+
 def replicability_lines(records: Iterable[TrialRecord]) -> list[str]:
     """Count the trials that may not repeat bit for bit, and name the operations that cause it."""
     found = [record.not_replicable for record in records if record.not_replicable]
@@ -326,36 +267,6 @@ def replicability_lines(records: Iterable[TrialRecord]) -> list[str]:
         f"{trials} used operations that may not repeat bit for bit: {some_of(names)}; "
         "seed_everything(seed, strict=True) raises instead"
     ]
-
-
-def importance_lines(result: SweepResult) -> list[str]:
-    """Name the params that mattered most, in one line for each objective, as far as it is known."""
-    lines = []
-    for name, found in result.importances.items():
-        if len(found) < 2:
-            # A single param explains all of the variance, so there is nothing to tell.
-            continue
-        first, second, *_ = found.values()
-        if first.low <= second.high:
-            n_completed = result.counts[TrialState.COMPLETED]
-            lines.append(f"too early to say what mattered for {name}: {n_completed} trials")
-            continue
-        named = (
-            f"{param} {importance.share:.0%} ({importance.low:.0%} to {importance.high:.0%})"
-            for param, importance in list(found.items())[:_MOST_PARAMS]
-        )
-        lines.append(f"what mattered for {name}: {', '.join(named)}")
-    return lines
-
-
-def cost_lines(result: SweepResult) -> list[str]:
-    """State the cost of the study so far, in all and per completed trial. Empty without a price."""
-    if result.cost is None:
-        return []
-    line = f"cost of the study so far: {result.cost:.2f}"
-    if result.cost_per_trial is not None:
-        line += f", {result.cost_per_trial:.4g} per completed trial"
-    return [line]
 
 
 def chore_line(chore: Chore) -> str:

@@ -6,6 +6,6 @@ and `control` serves the page.
 
 from __future__ import annotations
 
-from .pages import Page, is_rendered
+from .pages import Page, is_rendered, write_page_of
 
-__all__ = ["Page", "is_rendered"]
+__all__ = ["Page", "is_rendered", "write_page_of"]

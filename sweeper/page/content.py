@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 from ..notebook_api.messages import encode_float
 from ..settings import Settings
 from ..settings.space import AnyDimension, ChoiceDimension
-from ..trials import Importance, Params, TrialRecord, trial_json, value_text, without_effect
+from ..trials import (
+    Confirmation,
+    Importance,
+    Insights,
+    Params,
+    TrialRecord,
+    trial_json,
+    value_text,
+    without_effect,
+)
 
 if TYPE_CHECKING:
     from ..study.study import Study
@@ -23,13 +32,18 @@ def facts_of(
     *,
     importances: Mapping[str, Mapping[str, Importance]],
     surfaces: Mapping[str, Sequence[Mapping[str, Any]]],
+    insights: Insights | None,
+    confirmation: Confirmation | None,
+    runs_page: str | None,
     is_running: bool,
 ) -> dict[str, Any]:
     """Return the facts about a study as a whole that its page displays.
 
     `Page.write` describes the arguments.
     """
-    confirmation = study.confirmation
+    best = study.best()
+    if confirmation is not None and confirmation.study != study.name:
+        best = confirmation.best_of(records, best)
     return {
         "study": study.name,
         "notebook": Path(study.facts.notebook).name,
@@ -41,11 +55,13 @@ def facts_of(
         ],
         "params": [_param(name, d) for name, d in settings.search_space.items()],
         "fixed": _plain(settings.fixed),
-        "best": [record.run_id for record in study.best()],
+        "best": [record.run_id for record in best],
+        "insights": None if insights is None else insights.to_json(),
         "importances": importances,
         "surfaces": surfaces,
         "remark": " ".join(without_effect(records)),
         "confirmation": None if confirmation is None else confirmation.to_json(),
+        "runs_page": runs_page,
         "compare_url": study.facts.compare_url,
     }
 

@@ -7,17 +7,21 @@ therefore a script that consists of one call.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+from ..answer import answer_of_study, runs_page_of
 from ..files import copy_atomically, write_atomically
 from ..settings import Settings
-from ..trials import Importance, TrialRecord
+from ..trials import Confirmation, Importance, Insights, TrialRecord
 from .content import facts_of, trial_of
 from .curves import Curves, read_file
 
 if TYPE_CHECKING:
+    from ..study.located import LocatedStudy
     from ..study.study import Study
 
 ASSETS = Path(__file__).parent / "assets"
@@ -46,6 +50,9 @@ class Page:
         is_running: bool,
         importances: Mapping[str, Mapping[str, Importance]] | None = None,
         surfaces: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+        insights: Insights | None = None,
+        confirmation: Confirmation | None = None,
+        runs_page: Path | None = None,
     ) -> None:
         """Write the page with the current state of the study.
 
@@ -59,6 +66,11 @@ class Page:
                 and param. None while it is not known.
             surfaces: Scores predicted over pairs of params, as `Study.surfaces` returns them. None
                 while they are not known.
+            insights: The answer of the study. None while it is not known.
+            confirmation: Ranking of its trials on fresh seeds. Default: the ranking that the study
+                itself has.
+            runs_page: Page of another study that ran the trials on fresh seeds. None if there is
+                no such study.
 
         Raises:
             OSError: A file cannot be written. Files from before are still complete.
@@ -72,6 +84,9 @@ class Page:
             settings,
             importances=importances or {},
             surfaces=surfaces or {},
+            insights=insights,
+            confirmation=confirmation or study.confirmation,
+            runs_page=None if runs_page is None else _url(runs_page, self._index.parent),
             is_running=is_running,
         )
         objectives = {name: goal.direction for name, goal in settings.objective.items()}
@@ -94,6 +109,46 @@ class Page:
         self._has_begun = True
 
 
+def write_page_of(
+    located: LocatedStudy,
+    settings: Settings,
+    *,
+    is_running: bool,
+    importances: Mapping[str, Mapping[str, Importance]] | None,
+) -> Insights | None:
+    """Write the page of a study with its answer. Return the answer.
+
+    Args:
+        located: The study.
+        settings: Settings of the study.
+        is_running: Whether a sweep runs on the study.
+        importances: Share of each objective's variance that each param explains. None while it is
+            not known.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    paths, confirmation = located.paths, located.confirmation()
+    insights = answer_of_study(
+        located,
+        settings,
+        confirmation=confirmation,
+        importances=importances,
+        is_running=is_running,
+    )
+    Page(paths.page, paths.page_files).write(
+        located.study,
+        settings,
+        is_running=is_running,
+        importances=importances,
+        surfaces=located.study.surfaces(settings.search_space, importances or {}),
+        insights=insights,
+        confirmation=confirmation,
+        runs_page=runs_page_of(paths, confirmation),
+    )
+    return insights
+
+
 def is_rendered(record: TrialRecord, folder: Path) -> bool:
     """Return whether a folder has an up-to-date rendering of a trial's executed notebook.
 
@@ -107,6 +162,11 @@ def is_rendered(record: TrialRecord, folder: Path) -> bool:
         return rendered_ns >= record.notebook.stat().st_mtime_ns
     except OSError:
         return True  # somebody has moved the notebook, and only its rendering is left
+
+
+def _url(file: Path, folder: Path) -> str:
+    """Return the URL of a file, relative to a folder."""
+    return quote(Path(os.path.relpath(file, folder)).as_posix())
 
 
 def _call(name: str, argument: str) -> str:

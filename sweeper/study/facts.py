@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from ..errors import StudyError
 from ..files import PRIVATE, replaced
 from ..settings.sections import Cost
-from ..trials import LearnedTrial, display_path
+from ..trials import Importance, LearnedTrial, display_path
 
 #: Name of Optuna's user attribute that has the `StudyFacts`. Only modules of this folder use this
 #: name.
@@ -64,6 +64,9 @@ class StudyFacts:
             search.
         learned: Trials of each study in `learn_from`, the best first. None if there is no such
             study.
+        importances: Importance of each param, by objective, then by param. None until a sweep has
+            ended.
+        importances_of: Number of completed trials from which the importances were computed.
     """
 
     id: str
@@ -84,6 +87,8 @@ class StudyFacts:
     repeats: Mapping[str, Any] | None = None
     confirms: Mapping[str, Any] | None = None
     learned: Sequence[Sequence[LearnedTrial]] | None = None
+    importances: Mapping[str, Mapping[str, Importance]] | None = None
+    importances_of: int = 0
 
     @classmethod
     def are_in(cls, attributes: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import warnings
@@ -11,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import optuna
+from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.search_space import intersection_search_space
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from ..errors import SettingsError, StudyError, first_line
 from ..search.samplers.views import StorageView
@@ -47,6 +49,9 @@ def param_importances(
     Assessing Hyperparameter Importance"), on bootstrap samples of the trials. The spread over the
     samples gives the interval. It takes 0.5 s for 12 trials and 2 s for 80.
 
+    The space is measured as it was sampled: a param with a logarithmic range on a log scale. Optuna
+    itself measures it on a linear scale, where 90 % of a range from 0.0001 to 0.1 are above 0.01.
+
     Args:
         study: Optuna's study.
         objectives: Names of the objectives, in Optuna's order.
@@ -62,6 +67,7 @@ def param_importances(
     swept = [param for param, distribution in space.items() if not distribution.single()]
     if len(space) == len(swept) == 1:
         return _of_one(swept[0], completed, objectives)
+    completed = [_on_linear_scale(trial) for trial in completed]
     # `optuna.importance` imports scikit-learn, which takes longer than all other imports. So it is
     # imported only here.
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
@@ -91,6 +97,17 @@ def param_importances(
         if known:
             found[name] = dict(sorted(known.items(), key=lambda named: -named[1].share))
     return found
+
+
+def _on_linear_scale(trial: FrozenTrial) -> FrozenTrial:
+    """Return a trial with the logarithms of its params that have a logarithmic range."""
+    params, distributions = dict(trial.params), dict(trial.distributions)
+    for name, range_ in trial.distributions.items():
+        if isinstance(range_, FloatDistribution | IntDistribution) and range_.log:
+            low, high = math.log(range_.low), math.log(range_.high)
+            distributions[name] = FloatDistribution(low, high)
+            params[name] = min(max(math.log(params[name]), low), high)
+    return create_trial(values=trial.values, params=params, distributions=distributions)
 
 
 def _of_one(

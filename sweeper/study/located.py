@@ -39,16 +39,32 @@ class LocatedStudy:
         own = self.study.confirmation
         if own is not None and own.repeats is None:
             return own
+        confirming = self._confirming()
+        return own if confirming is None else confirming.confirmation
+
+    def cost(self) -> float | None:
+        """Return the cost of the study and of the study that confirmed its trials.
+
+        Return None if no price is known.
+        """
+        own = self.study.facts.cost
+        if own is None or (confirming := self._confirming()) is None:
+            return own
+        return own + (confirming.facts.cost or 0.0)
+
+    def _confirming(self) -> Study | None:
+        """Return the study that runs the best trials of this one again. None if there is none."""
+        if self.study.facts.confirms is not None:
+            return None
         after, url = self.paths.following("confirm"), self.storage_url
         if is_storage(after.storage):
             url = Address.of_file(after.storage)
         elif url.file == self.paths.storage:  # this file contains no other study
-            return own
+            return None
         try:
-            is_known = url.file is not None
-            return Study.load(url, after.study, is_known=is_known).confirmation
+            return Study.load(url, after.study, is_known=url.file is not None)
         except StudyError:
-            return own
+            return None
 
     def best(self, confirmation: Confirmation | None) -> list[TrialRecord]:
         """Return the best trials: by the runs on fresh seeds if they have decided, else by score.

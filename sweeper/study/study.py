@@ -542,7 +542,20 @@ class Study:
 
     def importances(self) -> Mapping[str, Mapping[str, Importance]]:
         """Return the importance of each param, by objective; see `param_importances`."""
-        return param_importances(self._study, self.facts.objectives)
+        known = self.known_importances()
+        return param_importances(self._study, self.facts.objectives) if known is None else known
+
+    def known_importances(self) -> Mapping[str, Mapping[str, Importance]] | None:
+        """Return the stored importances. None if further trials have completed since."""
+        facts = self.facts
+        return facts.importances if facts.importances_of == self._n_completed() else None
+
+    def note_importances(self, found: Mapping[str, Mapping[str, Importance]]) -> None:
+        """Store importances that were computed from the completed trials."""
+        self.note_facts(importances=found, importances_of=self._n_completed())
+
+    def _n_completed(self) -> int:
+        return len(self._trials(OptunaState.COMPLETE))
 
     def surfaces(
         self, space: SearchSpace, importances: Mapping[str, Mapping[str, Importance]]

@@ -10,13 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import SettingsError
+from ..errors import SettingsError, SweepError, first_line
+from ..page import write_page_of
 from ..search.repeats import plan_of_repeats
 from ..search.samplers import SamplerFactory
 from ..search.seeds import derived_seed
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..settings.sections import Algorithm
+from ..study.located import LocatedStudy
+from ..study.study import Study
 from ..trials import Repeats, SweepResult, TrialRecord, best_trials, plan_of
 from .planning.plan import SweepPlan, remote_copy
 
@@ -105,6 +108,26 @@ def with_confirmation(found: SweepResult, runs: SweepResult) -> SweepResult:
         findings=list(dict.fromkeys([*found.findings, *runs.findings])),
         duration_s=found.duration_s + runs.duration_s,
     )
+
+
+def answered_again(search: SweepPlan, found: SweepResult) -> SweepResult:
+    """Return the result of a search with the answer that its confirmation gives.
+
+    The page of the search is written with that answer, too. An error is logged.
+    """
+    paths = search.paths
+    try:
+        study = Study.load(search.storage_url, paths.study)
+        located = LocatedStudy(study=study, paths=paths, storage_url=search.storage_url)
+        importances = study.known_importances()
+        insights = write_page_of(
+            located, search.settings, is_running=False, importances=importances
+        )
+    except (SweepError, OSError) as error:
+        why = first_line(error)
+        _log.warning("%s lacks the confirmation: %s; `export` writes it", paths.page, why)
+        return found
+    return replace(found, insights=insights)
 
 
 def _with_means(plan: Mapping[str, Any], records: Sequence[TrialRecord]) -> list[TrialRecord]:

@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
+from ..answer import answer_of_study, runs_page_of
 from ..errors import BrokenError, first_line
 from ..page import Page
+from ..study.located import LocatedStudy
 from ..study.study import Study
-from ..trials import ChoreKind, Chores, Importance
+from ..trials import ChoreKind, Chores, Confirmation, Importance, Insights
 from .planning.plan import SweepPlan
 from .scheduling.scheduler import TrialScheduler
 from .spending import Spending
@@ -66,18 +68,23 @@ class Housekeeping:
 
     def write_page(
         self,
-        importances: Mapping[str, Mapping[str, Importance]] | None = None,
+        *,
         surfaces: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+        is_running: bool = True,
+        insights: Insights | None = None,
+        importances: Mapping[str, Mapping[str, Importance]] | None = None,
+        confirmation: Confirmation | None = None,
     ) -> None:
         """Write the comparison page as the study is now. Log the first error instead of raising it.
 
         Args:
-            importances: Importance of each param, by objective, then by param. None while trials
-                run.
             surfaces: Scores predicted over pairs of params, as `Study.surfaces` returns them.
+            is_running: Whether trials run. The following values are then not known yet.
+            insights: The answer of the study.
+            importances: Importance of each param, by objective, then by param.
+            confirmation: Ranking of its trials.
         """
         study, plan = self._study, self._plan
-        is_running = importances is None
         waits = nullcontext() if is_running else self._chores.during(ChoreKind.PAGE)
         try:
             with waits:
@@ -87,6 +94,9 @@ class Housekeeping:
                     is_running=is_running,
                     importances=importances,
                     surfaces=surfaces,
+                    insights=self._answer_so_far() if is_running else insights,
+                    confirmation=confirmation,
+                    runs_page=runs_page_of(plan.paths, confirmation),
                 )
         except Exception as error:  # noqa: BLE001  for example a full disk or a removed folder
             if not self._has_failed:
@@ -95,6 +105,17 @@ class Housekeeping:
                     "%s cannot be written: %s; `export` writes it later", page, first_line(error)
                 )
             self._has_failed = True
+
+    def _answer_so_far(self) -> Insights | None:
+        study, plan = self._study, self._plan
+        located = LocatedStudy(study=study, paths=plan.paths, storage_url=plan.storage_url)
+        return answer_of_study(
+            located,
+            plan.settings,
+            confirmation=study.confirmation,
+            importances=None,
+            is_running=True,
+        )
 
     def _write_spending(self) -> None:
         try:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..answer import answer_of_study
 from ..display.in_jupyter import live_output
 from ..errors import BrokenError, StorageAwayError, StudyError, SweepError, first_line, root_cause
 from ..execution.disagreements import disagreements_in_words
@@ -44,7 +45,7 @@ from ..trials import (
     SweepResult,
     without_effect,
 )
-from .confirming import confirming_plan, with_confirmation
+from .confirming import answered_again, confirming_plan, with_confirmation
 from .deadline import stopped_after
 from .frozen_code import changed_meanwhile, snapshot_of
 from .housekeeping import Housekeeping
@@ -259,13 +260,13 @@ class Sweep:
             live_output(self.snapshot),
             stopped_after(self.plan.left_s, partial(self.stop, limit, now=True)),
         ):
-            found = self._run_study()
+            search, found = self.plan, self._run_study()
             try:
                 plan = confirming_plan(self.plan, found)
                 if plan is None:
                     return found
                 self.plan = plan
-                return with_confirmation(found, self._run_study())
+                return answered_again(search, with_confirmation(found, self._run_study()))
             except BrokenError:
                 raise
             except SweepError as error:  # the search itself has a result, which is returned
@@ -329,24 +330,35 @@ class Sweep:
                 with chores.during(ChoreKind.IMPORTANCES):
                     # In the meantime, MLflow gets the last trials.
                     importances = self._importances(study)
-                    surfaces = self._surfaces(study, importances)
+                    surfaces = self._surfaces(study, importances or {})
                 undelivered = log.finish(lambda: stop_switch.left_s, self._patience_with_mlflow_s)
         compare_url = tracker.compare_url()
+        # An earlier sweep may have confirmed the best trials of this search.
+        located = LocatedStudy(study=study, paths=plan.paths, storage_url=plan.storage_url)
+        confirmation = located.confirmation()
+        insights = answer_of_study(
+            located, plan.settings, confirmation=confirmation, importances=importances
+        )
         if scheduler.broken is None:
             study.note_facts(
                 mlflow_run_ids=tracker.mlflow_run_ids,
                 compare_url=compare_url,
                 tracking_is_behind=undelivered > 0,
             )
-            house.write_page(importances, surfaces)
+            if importances is not None:
+                study.note_importances(importances)
+            house.write_page(
+                is_running=False,
+                insights=insights,
+                importances=importances,
+                surfaces=surfaces,
+                confirmation=confirmation,
+            )
         lag_s = None
         if plan.remote is not None:
             copying = partial(self._events.announce, Event.COPYING)
             lag_s = plan.remote.end(left_s=stop_switch.left_s, on_wait=copying)
         records = study.records()
-        # An earlier sweep may have confirmed the best trials of this search.
-        located = LocatedStudy(study=study, paths=plan.paths, storage_url=plan.storage_url)
-        confirmation = located.confirmation()
         changed: Sequence[str] = ()
         if (snapshot := plan.workload.snapshot) is not None:
             changed = changed_meanwhile(snapshot, plan.notebook)
@@ -377,7 +389,8 @@ class Sweep:
                 *scheduler.overwritten.remarks,
             ],
             confirmation=confirmation,
-            importances=importances,
+            importances=importances or {},
+            insights=insights,
             duration_s=time.monotonic() - began_s,
         )
         return scheduler, result
@@ -415,18 +428,18 @@ class Sweep:
             *self.plan.doubts,
         ]
 
-    def _importances(self, study: Study) -> Mapping[str, Mapping[str, Importance]]:
+    def _importances(self, study: Study) -> Mapping[str, Mapping[str, Importance]] | None:
         """Return the importance of each param, by objective, then by param.
 
-        It is empty if a machine is about to be taken away, or if the study runs given params.
+        It is None if a machine is about to be taken away, or if the study runs given params.
         """
         if self._stop_switch.left_s is not None or self.plan.confirming is not None:
-            return {}
+            return None
         try:
             return study.importances()
         except Exception as error:  # noqa: BLE001  the model of the scores may raise anything
             _log.warning("the importances of params cannot be computed: %s", first_line(error))
-            return {}
+            return None
 
     def _surfaces(
         self, study: Study, importances: Mapping[str, Mapping[str, Importance]]

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from .confirmation import Confirmation
+from .insights import Sentence
 from .records import TrialRecord, short_text
 
 #: The table has at most this number of rows.
@@ -37,14 +38,28 @@ def headline(
     """
     winner = None if confirmation is None else confirmation.winner
     fresh = "" if winner is None else f", by a mean of {winner.mean:.6g} over fresh seeds"
-    counted = ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials"
     scores = [
         f"best: {record.run_id}, "
         + ", ".join(f"{name}={record.scores[name]:.6g}" for name in objectives)
         + fresh
         for record in best[:1]
     ]
-    return "; ".join([f"study {study}: {counted}", *scores])
+    return "; ".join([f"study {study}: {counts_line(counts)}", *scores])
+
+
+def counts_line(counts: Mapping[str, int]) -> str:
+    """Format the number of trials by state in one line: `11 completed, 1 failed`."""
+    return ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials"
+
+
+def sentences_list(sentences: Sequence[Sentence]) -> str:
+    """Return the sentences of a study's answer as an HTML list, each with its topic."""
+    items = (
+        f"<dt><strong>{html.escape(topic)}</strong></dt><dd>{html.escape(text)}</dd>"
+        for topic, text in sentences
+    )
+    style = "display:grid;grid-template-columns:max-content auto;gap:0 1em;text-align:left"
+    return f'<dl style="{style}">{"".join(items)}</dl>' if sentences else ""
 
 
 def link(path: Path, text: str) -> str:

@@ -8,14 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..notebook_api.messages import encode_float
 from .chores import Chore
 from .confirmation import Confirmation
+from .insights import Importance, Insights
 from .paths import display_path, run_id_of
 from .records import GpuUse, KernelUse, Params, TrialRecord, TrialState
-from .result_html import headline, link, trials_table
+from .result_html import counts_line, headline, link, sentences_list, trials_table
 
 #: A param is said to have no effect only after this number of completed trials (chosen, not
 #: measured).
@@ -117,20 +118,6 @@ def left_to_begin(records: Iterable[TrialRecord], *, trials: int) -> int:
     return max(0, trials - begun)
 
 
-class Importance(NamedTuple):
-    """How much a param matters for a score.
-
-    Attributes:
-        share: Share of the variance of the score that the param explains.
-        low: Lower bound of that share in nine of ten bootstrap samples of the trials.
-        high: Upper bound of that share in nine of ten bootstrap samples of the trials.
-    """
-
-    share: float
-    low: float
-    high: float
-
-
 class StopCause(StrEnum):
     """Kind of reason that ended a sweep before the study had all its trials."""
 
@@ -177,6 +164,8 @@ class SweepResult:
         confirmation_page: The comparison page of that study. None if there is none.
         importances: Importance of each param, by objective, then by param, the largest first. Empty
             if there are too few trials.
+        insights: The answer of the study: the winner, what mattered, what to do next. None if the
+            study has stored no settings.
     """
 
     study: str
@@ -201,6 +190,7 @@ class SweepResult:
     confirmation: Confirmation | None = None
     confirmation_page: Path | None = None
     importances: Mapping[str, Mapping[str, Importance]] = field(default_factory=dict)
+    insights: Insights | None = None
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -222,9 +212,10 @@ class SweepResult:
     def _repr_html_(self) -> str:
         stopped = None if self.stopped_by is None else html.escape(f"stopped by {self.stopped_by}")
         page = None if self.page is None else link(self.page, "compare all trials")
-        about = [html.escape(self.headline), stopped, page]
-        lines = "".join(f"<p>{line}</p>" for line in about if line is not None)
-        return lines + trials_table(self.records, self.best, self.objectives)
+        counted = html.escape(f"study {self.study}: {counts_line(self.counts)}")
+        lines = "".join(f"<p>{line}</p>" for line in (counted, stopped, page) if line is not None)
+        said = () if self.insights is None else self.insights.sentences
+        return lines + sentences_list(said) + trials_table(self.records, self.best, self.objectives)
 
     @property
     def headline(self) -> str:
@@ -255,6 +246,7 @@ class SweepResult:
                 name: {param: importance._asdict() for param, importance in found.items()}
                 for name, found in self.importances.items()
             },
+            "insights": None if self.insights is None else self.insights.to_json(),
             "cost": _rounded(self.cost, 4),
             "cost_per_trial": _rounded(self.cost_per_trial, 4),
             "sync_lag_s": _rounded(self.sync_lag_s, 1),

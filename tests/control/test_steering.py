@@ -194,10 +194,11 @@ def test_status_has_the_cost_of_a_study(
     paths: StudyPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = Study.load(f"sqlite:///{paths.storage}", "seen")
-    study.note_facts(spent_s=3600.0, settings={"cost": {"price_per_hour": 2.5, "budget": 4.0}})
+    settings = small_settings("seen", cost={"price_per_hour": 2.5, "budget": 4.0})
+    study.note_facts(spent_s=3600.0, settings=settings.as_mapping)
     assert main(["status", str(paths.folder), "--json"]) == 0
     printed = capsys.readouterr()
-    assert "cost of the study so far: 2.50, 2.5 per completed trial" in printed.err
+    assert "cost 2.50, 2.5 per completed trial" in printed.err
     data = json.loads(printed.out)
     assert (data["cost"], data["cost_per_trial"]) == (2.5, 2.5)
 

@@ -60,10 +60,11 @@ def test_an_executed_notebook_is_displayed_as_html_that_cannot_run_scripts(folde
 def test_jupyter_displays_a_study_with_the_best_trial_first(folder: Path) -> None:
     study = sweeper.load(folder)
     assert isinstance(study.best, TrialRecord)
-    headline = f"study seen: 5 completed, 1 failed; best: {study.best.run_id}, val="
-    assert headline in repr(study)
+    counts = "study seen: 5 completed, 1 failed"
+    assert f"{counts}; best: {study.best.run_id}, val=" in repr(study)
     page = study._repr_html_()
-    assert headline in page
+    assert counts in page
+    assert f"<dd>{study.best.run_id}  val=" in page
     assert page.index(f">{study.best.run_id}</a>") < page.index(">0003</a>")
     assert "<b>" not in page
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +15,8 @@ from sweeper.display import screen
 from sweeper.trials import (
     Chore,
     ChoreKind,
-    Importance,
-    Reason,
     Snapshot,
     SweepResult,
-    TrialRecord,
-    TrialState,
 )
 
 
@@ -111,34 +108,6 @@ def test_one_of_several_best_trials_is_printed(monkeypatch: pytest.MonkeyPatch) 
     assert drawn(snapshot(best=best), monkeypatch)[1].endswith("(1 of 2 Pareto-optimal)")
 
 
-def test_trials_with_the_best_score_are_named() -> None:
-    alike = [completed(number) for number in range(3)]
-    found = result(records=[*alike, completed(3, scores={"val_acc": 0.5})], best=alike[:1])
-    assert screen.tie_lines(found) == ["  with the same score: 0001, 0002"]
-    assert screen.tie_lines(result(records=alike[:1], best=alike[:1])) == []
-
-
-def failed(number: int, message: str) -> TrialRecord:
-    ended = {"state": TrialState.FAILED, "reason": Reason.CELL_ERROR, "scores": {}}
-    return completed(number, message=message, **ended)
-
-
-def test_an_error_of_several_trials_is_printed_once() -> None:
-    records = [failed(n, "ZeroDivisionError" if n != 1 else "KeyError") for n in range(9)]
-    assert screen.failure_lines([completed(9), *records]) == [
-        "failed: 9 cell_error",
-        "  0000 failed (cell_error): ZeroDivisionError\n    out/0000.ipynb",
-        "    the same error: 0002, 0003, 0004, 0005, 0006 and 2 more",
-        "  0001 failed (cell_error): KeyError\n    out/0001.ipynb",
-    ]
-
-
-def test_only_the_first_of_many_different_errors_are_printed() -> None:
-    lines = screen.failure_lines(failed(n, f"KeyError: {n}") for n in range(8))
-    assert len(lines) == 7
-    assert lines[-1] == "  … and 3 more"
-
-
 def result(**stated: Any) -> SweepResult:
     trials = {"records": [completed(0), completed(1)], "best": [completed(0)]}
     usual = {"objectives": ["val_acc"], "duration_s": 7200.0, **trials}
@@ -152,38 +121,34 @@ def test_the_summary_mentions_the_remote_copy_only_if_it_is_incomplete() -> None
     assert "remote copy: not complete, 1m30s behind" in lagging
 
 
-def test_the_command_for_mlflow_is_quoted_for_a_shell() -> None:
-    found = result(
-        tracking_uri="sqlite:////my work/mlflow.db", findings=["kernels are started: because"]
-    )
-    lines = screen.summary(found).splitlines()
-    ui = "mlflow ui --backend-store-uri 'sqlite:////my work/mlflow.db' --host 127.0.0.1"
-    assert any(line.endswith(f": {ui}") for line in lines)
-    assert lines[-1] == "note: kernels are started: because"
+def test_the_last_lines_name_the_command_that_shows_page_and_mlflow(tmp_path: Path) -> None:
+    folder = tmp_path / "my work"
+    near = result(page=folder / "index.html", storage=f"sqlite:///{folder}/study.db")
+    shown = f"MLflow and page: notebook_hpo.py ui '{folder}'"
+    assert shown in screen.summary(near).splitlines()
+    far = result(page=folder / "index.html", storage="postgresql://here/db")
+    assert_says(screen.summary(far), "ui digits --storage postgresql://here/db")
+    server = result(tracking_uri="http://here:5000", compare_url="http://here:5000/#/x")
+    assert_says(screen.summary(server), "MLflow: http://here:5000", "http://here:5000/#/x")
 
 
-def test_the_link_to_mlflow_says_all_runs_only_if_mlflow_draws_them_all() -> None:
-    def link(trials: int) -> str:
+def test_the_last_lines_say_that_mlflow_draws_only_the_100_best_runs() -> None:
+    def lines(trials: int) -> str:
         records = [trial_record(n, scores={"val_acc": 0.5}) for n in range(trials)]
-        lines = screen.summary(result(records=records, compare_url="http://127.0.0.1:1/#/x"))
-        return next(line for line in lines.splitlines() if "parallel coordinates" in line)
+        return screen.summary(result(records=records, compare_url="http://127.0.0.1:1/#/x"))
 
-    assert "all runs" in link(100)
-    assert "all runs" not in link(101)
-    assert "100 best" in link(101)
+    assert "100 best" in lines(101)
+    assert "best runs" not in lines(100)
 
 
-def test_params_are_ranked_once_the_intervals_of_the_first_two_do_not_overlap() -> None:
-    shares = {"lr": 0.62, "width": 0.2, "seed": 0.1, "other": 0.08}
-    apart = {name: Importance(it, it - 0.05, it + 0.1) for name, it in shares.items()}
-    alike = {name: Importance(it, 0.0, 1.0) for name, it in shares.items()}
-    several = result(importances={"val": apart, "top5": alike, "loss": {"lr": apart["lr"]}})
-    assert screen.importance_lines(several) == [
-        "what mattered for val: lr 62% (57% to 72%), width 20% (15% to 30%), seed 10% (5% to 20%)",
-        "too early to say what mattered for top5: 2 trials",
-    ]
-    low = several.to_json()["importances"]["val"]["width"]["low"]
-    assert low == pytest.approx(0.15)
+def test_the_last_lines_have_the_sentences_of_the_answer_and_its_notes_last() -> None:
+    found = result(findings=["kernels are started: because"])
+    lines = screen.summary(found).splitlines()
+    assert found.insights is not None
+    for topic, text in found.insights.sentences:
+        assert (f"  {text}" if topic == "params" else f"{topic}: {text}") in lines
+    assert "  notebook: out/0000.ipynb" in lines
+    assert lines[-1] == "note: kernels are started: because"
 
 
 def test_a_summary_names_the_trials_that_do_not_fit_into_memory() -> None:
@@ -203,16 +168,6 @@ def test_a_summary_names_the_operations_that_may_not_repeat_bit_for_bit() -> Non
     (line,) = screen.replicability_lines([first, second])
     assert line.startswith("2 trials used")
     assert "grid_sampler_2d_backward_cuda, op_0, op_1, op_2 and 2 more;" in line
-
-
-def test_a_summary_has_the_cost_per_completed_trial() -> None:
-    assert screen.cost_lines(result()) == []
-    costs = [screen.cost_lines(result(cost=cost))[0] for cost in (9.0, 0.05)]
-    assert costs == [
-        "cost of the study so far: 9.00, 4.5 per completed trial",
-        "cost of the study so far: 0.05, 0.025 per completed trial",
-    ]
-    assert screen.cost_lines(result(cost=1.0, records=[])) == ["cost of the study so far: 1.00"]
 
 
 def test_the_line_about_a_task_has_its_predicted_duration_and_its_progress() -> None:

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import nbformat
 import psutil
 
+from sweeper.answer import answer_of
 from sweeper.guard import MARK_VARIABLE
 from sweeper.settings import Settings
 from sweeper.study.facts import StudyFacts
@@ -104,7 +106,18 @@ def sweep_result(**stated: Any) -> SweepResult:
         "mlflow_run_ids": {},
         "compare_url": None,
     }
-    return SweepResult(**{**usual, **stated})
+    result = SweepResult(**{**usual, **stated})
+    goals = dict.fromkeys(result.objectives, "maximize")
+    insights = answer_of(
+        small_settings(result.study, objective=goals, study={"trials": len(result.records) or 1}),
+        result.records,
+        result.best,
+        folder=f"out/{result.study}",
+        confirmation=result.confirmation,
+        importances=result.importances,
+        cost=result.cost,
+    )
+    return replace(result, insights=insights)
 
 
 def study_of_page(name: str, records: Sequence[TrialRecord], **stated: Any) -> Any:

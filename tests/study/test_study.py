@@ -126,8 +126,8 @@ def test_importance_intervals_contain_the_fanova_shares_even_for_clustered_trial
     made = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=2))
 
     def planted(trial: optuna.Trial) -> float:
-        lr, width = trial.suggest_float("lr", 1e-4, 1, log=True), trial.suggest_int("width", 8, 64)
-        return (math.log10(lr) + 2) ** 2 + 0.01 * width + trial.suggest_float("dropout", 0, 0.6)
+        lr, width = trial.suggest_float("lr", -4, 0), trial.suggest_int("width", 8, 64)
+        return (lr + 2) ** 2 + 0.01 * width + trial.suggest_float("dropout", 0, 0.6)
 
     made.optimize(planted, 60)
     expected = optuna.importance.get_param_importances(
@@ -136,6 +136,19 @@ def test_importance_intervals_contain_the_fanova_shares_even_for_clustered_trial
     found = param_importances(made, ["loss"])["loss"]
     for name, share in expected.items():
         assert found[name].low - 0.05 <= share <= found[name].high + 0.05, (name, found, expected)
+
+
+def test_a_param_with_a_logarithmic_range_matters_as_much_as_its_logarithm_would() -> None:
+    made = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+
+    def planted(trial: optuna.Trial) -> float:
+        lr, rate = trial.suggest_float("lr", 1e-4, 1, log=True), trial.suggest_float("rate", -4, 0)
+        return math.log10(lr) + rate + 0 * trial.suggest_int("width", 1, 8, log=True)
+
+    made.optimize(planted, 100)
+    found = param_importances(made, ["loss"])["loss"]
+    assert 0.3 < found["lr"].share < 0.7, found
+    assert 0.3 < found["rate"].share < 0.7, found
 
 
 def test_importances_are_empty_for_too_few_trials() -> None:

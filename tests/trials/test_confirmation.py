@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from studies import trial_record
+from studies import sweep_result, trial_record
 
-from sweeper.display.screen import confirmation_lines, won_by
+from sweeper.display.screen import confirmation_lines
 from sweeper.trials import Confirmation, TrialRecord, TrialState, best_trials, plan_of
 
 COMPLETED, FAILED, RUNNING = TrialState.COMPLETED, TrialState.FAILED, TrialState.RUNNING
@@ -37,6 +37,14 @@ def confirmation(*scores: Sequence[float | None], **changes: Any) -> Confirmatio
 
 def winner_of(found: Confirmation) -> str | None:
     return None if found.winner is None else found.winner.run_id
+
+
+def best_of(found: Confirmation, best: TrialRecord | None = None) -> str:
+    """Return what the answer of the search says about its best trial."""
+    best = best or trial(int(str(winner_of(found))), 0.9)
+    result = sweep_result(objectives=["acc"], records=[best], best=[best], confirmation=found)
+    assert result.insights is not None
+    return dict(result.insights.sentences)["best"]
 
 
 def test_the_best_trials_of_a_search_are_confirmed_and_equal_params_only_once() -> None:
@@ -72,7 +80,8 @@ def test_trials_without_a_significant_difference_are_reported_as_equally_good() 
     found = confirmation((0.6, 0.8), (0.5, 0.85), (0.1, 0.3))
     assert winner_of(found) == "0000"
     assert [one.run_id for one in found.alike] == ["0001"]
-    assert "0000 cannot be told apart from 0001" in confirmation_lines(found)[-1]
+    assert "0000  acc=0.7 ± 1.3, mean of 2 fresh seeds (0.9 in the search)" in best_of(found)
+    assert "cannot be told apart from 0001" in best_of(found)
 
 
 def test_only_a_trial_with_a_score_for_each_seed_can_win() -> None:
@@ -92,7 +101,7 @@ def test_there_is_no_winner_while_a_run_is_missing_or_has_not_ended() -> None:
     ):
         assert found.winner is None
         assert found.best_of([], [trial(0, 0.9)]) == [trial(0, 0.9)]
-        assert "by its score in the search" in won_by(found)
+        assert best_of(found, trial(0, 0.9)) == "0000  acc=0.9, not confirmed"
     assert "1 of 4 runs on fresh seeds are missing; the same" in "\n".join(
         confirmation_lines(confirmation((0.6, 0.61), (0.7,)))
     )
@@ -118,7 +127,7 @@ def test_each_trial_has_its_mean_with_an_interval_next_to_its_search_score() -> 
         "  1. 0001  0.706, 0.629763 to 0.782237 (std 0.0085); 0.8 in the search",
         "  2. 0000  0.605, 0.541469 to 0.668531 (std 0.0071); 0.9 in the search",
     ]
-    assert won_by(found) == "  by its mean over 2 fresh seeds, 0.706"
+    assert best_of(found).startswith("0001  acc=0.706 ± 0.076, mean of 2 fresh seeds")
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["winner"] == "0001"
 
 

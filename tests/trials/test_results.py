@@ -74,7 +74,8 @@ def test_the_json_contains_gpu_use_and_cost() -> None:
 def test_best_is_one_trial_or_a_list_if_there_are_several_objectives() -> None:
     assert result().to_json()["best"]["run_id"] == "0000"
     assert result(best=[]).to_json()["best"] is None
-    several = result(objectives=["acc", "size"]).to_json()["best"]
+    both = replace(BEST, scores={"acc": 0.9, "size": 3.0})
+    several = result(objectives=["acc", "size"], records=[both], best=[both]).to_json()["best"]
     assert [trial["run_id"] for trial in several] == ["0000"]
 
 
@@ -85,7 +86,8 @@ def test_in_jupyter_a_result_shows_the_best_trial_first_and_links_to_its_files()
     page = replace(found, page=Path("out/a study/index.html"))._repr_html_()
     places = [page.index(f">{run_id}</a>") for run_id in ("0002", "0000", "0001", "0003")]
     assert places == sorted(places)
-    assert "study s: 3 completed, 1 failed; best: 0002, acc=0.95" in page
+    assert "study s: 3 completed, 1 failed" in page
+    assert "<dd>0002  acc=0.95, not confirmed</dd>" in page
     assert 'href="out/a%20study/index.html"' in page
     assert 'href="out/0002.ipynb"' in page
     assert "<b>" not in page

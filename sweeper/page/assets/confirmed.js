@@ -7,30 +7,28 @@
   const table = document.getElementById("confirmed");
   const { text } = sweeper;
 
-  /* Say what decided that the trial in the headline is best. Call it only after all runs ended. */
-  sweeper.wonBy = () => {
-    const { ranking: [first], repeats } = sweeper.data.confirmation;
-    return `mean over ${first.seeds} ${repeats ? "runs" : "fresh seeds"} ${text(first.mean)}`;
-  };
-
   /* List the reasons for which the ranking may be wrong. */
-  function doubts({ winner, indistinguishable, missing, wanted, seed_has_no_effect }) {
+  function doubts({ missing, wanted, seed_has_no_effect }) {
     const lines = [];
     if (seed_has_no_effect) {
       lines.push(
         "Every seed gives the same score: the notebook does not use its seed, or the score is too"
         + " coarse, so it is not known how much of the score is luck.",
       );
-    } else if (indistinguishable.length) {
-      const names = indistinguishable.slice(0, 5).join(", ");
-      const more = indistinguishable.length > 5 ? ` and ${indistinguishable.length - 5} more` : "";
-      lines.push(`${winner} cannot be told apart from ${names}${more} by these seeds.`);
     }
     if (missing) lines.push(`${missing} of ${wanted} runs are missing.`);
     return lines;
   }
 
+  /* Return a link to a run. The runs on fresh seeds are in the page of their own study. */
   function link(run_id, label) {
+    const { runs_page } = sweeper.data;
+    if (runs_page) {
+      const anchor = document.createElement("a");
+      Object.assign(anchor, { href: `${runs_page}#open=${run_id}`, textContent: label });
+      anchor.title = `the executed notebook of run ${run_id}, in the page of the runs`;
+      return anchor;
+    }
     const button = document.createElement("button");
     button.type = "button";
     button.textContent = label;
@@ -53,8 +51,10 @@
     const scores = one.runs.flatMap((run) => [
       link(run.run_id, run.score === null ? run.state : text(run.score)), " ",
     ]);
+    // In the page of the search, its own run ids open its notebooks.
+    const name = sweeper.data.runs_page ? sweeper.runLink(one.run_id) : one.run_id;
     const contents = [
-      [String(rank)], [one.run_id], [one.mean === null ? "" : text(one.mean)],
+      [String(rank)], [name], [one.mean === null ? "" : text(one.mean)],
       [interval], [one.std === null ? "" : text(one.std)], [`${one.seeds} of ${confirmation.seeds}`],
       [beside(one, confirmation)], scores,
     ];

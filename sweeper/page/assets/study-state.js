@@ -360,15 +360,7 @@ const sweeper = (() => {
     document.title = `${data.study} · ${data.all.length} trials`;
     byId("name").textContent = data.study;
     const goals = data.objectives.map((goal) => `${goal.direction} ${goal.name}`).join(", ");
-    const best = data.best.map((id) => {
-      const { scores } = sweeper.trial(id);
-      const values = sweeper.columns.goals.map((goal) => `${goal.name} ${goal.text(scores[goal.name])}`);
-      if (data.confirmation?.ranking.length) values.push(sweeper.wonBy());
-      return `${id} (${values.join(", ")})`;
-    });
-    const several = best.length > 3 ? ` and ${best.length - 3} more` : "";
-    byId("headline").textContent =
-      `${data.notebook}: ${goals}` + (best.length ? `; best ${best.slice(0, 3).join(", ")}${several}` : "");
+    byId("headline").textContent = `${data.notebook}: ${goals}`;
     const at = new Date(data.written_at_s * 1000).toLocaleString();
     const age_s = Date.now() / 1000 - data.written_at_s;
     byId("remark").textContent = data.remark;

@@ -1,0 +1,61 @@
+"""Make the answer of a study that lies in a storage, with the study that confirmed its trials."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..errors import SweepError, first_line
+from ..settings import Settings
+from ..study.located import LocatedStudy
+from ..trials import Confirmation, Importance, Insights, StudyPaths, display_path
+from .making import answer_of
+
+_log = logging.getLogger(__name__)
+
+
+def answer_of_study(
+    located: LocatedStudy,
+    settings: Settings,
+    *,
+    confirmation: Confirmation | None,
+    importances: Mapping[str, Mapping[str, Importance]] | None,
+    is_running: bool = False,
+) -> Insights | None:
+    """Return the answer of a study; see `answer_of`. Log an error instead of raising it.
+
+    Args:
+        located: The study.
+        settings: Its settings.
+        confirmation: Ranking that `located.confirmation` has returned.
+        importances: Share of each objective's variance that each param explains. None while it is
+            not known.
+        is_running: Whether a sweep runs on the study.
+    """
+    study, facts = located.study, located.study.facts
+    try:
+        return answer_of(
+            settings,
+            study.records(),
+            located.best(confirmation),
+            folder=display_path(located.paths.folder),
+            trials=facts.trials,
+            confirmation=confirmation,
+            importances=importances,
+            cost=located.cost(),
+            is_running=is_running,
+            is_search=facts.confirms is None,
+        )
+    except SweepError:  # such as a storage that does not answer
+        raise
+    except Exception as error:  # noqa: BLE001  no sweep ends because its trials are analyzed
+        _log.warning("the answer of the study cannot be made: %s", first_line(error))
+        return None
+
+
+def runs_page_of(paths: StudyPaths, confirmation: Confirmation | None) -> Path | None:
+    """Return the page with the runs of a ranking. None if they are trials of the study itself."""
+    if confirmation is None or confirmation.study == paths.study:
+        return None
+    return paths.following("confirm").page

@@ -1,0 +1,52 @@
+"use strict";
+/* The answer of the study: its sentences, as `answer/wording.py` has worded them. */
+
+{
+  const section = document.getElementById("answer");
+  const titles = {
+    best: "Best", params: "Params", mattered: "What mattered", where: "Where", failed: "Failed",
+    time: "Time and cost", next: "Next",
+  };
+
+  /* Return a link that opens the executed notebook of a trial. */
+  sweeper.runLink = (run_id) => {
+    const link = document.createElement("a");
+    Object.assign(link, { href: sweeper.addressOf(run_id), textContent: run_id });
+    link.addEventListener("click", (event) => {
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return; // another tab, or window
+      event.preventDefault();
+      sweeper.open(run_id);
+    });
+    return link;
+  };
+
+  /* Return a text as nodes: run ids become links, and commands in backticks become code. */
+  function nodes(text) {
+    return text.split(/(`[^`]*`|\b\d{4,}\b)/).map((part) => {
+      if (part.startsWith("`")) {
+        const code = document.createElement("code");
+        code.textContent = part.slice(1, -1);
+        return code;
+      }
+      return sweeper.trial(part) ? sweeper.runLink(part) : part;
+    });
+  }
+
+  function draw() {
+    const { sentences = [] } = sweeper.data.insights || {};
+    section.hidden = sentences.length === 0;
+    const list = document.createElement("dl");
+    for (const { topic, text } of sentences) {
+      const [term, description] = ["dt", "dd"].map((tag) => document.createElement(tag));
+      term.textContent = titles[topic] || topic;
+      description.append(...nodes(text));
+      description.dataset.topic = topic;
+      list.append(term, description);
+    }
+    section.replaceChildren(list);
+  }
+
+  sweeper.onChange((what) => {
+    if (what === "all") draw();
+  });
+}
