@@ -231,6 +231,7 @@ const sweeper = (() => {
   const stale = new Set();
   const visible = new Set();
   const PAUSE_MS = 300; // (chosen, not measured)
+  const FRAME_MS = 8; // half of a frame's time (chosen, not measured)
   let frame = 0;
   let resting = 0;
 
@@ -318,10 +319,11 @@ const sweeper = (() => {
         for (const listener of listeners) listener(what);
         return;
       }
-      // Each listener runs in a separate frame: a long frame would delay a drag that has begun.
+      // A long frame would delay a drag that has begun, so the listeners share several short ones.
       const left = [...listeners];
       const next = () => {
-        left.shift()(what);
+        const until_ms = performance.now() + FRAME_MS;
+        while (left.length && performance.now() < until_ms) left.shift()(what);
         if (left.length) requestAnimationFrame(next);
       };
       requestAnimationFrame(next);
