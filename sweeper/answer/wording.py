@@ -56,7 +56,7 @@ def sentences_of(found: Insights) -> list[Sentence]:
         lines.append(("where", best + _parts(found.region, with_tried=True)))
     if found.failures is not None:
         lines.append(("failed", _failures(found.failures)))
-    if found.spent.trials:
+    if found.spent.trials or found.spent.cost is not None:
         lines.append(("time", _time(found.spent, found.best)))
     if found.actions:
         lines.append(("next", "; ".join(map(_action, found.actions[:_MOST_ACTIONS]))))
@@ -166,18 +166,21 @@ def _failures(failures: Failures) -> str:
 
 
 def _time(spent: Spent, best: Winner | Front | None) -> str:
-    text = f"{duration(spent.trial_s)} in {spent.trials} trials"
-    if spent.median_s is not None and spent.trials > 1:
-        text = f"{duration(spent.median_s)} per trial (median), {text}"
+    parts = []
+    if spent.trials:
+        in_all = f"{duration(spent.trial_s)} in {spent.trials} trials"
+        is_told = spent.median_s is not None and spent.trials > 1
+        each = f"{duration(spent.median_s or 0)} per trial (median), " if is_told else ""
+        parts.append(each + in_all)
     if spent.cost is not None:
-        text += f"; cost {spent.cost:.2f}"
-        if spent.cost_per_trial is not None:
-            text += f", {spent.cost_per_trial:.4g} per completed trial"
+        share = spent.cost_per_trial
+        per_trial = "" if share is None else f", {share:.4g} per completed trial"
+        parts.append(f"cost {spent.cost:.2f}{per_trial}")
     if isinstance(best, Winner) and best.cheaper is not None:
         (name,), cheaper = best.scores, best.cheaper
-        share = f"{100 * cheaper.time_share:.0f} % of the time of {best.run_id}"
-        text += f"; {cheaper.run_id} has {name}={cheaper.score:.6g} in {share}"
-    return text
+        of_time = f"{100 * cheaper.time_share:.0f} % of the time of {best.run_id}"
+        parts.append(f"{cheaper.run_id} has {name}={cheaper.score:.6g} in {of_time}")
+    return "; ".join(parts)
 
 
 def _action(action: Action) -> str:
