@@ -1,18 +1,25 @@
 "use strict";
-/* How much each param mattered for the objective. The bars of params that cannot be told apart from
-   the least important one are faint. */
+/* How much each param mattered for the objective. The bars of params that the answer does not name are
+   faint: their effects may be noise. */
 
 {
   const { state } = sweeper;
   const about = document.getElementById("importance-about");
   const found = () => Object.entries(sweeper.data.importances[state.goal] || {});
 
-  /* Return whether a param's interval is above that of the param that matters least. */
-  const isSure = ([, [, low]], rows) => rows.length < 2 || low > rows.at(-1)[1][2];
+  /* Return the names of the params whose effects are larger than the noise, as the answer has them. */
+  function sure() {
+    const rows = found();
+    if (rows.length === 1) return new Set([rows[0][0]]); // a single param explains everything
+    const mattered = sweeper.data.insights?.mattered || [];
+    const groups = mattered.find(({ objective }) => objective === state.goal)?.groups || [];
+    return new Set(groups.flatMap(Object.keys));
+  }
 
   function option() {
     const rows = found().slice(0, 12);
     const upwards = [...rows].reverse();
+    const named = sure();
     const colours = sweeper.colours();
     const words = ([share, low, high]) =>
       `${numbers.percent(share)} (${numbers.percent(low)} to ${numbers.percent(high)})`;
@@ -31,7 +38,7 @@
           type: "bar", barMaxWidth: 26,
           data: upwards.map(([name, values]) => ({
             value: values[0], about: `<b>${sweeper.escaped(name)}</b> ${words(values)}`,
-            itemStyle: { color: colours.accent, opacity: isSure([name, values], rows) ? 0.9 : 0.25 },
+            itemStyle: { color: colours.accent, opacity: named.has(name) ? 0.9 : 0.25 },
           })),
         },
         ...upwards.map(([name, [, low, high]]) => ({
@@ -43,12 +50,10 @@
   }
 
   function explain() {
-    const rows = found();
     const n = sweeper.data.all.filter((t) => t.state === "completed").length;
-    const sure = rows.filter((row) => isSure(row, rows));
-    about.textContent = sure.length || rows.length < 2
-      ? "The lines are 90 % intervals. Faint bars cannot be told apart from the shortest one."
-      : `Too early: after ${n} completed trials, no param can be told apart from the others.`;
+    about.textContent = sure().size
+      ? "The lines are 90 % intervals. The effects of faint bars are small, or may be noise."
+      : `Too early to say: ${n} completed trials. The effects may be noise.`;
   }
 
   sweeper.chart({

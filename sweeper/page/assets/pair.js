@@ -12,7 +12,14 @@
   const surfaces = () => sweeper.data.surfaces?.[state.goal] || [];
 
   const LEAST = 0.02; // a smaller share of the variance is not worth a look (chosen, not measured)
-  const interacting = () => surfaces().filter((pair) => pair.interaction >= LEAST);
+  const mattered = () =>
+    (sweeper.data.insights?.mattered || []).find(({ objective }) => objective === state.goal);
+
+  /* Return whether the answer says that it is too early: then an interaction may be noise, too. */
+  const isTooEarly = () => Boolean(mattered()) && !mattered().groups.length && !mattered().pair;
+
+  const interacting = () =>
+    (isTooEarly() ? [] : surfaces().filter((pair) => pair.interaction >= LEAST));
 
   const turned = (rows) => rows[0].map((_, i) => rows.map((row) => row[i]));
 
@@ -122,9 +129,9 @@
   /* Choose the pair that interacts most, else the two most important params. */
   function usual() {
     const keys = varied().map((column) => column.key);
-    const [strongest] = interacting();
+    const strongest = mattered()?.pair || interacting()[0]?.params;
     const important = Object.keys(sweeper.data.importances[state.goal] || {});
-    const named = (strongest ? strongest.params : important).map((name) => `param.${name}`);
+    const named = (strongest || important).map((name) => `param.${name}`);
     return [...new Set([...named, ...keys])].filter((key) => keys.includes(key)).slice(0, 2);
   }
 
@@ -139,7 +146,7 @@
       sweeper.fillSelect(byId(id), columns.map((column) => [column.key, column.name]), shown[i]);
     }
     const strongest = interacting().slice(0, 3);
-    const intro = strongest.length ? "interact most: " : surfaces().length ? "No pair interacts noticeably." : "";
+    const intro = strongest.length ? "interact most: " : surfaces().length && !isTooEarly() ? "No pair interacts noticeably." : "";
     byId("pair-strongest").replaceChildren(intro, ...strongest.flatMap((pair) => {
       const button = document.createElement("button");
       button.type = "button";

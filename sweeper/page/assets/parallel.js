@@ -109,14 +109,14 @@
     const scale = sweeper.colourScale();
     const selected = sweeper.selected();
     const every = dragged ? Math.ceil(selected.length / MOST_FAINT) : 1;
-    drawn = selected.filter((_, i) => i % every === 0).map(lineOf(visible));
+    const share = (trial) => (scale.axis.places ? 0 : scale.shareOf(trial) ?? -1);
+    const lines = selected.filter((_, i) => i % every === 0).map(lineOf(visible));
+    const order = lines.map((line) => ({ ...line, share: share(line.trial) }));
+    drawn = order.sort((a, b) => a.share - b.share); // the best lines lie on top
     const n = drawn.length;
     // Without a GPU, browsers draw hairlines five times as fast as slightly wider lines.
     Object.assign(context, { lineWidth: n > 200 ? 1 : 1.5, globalAlpha: n > 2000 ? 0.25 : n > 300 ? 0.45 : 0.8 });
-    const share = (trial) => (scale.axis.places ? 0 : scale.shareOf(trial) ?? -1);
-    const order = drawn.map((line) => ({ ...line, share: share(line.trial) }));
-    order.sort((a, b) => a.share - b.share); // the best lines lie on top
-    for (const { trial, ys } of order) {
+    for (const { trial, ys } of drawn) {
       context.strokeStyle = scale.of(trial);
       trace(context, ys);
     }
@@ -409,7 +409,8 @@
       `<path d="M${placeOf(i)} ${MARGIN.top}V${size.height - MARGIN.bottom}" stroke="${colours.soft}"/>`,
       `<text x="${placeOf(i)}" y="8" text-anchor="middle" font-weight="600">${escaped(axis.name)}</text>`,
       ...axis.ticks.map((at) =>
-        `<text x="${placeOf(i) + 7}" y="${heightOf(axis, at) + 4}">${escaped(axis.label(at))}</text>`),
+        `<text x="${placeOf(i) + 7}" y="${heightOf(axis, at) + 4}" paint-order="stroke"`
+          + ` stroke="${colours.ground}" stroke-width="3">${escaped(axis.label(at))}</text>`),
     ]);
     return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 -10 ${size.width} ${size.height + 10}"`
       + ` font-family="sans-serif" font-size="12" fill="${colours.ink}">${[...lines, ...parts].join("")}</svg>`;
