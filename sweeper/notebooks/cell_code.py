@@ -137,9 +137,41 @@ def scope_of(source: str) -> symtable.SymbolTable | None:
     """
     try:
         with _PARSING, warnings.catch_warnings(action="ignore"):
-            return symtable.symtable(source, "cell", "exec")
+            return symtable.symtable(_with_own_scopes(source), "cell", "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+class _Generators(ast.NodeTransformer):
+    """Turns comprehensions into generators, which bind and read the same names."""
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
+        self.generic_visit(node)
+        return ast.GeneratorExp(elt=node.elt, generators=node.generators)
+
+    def visit_SetComp(self, node: ast.SetComp) -> ast.expr:
+        self.generic_visit(node)
+        return ast.GeneratorExp(elt=node.elt, generators=node.generators)
+
+    def visit_DictComp(self, node: ast.DictComp) -> ast.expr:
+        self.generic_visit(node)
+        pair = ast.Tuple(elts=[node.key, node.value], ctx=ast.Load())
+        return ast.GeneratorExp(elt=pair, generators=node.generators)
+
+
+def _with_own_scopes(source: str) -> str:
+    """Return code in which each comprehension has a scope of its own.
+
+    Python 3.12 and later run comprehensions inside the scope around them. Their symbol tables do
+    not tell which names belong to which scope (PEP 709).
+    """
+    if " for " not in f" {source}".replace("\n", " "):
+        return source
+    tree = ast.parse(source)
+    kinds = ast.ListComp | ast.SetComp | ast.DictComp
+    if not any(isinstance(node, kinds) for node in ast.walk(tree)):
+        return source
+    return ast.unparse(_Generators().visit(tree))
 
 
 def is_same_but(
