@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from .paths import run_id_of
 from .score_ranks import Disagreement
@@ -292,9 +295,11 @@ class TrialOutcome(TrialEnd):
     disagreements: tuple[Disagreement, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TrialRecord(TrialEnd):
     """The study's record of a trial, which it stores from the trial's start on.
+
+    Jupyter shows it as a line with a link to its notebook, and a table of its params.
 
     Attributes:
         number: Trial number in the study.
@@ -317,6 +322,25 @@ class TrialRecord(TrialEnd):
     started_at_s: float = 0.0
     retry_of: int | None = None
     repeat_of: int | None = None
+
+    def __repr__(self) -> str:
+        params = ", ".join(f"{name}={short_text(value)}" for name, value in self.params.items())
+        return f"<trial {self.run_id}: {self._ending}; {params}>"
+
+    def _repr_html_(self) -> str:
+        file = html.escape(quote(os.path.relpath(self.notebook)))
+        rows = "".join(
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(value_text(value))}</td></tr>"
+            for name, value in self.params.items()
+        )
+        line = f'trial <a href="{file}">{self.run_id}</a>: {html.escape(self._ending)}'
+        return f"<p>{line}</p><table>{rows}</table>"
+
+    @property
+    def _ending(self) -> str:
+        """State, scores and message of the trial in one line."""
+        scores = [f"{name}={value:.6g}" for name, value in self.scores.items()]
+        return ", ".join([str(self.state), *scores, *self.message.strip().splitlines()[:1]])
 
     def ended(self, outcome: TrialEnd) -> TrialRecord:
         """Return the record of the trial after an attempt that ended in this way."""

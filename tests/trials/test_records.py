@@ -61,3 +61,12 @@ def test_a_stopped_trial_is_final_only_when_it_was_stopped_by_hand(
     assert record.is_final is (
         singled_out or state in (TrialState.COMPLETED, TrialState.PRUNED, TrialState.FAILED)
     )
+
+
+def test_a_trial_shows_itself_in_one_line_and_in_jupyter_as_a_table_of_its_params() -> None:
+    record = trial_record(3, params={"lr": 0.123456789, "kind": "<b>"}, scores={"val": 0.5})
+    assert repr(record) == "<trial 0003: completed, val=0.5; lr=0.1235, kind=<b>>"
+    shown = record._repr_html_()
+    assert 'trial <a href="out/0003.ipynb">0003</a>: completed, val=0.5' in shown
+    assert "<th>lr</th><td>0.123456789</td>" in shown
+    assert "<b>" not in shown
