@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.util import FileWrapper, shift_path_info
 
@@ -74,9 +75,10 @@ class StudyServer(ThreadingMixIn, WSGIServer):
         self._waiting: dict[socket.socket, None] = {}
         key = secrets.token_urlsafe(16)
         self.set_app(partial(_answer, key, page.parent, ui))
-        self.page = f"http://{_HOST}:{port}/{key}/"
+        base = f"http://{_HOST}:{port}/{key}/"
+        self.page = f"{base}{quote(page.parent.name)}/"
         experiment_id = existing.study.facts.experiment_id or "0"
-        self.mlflow = view_url(existing.tracking, experiment_id, ui=self.page + _MLFLOW)
+        self.mlflow = view_url(existing.tracking, experiment_id, ui=base + _MLFLOW)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer a connection in its own thread. Close the oldest one if too many are waiting."""
@@ -129,7 +131,8 @@ def _answer(
 
     Args:
         key: Random text that the path has to begin with.
-        folder: Folder of the study. Its storage and checkpoints are not served.
+        folder: Folder of the study. Its page links to that of the study that confirms it, in a
+            folder next to it. Storages and checkpoints are not served.
         ui: MLflow's UI. None if an MLflow server has its own.
         environ: The request, as WSGI defines it.
         start_response: Function that sends the status and the headers, as WSGI defines it.
@@ -140,9 +143,12 @@ def _answer(
         if ui is not None and path.startswith(f"/{_MLFLOW}/"):
             shift_path_info(environ)
             return ui(environ, start_response)
-        file = folder / (path.lstrip("/") or "index.html")
+        name = shift_path_info(environ) or ""
+        path = environ["PATH_INFO"]
+        file = folder.parent / name / (path.lstrip("/") or "index.html")
+        is_of_study = name in (folder.name, f"{folder.name}-confirm")
         is_of_page = path in ("/", "/index.html") or path.startswith("/page/")
-        if is_of_page and ".." not in file.parts and file.is_file():
+        if is_of_study and is_of_page and ".." not in file.parts and file.is_file():
             kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
             # Browsers must not cache files that change while a sweep runs.
             start_response("200 OK", [("Content-Type", kind), ("Cache-Control", "no-cache")])

@@ -32,11 +32,11 @@ def test_the_server_listens_on_loopback_and_starts_no_process(folder: Path) -> N
     try:
         assert serving.stdout is not None
         pages = json.loads(serving.stdout.readline())
-        assert re.fullmatch(rf"http://127\.0\.0\.1:{port}/[\w-]{{20,}}/", pages["page"])
+        assert re.fullmatch(rf"http://127\.0\.0\.1:{port}/[\w-]{{20,}}/seen/", pages["page"])
         with urllib.request.urlopen(pages["page"], timeout=60) as answer:
             assert b"Parallel coordinates" in answer.read()
         mlflow, _, view = pages["mlflow"].partition("/#/")
-        assert mlflow == f"{pages['page']}mlflow"
+        assert mlflow == pages["page"].replace("/seen/", "/mlflow")
         assert view.startswith("experiments/1/runs?viewStateShareKey=")
         search = json.dumps({"max_results": 5, "filter": "name = 'seen'"}).encode()
         asked = urllib.request.Request(
@@ -92,9 +92,18 @@ def test_the_address_gives_access_to_the_page_but_to_no_other_file_of_the_study(
         assert server.mlflow.startswith("http://127.0.0.1:9/#/")
         with urllib.request.urlopen(server.page + "page/study.js?1", timeout=60) as answer:
             assert answer.read().startswith(b"sweeper.study({")
+        runs = folder.with_name("seen-confirm")
+        runs.mkdir()
+        (runs / "index.html").write_text("the runs on fresh seeds")
+        (runs / "study.db").write_text("secret")
+        base = server.page.removesuffix("seen/")
+        with urllib.request.urlopen(f"{base}seen-confirm/index.html", timeout=60) as answer:
+            assert answer.read() == b"the runs on fresh seeds"
         root = f"http://127.0.0.1:{server.server_port}/"
-        files = ("study.db", "page/../study.db", "page/%2e%2e/study.db", "page/", "page", "mlflow/")
-        for url in (root, f"{root}page/study.js", *(server.page + file for file in files)):
+        files = ("study.db", "page/../study.db", "page/%2e%2e/study.db", "page/", "page")
+        others = ("seen-confirm/study.db", "../seen/study.db", "mlflow/", "index.html", "")
+        urls = [*(server.page + file for file in files), *(base + file for file in others)]
+        for url in (root, f"{root}page/study.js", *urls):
             with pytest.raises(urllib.error.HTTPError, match="404"):
                 urllib.request.urlopen(url, timeout=60)
 
