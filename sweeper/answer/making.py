@@ -305,9 +305,23 @@ def _actions(
     if left or missing:
         actions.append(Resume(left=left or missing))
     region = None if found.failures is None else found.failures.region
-    if region is not None and region.trials >= _MOSTLY * region.inside:
+    if (
+        region is not None
+        and region.trials >= _MOSTLY * region.inside
+        and _is_in_space(region, settings.search_space)
+    ):
         actions.append(LeaveOut(region=region))
     return actions
+
+
+def _is_in_space(region: Region, space: SearchSpace) -> bool:
+    """Return whether the search space still has a region. The user may have narrowed it since."""
+    for part in region.parts:
+        values = (part.low, part.high) if isinstance(part, NumberRange) else part.values
+        dimension = space.get(part.param)
+        if dimension is None or not any(dimension.allows(value) for value in values):
+            return False
+    return True
 
 
 def _further(

@@ -81,7 +81,7 @@ def swept(
 
     name = planted.__name__
     study = {"trials": 60, "seed": 1}
-    return sweep_of(notebook, name, run_trial, space=SPACE, study=study, **changes).run()
+    return sweep_of(notebook, name, run_trial, **{"space": SPACE, "study": study, **changes}).run()
 
 
 def said(result: SweepResult) -> dict[str, str]:
@@ -171,6 +171,13 @@ def test_a_region_in_which_trials_fail_is_to_be_left_out(tmp_path: Path, capsys:
     assert_says(said(result)["failed"], f"depth=7 to 9, where {failed} of {failed} trials failed")
     assert_says(said(result)["next"], "leave depth=7 to 9 out of the space")
     assert_says_the_same_everywhere(result, capsys)
+    # This is what the answer says to do next.
+    assert "--allow-changes" in said(result)["next"]
+    narrow = {**SPACE, "depth": {"low": 1, "high": 6}}
+    options = {"allow_changes": True, "trials": 62}
+    narrowed = swept(tmp_path, broken, space=narrow, options=options)
+    assert narrowed.counts["failed"] == failed
+    assert "leave" not in said(narrowed)["next"]
 
 
 def test_a_cheap_trial_that_is_nearly_as_good_is_named(tmp_path: Path, capsys: Any) -> None:
