@@ -12,6 +12,7 @@ from .places import (
     behind,
     candidates_of,
     last_of_each,
+    one_for_each_parameter,
     params_of,
     searched,
     why_nothing,
@@ -72,10 +73,12 @@ def draft(
             scores = [score for score, leading in zip(scores, found, strict=True) if leading]
             found = [*filter(None, found)]
         leading = found[0] if found else behind(notebook, every, None)
-        if scores and scores[0].is_sum:  # the size of batches would change the score by itself
+        if (
+            scores and scores[0].is_of_batches
+        ):  # the size of batches would change the score by itself
             leading = without_batch_sizes(leading)
         cell = code.statements[code.run_by(scores[0].at)][0] if scores else math.inf
-        candidates = last_of_each(leading, cell)
+        candidates = one_for_each_parameter(notebook, last_of_each(leading, cell))
     others = {
         name: candidate for name, candidate in searched(every).items() if name not in candidates
     }

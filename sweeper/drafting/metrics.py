@@ -42,11 +42,13 @@ class Metric:
     Attributes:
         name: Its words, with spaces.
         is_weak: Whether its word is one that any score may have, as `loss`.
+        is_partial: Whether a model that always predicts the same class may be perfect by it.
     """
 
     name: str
     direction: str
     is_weak: bool = False
+    is_partial: bool = False
 
 
 @cache
@@ -55,7 +57,10 @@ def _metrics() -> dict[tuple[str, ...], Metric]:
     for row in read_yaml(_TABLE.read_text("utf-8")):
         for name in row["names"]:
             metric = Metric(
-                name=name, direction=row["direction"], is_weak=bool(row.get("weak", False))
+                name=name,
+                direction=row["direction"],
+                is_weak=bool(row.get("weak", False)),
+                is_partial=bool(row.get("partial", False)),
             )
             found.setdefault(tuple(name.split()), metric)
     return found

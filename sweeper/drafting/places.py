@@ -347,6 +347,29 @@ def behind(
     return searched(found)
 
 
+def one_for_each_parameter(
+    notebook: ResearchNotebook, candidates: Mapping[str, Candidate]
+) -> dict[str, Candidate]:
+    """Of several values with the same parameter name, choose the last one in the notebook.
+
+    A default counts only if no other value has its name. The others probably belong to models that
+    do not lead to the score, or a call overrides them.
+    """
+
+    def rank(name: str) -> tuple[bool, int, int]:
+        places = notebook.assignments.places(name)
+        is_default = all(place.parameter is not None for place in places)
+        return not is_default, *max((place.cell, place.line) for place in places)
+
+    chosen: dict[str, str] = {}
+    for name, candidate in candidates.items():
+        # The batch size of the training is chosen later.
+        parameter = name if candidate.is_batch_size else name.rpartition(".")[2]
+        if parameter not in chosen or rank(name) > rank(chosen[parameter]):
+            chosen[parameter] = name
+    return {name: candidates[name] for name in candidates if name in chosen.values()}
+
+
 def without_batch_sizes(candidates: Mapping[str, Candidate]) -> dict[str, Candidate]:
     """Leave out the candidates that are sizes of batches."""
     return {

@@ -29,7 +29,9 @@ _CONTINUES = re.compile(r"%?\)? ?[A-Za-z]|\W*[:=>]\s*$")
 _WRAPPER = re.compile(r"(?:[A-Za-z]\w*\.)*[A-Za-z]\w*\($")
 #: Lines that match are skipped: warnings, errors, times, and the progress bars of Keras. The
 #: numbers in these bars are found in what Keras logs.
-_NO_RESULT = re.compile(r"Warning|ERROR|CPU times|/step\b")
+_NO_RESULT = re.compile(r"Warning|ERROR|CPU times|/step\b|per loop\b")
+#: Matches what follows a number of rounds, seconds or the like, as in `for 10 rounds`.
+_COUNTED = re.compile(r"\s*(?:round|epoch|step|iteration|second|minute|sample|row|batche?)s?\b")
 _LETTERS = re.compile(r"[^\W\d_]")
 #: `_GAP` separates the cells of a table. `_WIDE_GAP` separates its heads if they have several
 #: words. `_CELL` is a cell of digits, or `nan` or `inf`.
@@ -135,7 +137,8 @@ def _labelled(text: Text) -> Iterator[tuple[str, float]]:
             continues = bool(label) and _CONTINUES.match(words) is not None
             label = _trimmed(f"{label} #{words}" if continues else words)
             end, has_numbers = reading.end, True
-            if reading.value is not None and _LETTERS.search(label):
+            is_count = _COUNTED.match(line, end) is not None
+            if reading.value is not None and _LETTERS.search(label) and not is_count:
                 yield label, reading.value
         if line.strip():
             above = "" if has_numbers else line.strip()

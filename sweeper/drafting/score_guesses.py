@@ -26,7 +26,8 @@ class Score:
         at: Index in `Code.statements` of the statement that gives the score.
         source: Key and value of the score's entry under `scores`. Empty if it needs none.
         better: Direction in which the score is better. Empty if its name decides.
-        is_sum: Whether the score is a sum over a loop, and so depends on the batch size.
+        is_of_batches: Whether the score is a sum over batches or one of the last batch, so that the
+            batch size changes it by itself.
     """
 
     name: str
@@ -34,7 +35,7 @@ class Score:
     at: int
     source: str = ""
     better: str = ""
-    is_sum: bool = False
+    is_of_batches: bool = False
 
     @property
     def entry(self) -> str:

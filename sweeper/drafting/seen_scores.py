@@ -57,6 +57,7 @@ class Doubt(StrEnum):
     BASELINE = "a baseline or an initial value"
     EARLY = "computed before the training"
     SUM = "a sum over a loop"
+    LAST = "the last value in a loop that trains"
     UNREACHED = "nothing to sweep leads to it"
     UNKNOWN = "whether less or more is better is not known"
 
@@ -113,7 +114,7 @@ class SeenScore:
             at=self.at,
             source=f"{self.key}: {self.text}" if self.key else "",
             better=direction or self.direction or "",
-            is_sum=Doubt.SUM in self.doubts,
+            is_of_batches=bool({Doubt.SUM, Doubt.LAST} & {*self.doubts}),
         )
 
 
@@ -363,6 +364,9 @@ class _Run:
         first = min(self._trains, default=0)
         is_early = self._code.run_by(score.at) < first and not is_reported
         is_sum = score.key == "" and score.name in self._sums
+        is_loop = isinstance(self._code.statements[score.at][1], ast.For | ast.While)
+        is_plain = score.key == "" and split == "" and not is_sum
+        is_last = is_plain and is_loop and score.at in self._trains
         is_loss = metric is not None and metric.is_weak and direction == "minimize"
         is_series = (is_loss or "log" in score.how) and split == "" and len(score.values) > 1
         is_training = split == "train" or (is_series and bool(self._trains))
@@ -372,6 +376,7 @@ class _Run:
                 Doubt.BASELINE: is_baseline,
                 Doubt.EARLY: is_early,
                 Doubt.SUM: is_sum,
+                Doubt.LAST: is_last,
                 Doubt.TRAINING_LOSS: is_training and is_loss,
                 Doubt.TRAINING: is_training and not is_loss,
                 Doubt.TEST: split == "test",
@@ -387,6 +392,7 @@ class _Run:
         is_whole = metric is None and all(value.is_integer() for value in score.values)
         kind = 3 if metric is None else 1 + metric.is_weak if direction == "minimize" else 0
         kind = 4 if metric is None and direction is None else kind
+        is_partial = metric is not None and metric.is_partial
         order = ORDER["train" if is_training else split]
         rank = (
             not is_reported,
@@ -395,7 +401,7 @@ class _Run:
             is_early or is_sum,
             metric is None,
             order,
-            kind if (metric is not None and metric.is_weak) or metric is None else 0,
+            kind if metric is None or metric.is_weak else int(is_partial),
             bool(_BEST & {*words}),
             -score.at,
         )

@@ -244,9 +244,26 @@ def test_without_a_parameters_cell_what_the_score_depends_on_is_swept_in_calls_t
                 "from sklearn.ensemble import RandomForestClassifier as RF",
                 "acc = RF(n_estimators=50, max_depth=3).score(X)",
             ],
-            ["max_depth", "RF.min_samples_leaf"],
+            ["n_estimators", "max_depth", "RF.min_samples_leaf"],
         ),
         (["from sklearn.svm import SVC", "acc = SVC().fit(X).score(X)"], ["SVC.C"]),
+        # Of several values with the same parameter name, the last one; a default comes last.
+        (
+            [
+                "from sklearn.svm import SVC, SVR\na = SVC(C=2.0)",
+                "b = SVR(C=3.0, epsilon=0.2)",
+                "acc = f(a, b)",
+            ],
+            ["SVR.C", "epsilon"],
+        ),
+        (
+            [
+                "hparams = Namespace()\nhparams.num_layers = 4",
+                "@dataclass\nclass Config:\n  num_layers: int = 2",
+                "val_loss = f(Config(), hparams)",
+            ],
+            ["hparams.num_layers"],
+        ),
         (["from torch.optim import Adam", "val_acc = train(Adam(w))"], ["Adam.lr"]),
         (
             [

@@ -161,6 +161,18 @@ def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_re
             "accuracy",
             "maximize",
         ),
+        # Accuracy before recall, of which a model that predicts one class may have 1.
+        (
+            ["print('Accuracy: 0.75')", "print('Precision: 0.8')\nprint('Recall: 0.9')"],
+            "accuracy",
+            "maximize",
+        ),
+        # The number of rounds or rows is no score.
+        (
+            ["print('r2: 0.7')\nprint('validation score does not improve for 10 rounds')"],
+            "r2",
+            "maximize",
+        ),
         # A sum over a loop depends on the number of batches; a mean does not.
         (
             [
