@@ -97,5 +97,6 @@ def test_the_table_has_the_defaults_that_the_installed_libraries_state(
     callee: str, name: str
 ) -> None:
     module, _, owner = callee.rpartition(".")
+    pytest.importorskip(module.partition(".")[0])  # torch is left out beside the oldest versions
     stated = inspect.signature(getattr(importlib.import_module(module), owner)).parameters
     assert stated[name].default == _table()[callee][name]
