@@ -6,7 +6,7 @@ import math
 import random
 import statistics
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -41,7 +41,10 @@ FIGURES = {
 
 
 def param_importances(
-    study: optuna.Study, objectives: Sequence[str]
+    study: optuna.Study,
+    objectives: Sequence[str],
+    *,
+    before_step: Callable[[], None] = lambda: None,
 ) -> dict[str, Mapping[str, Importance]]:
     """Return the share of each objective's variance that each param explains in the whole space.
 
@@ -55,6 +58,8 @@ def param_importances(
     Args:
         study: Optuna's study.
         objectives: Names of the objectives, in Optuna's order.
+        before_step: Called before each step of less than a second. What it raises ends the
+            computation.
 
     Returns:
         By objective the params that all trials have, the largest share first. Shares add up to 1.
@@ -76,6 +81,7 @@ def param_importances(
     for index, name in enumerate(objectives):
         rng, shares = random.Random(0), dict[str, list[float]]()
         for number in range(_SAMPLES):
+            before_step()
             chosen = rng.choices(completed, k=min(len(completed), _MOST_TRIALS))
             sample = StorageView(study._storage, partial(_all, chosen)).study(study)
             evaluator = FanovaImportanceEvaluator(n_trees=_TREES, seed=number)

@@ -540,10 +540,14 @@ class Study:
         known = [record for record in records if record is not None]
         return sorted(known, key=lambda record: record.number)
 
-    def importances(self) -> Mapping[str, Mapping[str, Importance]]:
+    def importances(
+        self, before_step: Callable[[], None] = lambda: None
+    ) -> Mapping[str, Mapping[str, Importance]]:
         """Return the importance of each param, by objective; see `param_importances`."""
         known = self.known_importances()
-        return param_importances(self._study, self.facts.objectives) if known is None else known
+        if known is not None:
+            return known
+        return param_importances(self._study, self.facts.objectives, before_step=before_step)
 
     def known_importances(self) -> Mapping[str, Mapping[str, Importance]] | None:
         """Return the stored importances. None if further trials have completed since."""
@@ -558,14 +562,18 @@ class Study:
         return len(self._trials(OptunaState.COMPLETE))
 
     def surfaces(
-        self, space: SearchSpace, importances: Mapping[str, Mapping[str, Importance]]
+        self,
+        space: SearchSpace,
+        importances: Mapping[str, Mapping[str, Importance]],
+        before_step: Callable[[], None] = lambda: None,
     ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """Return the score that is predicted over pairs of the most important params.
 
         `surfaces_of` describes it.
         """
         important = {name: list(found) for name, found in importances.items()}
-        return surfaces_of(self._study, space, self.facts.objectives, important)
+        objectives = self.facts.objectives
+        return surfaces_of(self._study, space, objectives, important, before_step=before_step)
 
     def figure(self, kind: str) -> Any:
         """Return a matplotlib figure for a paper; see `figure_of`."""

@@ -433,10 +433,13 @@ class Sweep:
 
         It is None if a machine is about to be taken away, or if the study runs given params.
         """
-        if self._stop_switch.left_s is not None or self.plan.confirming is not None:
+        if self.plan.confirming is not None:
             return None
         try:
-            return study.importances()
+            self._check_time()
+            return study.importances(self._check_time)
+        except _NoTimeLeftError:
+            return None
         except Exception as error:  # noqa: BLE001  the model of the scores may raise anything
             _log.warning("the importances of params cannot be computed: %s", first_line(error))
             return None
@@ -444,14 +447,29 @@ class Sweep:
     def _surfaces(
         self, study: Study, importances: Mapping[str, Mapping[str, Importance]]
     ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """Return the score that is predicted over pairs of params. Empty without importances."""
+        """Return the score that is predicted over pairs of params.
+
+        It is empty without importances, or if the machine is about to be taken away.
+        """
         if not importances:
             return {}
         try:
-            return study.surfaces(self.plan.settings.search_space, importances)
+            space = self.plan.settings.search_space
+            return study.surfaces(space, importances, self._check_time)
+        except _NoTimeLeftError:
+            return {}
         except Exception as error:  # noqa: BLE001  the model of the scores may raise anything
             _log.warning("no scores can be predicted for the page: %s", first_line(error))
             return {}
+
+    def _check_time(self) -> None:
+        """Raise `_NoTimeLeftError` if the machine is about to be taken away."""
+        if self._stop_switch.left_s is not None:
+            raise _NoTimeLeftError
+
+
+class _NoTimeLeftError(Exception):
+    """The end of a sweep leaves out what can be computed later."""
 
 
 def _why_ended(error: Exception, storage_url: Address) -> str:

@@ -596,9 +596,9 @@ def test_the_time_and_the_limit_of_a_trial_begin_when_it_has_its_gpu(bench: Benc
     assert (outcome.state, outcome.reason) == (TrialState.FAILED, Reason.TIME_LIMIT)
     assert "limits.trial (1 s)" in outcome.message
     assert took_s >= 1.5 + 1, "the limit ran while the trial waited"
-    assert 1 <= outcome.duration_s <= took_s - 1.5
+    assert 1 <= outcome.duration_s <= took_s - 1, "the wait counts as running"
     metadata = node.metadata["sweeper"]
-    assert metadata["duration_s"] <= took_s - 1.5
+    assert metadata["duration_s"] <= took_s - 1
     started_at = datetime.datetime.fromisoformat(metadata["started_at"])
     assert (started_at - began_at).total_seconds() >= 1.4
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from sweeper.search.samplers.distributions import suggest
 from sweeper.search.samplers.surfaces import surfaces_of
 from sweeper.settings import Settings
 from sweeper.settings.space import SearchSpace
+from sweeper.study.insights import param_importances
 
 pytestmark = pytest.mark.slow  # it imports torch
 SPACE = {
@@ -79,3 +81,28 @@ def test_a_single_param_has_no_surface() -> None:
     space = space_of({"x": {"low": 0.0, "high": 1.0}})
     study = study_of(space, lambda params: float(params["x"]))
     assert surfaces_of(study, space, ["loss"], {"loss": ["x"]}) == {}
+
+
+class StoppedError(Exception):
+    pass
+
+
+def test_surfaces_and_importances_can_be_stopped_before_each_of_their_steps() -> None:
+    space = space_of({"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}})
+    study = study_of(space, lambda params: float(params["x"] * params["y"]))
+
+    def stop_at(step: int) -> Callable[[], None]:
+        steps = itertools.count(1)
+
+        def before_step() -> None:
+            if next(steps) == step:
+                raise StoppedError
+
+        return before_step
+
+    for step in (1, 2):  # before the process is fitted, and before the only pair
+        with pytest.raises(StoppedError):
+            surfaces_of(study, space, ["loss"], {"loss": ["x", "y"]}, before_step=stop_at(step))
+    for step in (1, 5):
+        with pytest.raises(StoppedError):
+            param_importances(study, ["loss"], before_step=stop_at(step))
