@@ -23,8 +23,9 @@ from ..trials import Importance
 #: With fewer completed trials, importances say nothing (chosen, not measured).
 _FEWEST_TRIALS = 10
 #: The shares are averaged over this many bootstrap samples of the trials. A forest of this many
-#: trees is made of each sample (chosen, not measured).
-_SAMPLES, _TREES = 20, 16
+#: trees is made of each sample. With 16 trees, shares and intervals of 200 trials differed by at
+#: most 0.02 from those with 8, and took twice as long.
+_SAMPLES, _TREES = 20, 8
 #: A sample has at most this many trials, so that the importances of a long study take seconds
 #: (chosen, not measured).
 _MOST_TRIALS = 200
@@ -50,7 +51,8 @@ def param_importances(
 
     The method is Optuna's fANOVA (Hutter, Hoos, Leyton-Brown, 2014, "An Efficient Approach for
     Assessing Hyperparameter Importance"), on bootstrap samples of the trials. The spread over the
-    samples gives the interval. It takes 0.5 s for 12 trials and 2 s for 80.
+    samples gives the interval. It takes 3 s of CPU
+    time for each objective of 200 trials with 6 params.
 
     The space is measured as it was sampled: a param with a logarithmic range on a log scale. Optuna
     itself measures it on a linear scale, where 90 % of a range from 0.0001 to 0.1 are above 0.01.
