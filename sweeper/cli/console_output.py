@@ -211,6 +211,8 @@ class ConsoleOutput:
             f"{sweep.plan.notebook.display_name}, "
             f"{sweep.plan.executor.jobs} at once{place}, sampler {sweep.plan.samplers.name}"
         )
+        if (kernel := sweep.plan.kernel).reason is not None:
+            self.progress(f"kernel: {kernel.name} ({kernel.reason})")
         for name, file in sweep.plan.inputs.items():
             self.progress(f"{name}: {file}")
         for doubt in sweep.plan.doubts:

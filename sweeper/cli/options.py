@@ -103,7 +103,9 @@ _INPUT = _argument("-i --input", "PATH", "the research notebook", required=True)
 _PARAMETERS = _argument("-p --parameters", "PATH", "the parameters file (YAML)", required=True)
 _JOBS = _jobs("trials at once", default="1, on a cluster as many as it offers")
 _KERNEL = _argument(
-    "-k --kernel", "NAME", "kernel to use instead of the one that the notebook names"
+    "-k --kernel",
+    "NAME|PATH",
+    "kernel, or environment's folder or interpreter, to use instead of the notebook's own",
 )
 #: Arguments of `run` and `check`.
 _OF_SWEEP = (

@@ -23,7 +23,14 @@ from .forking.policy import Failed, Inconclusive, Reference, Repetition, Run
 from .forking.sharing import SharedCells
 from .forking.zygote.in_kernel import WATCH_VARIABLE
 from .process.pool import KernelPool
-from .process.specs import check_kernel, environment_of, interpreter_of, language_of
+from .process.specs import (
+    KernelChoice,
+    check_kernel,
+    choose_kernel,
+    environment_of,
+    interpreter_of,
+    language_of,
+)
 
 __all__ = [
     "WATCH_VARIABLE",
@@ -33,6 +40,7 @@ __all__ = [
     "Failed",
     "Finished",
     "Inconclusive",
+    "KernelChoice",
     "KernelDied",
     "KernelOrigin",
     "KernelPool",
@@ -46,6 +54,7 @@ __all__ = [
     "SharedCells",
     "Stopped",
     "check_kernel",
+    "choose_kernel",
     "environment_of",
     "execute",
     "inject",

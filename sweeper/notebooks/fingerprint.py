@@ -53,7 +53,7 @@ def fingerprint_of(
     Args:
         notebook: Research notebook.
         settings: Settings of the sweep.
-        kernel_name: Name of the kernel.
+        kernel_name: Name of the kernel, or absolute path of its interpreter.
         code: Local modules as `local_code` returns them. None to read them now.
     """
     data = settings.model_dump(mode="json", exclude_none=True)
@@ -67,9 +67,22 @@ def fingerprint_of(
         "study.seed": settings.study.seed,
         "repeat": data.get("repeat"),
         "resources.cpus_per_trial": settings.resources.threads,
-        "kernel": kernel_name,
+        "kernel": _portable(kernel_name, notebook.path.parent),
         **{f"{key}.{name}": part for key in _SECTIONS for name, part in data[key].items()},
     }
+
+
+def _portable(kernel: str, folder: Path) -> str:
+    """Return a kernel as the fingerprint has it.
+
+    If its environment is in the notebook's folder or in a folder above it, the path is relative to
+    the notebook's folder. So the project can be moved to another machine.
+    """
+    if not Path(kernel).is_absolute():
+        return kernel
+    project = Path(kernel).parents[2]  # of PROJECT/.venv/bin/python
+    folder = Path(os.path.abspath(folder))
+    return os.path.relpath(kernel, folder) if folder.is_relative_to(project) else kernel
 
 
 def version(fingerprint: Fingerprint) -> str:

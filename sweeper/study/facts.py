@@ -7,6 +7,7 @@ They are one user attribute of Optuna's study. A study in a SQLite file also kee
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,8 +152,11 @@ class StudyFacts:
 
     @property
     def kernel(self) -> str:
-        """Name of the Jupyter kernel of the trials."""
-        return str(self.made_of["kernel"])
+        """Name of the Jupyter kernel of the trials, or the absolute path of their interpreter."""
+        kernel = str(self.made_of["kernel"])
+        if os.sep not in kernel:
+            return kernel
+        return os.path.abspath(Path(self.notebook).parent / kernel)
 
     @property
     def data_version(self) -> str | None:

@@ -19,6 +19,7 @@ from ..errors import BrokenError, StorageAwayError, StudyError, SweepError, firs
 from ..execution.disagreements import disagreements_in_words
 from ..execution.executor import Executor
 from ..execution.workload import Workload
+from ..kernels import choose_kernel
 from ..notebooks.fingerprint import fingerprint_of, local_code, tags_of
 from ..notebooks.research import ResearchNotebook
 from ..notebooks.shared_cells import check_shared_cells
@@ -117,7 +118,8 @@ class Sweep:
             storage: URL of the Optuna storage. Default: a SQLite file next to the outputs.
             tracking_uri: MLflow tracking URI. Default: `MLFLOW_TRACKING_URI` if it is set, else a
                 SQLite store next to the outputs.
-            kernel: Name of the Jupyter kernel. Default: the kernel that the notebook names.
+            kernel: Name of the Jupyter kernel, folder of a Python environment, or path of an
+                interpreter. Default: as `choose_kernel` describes it.
             trials: Number of trials of the study in all. Default: the number in the settings.
             timeout_s: Wall-clock limit of the whole sweep, in seconds. None for no limit.
             began_s: Time from which the limit counts, on the monotonic clock. Default: the time of
@@ -140,8 +142,15 @@ class Sweep:
         )
         research.check_names(settings.sources)
         check_kinds(research, settings)
-        make_executor = executor or executor_of(settings, research, kernel=kernel, jobs=jobs)
-        kernel_name, folder = kernel or research.kernel_name, research.path.parent
+        folder = research.path.parent
+        chosen = choose_kernel(
+            kernel,
+            named=research.kernel_name,
+            is_python=research.language == "python",
+            folder=folder,
+            notebook=research.display_name,
+        )
+        make_executor = executor or executor_of(settings, jobs)
         make_pruner(settings)  # refuses wrong options of the pruner before the sweep begins
         paths = StudyPaths.parse(output, study=settings.name)
         storage_url = Address.of(storage or Address.of_file(paths.storage))
@@ -152,7 +161,7 @@ class Sweep:
         workload = Workload(
             notebook=research,
             settings=settings,
-            kernel_name=kernel_name,
+            kernel_name=chosen.name,
             cwd=folder,
             paths=paths,
             snapshot=snapshot_of(research, settings, code),
@@ -166,6 +175,7 @@ class Sweep:
         remote = remote_copy(settings, paths, storage_url, tracking)
         plan = SweepPlan(
             workload=workload,
+            kernel=chosen,
             # The executor is made last, because it may start the workers of a cluster.
             executor=make_executor(workload),
             make_executor=make_executor,
@@ -174,7 +184,7 @@ class Sweep:
             tracking=tracking,
             began_s=began_s,
             timeout_s=timeout_s,
-            fingerprint=fingerprint_of(research, settings, kernel_name=kernel_name, code=code),
+            fingerprint=fingerprint_of(research, settings, kernel_name=chosen.name, code=code),
             allow_changes=allow_changes,
             remote=remote,
             adopt=adopt,

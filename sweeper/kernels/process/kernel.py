@@ -26,7 +26,7 @@ from ..forking.forked_process import ForkedProcess
 from ..forking.ipython_folder import ipython_folder
 from ..forking.origins import KernelOrigin, KernelSetup
 from .manager import PrivateKernelManager
-from .specs import runs_in_python
+from .specs import Kernelspecs, runs_in_python
 
 # The limits down to `_TAIL_BYTES` are chosen, not measured.
 #: After the shutdown request, exit handlers have this number of seconds. Then the kernel gets
@@ -85,6 +85,7 @@ class Kernel:
         self.manager = PrivateKernelManager(
             folder=self.folder,
             kernel_name=setup.name,
+            kernel_spec_manager=Kernelspecs(),
             log=logging.getLogger(__name__),
             is_local=runs_in_python(setup.name),
         )

@@ -1,10 +1,12 @@
-"""Read the installed kernelspecs."""
+"""Read the kernelspecs: installed ones, and those of interpreters that a path names."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
-from pathlib import PurePath
+from dataclasses import dataclass
+from pathlib import Path, PurePath
 from string import Template
 
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKernel
@@ -12,19 +14,92 @@ from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKerne
 from ...errors import KernelError
 from ...notebooks.reading import language_name
 from ..forking.command import PYTHON, KernelCommand, Obstacle, read_command
+from .interpreters import (
+    check_interpreter,
+    find_interpreter,
+    interpreter_of_project,
+    is_interpreter,
+    kernelspec_of,
+)
+
+#: Names of kernelspecs that mean "the Python of this environment".
+_ANY_PYTHON = ("python3", "python")
+
+
+class Kernelspecs(KernelSpecManager):
+    """The installed kernelspecs by name, and a kernelspec for each path of an interpreter."""
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        """Return the kernelspec of a name or of an absolute path.
+
+        Raises:
+            NoSuchKernel: No kernelspec of this name is installed.
+        """
+        if is_interpreter(kernel_name):
+            return kernelspec_of(kernel_name)
+        return super().get_kernel_spec(kernel_name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelChoice:
+    """The kernel that runs a notebook.
+
+    Attributes:
+        name: Name of a kernelspec, or absolute path of an interpreter.
+        reason: Why an interpreter runs the notebook although nobody named it. None otherwise.
+    """
+
+    name: str
+    reason: str | None = None
+
+
+def choose_kernel(
+    asked: str | None, *, named: str, is_python: bool, folder: Path, notebook: str
+) -> KernelChoice:
+    """Return the kernel that runs a notebook.
+
+    Args:
+        asked: What the user asks for: the name of a kernelspec, the folder of an environment, the
+            path of an interpreter, or a command such as `python3.13`. None for no wish.
+        named: Kernelspec that the notebook names.
+        is_python: Whether the notebook is written in Python.
+        folder: Folder of the notebook.
+        notebook: Name of the notebook in messages.
+
+    Raises:
+        KernelError: There is no such kernel, or its interpreter lacks ipykernel.
+    """
+    if asked is not None:
+        asked_by = f"--kernel {asked}"
+        interpreter = None if _is_installed(asked) else find_interpreter(asked)
+        if interpreter is None and Path(asked).exists():
+            raise KernelError(f"{asked_by}: {asked} contains no Python interpreter")
+        check_kernel(interpreter or asked, asked_by=asked_by)
+        return KernelChoice(name=interpreter or asked)
+    if is_python and (named in _ANY_PYTHON or not _is_installed(named)):
+        found = interpreter_of_project(folder, os.environ)
+        if found is not None:
+            interpreter, which = found
+            check_kernel(interpreter, asked_by=which)
+            return KernelChoice(name=interpreter, reason=which)
+    check_kernel(named, asked_by=notebook)
+    return KernelChoice(name=named)
 
 
 def check_kernel(name: str, *, asked_by: str) -> None:
     """Refuse a kernel that is not installed.
 
     Args:
-        name: Name of the kernel.
+        name: Name of the kernel, or path of its interpreter.
         asked_by: What names the kernel, for the message.
 
     Raises:
-        KernelError: The kernel is not installed. The message lists the installed kernels and says
-            how to choose one.
+        KernelError: The kernel is not installed, or the interpreter lacks ipykernel. The message
+            lists the installed kernels, and says how to choose or install one.
     """
+    if is_interpreter(name):
+        check_interpreter(name, asked_by=asked_by)
+        return
     try:
         _spec(name)
     except NoSuchKernel as error:
@@ -32,8 +107,7 @@ def check_kernel(name: str, *, asked_by: str) -> None:
         listed = ", ".join(installed) or "none; pip install ipykernel"
         raise KernelError(
             f"{asked_by}: the kernel {name!r} is not installed; installed: {listed}. Choose one "
-            "of them with --kernel, or, for Python, register this environment under that name: "
-            f"python -m ipykernel install --sys-prefix --name {name}"
+            "of them with --kernel, or a Python environment by its folder: --kernel .venv"
         ) from error
 
 
@@ -97,4 +171,12 @@ def is_ipykernel(name: str) -> bool:
 
 
 def _spec(name: str) -> KernelSpec:
-    return KernelSpecManager().get_kernel_spec(name)
+    return Kernelspecs().get_kernel_spec(name)
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        KernelSpecManager().get_kernel_spec(name)
+    except NoSuchKernel:
+        return False
+    return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from itertools import combinations
 from typing import Any
 
@@ -40,8 +41,8 @@ def surfaces_of(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return predicted surfaces of two params each, by objective, the strongest interaction first.
 
-    The process is the one by which `sampler: gp` proposes. It takes 1 s of CPU time for
-    each objective of 200 trials.
+    The process is the one by which `sampler: gp` proposes, so it needs torch. It takes 1 s
+    of CPU time for each objective of 200 trials.
 
     Args:
         study: Optuna's study.
@@ -55,8 +56,10 @@ def surfaces_of(
         For each pair of params: their names as `params`; the `places` along both, where a choice
             has its number; `means` and `stds` of the score there, if all other params are as in the
             best trial; the `interaction`, the share of the predicted variance that neither param
-            explains alone.
+            explains alone. Empty without torch.
     """
+    if find_spec("torch") is None:
+        return {}
     padding = Padding(space)
     names = list(padding.distributions)
     trials = padding.seen(with_pruned(study)).get_trials(

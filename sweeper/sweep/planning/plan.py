@@ -11,7 +11,7 @@ from typing import Any
 from ...execution.executor import Executor
 from ...execution.local import LocalExecutor
 from ...execution.workload import Workload
-from ...kernels import check_kernel
+from ...kernels import KernelChoice
 from ...notebooks.fingerprint import Fingerprint
 from ...notebooks.research import ResearchNotebook
 from ...search.samplers import SamplerFactory
@@ -34,6 +34,7 @@ class SweepPlan:
 
     Attributes:
         workload: What all trials of the sweep have in common.
+        kernel: The kernel of the trials, and why it was chosen.
         executor: Where the trials run.
         make_executor: Makes an executor from a workload, for the study that confirms this one.
         samplers: Makes the samplers that propose params.
@@ -53,6 +54,7 @@ class SweepPlan:
     """
 
     workload: Workload
+    kernel: KernelChoice
     executor: Executor
     make_executor: Callable[[Workload], Executor]
     samplers: SamplerFactory
@@ -108,24 +110,15 @@ class SweepPlan:
         return self.workload.paths
 
 
-def executor_of(
-    settings: Settings, notebook: ResearchNotebook, *, kernel: str | None, jobs: int | str | None
-) -> Callable[[Workload], Executor]:
+def executor_of(settings: Settings, jobs: int | str | None) -> Callable[[Workload], Executor]:
     """Return a function that makes the executor: the cluster of the settings, else this machine.
 
     Args:
         settings: Settings of the sweep.
-        notebook: The research notebook.
-        kernel: Name of the Jupyter kernel. None for the kernel that the notebook names.
         jobs: Number of trials that run at once, or `"auto"`. None for the executor's default.
-
-    Raises:
-        SettingsError: This machine does not have the kernel.
     """
     if settings.cluster is not None:
         return partial(_on_cluster, settings=settings.cluster, jobs=jobs)
-    asked_by = f"--kernel {kernel}" if kernel else notebook.display_name
-    check_kernel(kernel or notebook.kernel_name, asked_by=asked_by)
     return partial(LocalExecutor.on_this_machine, jobs=1 if jobs is None else jobs)
 
 

@@ -1,0 +1,149 @@
+"""Find the interpreter that runs a notebook, if it is named by a path and not by a kernelspec."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from jupyter_client.kernelspec import KernelSpec
+
+from ...errors import KernelError
+
+#: Places of the interpreter in the folder of an environment.
+_INTERPRETERS = ("bin/python", "bin/python3", "Scripts/python.exe", "python.exe")
+#: Folders of environments that tools keep in a project: uv, poetry and venv; pixi.
+_FOLDERS = (".venv", ".pixi/envs/default")
+#: Seconds within which an interpreter has to answer (chosen, not measured).
+_ANSWER_S = 60.0
+_PROBE = """
+import json, sys
+from importlib.util import find_spec
+has = {name: find_spec(name) is not None for name in ("ipykernel", "pip")}
+print(json.dumps({**has, "version": list(sys.version_info[:3])}))
+"""
+
+
+def is_interpreter(kernel: str) -> bool:
+    """Return whether a kernel is named by the path of its interpreter."""
+    return Path(kernel).is_absolute()
+
+
+def kernelspec_of(interpreter: str) -> KernelSpec:
+    """Return a kernelspec whose kernels an interpreter runs as if its environment were active."""
+    return KernelSpec(
+        argv=[interpreter, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        display_name=interpreter,
+        language="python",
+        env=_activation(Path(interpreter)),
+    )
+
+
+def find_interpreter(path: str) -> str | None:
+    """Return the absolute path of an interpreter.
+
+    Args:
+        path: Folder of an environment, path of an interpreter, or a command such as `python3.13`.
+
+    Returns:
+        None if there is no such folder, file or command.
+    """
+    given = Path(path).expanduser()
+    if given.is_dir():
+        return _interpreter_in(given)
+    if given.is_file() and os.access(given, os.X_OK):
+        return os.path.abspath(given)
+    found = shutil.which(path) if path.startswith("python") else None
+    return found and os.path.abspath(found)
+
+
+def interpreter_of_project(folder: Path, env: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the interpreter of the environment in which a notebook's author works.
+
+    It is the active environment, else the environment in the notebook's folder or in the nearest
+    folder above it that has one. Conda's environment `base` does not count: many shells activate it
+    by themselves.
+
+    Args:
+        folder: Folder of the notebook.
+        env: Environment variables.
+
+    Returns:
+        The interpreter, and in words which environment it is. None if there is no such environment,
+        or if it is the environment of this process.
+    """
+    if active := env.get("VIRTUAL_ENV"):
+        return _apart(Path(active), "the active environment")
+    if (active := env.get("CONDA_PREFIX")) and env.get("CONDA_DEFAULT_ENV") != "base":
+        return _apart(Path(active), "the active environment")
+    folder = Path(os.path.abspath(folder))
+    for above in (folder, *folder.parents):
+        for name in _FOLDERS:
+            if _interpreter_in(above / name) is not None:
+                return _apart(above / name, "the environment of the notebook's folder")
+    return None
+
+
+def check_interpreter(interpreter: str, *, asked_by: str) -> None:
+    """Refuse an interpreter that cannot run kernels.
+
+    Args:
+        interpreter: Path of the interpreter.
+        asked_by: What names the interpreter, for the message.
+
+    Raises:
+        KernelError: The interpreter does not run, or it lacks ipykernel. The message says how to
+            install it.
+    """
+    try:
+        said = subprocess.run(
+            [interpreter, "-c", _PROBE],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_S,
+            check=True,
+        )
+        has = json.loads(said.stdout.splitlines()[-1])
+    except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
+        raise KernelError(f"{asked_by}: {interpreter} does not run as Python: {error}") from error
+    if has["ipykernel"]:
+        return
+    pip = f"{interpreter} -m pip install"
+    if not has["pip"]:
+        uv = f"uv pip install --python {interpreter}"
+        pip = uv if shutil.which("uv") else f"{interpreter} -m ensurepip && {pip}"
+    raise KernelError(
+        f"{asked_by}: {interpreter} lacks ipykernel, which runs notebooks; install it there: "
+        f"{pip} ipykernel"
+    )
+
+
+def _interpreter_in(folder: Path) -> str | None:
+    """Return the interpreter of an environment, or None if the folder contains none."""
+    for name in _INTERPRETERS:
+        if os.access(folder / name, os.X_OK):
+            return os.path.abspath(folder / name)
+    return None
+
+
+def _apart(folder: Path, which: str) -> tuple[str, str] | None:
+    """Return the interpreter of an environment, unless this process runs in the environment."""
+    interpreter = _interpreter_in(folder)
+    if interpreter is None or folder.resolve() == Path(sys.prefix).resolve():
+        return None
+    return interpreter, which
+
+
+def _activation(interpreter: Path) -> dict[str, str]:
+    """Return the variables that activating the interpreter's environment sets.
+
+    IPython would add the packages of another environment if `VIRTUAL_ENV` named it.
+    """
+    scripts, folder = interpreter.parent, interpreter.parent.parent
+    active = {"VIRTUAL_ENV": str(folder), "PATH": f"{scripts}{os.pathsep}${{PATH}}"}
+    return {**active, "CONDA_PREFIX": str(folder)} if (folder / "conda-meta").is_dir() else active
