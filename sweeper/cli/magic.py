@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import warnings
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -40,8 +39,6 @@ def sweep(line: str) -> SweepResult | None:
                 raise SettingsError("it sweeps a notebook, as in %sweep my.ipynb -j 4")
             # A cell cannot ask the user, so the options answer yes.
             options = replace(RunOptions.of(arguments), yes=True)
-            # tqdm warns if there are no widgets.
-            warnings.filterwarnings("ignore", "IProgress not found")
             propose(options, ConsoleOutput.of(arguments))
             made = prepared(options)
             with closing(made.plan):

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..page import frame_of
 from ..trials import Confirmation, SweepResult, TrialRecord, value_text
+from ..trials.result_html import trials_table
 from .lookup import ExistingStudy, find_study
 from .status import look
 
@@ -51,6 +53,33 @@ class TrialNotebook:
         return f'<iframe sandbox srcdoc="{page}" width="100%" height="{_NOTEBOOK_HEIGHT}"></iframe>'
 
 
+class Trials(tuple[TrialRecord, ...]):
+    """Trials of a study. Jupyter displays them as a table."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        scores = dict.fromkeys(name for record in self for name in record.scores)
+        return trials_table(self, (), [*scores])
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPage:
+    """The comparison page of a study. Jupyter displays it, with the notebooks of its trials.
+
+    Attributes:
+        path: File of the page.
+        run_ids: Run ids of the trials, the best first. If the notebooks of all trials are too
+            large for an output, it has those of the first ones.
+    """
+
+    path: Path
+    run_ids: tuple[str, ...]
+
+    def _repr_html_(self) -> str:
+        return frame_of(self.path, self.run_ids)
+
+
 class LoadedStudy:
     """The results of a study. Each access reads its files again, so it sees a sweep's new results.
 
@@ -71,7 +100,7 @@ class LoadedStudy:
     @property
     def trials(self) -> Sequence[TrialRecord]:
         """All trials, sorted by their numbers."""
-        return self._found().study.records()
+        return Trials(self._found().study.records())
 
     @property
     def best(self) -> TrialRecord | Sequence[TrialRecord] | None:
@@ -85,7 +114,7 @@ class LoadedStudy:
         """
         result = self._result()
         several = len(result.objectives) > 1
-        return result.best if several else next(iter(result.best), None)
+        return Trials(result.best) if several else next(iter(result.best), None)
 
     @property
     def confirmation(self) -> Confirmation | None:
@@ -137,6 +166,19 @@ class LoadedStudy:
             StudyError: The study has no such trial.
         """
         return TrialNotebook(self._found().record(run_id).notebook)
+
+    def page(self) -> StudyPage:
+        """Write the comparison page of the study, as `export` does, and return it.
+
+        Raises:
+            OutputError: The study's folder cannot be written.
+        """
+        from .exporting import write_page
+
+        found = self._found()
+        records = [*found.best(found.confirmation()), *found.study.records()]
+        file = write_page(found, on_render=lambda _: None)
+        return StudyPage(file, tuple(dict.fromkeys(record.run_id for record in records)))
 
     def __repr__(self) -> str:
         return repr(self._result())

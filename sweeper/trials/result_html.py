@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -55,11 +56,16 @@ def counts_line(counts: Mapping[str, int]) -> str:
 def sentences_list(sentences: Sequence[Sentence]) -> str:
     """Return the sentences of a study's answer as an HTML list, each with its topic."""
     items = (
-        f"<dt><strong>{html.escape(topic)}</strong></dt><dd>{html.escape(text)}</dd>"
+        f"<dt><strong>{html.escape(topic)}</strong></dt><dd>{_with_code(text)}</dd>"
         for topic, text in sentences
     )
     style = "display:grid;grid-template-columns:max-content auto;gap:0 1em;text-align:left"
     return f'<dl style="{style}">{"".join(items)}</dl>' if sentences else ""
+
+
+def _with_code(text: str) -> str:
+    """Return a text as HTML. What is in backticks becomes code."""
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text))
 
 
 def link(path: Path, text: str) -> str:

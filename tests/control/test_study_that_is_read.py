@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import os
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -13,9 +16,11 @@ from studies import sweep_of
 import sweeper
 from sweeper.cli import main
 from sweeper.control.diff import diff_in_words, diff_trials
+from sweeper.control.loaded import Trials
 from sweeper.control.lookup import find_study
 from sweeper.errors import NotebookError, StudyError
 from sweeper.notebooks.compare import Differences
+from sweeper.page import one_file
 from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialRecord, TrialSpec, TrialState
 
@@ -67,6 +72,41 @@ def test_jupyter_displays_a_study_with_the_best_trial_first(folder: Path) -> Non
     assert f"<dd>{study.best.run_id}  val=" in page
     assert page.index(f">{study.best.run_id}</a>") < page.index(">0003</a>")
     assert "<b>" not in page
+
+
+def test_jupyter_displays_trials_as_a_table_and_no_topic_has_backticks(folder: Path) -> None:
+    study = sweeper.load(folder)
+    assert isinstance(study.trials, Trials)
+    table = study.trials._repr_html_()
+    assert table.count("<tr>") == 7
+    assert '<td title="&lt;b&gt;"' in table
+    assert "`" not in study._repr_html_()
+
+
+def test_the_page_in_a_cell_needs_no_other_file(folder: Path) -> None:
+    (folder / "page" / "notebooks" / "0001.js").unlink()
+    page = sweeper.load(folder).page()
+    frame = page._repr_html_()
+    assert page.path == folder / "index.html"
+    assert "allow-same-origin" not in frame
+    packed = re.search(r"atob\(&quot;([^&]+)&quot;\)", frame)
+    assert packed is not None
+    text = gzip.decompress(base64.b64decode(packed[1])).decode()
+    assert re.findall(r'(?:src|href)="page/', text) == []
+    assert [f'sweeper.notebook("000{n}"' in text for n in range(6)] == [True] * 6
+    assert "<script>alert" not in text
+
+
+def test_a_page_in_a_cell_has_the_notebooks_of_the_best_trials_if_they_are_large(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = sweeper.load(folder).page()
+    rendered = folder / "page" / "notebooks"
+    of_best = sum((rendered / f"{n}.js").stat().st_size for n in ("styles", page.run_ids[0]))
+    monkeypatch.setattr(one_file, "_MOST_BYTES", of_best)
+    limited = len(page._repr_html_())
+    monkeypatch.undo()
+    assert limited < len(page._repr_html_())
 
 
 def test_a_missing_study_or_trial_gets_one_message(folder: Path, tmp_path: Path) -> None:

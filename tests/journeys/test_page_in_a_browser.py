@@ -12,10 +12,11 @@ from typing import Any
 
 import nbformat
 import pytest
-from browsing import MARKS, opened_page
+from browsing import MARKS, opened_page, playwright
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from studies import small_settings, study_of_page, sweep_of, trial_record, until
 
+import sweeper
 from sweeper.page import Page
 from sweeper.testing import write_notebook
 from sweeper.trials import (
@@ -411,6 +412,28 @@ def test_everything_is_visible_on_a_narrow_screen(index: Path, visit: Visit, sch
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 400
     grounds = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
     assert (grounds == "rgb(255, 255, 255)") is (scheme == "light")
+
+
+def test_the_page_in_a_cell_of_jupyter_has_everything_in_a_frame_of_its_own(
+    index: Path, visit: Visit, tmp_path: Path
+) -> None:
+    cell = tmp_path / "cell.html"
+    cell.write_text(sweeper.load(index.parent).page()._repr_html_())
+    page = visit.page
+    page.goto(cell.as_uri())
+    copy = page.frame_locator("iframe")
+    copy.get_by_text(f"all {TRIALS} trials").wait_for()
+    copy.locator("#trials").scroll_into_view_if_needed()
+    copy.locator("#trials tbody a").first.click()
+    copy.frame_locator("#frame").get_by_text("x is").wait_for()
+    page.keyboard.press("Escape")
+    copy.locator("#notebook").wait_for(state="hidden")
+    copy.locator("#curves").scroll_into_view_if_needed()
+    copy.locator("#curves canvas").first.wait_for()
+    frame = page.frames[1]
+    assert len(frame.evaluate("() => sweeper.selected()")) == TRIALS
+    with pytest.raises(playwright.Error, match="cross-origin"):  # it cannot reach the notebook
+        frame.evaluate("() => parent.document")
 
 
 def trial(folder: Path, number: int, x: float, score: float) -> TrialRecord:

@@ -28,6 +28,7 @@ const sweeper = (() => {
     notes: {}, // by run id, also empty ones: a star
   };
   const dark = matchMedia("(prefers-color-scheme: dark)");
+  const isCopy = location.href === "about:srcdoc"; // in Jupyter: no address, and all files are in it
   let study = null;
 
   const { isNumber } = numbers;
@@ -140,7 +141,7 @@ const sweeper = (() => {
   function write() {
     const isOpened = hadOpen === false && Boolean(state.open);
     hadOpen = Boolean(state.open);
-    if (address() === location.hash || (address() === "#" && !location.hash)) return;
+    if (isCopy || address() === location.hash || (address() === "#" && !location.hash)) return;
     history[isOpened ? "pushState" : "replaceState"](null, "", address());
   }
 
@@ -188,6 +189,10 @@ const sweeper = (() => {
   /* --- for the files of data ------------------------------------------------------------------ */
 
   function load(name, then) {
+    if (isCopy) {
+      if (then) setTimeout(then);
+      return;
+    }
     const script = document.createElement("script");
     script.src = `page/${name}?${Date.now()}`;
     script.onload = script.onerror = () => {
@@ -220,7 +225,7 @@ const sweeper = (() => {
         read();
         sweeper.changed("all");
       });
-      if (study.is_running) setTimeout(refresh, pause_ms);
+      if (study.is_running && !isCopy) setTimeout(refresh, pause_ms);
     }
     sweeper.changed("all");
   }
@@ -282,6 +287,7 @@ const sweeper = (() => {
   return {
     state,
     isNumber,
+    isCopy,
     data: null,
     columns: null,
     study: receive,
@@ -367,7 +373,7 @@ const sweeper = (() => {
     const age_s = Date.now() / 1000 - data.written_at_s;
     byId("remark").textContent = data.remark;
     byId("moment").textContent = data.is_running
-      ? `as of ${at}, while it ${age_s > 600 ? "was running" : "is running; this page follows"}`
+      ? `as of ${at}, while it ${age_s > 600 || sweeper.isCopy ? "was running" : "is running; this page follows"}`
       : `as of ${at}`;
   }
 
