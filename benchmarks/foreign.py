@@ -35,6 +35,7 @@ from foreign_notebooks import NOTEBOOKS, Foreign
 from nbformat import NotebookNode
 
 from sweeper.notebooks.compare import Execution, compare
+from sweeper.notebooks.reading import read_notebook
 
 ROOT = Path(__file__).resolve().parent.parent
 SEED = 7
@@ -174,7 +175,7 @@ def _unequal_scores(expected: Ran, found: Ran, tolerance: float) -> Iterator[str
 def _unequal_outputs(expected: Ran, found: Ran) -> Iterator[str]:
     for run_id in sorted({*expected.notebooks} & {*found.notebooks}):
         seen = [
-            Execution(cells=json.loads(ran.notebooks[run_id].read_text())["cells"], **_NO_NUMBERS)
+            Execution(cells=read_notebook(ran.notebooks[run_id]).cells, **_NO_NUMBERS)
             for ran in (expected, found)
         ]
         for it in compare(*seen).outputs:

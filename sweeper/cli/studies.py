@@ -215,7 +215,8 @@ def export(options: argparse.Namespace) -> int:
         console.line(f"{name}: {display_path(page)}")
         written["page"] = display_path(page)
     for kind, file in files.items():
-        n_trials = write_table(load(options.study, storage=options.storage), file, kind=kind)
+        table = load(options.study, storage=options.storage).dataframe()
+        n_trials = write_table(table, file, kind=kind)
         console.line(f"{name}: {n_trials} trials in {file}")
     console.json({"study": name, **written})
     return OK

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import NotebookError, OutputError, StudyError, first_line
 from ..files import below, replaced
@@ -15,8 +16,10 @@ from ..notebooks.metadata import BLANK, read_metadata
 from ..page import is_rendered, write_page_of
 from ..study_folder.snapshots import read_snapshot
 from ..trials import TrialRecord, display_path
-from .loaded import LoadedStudy
 from .lookup import ExistingStudy
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _log = logging.getLogger(__name__)
 
@@ -26,11 +29,11 @@ KINDS = ("csv", "parquet")
 _ENVIRONMENT = "environment.json"
 
 
-def write_table(study: LoadedStudy, file: Path, *, kind: str) -> int:
-    """Write a table with one row for each trial, as `LoadedStudy.dataframe` returns it.
+def write_table(table: pd.DataFrame, file: Path, *, kind: str) -> int:
+    """Write a table with one row for each trial.
 
     Args:
-        study: The study.
+        table: The table, as `LoadedStudy.dataframe` returns it.
         file: File to write.
         kind: `csv` or `parquet`.
 
@@ -39,9 +42,7 @@ def write_table(study: LoadedStudy, file: Path, *, kind: str) -> int:
 
     Raises:
         OutputError: The file cannot be written. An earlier file is unchanged.
-        StudyError: No study was found, or more than one.
     """
-    table = study.dataframe()
     if kind == "parquet":
         # A param may have values of several types. A column of Parquet has one type, so such values
         # become texts.

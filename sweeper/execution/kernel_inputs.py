@@ -28,7 +28,13 @@ def new_file(site: Site, spec: TrialSpec) -> ExecutedNotebook:
     if workload.replaces_seeds and workload.notebook.language == "python":
         replace_seeds(node, spec.seed)
     file = ExecutedNotebook(node, spec)
+    known = workload.notebook.assignments
     file.note(
+        originals={
+            name: known.plain_value(name)
+            for name in {**spec.params, **spec.fixed}
+            if known.places(name)
+        },
         snapshot="" if workload.snapshot is None else workload.snapshot.name,
         environment=site.environment,
         data=None if workload.data is None else workload.data.use,

@@ -18,6 +18,7 @@ from ..trials import ScoreRank, TrialOutcome, TrialSpec, TrialState
 from .metadata import BLANK, TrialMetadata, as_json, metadata_of, put_metadata, read_metadata
 from .reading import read_notebook
 from .recorded_points import RecordedPoints
+from .state_cell import with_state
 
 
 class ExecutedNotebook:
@@ -109,13 +110,12 @@ class ExecutedNotebook:
         """
         with self._write_lock:
             metadata = self.metadata
-            put_metadata(self.node, metadata)
             if metadata.state.has_ended:
-                text = nbformat.v4.writes(self.node)
+                text = _text_of(self.node, metadata)
             else:
                 # The file is written whenever a cell starts or ends, so it is written as one long
                 # line. That takes a third of the time that indented lines take.
-                text = nbformat.v4.writes(self.node, indent=None, split_lines=False)
+                text = _text_of(self.node, metadata, indent=None, split_lines=False)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path, text)
 
@@ -123,8 +123,7 @@ class ExecutedNotebook:
 def change_metadata(path: Path, **changes: Any) -> None:
     """Change fields of the metadata in the executed notebook of a trial that has ended."""
     node = read_notebook(path)
-    put_metadata(node, replace(metadata_of(node) or BLANK, **changes))
-    write_atomically(path, nbformat.v4.writes(node))
+    write_atomically(path, _text_of(node, replace(metadata_of(node) or BLANK, **changes)))
 
 
 def mark_ended(path: Path, state: TrialState, message: str) -> None:
@@ -136,12 +135,18 @@ def mark_ended(path: Path, state: TrialState, message: str) -> None:
         message: Why the trial ended, for people.
     """
     node = read_notebook(path)
-    metadata = metadata_of(node) or BLANK
-    put_metadata(node, replace(metadata, state=state, message=message))
+    metadata = replace(metadata_of(node) or BLANK, state=state, message=message)
     for cell in node.cells:
         if cell.metadata.get("papermill", {}).get("status") == "running":
             cell.metadata["papermill"]["status"] = "stopped"
-    write_atomically(path, nbformat.writes(node, version=4))
+    write_atomically(path, _text_of(node, metadata))
+
+
+def _text_of(node: NotebookNode, metadata: TrialMetadata, **layout: Any) -> str:
+    """Return the text of the file, with the metadata, and a first cell that states them."""
+    put_metadata(node, metadata)
+    text: str = nbformat.v4.writes(with_state(node, metadata), **layout)
+    return text
 
 
 def _now() -> datetime.datetime:

@@ -20,7 +20,9 @@ from nbformat.v4 import new_notebook
 from ..files import write_atomically
 from ..settings.units import size
 from . import mathematics
+from .metadata import metadata_of
 from .reading import read_notebook
+from .state_cell import with_state
 
 #: A text output has at most `_MOST_OF_TEXT` characters, and any other output at most
 #: `_MOST_OF_OUTPUT` (chosen, not measured). A browser has to hold many notebooks.
@@ -43,6 +45,13 @@ _HEAD = (
     '<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
     "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
 )
+#: The comment below a parameters cell that papermill's cell follows.
+_STYLE = """
+.celltag_parameters:has(+ .celltag_injected-parameters) .jp-InputArea-editor::after {
+  display: block; padding: 0 0 .5em .7em; color: var(--jp-ui-font-color2, #616161);
+  font: italic .85em sans-serif; content: "The next cell replaces values of this one.";
+}
+"""
 _INTERACTIVE = "interactive: open the notebook"
 
 # --- HTML tags and attributes that are kept of a notebook's outputs ------------------------------
@@ -71,7 +80,9 @@ def render(path: Path) -> list[str]:
     Raises:
         NotebookError: The file is missing or is not a notebook.
     """
-    text = _exporter().rendered(read_notebook(path))
+    node = read_notebook(path)
+    metadata = metadata_of(node)
+    text = _exporter().rendered(with_state(node, metadata) if metadata else node)
     return [*map(_cleaned, text.split(_CELL)[1::2])]
 
 
@@ -118,7 +129,7 @@ def _styles() -> Mapping[str, str]:
     }
     no_folder = {"config_dir": os.devnull}  # the user's own style sheet is not used
     _, resources = CSSHTMLHeaderPreprocessor().preprocess(new_notebook(), no_folder)
-    sheets["base"] += mathematics.STYLE
+    sheets["base"] += mathematics.STYLE + _STYLE
     return {**sheets, "code": "\n".join(resources["inlining"]["css"])}
 
 

@@ -39,6 +39,8 @@ from ..trials.records import TrialEnd
 
 #: Key of the trial's metadata in an executed notebook. Other folders use `TrialMetadata`.
 METADATA = "sweeper"
+#: Tag of the first cell of a file, which states the trial for people.
+STATE_TAG = "sweeper-state"
 
 
 def _sound_entries(stored: Any, validate: ValidatorFunctionWrapHandler) -> Any:
@@ -164,6 +166,7 @@ class TrialMetadata(TrialEnd):
         state: State of the trial.
         params: Swept params.
         fixed: Params that are the same in all trials.
+        originals: Plain values that the notebook itself gives to params, as far as it does.
         seed: Seed of the trial.
         attempt: Number of the attempt, from 1.
         code: Version of the study's fingerprint.
@@ -217,6 +220,7 @@ class TrialMetadata(TrialEnd):
     logged: _AllSeries
     finals: _Finals
     variables: _Finals
+    originals: Mapping[str, Value] = field(default_factory=dict)
     given_by: Annotated[Mapping[str, _Rank], _LENIENT] = field(default_factory=dict)
     started_at: _Moment = None
     frozen_at: _Moment = None
@@ -322,7 +326,12 @@ def read_progress(path: Path) -> tuple[TrialMetadata | None, Sequence[str | None
     """
     try:
         node = json.loads(path.read_text(encoding="utf-8"))
-        statuses = [cell["metadata"].get("papermill", {}).get("status") for cell in node["cells"]]
+        cells = (cell["metadata"] for cell in node["cells"])
+        statuses = [
+            known.get("papermill", {}).get("status")
+            for known in cells
+            if STATE_TAG not in known.get("tags", ())
+        ]
         return metadata_of(node), statuses
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None, []

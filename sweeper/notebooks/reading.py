@@ -14,6 +14,7 @@ from nbformat import NotebookNode
 
 from ..errors import NotebookError, first_line
 from ..settings.units import size
+from .metadata import STATE_TAG
 from .repair import repair_notebook
 
 #: Tag of a cell that trials skip, such as one that needs a server which trials cannot reach.
@@ -50,7 +51,7 @@ def read_notebook(
             code runs.
 
     Returns:
-        The notebook in format 4.5 or later.
+        The notebook in format 4.5 or later, without the cell that states a trial for people.
 
     Raises:
         NotebookError: The file is missing, cannot be read, or is not a valid notebook.
@@ -87,6 +88,7 @@ def read_notebook(
         raise NotebookError(f"{display_name}: not a valid notebook: {first_line(error)}") from error
     # The sweep and papermill find cells by id, which formats before 4.5 do not have.
     node.nbformat_minor = max(node.nbformat_minor, 5)
+    node.cells = [cell for cell in node.cells if STATE_TAG not in cell_tags(cell)]
     for cell in node.cells:
         if "id" not in cell:
             cell["id"] = nbformat.v4.new_code_cell().id

@@ -7,9 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 from commands import call
+
+from sweeper.notebooks.reading import read_notebook
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.usefixtures("started_kernels")]
 
@@ -48,7 +49,7 @@ def test_resnet_runs_anywhere_with_its_smoke_setting(tmp_path: Path) -> None:
     result = run(tmp_path, "resnet", *more, parameters="resnet-smoke")
     scores = result["best"]["scores"]
     assert {"pretrain_loss", "train_loss", "val_top1", "val_top5"} <= set(scores)
-    node = nbformat.read(result["best"]["notebook"], as_version=4)
+    node = read_notebook(Path(result["best"]["notebook"]))
     assert {cell.metadata["papermill"]["status"] for cell in node.cells} == {"completed"}
     printed = "".join(o.text for cell in node.cells for o in cell.get("outputs", ()) if "text" in o)
     assert re.findall(r"epoch \d, (\d+) pixels", printed) == ["16", "16", "32"]

@@ -9,6 +9,8 @@ import nbformat
 import pytest
 from commands import call
 
+from sweeper.notebooks.reading import read_notebook
+
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("here")]
 
 #: As people have it: no tags, parameters in three cells, a magic, a figure, a bar and no seed.
@@ -40,7 +42,7 @@ def test_one_command_leads_from_a_messy_notebook_to_a_page_that_compares_its_tri
     assert Path("my notes.ipynb").read_bytes() == before
     assert Path(result["page"]).exists()
     second = result["trials"][1]  # the first one ran the notebook as it is
-    executed = nbformat.read(second["notebook"], as_version=4)
+    executed = read_notebook(Path(second["notebook"]))
     assert f"weight_decay = {second['params']['weight_decay']!r}  # was 10 ** -3" in (
         executed.cells[2].source
     )

@@ -14,6 +14,7 @@ from commands import Command, call
 from studies import until
 from terminals import Terminal
 
+from sweeper.notebooks.reading import read_notebook
 from sweeper.settings import Settings
 
 pytestmark = pytest.mark.kernel
@@ -95,7 +96,7 @@ def test_the_winner_is_the_best_by_the_notebooks_own_score(
         "my.ipynb", "by papermill.ipynb", progress_bar=False, kernel_name="python3"
     )
     expected = nbformat.read("by papermill.ipynb", as_version=4)
-    executed = nbformat.read("out/my.0000.ipynb", as_version=4)
+    executed = read_notebook(Path("out/my.0000.ipynb"))
     assert [cell.outputs for cell in executed.cells] == [cell.outputs for cell in expected.cells]
     assert executed.metadata["sweeper"]["params"] == result["trials"][0]["params"]
     assert result["trials"][0]["mlflow_run_id"]

@@ -260,7 +260,7 @@ def test_a_trial_that_asks_should_stop_saves_and_ends_by_itself() -> None:
     assert Path("0000.seen").read_text() == "saved"
     assert record.attempt == 1
     node = json.loads(Path("out/asks.0000.ipynb").read_text("utf-8"))
-    assert [c["metadata"]["papermill"]["status"] for c in node["cells"]][-2:] == [
+    assert [c["metadata"]["papermill"]["status"] for c in node["cells"][-2:]] == [
         "completed",
         "pending",
     ]

@@ -10,6 +10,7 @@ import pytest
 from studies import sweep_of
 
 from sweeper.cli import main
+from sweeper.notebooks.reading import read_notebook
 from sweeper.testing import write_notebook
 
 pytestmark = pytest.mark.kernel
@@ -39,7 +40,7 @@ def test_replaced_values_give_the_same_bits_in_a_replay(tmp_path: Path) -> None:
         kernels="cold",
     ).run()
     assert notebook.read_bytes() == before
-    first, second = (nbformat.read(r.notebook, as_version=4) for r in result.records)
+    first, second = (read_notebook(r.notebook) for r in result.records)
     seed = result.records[0].seed
     assert (
         first.cells[0].source

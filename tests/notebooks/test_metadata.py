@@ -92,6 +92,7 @@ FULL = TrialMetadata(
         noted={"b": 2},
     ),
     values_at_end={"lr": 0.1},
+    originals={"lr": 0.05},
     numbers={"acc": NotedNumber(cell=2, values=[(0.5).hex()])},
     observed={"code": "12345678"},
     disagreements=(
