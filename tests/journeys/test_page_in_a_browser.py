@@ -373,7 +373,11 @@ def test_a_comparison_of_two_trials_shows_their_differences(index: Path, visit: 
     page.get_by_label("only cells that differ").check()
     frame.get_by_text("import math").wait_for(state="detached")
     assert frame.locator(".differs").count() == 2  # the params, and what the third cell printed
-    facts = page.locator("#facts")
+    marked = "".join(frame.locator("mark").all_text_contents())
+    assert all(f"x = {known[run_id]['params']['x']}" in marked for run_id in (one, other))
+    left, right = frame.locator(".outputs > div").all()
+    assert left.bounding_box()["y"] == right.bounding_box()["y"]
+    facts = frame.locator(".facts")
     assert known[one]["params"]["kind"] != known[other]["params"]["kind"] or (
         "kind" not in facts.inner_text()
     )
@@ -382,6 +386,37 @@ def test_a_comparison_of_two_trials_shows_their_differences(index: Path, visit: 
     visit.open(index, "#" + again.partition("#")[2])
     assert page.locator("#notebook-title").inner_text() == f"{one} beside {other}"
     frame.locator(".differs").first.wait_for()
+
+
+def cell(code: str, *, output: str = "", tag: str = "") -> str:
+    """Return a rendered cell as the page gets it."""
+    shown = f'<div class="jp-Cell-outputWrapper"><pre>{output}</pre></div>' if output else ""
+    pre = f'<div class="jp-Cell-inputWrapper"><pre>{code}</pre></div>'
+    return f'<div class="jp-Cell {tag}">{pre}{shown}</div>'
+
+
+def test_cells_that_only_one_notebook_has_leave_the_others_aligned(
+    index: Path, visit: Visit
+) -> None:
+    page = visit.open(index)
+    one = [cell("a"), cell("b", output="1\n2\n3"), cell("c")]
+    other = [cell("a"), cell("new"), cell("b", output="1\n<i>two\n3</i>"), cell("c")]
+    drawn = page.evaluate("(both) => sweeper.beside(['0001', '0002'], both, true)", [one, other])
+    page.evaluate("(html) => { document.body.innerHTML = html; }", drawn)
+    rows = page.locator(".differs")
+    assert rows.count() == 2
+    assert rows.nth(0).locator("[data-run]").all_inner_texts() == ["", "new"]
+    assert rows.nth(1).locator("mark").all_text_contents() == ["2", "two"]
+    assert rows.nth(1).get_by_text("b", exact=True).count() == 1
+
+
+def test_values_that_another_cell_replaces_are_struck(index: Path, visit: Visit) -> None:
+    page = visit.open(index)
+    tagged = cell("lr = 0.1\nepochs = 3  # all\nlr_end: float = 0.2", tag="celltag_parameters")
+    injected = cell("# Parameters\nlr = 0.5\nlr_end = 2", tag="celltag_injected-parameters")
+    drawn = page.evaluate("(cells) => sweeper.struck(cells)", [cell("x"), tagged, injected])
+    page.evaluate("(html) => { document.body.innerHTML = html; }", "".join(drawn))
+    assert page.locator("del").all_text_contents() == ["lr = 0.1", "lr_end: float = 0.2"]
 
 
 def test_scripts_in_displayed_outputs_do_not_run(index: Path, visit: Visit) -> None:

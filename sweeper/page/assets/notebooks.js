@@ -31,17 +31,32 @@
   /* --- what the frame displays ------------------------------------------------------------------ */
 
   const POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; font-src data:";
-  const OUTPUTS = '<div class="jp-Cell-outputWrapper"';
   const OWN = `
-    body { margin: 0; padding: 10px; background: var(--jp-layout-color0); overflow-wrap: anywhere; }
-    .pair { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); gap: 8px; }
+    body { margin: 0; padding: 10px; background: var(--jp-layout-color0); overflow-wrap: anywhere; --mark: #fff3c4; }
+    body[data-jp-theme-light="false"] { --mark: #574a14; }
+    .pair { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); gap: 0 12px; }
     .pair > div { min-width: 0; overflow-x: auto; }
-    .differs { border-left: 4px solid #e0a800; }
+    .pair .jp-InputPrompt, .pair .jp-OutputPrompt { display: none; }
+    .pair { padding-left: var(--jp-cell-prompt-width); }
+    .heads { position: sticky; z-index: 1; top: -10px; padding-block: 8px 4px; background: var(--jp-layout-color0); }
+    .heads > div { font: 600 14px sans-serif; color: var(--jp-ui-font-color1); }
+    .differs { box-shadow: -3px 0 #e0a800; }
+    mark, .marked { background: var(--mark) !important; color: inherit; }
+    del { opacity: .6; }
+    .jp-InputArea-editor:has(del)::after { display: none !important; }
+    .facts { margin: 0 0 8px; border-collapse: collapse; font: 13px sans-serif; color: var(--jp-ui-font-color1); }
+    .facts :is(th, td) { padding: 2px 16px 2px 4px; text-align: left; vertical-align: top; }
+    .facts td:first-child { color: var(--jp-ui-font-color2); }
     .jp-Cell img { max-width: 100%; height: auto; }
     .none { padding: 1em; color: var(--jp-ui-font-color2); }
     a.anchor-link { display: none; }
-    h3 { font-family: sans-serif; color: var(--jp-ui-font-color1); }
-    @media (max-width: 700px) { .jp-InputPrompt, .jp-OutputPrompt { display: none; } }`;
+    @media (max-width: 700px) {
+      .jp-InputPrompt, .jp-OutputPrompt { display: none; }
+      .pair { grid-template-columns: minmax(0, 1fr); padding-left: 6px; }
+      .pair > div:not(:empty)::before { color: var(--jp-ui-font-color2); font: 600 12px sans-serif; content: attr(data-run); }
+      .heads { display: none; }
+    }`;
+  const isState = (cell) => cell.includes("celltag_sweeper-state");
 
   function page(body) {
     const sheets = styles ? [styles.base, styles.code, sweeper.isDark() ? styles.dark : styles.light] : [];
@@ -54,64 +69,26 @@
 
   const none = (run_id) => {
     const trial = sweeper.trial(run_id);
-    const why = ["running", "frozen"].includes(trial?.state) ? `is ${trial.state}` : "has no rendered notebook; export renders it";
+    let why = "has no rendered notebook; export renders it";
+    if (sweeper.isCopy) why = "has a notebook that is too large for this cell; index.html has it";
+    if (["running", "frozen"].includes(trial?.state)) why = `is ${trial.state}`;
     return `<p class="none">${run_id} ${why}</p>`;
   };
 
-  /* Return a cell without its id and its execution count, so that two cells can be compared. */
-  const essence = (cell) =>
-    cell.replace(/ id="[^"]*"/g, "").replace(/(In|Out)(&nbsp;|\u00a0|\s)*\[[^\]]*\]:/g, "");
-
-  function pair(one, other) {
-    const n = Math.max(one.length, other.length);
-    const rows = [];
-    for (let i = 0; i < n; i += 1) {
-      const [a, b] = [one[i] || "", other[i] || ""];
-      const differs = essence(a) !== essence(b);
-      if (state.isDiffering && !differs) continue;
-      // Code that is the same in both is displayed once, on the left.
-      const right = differs && a && inputOf(a) === inputOf(b) ? outputOf(b) : b;
-      rows.push(
-        differs
-          ? `<div class="pair differs"><div>${a}</div><div>${right || b}</div></div>`
-          : `<div>${a}</div>`,
-      );
-    }
-    return rows.join("") || '<p class="none">no cell differs</p>';
-  }
-
-  function inputOf(cell) {
-    return essence(cell.split(OUTPUTS)[0]).replace(/^<div[^>]*>/, "");
-  }
-
-  function outputOf(cell) {
-    const at = cell.indexOf(OUTPUTS);
-    return at < 0 ? cell : `<div class="jp-Cell jp-CodeCell jp-Notebook-cell">${cell.slice(at)}`;
-  }
-
-  /* --- the head of a notebook ----------------------------------------------------------------- */
+  /* --- the state of the trials ----------------------------------------------------------------- */
 
   function facts(run_ids) {
     const trials = run_ids.map(sweeper.trial).filter(Boolean);
     const { goals, scores, params, duration } = sweeper.columns;
+    const isOwn = new Set(["duration [s]", "notebook"]); // differ between any two trials
     const rows = [
-      ["state", (t) => [t.state, t.reason].filter(Boolean).join(", ")],
+      ["state", (t) => [t.state, t.message].filter(Boolean).join(": ")],
       ...[...goals, ...scores, ...params, duration].map((c) => [c.name, (t) => sweeper.text(c.of(t))]),
       ["seed", (t) => String(t.seed)],
       ["notebook", (t) => t.notebook],
     ];
-    if (trials.length === 1) {
-      const [trial] = trials;
-      const known = rows.filter(([, of]) => of(trial) !== "n/a");
-      const lines = [known.map(([name, of]) => `${name}: ${of(trial)}`).join(" · ")];
-      if (trial.message) lines.unshift(trial.message);
-      return lines.map((line) => {
-        const p = document.createElement("p");
-        p.textContent = line;
-        return p;
-      });
-    }
     const table = document.createElement("table");
+    table.className = "facts";
     const head = table.createTHead().insertRow();
     head.append(...["", ...trials.map((t) => t.run_id)].map((text) => {
       const cell = document.createElement("th");
@@ -121,17 +98,30 @@
     const body = table.createTBody();
     for (const [name, of] of rows) {
       const values = trials.map(of);
-      const differs = new Set(values).size > 1;
-      if (state.isDiffering && !differs) continue;
+      const differs = new Set(values).size > 1 && !isOwn.has(name);
+      if (trials.length === 1 ? values[0] === "n/a" : state.isDiffering && !differs) continue;
       const line = body.insertRow();
       line.insertCell().textContent = name;
       for (const value of values) {
         const cell = line.insertCell();
         cell.textContent = value;
-        cell.classList.toggle("differs", differs);
+        cell.classList.toggle("marked", differs);
       }
     }
-    return [table];
+    return table.outerHTML;
+  }
+
+  /* Return what the frame displays: the state of the trials, then the cells of their notebooks. */
+  function body(run_ids) {
+    const missing = run_ids.filter((id) => !cells.has(id));
+    if (missing.length) return facts(run_ids) + missing.map(none).join("");
+    if (run_ids.length === 1) {
+      const [all] = run_ids.map((id) => cells.get(id));
+      return (all.some(isState) ? "" : facts(run_ids)) + sweeper.struck(all).join("");
+    }
+    const both = run_ids.map((id) => sweeper.struck(cells.get(id).filter((cell) => !isState(cell))));
+    const heads = run_ids.map((id) => `<div>${id}</div>`).join("");
+    return `${facts(run_ids)}<div class="pair heads">${heads}</div>${sweeper.beside(run_ids, both, state.isDiffering)}`;
   }
 
   /* --- the dialog ----------------------------------------------------------------------------------- */
@@ -156,7 +146,6 @@
     sweeper.fillSelect(byId("beside"), choices, state.beside || "");
     byId("differing").checked = state.isDiffering;
     byId("differing-label").hidden = !state.beside;
-    byId("facts").replaceChildren(...facts(run_ids));
     const at = position();
     byId("previous").disabled = at <= 0;
     byId("next").disabled = at < 0 || at >= sweeper.ordered().length - 1;
@@ -168,11 +157,7 @@
       if (one && (other || !state.beside)) drawn = wanted; // else once more when they have ended
       // Make a new frame: a new document in the old frame would add to the browser's history.
       const frame = byId("frame").cloneNode();
-      frame.srcdoc = page(
-        !state.beside ? (one ? one.join("") : none(state.open))
-          : one && other ? pair(one, other)
-            : run_ids.filter((id) => !cells.has(id)).map(none).join(""),
-      );
+      frame.srcdoc = page(body(run_ids));
       byId("frame").replaceWith(frame);
     });
   }
