@@ -5,7 +5,7 @@ Its data is defined in `trials`. What people see of it belongs to `display`, `pa
 
 from __future__ import annotations
 
-from .making import answer_of
+from .making import StudySoFar, answer_of
 from .of_study import answer_of_study, runs_page_of
 
-__all__ = ["answer_of", "answer_of_study", "runs_page_of"]
+__all__ = ["StudySoFar", "answer_of", "answer_of_study", "runs_page_of"]

@@ -10,7 +10,7 @@ from ..errors import SweepError, first_line
 from ..settings import Settings
 from ..study.located import LocatedStudy
 from ..trials import Confirmation, Importance, Insights, StudyPaths, display_path
-from .making import answer_of
+from .making import StudySoFar, answer_of
 
 _log = logging.getLogger(__name__)
 
@@ -36,16 +36,19 @@ def answer_of_study(
     study, facts = located.study, located.study.facts
     try:
         return answer_of(
-            settings,
-            study.records(),
-            located.best(confirmation),
-            folder=display_path(located.paths.folder),
-            trials=facts.trials,
-            confirmation=confirmation,
-            importances=importances,
-            cost=located.cost(),
-            is_running=is_running,
-            is_search=facts.confirms is None,
+            StudySoFar(
+                settings=settings,
+                records=study.records(),
+                best=located.best(confirmation),
+                folder=display_path(located.paths.folder),
+                trials=facts.trials,
+                confirmation=confirmation,
+                importances=importances,
+                cost=located.cost(),
+                ablated=located.ablated(),
+                is_running=is_running,
+                is_search=facts.confirms is None,
+            )
         )
     except SweepError:  # such as a storage that does not answer
         raise

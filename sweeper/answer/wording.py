@@ -1,225 +1,241 @@
-"""Word the answer of a study. Terminal, page, `--json` and Jupyter show these sentences."""
+"""Word the answer of a study. Terminal, page, `--json` and Jupyter show these sentences.
+
+A sentence is a list of clauses. A clause names the facts that it needs, each with its format, as
+`str.format` has it. A clause with a fact that is missing is left out. Of several clauses in
+brackets, the first one that can be said is said.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from string import Formatter
+from typing import Any
 
 from ..settings.units import duration
 from ..trials import (
     Ablate,
-    Action,
     Confirm,
     Correct,
-    Failures,
-    Front,
     Insights,
     LeaveOut,
     Mattered,
+    Mean,
     MoreSeeds,
     MoreTrials,
-    NumberRange,
-    Region,
     Resume,
     Sentence,
-    Spent,
-    ValueSet,
     Widen,
-    Winner,
     short_text,
 )
 
 #: A sentence names at most this number of trials, reasons and actions (chosen): the last lines of a
 #: sweep fit into a window of 80 columns.
-_MOST_TRIALS, _MOST_REASONS, _MOST_ACTIONS = 3, 3, 2
+_MOST_NAMES, _MOST_ACTIONS = 3, 2
 #: An error message has at most this number of characters (chosen).
 _LONGEST = 60
-#: Option with which a study continues after its space has been changed.
-_CHANGED = "with `--allow-changes`"
+#: Scores have this number of significant digits, all other numbers the second one (chosen).
+_OF_A_SCORE, _DIGITS = 4, 3
+#: With fewer completed trials, it is too early to say what mattered (chosen).
+_EARLY = 30
+#: If no other param has a larger share than one of these, the answer says so (chosen).
+_SMALL_SHARES = (0.05, 0.1)
+
+#: A clause, or several of which one is said.
+_Clauses = str | tuple[str, ...]
+
+_BEST: Sequence[_Clauses] = (
+    (
+        "{best.run_id}  {best.scores:name}={best.mean:interval}, mean of {best.mean.runs} "
+        "{best.mean.by}",
+        "{best.run_id}  {best.scores:scores}, not confirmed",
+        "Pareto-optimal trials: {best.size}; {best.ends:ends}",
+        "no trial has completed",
+    ),
+    " ({best.mean.search_score:score} in the search)",
+    "; cannot be told apart from {best.mean.alike:names}",
+    "; the same score: {best.same_score:names}",
+)
+_PARAMS = ("{best.params:params}",)
+_PARAMS = ("{best.params:params}",)
+_MATTERED = (
+    "{groups:groups}",
+    "; {others:others}",
+    "; {pair:pair} act together: the best value of each depends on the other",
+)
+_TOO_EARLY = ("too early to say: {trials} trials",)
+_ONLY_NOISE = ("no param stands out from the noise: {trials} trials",)
+_WHERE = ("the best {region.trials} of {region.of} trials have {region.parts:tried}",)
+_FAILED = (
+    "{failures.failed} of {failures.ended} trials: {failures.groups:reasons}",
+    "; the {failures.region.trials} {failures.groups[0].reason} have {failures.region.parts:parts},"
+    " where {failures.region.trials} of {failures.region.inside} trials failed",
+)
+_TIME = (
+    "{spent.median_s:duration} per trial (median), ",
+    "{spent.trial_s:duration} in {spent.trials} trials",
+    "; cost {spent.cost:money}",
+    ", {spent.cost_per_trial} per completed trial",
+    "; {best.cheaper.run_id} has {best.scores:name}={best.cheaper.score:score} in "
+    "{best.cheaper.time_share:%} of the time of {best.run_id}",
+)
+_ACTIONS: Mapping[type, str] = {
+    Resume: "the same command runs the trials that are left: {left}",
+    Correct: "correct the error of {run_id}, and give the same command again",
+    LeaveOut: "leave {region.parts:parts} out of the space, where most trials fail (with "
+    "`--allow-changes`)",
+    Widen: "try {param} {end:side} {value}, where the best trials end (with `--allow-changes`)",
+    Confirm: "the same command with `--confirm {best}` shows in {runs} runs on fresh seeds what "
+    "was luck",
+    MoreSeeds: "the same command with `--confirm {best} --seeds {seeds}` may tell them apart",
+    MoreTrials: "the same command with `--trials {trials}` shows more of what matters",
+    Ablate: "`notebook_hpo.py ablate {study}` measures what each of its values improves",
+}
+_REASON = ("{count} {reason} ({first}: {message:message})",)
+_PART: Sequence[_Clauses] = (("{param}={ends:range}", "{param}={values:choices}"),)
+_TRIED = (*_PART, " (tried: {tried:range})")
+#: What is known of the order of the params in a group, by their number.
+_ORDERS = {1: "", 2: ", in this order or the other"}
 
 
 def sentences_of(found: Insights) -> list[Sentence]:
     """Return the sentences of an answer, each with its topic."""
-    lines: list[tuple[str, str]] = []
-    match found.best:
-        case Winner() as winner:
-            lines.append(("best", _winner(winner)))
-            lines.append(("params", _params(winner.params)))
-        case Front() as front:
-            lines.append(("best", _front(front)))
-        case None:
-            lines.append(("best", "no trial has completed"))
-    several = len(found.mattered) > 1
-    lines += [("mattered", _mattered(one, names_score=several)) for one in found.mattered]
-    if found.region is not None:
-        best = f"the best {found.region.trials} of {found.region.of} trials have "
-        lines.append(("where", best + _parts(found.region, with_tried=True)))
-    if found.failures is not None:
-        lines.append(("failed", _failures(found.failures)))
-    if found.spent.trials or found.spent.cost is not None:
-        lines.append(("time", _time(found.spent, found.best)))
-    if found.actions:
-        lines.append(("next", "; ".join(map(_action, found.actions[:_MOST_ACTIONS]))))
-    return [Sentence(topic, text) for topic, text in lines]
-
-
-def _winner(winner: Winner) -> str:
-    ((name, score),) = winner.scores.items()
-    mean = winner.mean
-    if mean is None:
-        text = f"{winner.run_id}  {name}={score:.6g}, not confirmed"
-        others = _some(winner.same_score)
-        return f"{text}; the same score: {others}" if others else text
-    value = with_interval(mean.mean, mean.half_interval)
-    text = f"{winner.run_id}  {name}={value}, mean of {mean.runs} {mean.by}"
-    if mean.search_score is not None:
-        text += f" ({mean.search_score:.6g} in the search)"
-    return f"{text}; cannot be told apart from {_some(mean.alike)}" if mean.alike else text
-
-
-def _front(front: Front) -> str:
-    ends = dict(front.ends.values())
-    named = {
-        run_id: ", ".join(f"{name}={value:.6g}" for name, value in scores.items())
-        for run_id, scores in ends.items()
-    }
-    if len(named) == 1:
-        ((run_id, scores),) = named.items()
-        return f"{run_id}  {scores}, the best in each objective"
-    best_in = "; ".join(
-        f"{run_id} has the best {name} ({named[run_id]})"
-        for name, (run_id, _) in front.ends.items()
-    )
-    return f"{front.size} Pareto-optimal trials: {best_in}"
-
-
-def with_interval(mean: float, half: float | None) -> str:
-    """Format a mean with as many decimals as its half interval has with two digits."""
-    if not half or not math.isfinite(half):
-        return f"{mean:.6g}"
-    decimals = max(0, 1 - math.floor(math.log10(half)))
-    form = f".{decimals}f" if decimals <= 6 else ".2e"
-    return f"{mean:{form}} ± {half:{form}}"
-
-
-def _mattered(found: Mattered, *, names_score: bool) -> str:
-    about = f"for {found.objective}: " if names_score else ""
-    if not found.groups and found.pair is None:
-        few = "too early to say" if found.trials < 30 else "no param stands out from the noise"
-        return f"{about}{few}: {found.trials} trials"
-    parts = [_group(group) for group in found.groups]
-    text = ", then ".join(parts)
-    if found.others is not None and found.groups:
-        if found.others < 0.1:
-            text += f"; all others below {10 if found.others >= 0.05 else 5} %"
-        else:
-            text += "; no other stands out from the noise"
-    if found.pair is not None:
-        first, second = found.pair
-        together = f"{first} and {second} act together: the best value of each depends on the other"
-        text = f"{text}; {together}" if text else together
-    return about + text
-
-
-def _group(group: Mapping[str, float]) -> str:
-    named = [f"{param} {100 * share:.0f} %" for param, share in group.items()]
-    if len(named) == 1:
-        return named[0]
-    order = "in this order or the other" if len(named) == 2 else "in any order"
-    return f"{', '.join(named)}, {order}"
-
-
-def _parts(region: Region, *, with_tried: bool = False) -> str:
-    return " and ".join(_part(part, with_tried=with_tried) for part in region.parts)
-
-
-def _part(part: NumberRange | ValueSet, *, with_tried: bool) -> str:
-    if isinstance(part, ValueSet):
-        return f"{part.param}={' or '.join(map(short_text, part.values))}"
-    tried = f" (tried: {_number(part.tried_low)} to {_number(part.tried_high)})"
-    if part.low == part.high:
-        own = _number(part.low)
-    else:
-        own = f"{_number(part.low)} to {_number(part.high)}"
-    return f"{part.param}={own}" + (tried if with_tried else "")
-
-
-def _failures(failures: Failures) -> str:
-    n_failed = sum(group.count for group in failures.groups)
-    reasons = [
-        f"{group.count} {group.reason} ({group.first}: {_cut(group.message)})"
-        for group in failures.groups[:_MOST_REASONS]
+    actions = [_say((_ACTIONS[type(action)],), action) for action in found.actions]
+    said = [
+        ("best", _say(_BEST, found)),
+        ("params", _say(_PARAMS, found)),
+        *(("mattered", _mattered(each, found)) for each in found.mattered),
+        ("where", _say(_WHERE, found)),
+        ("failed", _say(_FAILED, found)),
+        ("time", _say(_TIME, found)),
+        ("next", "; ".join(actions[:_MOST_ACTIONS])),
     ]
-    more = len(failures.groups) - _MOST_REASONS
-    text = f"{n_failed} of {failures.ended} trials: {', '.join(reasons)}"
-    text += f" and {more} more reasons" if more > 0 else ""
-    region = failures.region
-    if region is None:
-        return text
-    them = (
-        "all" if len(failures.groups) == 1 else f"the {region.trials} {failures.groups[0].reason}"
+    return [Sentence(topic, text) for topic, text in said if text]
+
+
+def _mattered(mattered: Mattered, found: Insights) -> str:
+    about = f"for {mattered.objective}: " if len(found.mattered) > 1 else ""
+    nothing = _TOO_EARLY if mattered.trials < _EARLY else _ONLY_NOISE
+    return about + (_say(_MATTERED, mattered) or _say(nothing, mattered))
+
+
+class _MissingError(AttributeError):
+    """A fact that a clause needs is missing."""
+
+
+class _Sayer(Formatter):
+    """Formats the facts in a clause: attributes of an object, by the names of their formats."""
+
+    def get_value(self, key: Any, args: Any, kwargs: Any) -> Any:
+        return getattr(args[0], key)
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if value is None or value in ((), [], {}):
+            raise _MissingError
+        return _FORMATS[format_spec](value)
+
+
+def _say(clauses: Sequence[_Clauses], facts: object) -> str:
+    """Join the clauses whose facts an object has."""
+    said = ""
+    for alternatives in clauses:
+        for clause in (alternatives,) if isinstance(alternatives, str) else alternatives:
+            with suppress(AttributeError):  # `_MissingError`, or a part of what is missing
+                said += _Sayer().vformat(clause, (facts,), {})
+                break
+    return said.removeprefix("; ")
+
+
+def _text(value: Any) -> str:
+    return short_text(value, _DIGITS)
+
+
+def _score(value: float) -> str:
+    return short_text(value, _OF_A_SCORE)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _interval(mean: Mean) -> str:
+    """Return a mean with as many decimals as half of its interval, which has two digits."""
+    half = float(f"{mean.half_interval or 0:.2g}")
+    if not half:
+        return _score(mean.mean)
+    if not 1e-3 <= max(abs(mean.mean), half) < 1e5:
+        return f"{_text(mean.mean)} ± {short_text(half, 2)}"
+    decimals = max(0, 1 - math.floor(math.log10(half)))
+    return f"{mean.mean:.{decimals}f} ± {half:.{decimals}f}"
+
+
+def _joined(separator: str, values: Sequence[Any]) -> str:
+    return separator.join(dict.fromkeys(map(_text, values)))
+
+
+def _named(format_value: Callable[[Any], str], values: Mapping[str, Any]) -> str:
+    """Return values with their names: `lr=0.01, width=64`."""
+    return ", ".join(f"{name}={format_value(value)}" for name, value in values.items())
+
+
+def _names(names: Sequence[str]) -> str:
+    """Join the first names, and count the others."""
+    n_more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {n_more} more" if n_more > 0 else "")
+
+
+def _each(clauses: Sequence[_Clauses], things: Sequence[object]) -> list[str]:
+    return [_say(clauses, thing) for thing in things]
+
+
+def _ends(ends: Mapping[str, tuple[str, Mapping[str, float]]]) -> str:
+    """Name the best trial in each objective."""
+    scores = partial(_named, _score)
+    return "; ".join(
+        f"{run_id} has the best {name} ({scores(s)})" for name, (run_id, s) in ends.items()
     )
-    return (
-        f"{text}; {them} have {_parts(region)}, where {region.trials} of {region.inside} trials "
-        "failed"
-    )
 
 
-def _time(spent: Spent, best: Winner | Front | None) -> str:
-    parts = []
-    if spent.trials:
-        in_all = f"{duration(spent.trial_s)} in {spent.trials} trials"
-        is_told = spent.median_s is not None and spent.trials > 1
-        each = f"{duration(spent.median_s or 0)} per trial (median), " if is_told else ""
-        parts.append(each + in_all)
-    if spent.cost is not None:
-        share = spent.cost_per_trial
-        per_trial = "" if share is None else f", {share:.4g} per completed trial"
-        parts.append(f"cost {spent.cost:.2f}{per_trial}")
-    if isinstance(best, Winner) and best.cheaper is not None:
-        (name,), cheaper = best.scores, best.cheaper
-        of_time = f"{100 * cheaper.time_share:.0f} % of the time of {best.run_id}"
-        parts.append(f"{cheaper.run_id} has {name}={cheaper.score:.6g} in {of_time}")
-    return "; ".join(parts)
+def _groups(groups: Sequence[Mapping[str, float]]) -> str:
+    """Return params with their shares. Those of a group have no order."""
+    orders = [_ORDERS.get(len(group), ", in any order") for group in groups]
+    named = [", ".join(f"{param} {_percent(share)}" for param, share in g.items()) for g in groups]
+    return ", then ".join(map(operator.add, named, orders))
 
 
-def _action(action: Action) -> str:
-    match action:
-        case Resume(left=left):
-            trials = "trial that is" if left == 1 else f"{left} trials that are"
-            return f"the same command runs the {trials} left"
-        case Correct(run_id=run_id):
-            return f"correct the error of {run_id}, and give the same command again"
-        case LeaveOut(region=region):
-            return f"leave {_parts(region)} out of the space, where most trials fail ({_CHANGED})"
-        case Widen(param=param, end=end, value=value):
-            side = "below" if end == "low" else "above"
-            return f"try {param} {side} {_number(value)}, where the best trials end ({_CHANGED})"
-        case Confirm(best=best, runs=runs):
-            return (
-                f"the same command with `--confirm {best}` shows in {runs} runs on fresh "
-                "seeds what was luck"
-            )
-        case MoreSeeds(best=best, seeds=seeds):
-            return f"the same command with `--confirm {best} --seeds {seeds}` may tell them apart"
-        case MoreTrials(trials=trials):
-            return f"the same command with `--trials {trials}` shows more of what matters"
-        case Ablate(study=study):
-            return f"`notebook_hpo.py ablate {study}` measures what each of its values improves"
-
-
-def _params(params: Mapping[str, object]) -> str:
-    return ", ".join(f"{name}={short_text(value)}" for name, value in params.items())  # type: ignore[arg-type]
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_TRIALS
-    return ", ".join(names[:_MOST_TRIALS]) + (f" and {more} more" if more > 0 else "")
-
-
-def _number(value: float) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+def _others(share: float) -> str:
+    """Say how little the other params matter."""
+    limit = next((limit for limit in _SMALL_SHARES if share < limit), None)
+    return f"all others below {_percent(limit)}" if limit else "no other stands out from the noise"
 
 
 def _cut(message: str) -> str:
     return message if len(message) <= _LONGEST else f"{message[: _LONGEST - 1]}…"
+
+
+_FORMATS: Mapping[str, Callable[[Any], str]] = {
+    "": _text,
+    "score": _score,
+    "%": _percent,
+    "money": "{:.2f}".format,
+    "duration": duration,
+    "interval": _interval,
+    "range": partial(_joined, " to "),
+    "choices": partial(_joined, " or "),
+    "pair": partial(_joined, " and "),
+    "params": partial(_named, _text),
+    "scores": partial(_named, _score),
+    "name": lambda scores: ", ".join(scores),
+    "names": _names,
+    "parts": lambda parts: " and ".join(_each(_PART, parts)),
+    "tried": lambda parts: " and ".join(_each(_TRIED, parts)),
+    "reasons": lambda groups: _names(_each(_REASON, groups)),
+    "ends": _ends,
+    "groups": _groups,
+    "others": _others,
+    "message": _cut,
+    "side": {"low": "below", "high": "above"}.__getitem__,
+}

@@ -39,7 +39,7 @@ class LocatedStudy:
         own = self.study.confirmation
         if own is not None and own.repeats is None:
             return own
-        confirming = self._confirming()
+        confirming = self.following("confirm")
         return own if confirming is None else confirming.confirmation
 
     def cost(self) -> float | None:
@@ -48,15 +48,19 @@ class LocatedStudy:
         Return None if no price is known.
         """
         own = self.study.facts.cost
-        if own is None or (confirming := self._confirming()) is None:
+        if own is None or (confirming := self.following("confirm")) is None:
             return own
         return own + (confirming.facts.cost or 0.0)
 
-    def _confirming(self) -> Study | None:
-        """Return the study that runs the best trials of this one again. None if there is none."""
+    def following(self, kind: str) -> Study | None:
+        """Return the study that runs trials of this one again. None if there is none.
+
+        Args:
+            kind: `confirm` or `ablate`.
+        """
         if self.study.facts.confirms is not None:
             return None
-        after, url = self.paths.following("confirm"), self.storage_url
+        after, url = self.paths.following(kind), self.storage_url
         if is_storage(after.storage):
             url = Address.of_file(after.storage)
         elif url.file == self.paths.storage:  # this file contains no other study
@@ -65,6 +69,14 @@ class LocatedStudy:
             return Study.load(url, after.study, is_known=url.file is not None)
         except StudyError:
             return None
+
+    def ablated(self) -> str | None:
+        """Return the run id of the trial that was run with the notebook's values. None if none was.
+
+        The ablation may still run.
+        """
+        ablation = self.following("ablate")
+        return None if ablation is None else (ablation.facts.confirms or {}).get("ablated")
 
     def best(self, confirmation: Confirmation | None) -> list[TrialRecord]:
         """Return the best trials: by the runs on fresh seeds if they have decided, else by score.

@@ -68,6 +68,7 @@ from .records import (
     TrialSpec,
     TrialState,
     Value,
+    is_number,
     short_text,
     value_text,
 )
@@ -160,6 +161,7 @@ __all__ = [
     "facts_beside",
     "has_score",
     "interval_of",
+    "is_number",
     "is_utf8",
     "left_to_begin",
     "lesser_name",

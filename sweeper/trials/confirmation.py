@@ -386,7 +386,7 @@ def keep_run(runs: dict[int, TrialRecord], place: int, record: TrialRecord, name
 def has_score(record: TrialRecord, objective: str) -> bool:
     """Return whether a trial has completed with a finite score."""
     is_completed = record.state is TrialState.COMPLETED
-    return is_completed and math.isfinite(record.scores[objective])
+    return is_completed and math.isfinite(record.scores.get(objective, math.nan))
 
 
 def _key(params: Params) -> object:

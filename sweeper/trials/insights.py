@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from .records import Params, Value
+from .records import Params, Value, value_text
 
 
 class Importance(NamedTuple):
@@ -90,9 +90,9 @@ class Winner:
     run_id: str
     params: Params
     scores: Mapping[str, float]
-    mean: Mean | None
-    same_score: Sequence[str]
-    cheaper: CheaperTrial | None
+    mean: Mean | None = None
+    same_score: Sequence[str] = ()
+    cheaper: CheaperTrial | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,16 +118,16 @@ class Mattered:
         groups: Params with at least a tenth of the variance, the largest share first. The intervals
             of the params in a group overlap, so their order is not known. Empty if no param has an
             effect that is larger than the noise.
-        others: Largest share of the other params. None if there are no others.
+        others: Largest share of the other params. None if no param is in a group, or all are.
         pair: Two params that act together: the best value of one depends on the other. None if no
             pair does.
     """
 
     objective: str
     trials: int
-    groups: Sequence[Mapping[str, float]]
-    others: float | None
-    pair: tuple[str, str] | None
+    groups: Sequence[Mapping[str, float]] = ()
+    others: float | None = None
+    pair: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +151,25 @@ class NumberRange:
     tried_high: float
     open_end: str | None = None
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Smallest and largest value of these trials."""
+        return self.low, self.high
+
+    @property
+    def values(self) -> Sequence[Value]:
+        """Both ends."""
+        return self.ends
+
+    @property
+    def tried(self) -> tuple[float, float]:
+        """Smallest and largest value of all trials."""
+        return self.tried_low, self.tried_high
+
+    def contains(self, value: Any) -> bool:
+        """Return whether a value of the param is in the range."""
+        return bool(self.low <= value <= self.high)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueSet:
@@ -163,6 +182,11 @@ class ValueSet:
 
     param: str
     values: Sequence[Value]
+    open_end: ClassVar[None] = None
+
+    def contains(self, value: Value) -> bool:
+        """Return whether a value of the param is one of them."""
+        return value_text(value) in map(value_text, self.values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +238,11 @@ class Failures:
     groups: Sequence[FailureGroup]
     region: Region | None
 
+    @property
+    def failed(self) -> int:
+        """Number of the failed trials."""
+        return sum(group.count for group in self.groups)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
@@ -221,14 +250,14 @@ class Spent:
 
     Attributes:
         trials: Number of trials that have run.
-        trial_s: Sum of their durations.
-        median_s: Median duration of a completed trial. None if no trial has completed.
+        trial_s: Sum of their durations. None if no trial has run.
+        median_s: Median duration of the completed trials. None if there are fewer than two.
         cost: Cost of all sweeps. None if no price is known.
         cost_per_trial: Cost per completed trial. None without a price or such a trial.
     """
 
     trials: int
-    trial_s: float
+    trial_s: float | None
     median_s: float | None
     cost: float | None
     cost_per_trial: float | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -28,9 +29,27 @@ def value_text(value: Value) -> str:
     return str(value)
 
 
-def short_text(value: Value) -> str:
-    """Format a value as `value_text` does, but a float with four significant digits."""
-    return f"{value:.4g}" if isinstance(value, float) else value_text(value)
+def is_number(value: object) -> bool:
+    """Return whether a value is a number. A bool is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def short_text(value: Value, digits: int = 4) -> str:
+    """Format a value as `value_text` does, but a float as the page does: `0.497`, `2.412e-4`.
+
+    Args:
+        value: The value.
+        digits: Number of significant digits. Floats from 1,000 on have at least four.
+    """
+    if not isinstance(value, float):
+        return value_text(value)
+    size = abs(value)
+    if not math.isfinite(value) or (value.is_integer() and size < 1e5):
+        return f"{value:g}"
+    if 1e-3 <= size < 1e5:
+        return f"{float(f'{value:.{max(digits, 4) if size >= 1000 else digits}g}'):g}"
+    mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+    return f"{float(mantissa):g}e{int(exponent)}"
 
 
 class TrialState(StrEnum):

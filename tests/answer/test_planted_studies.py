@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,8 @@ def assert_says_the_same_everywhere(result: SweepResult, capsys: Any) -> None:
         line = f"  {text}" if topic == "params" else f"{topic}: {text}"
         assert line in summary(result).splitlines()
         assert line in printed.err.splitlines()
-        assert f"<dd>{text}</dd>" in in_jupyter
+        in_html = re.sub("`(.*?)`", r"<code>\1</code>", text)
+        assert f"<dd>{in_html}</dd>" in in_jupyter
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +140,7 @@ def test_a_useless_param_is_not_named(tmp_path: Path, capsys: Any) -> None:
     assert_says(said(result)["mattered"], "lr ", "all others below")
     assert not {"temperature", "dropout", "depth"} & {*said(result)["mattered"].split()}
     where = said(result)["where"]
-    assert_says(where, "the best 6 of 60 trials", "lr=0.00", " to 0.0", "tried: 0.0001")
+    assert_says(where, "the best 6 of 60 trials", "lr=0.00", " to 0.0", "tried: 1.2e-4")
     assert "dropout" not in where
     assert_says_the_same_everywhere(result, capsys)
 
@@ -161,6 +163,7 @@ def test_a_lucky_winner_of_noise_is_not_confirmed(tmp_path: Path, capsys: Any) -
     assert winner.search_score is not None
     assert winner.mean < winner.search_score
     assert_says(said(confirmed)["next"], "`--confirm 3 --seeds 10`")
+    assert re.search(r"val=0\.\d+ ± 0\.\d+, mean", said(confirmed)["best"])
     assert_says_the_same_everywhere(confirmed, capsys)
 
 

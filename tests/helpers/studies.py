@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import nbformat
 import psutil
 
-from sweeper.answer import answer_of
+from sweeper.answer import StudySoFar, answer_of
 from sweeper.guard import MARK_VARIABLE
 from sweeper.settings import Settings
 from sweeper.study.facts import StudyFacts
@@ -108,15 +108,19 @@ def sweep_result(**stated: Any) -> SweepResult:
     }
     result = SweepResult(**{**usual, **stated})
     goals = dict.fromkeys(result.objectives, "maximize")
-    insights = answer_of(
-        small_settings(result.study, objective=goals, study={"trials": len(result.records) or 1}),
-        result.records,
-        result.best,
+    settings = small_settings(
+        result.study, objective=goals, study={"trials": len(result.records) or 1}
+    )
+    study = StudySoFar(
+        settings=settings,
+        records=result.records,
+        best=result.best,
         folder=f"out/{result.study}",
         confirmation=result.confirmation,
         importances=result.importances,
         cost=result.cost,
     )
+    insights = answer_of(study)
     return replace(result, insights=insights)
 
 

@@ -70,6 +70,19 @@ def test_the_numbers_of_a_column_have_the_same_decimals_unless_somebody_wrote_th
 
 
 @needs_node
+def test_the_numbers_of_a_logarithmic_column_have_the_same_significant_digits() -> None:
+    rates = [0.04, 0.0312345, 0.00024, 2.4e-5, 0.5]
+    assert answer(f"{rates}.map(numbers.formatOf({rates}, true))") == [
+        "0.0400",
+        "0.0312",
+        "2.40e-4",
+        "2.40e-5",
+        "0.500",
+    ]
+    assert answer("[16, 1024].map(numbers.formatOf([16, 1024], true))") == ["16", "1024"]
+
+
+@needs_node
 def test_ticks_are_round_and_within_the_axis() -> None:
     assert answer("numbers.ticks(0.8123, 0.9312)") == [0.82, 0.84, 0.86, 0.88, 0.9, 0.92]
     assert answer("numbers.ticks(1, 4, 6, true)") == [1, 2, 3, 4]

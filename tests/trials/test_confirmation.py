@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from studies import sweep_result, trial_record
+from studies import small_settings, sweep_result, trial_record
 
+from sweeper.answer import StudySoFar, answer_of
 from sweeper.display.screen import confirmation_lines
 from sweeper.trials import Confirmation, TrialRecord, TrialState, best_trials, plan_of
 
@@ -129,6 +130,25 @@ def test_each_trial_has_its_mean_with_an_interval_next_to_its_search_score() -> 
     ]
     assert best_of(found).startswith("0001  acc=0.706 ± 0.076, mean of 2 fresh seeds")
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["winner"] == "0001"
+
+
+def test_an_ablation_is_suggested_until_it_has_been_made() -> None:
+    runs = confirmation((0.7, 0.712), (0.6, 0.61))
+    best = trial(0, 0.9)
+    result = sweep_result(objectives=["acc"], records=[best], best=[best], confirmation=runs)
+    assert result.insights is not None
+    assert "`notebook_hpo.py ablate out/digits`" in dict(result.insights.sentences)["next"]
+    for ablated, is_suggested in (("0000", False), ("0001", True)):
+        settings = small_settings("digits", objective={"acc": "maximize"}, study={"trials": 1})
+        study = StudySoFar(
+            settings=settings,
+            records=[best],
+            best=[best],
+            folder="out/digits",
+            confirmation=runs,
+            ablated=ablated,
+        )
+        assert ("next" in dict(answer_of(study).sentences)) is is_suggested
 
 
 def test_a_seed_without_effect_is_reported() -> None:

@@ -23,6 +23,14 @@ const numbers = (() => {
     return String(+value.toPrecision(Math.max(digits, size >= 1000 ? 4 : 1)));
   }
 
+  /* Format a number with three significant digits, zeros at its end included: 0.0400, 2.40e-4. */
+  function evenText(value) {
+    const size = Math.abs(value);
+    if (!isNumber(value) || value === 0 || (size >= 100 && size < 1e5)) return text(value);
+    return size >= 1e5 || size < 1e-3
+      ? value.toExponential(2).replace("e+", "e") : value.toPrecision(3);
+  }
+
   /* Return all digits of a value: what a pointer over a number shows. */
   const full = (value) => (value === undefined || value === null ? "n/a" : String(value));
 
@@ -36,12 +44,13 @@ const numbers = (() => {
      Numbers that somebody has written down, as 0.25, stay as they are. */
   function formatOf(values, isLog = false) {
     const known = values.filter(isNumber).sort((a, b) => a - b);
-    if (!known.length || isLog || known.every(isShort)) return (v) => text(v);
+    if (!known.length || known.every(isShort)) return (v) => text(v);
     if (known.every((v) => Number.isInteger(v) && Math.abs(v) < 1e7)) return full;
+    if (isLog) return evenText;
     const [low, high] = ends(known);
     const size = Math.max(Math.abs(low), Math.abs(high));
     const spread = high - low || size / 10;
-    if (size < 1e-3 || size >= 1e5 || (low > 0 && high / low > 1000)) return (v) => text(v);
+    if (size < 1e-3 || size >= 1e5 || (low > 0 && high / low > 1000)) return evenText;
     const decimals = decimalsFor(spread);
     return (v) => {
       if (!isNumber(v)) return text(v);
