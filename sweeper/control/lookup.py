@@ -16,6 +16,7 @@ from ..settings.addresses import Address
 from ..study.access import LostFileError
 from ..study.files import is_storage, why_lost
 from ..study.located import LocatedStudy
+from ..study.moves import moves_in
 from ..study.session_lock import Holder, holder_in
 from ..study.study import Study
 from ..study_folder.ownership import is_held, owner_of, while_unswept
@@ -133,6 +134,8 @@ def find_studies(
     if storage is None:
         _refuse_lost(wanted)
         files = [file.absolute() for file in _storages(wanted) if file.is_file()]
+        for outputs in {file.parent.parent for file in files}:
+            _follow_moves(outputs)
         found = [study for file in files for study in _studies_in(Address.of_file(file), file)]
     else:
         url = Address.of(storage)
@@ -178,6 +181,14 @@ def find_study(
         folders = ", ".join(display_path(study.paths.folder) for study in studies)
         raise StudyError(f"there are several studies; name one of them: {folders}")
     return studies[0]
+
+
+def _follow_moves(outputs: Path) -> None:
+    """Correct the paths of the studies in a folder of outputs that were moved there."""
+    for move in moves_in(outputs):
+        from ..sync.moving import follow_unswept
+
+        follow_unswept(move)
 
 
 def _storages(wanted: str | None) -> list[Path]:

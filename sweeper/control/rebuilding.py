@@ -16,9 +16,11 @@ from ..study.access import damage_of
 from ..study.endings import unknown_end
 from ..study.facts import StudyFacts
 from ..study.files import why_lost
+from ..study.moves import move_of
 from ..study.rebuilt import write_study
 from ..study.study import Study
 from ..study_folder.ownership import owner_of, while_unswept
+from ..sync.moving import follow_unswept
 from ..trials import StudyPaths, TrialState, display_path, facts_beside
 from .lookup import STORAGE_NAME
 
@@ -84,12 +86,14 @@ def _rebuilt(file: Path) -> Rebuilt | None:
     Raises:
         StudyError: The study was moved, is being swept, or cannot be rebuilt.
     """
+    if (move := move_of(file.absolute())) is not None:
+        follow_unswept(move)
     name, facts = StudyFacts.read(file)
     paths = StudyPaths.parse(facts.template, study=name)
     if paths.facts.resolve() != file.resolve():
         raise StudyError(
-            f"{display_path(file)}: the study's folder was moved from {paths.folder}; move it "
-            "back first"
+            f"{display_path(file)}: the study's folder was moved from {paths.folder} without its "
+            "executed notebooks; move them, too"
         )
     with while_unswept(paths) as is_unswept:
         if not is_unswept:

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
 from ..notebooks.metadata import read_metadata
+from ..study.moves import move_of
 from ..study.study import Study
 from ..study_folder.ownership import held_elsewhere, held_folder
 from ..study_folder.requests import Requests
 from ..study_folder.snapshots import keep_snapshot
+from ..sync.moving import follow
 from ..tracking import Store, Tracker, reachable, view_of
 from ..trials import StudyPaths, display_path
 from .inputs.learning import learn
@@ -67,6 +69,8 @@ def opened(
         paths = plan.paths
         is_embedded = plan.storage_url.file == paths.storage
         if is_embedded and not is_restored:
+            if (move := move_of(paths.facts)) is not None:
+                follow(move)
             refuse_lost_database(paths)
         kept_facts = paths.facts if is_embedded else None
         opened_study = Study.open(plan.storage_url, plan.settings, kept_facts=kept_facts)

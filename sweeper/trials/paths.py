@@ -120,6 +120,12 @@ class StudyPaths:
             root=folder / self.root.relative_to(self.root.anchor),
         )
 
+    def moved_to(self, root: Path) -> StudyPaths:
+        """Return the paths of this study after its outputs were moved to another folder."""
+        root = root.absolute()
+        below = self.template[len(as_template(str(self.root))) :]
+        return replace(self, template=as_template(str(root)) + below, root=root)
+
     @property
     def has_study_in_names(self) -> bool:
         """Whether the template contains `{study}`, so that studies share no notebook's path."""

@@ -53,6 +53,6 @@ def test_a_project_with_its_own_environment_runs_there_and_resumes_at_another_pa
     resumed = call(*words, "--trials", "3", cwd=second, env=env)
     assert resumed.returncode == 0, resumed.stderr
     assert "0002 completed" in resumed.stderr
-    replayed = call("replay", "out/0002.ipynb", cwd=second, env=env)
+    replayed = call("replay", "out/0000.ipynb", cwd=second, env=env)
     assert replayed.returncode == 0, replayed.stderr
     assert "is used instead" not in replayed.stderr

@@ -1,0 +1,56 @@
+"""Find studies whose outputs were moved or copied by hand: their paths are those of before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import StudyError
+from ..trials import StudyPaths, facts_beside
+from .facts import StudyFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A study that was moved or copied together with its executed notebooks.
+
+    Attributes:
+        facts: Facts of the study.
+        before: Paths that the study has stored.
+        now: Its paths where it is now.
+    """
+
+    facts: StudyFacts
+    before: StudyPaths
+    now: StudyPaths
+
+
+def moves_in(outputs: Path) -> Iterator[Move]:
+    """Yield each study whose folder is in a folder of outputs and was moved there."""
+    for file in sorted(outputs.glob(f"*/{facts_beside(Path('study.db')).name}")):
+        if (move := move_of(file)) is not None:
+            yield move
+
+
+def move_of(file: Path) -> Move | None:
+    """Return how a study was moved. Return None if it was not moved.
+
+    Args:
+        file: File with the study's facts, where it is now.
+    """
+    try:
+        name, facts = StudyFacts.read(file)
+    except StudyError:  # it is missing or damaged; the next sweep writes it again
+        return None
+    before = StudyPaths.parse(facts.template, study=name)
+    now = before.moved_to(file.parent.parent)
+    if file.absolute() != now.facts or now.facts == before.facts:
+        return None
+    with suppress(OSError):  # the old place does not exist
+        if now.facts.samefile(before.facts):
+            return None
+    if before.written_run_ids() and not now.written_run_ids():
+        return None  # its notebooks have stayed where they were
+    return Move(facts=facts, before=before, now=now)
