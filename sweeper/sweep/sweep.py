@@ -61,6 +61,10 @@ from .spending import Spending
 
 _log = logging.getLogger(__name__)
 
+#: MLflow's description of the experiment has this number of sentences of the answer (chosen): the
+#: best trial, its params, and what mattered.
+_MOST_DESCRIBED = 3
+
 
 class Sweep:
     """Runs the trials of one study. Made by `from_settings`, run once by `run`.
@@ -341,14 +345,16 @@ class Sweep:
                     # In the meantime, MLflow gets the last trials.
                     importances = self._importances(study)
                     surfaces = self._surfaces(study, importances or {})
+                # An earlier sweep may have confirmed the best trials of this search.
+                located = LocatedStudy(study=study, paths=plan.paths, storage_url=plan.storage_url)
+                confirmation = located.confirmation()
+                insights = answer_of_study(
+                    located, plan.settings, confirmation=confirmation, importances=importances
+                )
+                if insights is not None:
+                    tracker.describe(insights.sentences[:_MOST_DESCRIBED])
                 undelivered = log.finish(lambda: stop_switch.left_s, self._patience_with_mlflow_s)
         compare_url = tracker.compare_url()
-        # An earlier sweep may have confirmed the best trials of this search.
-        located = LocatedStudy(study=study, paths=plan.paths, storage_url=plan.storage_url)
-        confirmation = located.confirmation()
-        insights = answer_of_study(
-            located, plan.settings, confirmation=confirmation, importances=importances
-        )
         if scheduler.broken is None:
             study.note_facts(
                 mlflow_run_ids=tracker.mlflow_run_ids,

@@ -180,6 +180,11 @@ class RunWriter:
             raise failure
         return mlflow_id
 
+    def describe(self, line: str) -> None:
+        """Write a line of Markdown above the runs, before the note of the sweep."""
+        note = f"{line}\n\n{self._store.note or ''}".strip()
+        self._client.set_experiment_tag(self.experiment_id, NOTE_TAG, note)
+
     def kill_running(self) -> None:
         """Mark all running runs as killed. No sweep of the study may be alive."""
         for run_id, mlflow_id in self.runs.items():

@@ -14,14 +14,14 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from ..errors import TrackingError, first_line
 from ..notebook_api.messages import Point
 from ..settings.units import duration
-from ..trials import TrialRecord
+from ..trials import Sentence, TrialRecord
 from . import writer
 from .messages import Call, Reply, Series, Store, TimedPoint
 from .opening import free_port
@@ -64,6 +64,7 @@ _WHAT = {
     "start": "the start of trial",
     "log": "a report of trial",
     "end": "the end of trial",
+    "describe": "the description of",
     "drop_others": "the deletion of runs that are unknown to",
 }
 
@@ -207,6 +208,11 @@ class Tracker:
         the copy. Their numbers will be given to new trials.
         """
         self._calls.put(Call("drop_others", "the study", (run_ids,)))
+
+    def describe(self, answer: Sequence[Sentence]) -> None:
+        """Write the answer of the study above its runs, in one line."""
+        line = " · ".join(f"**{said.topic}** {said.text}" for said in answer)
+        self._calls.put(Call("describe", "the study", (line,)))
 
     # --- the sweep's end -------------------------------------------------------------------------
 
