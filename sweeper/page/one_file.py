@@ -17,6 +17,11 @@ _MOST_BYTES = 20_000_000
 _LOADED = re.compile(r'<(link rel="stylesheet" href|script)[^>]*?="(page/[^"]+)">(?:</script>)?')
 #: What the frame may do. It has an origin of its own, and cannot reach the notebook around it.
 _ALLOWED = "allow-scripts allow-downloads allow-modals allow-popups allow-popups-to-escape-sandbox"
+#: The page in a frame has the colours of JupyterLab's theme, and not those of the system.
+_THEME = """<style>
+[data-jp-theme-light="true"] iframe.sweeper { color-scheme: light; }
+[data-jp-theme-light="false"] iframe.sweeper { color-scheme: dark; }
+</style>"""
 #: Unpacks the page. A sandboxed frame may not load files, and the page has a megabyte of scripts.
 _UNPACK = """<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark">
 <script>
@@ -54,8 +59,8 @@ def frame_of(index: Path, notebooks: Iterable[str]) -> str:
     page += "".join(map(_inlined, [index.parent / "page/curves.js", *fitting]))
     packed = base64.b64encode(gzip.compress(page.encode(), mtime=0)).decode()
     return (
-        f'<iframe sandbox="{_ALLOWED}" width="100%" height="{_HEIGHT_PX}" style="border:0" '
-        f'srcdoc="{html.escape(_UNPACK.format(packed=packed))}"></iframe>'
+        f'{_THEME}<iframe class="sweeper" sandbox="{_ALLOWED}" width="100%" height="{_HEIGHT_PX}" '
+        f'style="border:0" srcdoc="{html.escape(_UNPACK.format(packed=packed))}"></iframe>'
     )
 
 

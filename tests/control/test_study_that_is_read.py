@@ -89,6 +89,7 @@ def test_the_page_in_a_cell_needs_no_other_file(folder: Path) -> None:
     frame = page._repr_html_()
     assert page.path == folder / "index.html"
     assert "allow-same-origin" not in frame
+    assert '[data-jp-theme-light="false"] iframe' in frame, "it has the theme of JupyterLab"
     packed = re.search(r"atob\(&quot;([^&]+)&quot;\)", frame)
     assert packed is not None
     text = gzip.decompress(base64.b64decode(packed[1])).decode()
