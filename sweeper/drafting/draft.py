@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,12 +10,11 @@ from .places import (
     as_flow,
     behind,
     candidates_of,
-    last_of_each,
-    one_for_each_parameter,
     params_of,
     searched,
     why_nothing,
     without_batch_sizes,
+    without_given_defaults,
 )
 from .score_guesses import Code, Score, scores_of
 
@@ -26,16 +24,17 @@ if TYPE_CHECKING:
 _MOST_SCORES = 4
 
 
-def is_reached(notebook: ResearchNotebook, statements: Sequence[int]) -> list[bool]:
+def is_reached(notebook: ResearchNotebook, code: Code, statements: Sequence[int]) -> list[bool]:
     """Return for each statement of a notebook whether a value that could be swept leads to it.
 
     Args:
         notebook: The research notebook.
+        code: Its code.
         statements: Positions in `Code.statements`.
     """
     if notebook.parameters_cell:
         return [True] * len(statements)
-    code, candidates = Code(notebook.code), candidates_of(notebook)
+    candidates = candidates_of(notebook)
     return [bool(behind(notebook, candidates, code.lines(at))) for at in statements]
 
 
@@ -44,6 +43,7 @@ def draft(
     *,
     trials: int = 20,
     seen: Sequence[Score] | None = None,
+    code: Code | None = None,
 ) -> str:
     """Write a parameters file for a notebook, with ranges and comments to be edited.
 
@@ -52,6 +52,7 @@ def draft(
 
     Args:
         seen: Scores that a run has shown, the chosen score first. None to guess the scores.
+        code: The notebook's code, with what a run has shown of it. None without a run.
 
     Raises:
         NotebookError: the notebook is not Python, or has nothing to sweep.
@@ -64,7 +65,7 @@ def draft(
             f"{notebook.display_name}: a draft can only be made from Python, and this notebook's "
             f"language is {notebook.language}; write the parameters file by hand"
         )
-    code = Code(notebook.code)
+    code = code or Code(notebook.code)
     candidates = every = candidates_of(notebook)
     scores = scores_of(code, {*candidates}) if seen is None else list(seen)
     if not notebook.parameters_cell:
@@ -77,8 +78,7 @@ def draft(
             scores and scores[0].is_of_batches
         ):  # the size of batches would change the score by itself
             leading = without_batch_sizes(leading)
-        cell = code.statements[code.run_by(scores[0].at)][0] if scores else math.inf
-        candidates = one_for_each_parameter(notebook, last_of_each(leading, cell))
+        candidates = without_given_defaults(notebook, leading)
     others = {
         name: candidate for name, candidate in searched(every).items() if name not in candidates
     }

@@ -69,7 +69,7 @@ def _metrics() -> dict[tuple[str, ...], Metric]:
 def words_of(name: str) -> list[str]:
     """Return the words of a name, in small letters."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", re.sub(r"\^2|²", "2", name))
-    return re.findall(r"[a-z]+\d*", name.lower())
+    return re.findall(r"[^\W\d_]+\d*", name.lower())
 
 
 def metric_of(words: Sequence[str]) -> Metric | None:

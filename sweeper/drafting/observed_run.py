@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,26 +74,29 @@ class ObservedRun:
 
     Attributes:
         file: Its executed notebook.
+        code: The notebook's code, with what each statement has changed in the run.
         scores: What it has shown, the likeliest score first.
     """
 
     file: Path
     node: Any
     metadata: TrialMetadata
+    code: Code
     scores: Sequence[SeenScore]
 
     @classmethod
     def read(cls, file: Path, notebook: ResearchNotebook) -> ObservedRun:
         """Read a run from its executed notebook."""
         node = read_notebook(file)
-        literals = notebook.assignments.literals()
+        metadata = metadata_of(node) or BLANK
+        code = Code(notebook.code, dict(_changes(node, metadata)))
+        scores = seen_scores(node, code, literals=notebook.assignments.literals())
         return cls(
             file=file,
             node=node,
-            metadata=metadata_of(node) or BLANK,
-            scores=_reached_first(
-                notebook, seen_scores(node, Code(notebook.code), literals=literals)
-            ),
+            metadata=metadata,
+            code=code,
+            scores=_reached_first(notebook, code, scores),
         )
 
     @property
@@ -143,7 +146,16 @@ class ObservedRun:
         first = self.best if chosen is None else chosen
         seen: list[Score] = [first.as_score(direction)]
         seen += [score.as_score() for score in self.scores if score.name != first.name]
-        return draft(notebook, trials=trials, seen=seen)
+        return draft(notebook, trials=trials, seen=seen, code=self.code)
+
+
+def _changes(node: Any, metadata: TrialMetadata) -> Iterator[tuple[tuple[int, int], Sequence[str]]]:
+    """Yield cells and lines of the statements in a run, each with the variables it has changed."""
+    numbers = {cell["execution_count"]: n for n, cell in enumerate(own_cells(node), 1)}
+    for at, names in metadata.changes.items():
+        count, _, line = at.partition(":")
+        if int(count) in numbers:
+            yield (numbers[int(count)], int(line)), names
 
 
 def _is_needed(notebook: ResearchNotebook, cell: int) -> bool:
@@ -166,9 +178,11 @@ def _is_needed(notebook: ResearchNotebook, cell: int) -> bool:
     )
 
 
-def _reached_first(notebook: ResearchNotebook, scores: Sequence[SeenScore]) -> list[SeenScore]:
+def _reached_first(
+    notebook: ResearchNotebook, code: Code, scores: Sequence[SeenScore]
+) -> list[SeenScore]:
     """Put the scores last to which nothing leads that could be swept."""
-    reached = is_reached(notebook, [score.at for score in scores])
+    reached = is_reached(notebook, code, [score.at for score in scores])
     pairs = [*zip(scores, reached, strict=True)]
     return [
         *(score for score, can_change in pairs if can_change),

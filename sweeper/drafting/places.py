@@ -51,8 +51,9 @@ def params_of(
         name: candidate.drafted(notebook.why_not(name)) for name, candidate in candidates.items()
     }
     for name in _later_batch_sizes(notebook, candidates):
-        text = f"{drafted[name]}; not the first batch size, so probably one of an evaluation"
-        drafted[name] = Drafted(text=text, is_swept=False)
+        is_said = split_of(words_of(name)) in ("val", "test")
+        why = "of an evaluation" if is_said else "not the first, so probably of an evaluation"
+        drafted[name] = Drafted(text=f"{drafted[name]}; {why}", is_swept=False)
     by_rank = sorted(
         (name for name, line in drafted.items() if line.is_swept),
         key=lambda name: candidates[name].rank,
@@ -328,46 +329,41 @@ def behind(
 
     words = {*re.findall(r"\w+", _code_of(notebook, lines or set()))}
 
-    def counts(name: str, places: Set[Assignment]) -> Sequence[bool]:
+    def not_counting(name: str) -> int:
         # `lines` lacks the lines of attributes. An attribute counts if the code of the lines names
         # its object.
         is_used = name.partition(".")[0] in words
-        return [
-            lines is None or (place.cell, place.line) in lines or (place.is_attribute and is_used)
-            for place in places
-        ]
+        return sum(
+            lines is not None
+            and (place.cell, place.line) not in lines
+            and not (place.is_attribute and is_used)
+            for place in by_name[name]
+        )
 
-    for is_enough in (all, any):
-        # Names of which all places count come before names of which only some places count.
-        for name, places in by_name.items():
-            if is_enough(counts(name, places)) and places and not places & taken:
-                own.append(name)
-                taken |= places
+    # Names of which all places count come before names of which only some places count.
+    for name in sorted(candidates, key=not_counting):
+        places = by_name[name]
+        if not_counting(name) < len(places) and not places & taken:
+            own.append(name)
+            taken |= places
     found = {name: candidate for name, candidate in candidates.items() if name in own}
     return searched(found)
 
 
-def one_for_each_parameter(
+def without_given_defaults(
     notebook: ResearchNotebook, candidates: Mapping[str, Candidate]
 ) -> dict[str, Candidate]:
-    """Of several values with the same parameter name, choose the last one in the notebook.
-
-    A default counts only if no other value has its name. The others probably belong to models that
-    do not lead to the score, or a call overrides them.
-    """
-
-    def rank(name: str) -> tuple[bool, int, int]:
-        places = notebook.assignments.places(name)
-        is_default = all(place.parameter is not None for place in places)
-        return not is_default, *max((place.cell, place.line) for place in places)
-
-    chosen: dict[str, str] = {}
-    for name, candidate in candidates.items():
-        # The batch size of the training is chosen later.
-        parameter = name if candidate.is_batch_size else name.rpartition(".")[2]
-        if parameter not in chosen or rank(name) > rank(chosen[parameter]):
-            chosen[parameter] = name
-    return {name: candidates[name] for name in candidates if name in chosen.values()}
+    """Leave out the defaults of parameters to which another candidate gives a value."""
+    is_default = {
+        name: all(place.parameter is not None for place in notebook.assignments.places(name))
+        for name in candidates
+    }
+    given = {name.rpartition(".")[2] for name in candidates if not is_default[name]}
+    return {
+        name: candidate
+        for name, candidate in candidates.items()
+        if not is_default[name] or name.rpartition(".")[2] not in given
+    }
 
 
 def without_batch_sizes(candidates: Mapping[str, Candidate]) -> dict[str, Candidate]:
@@ -375,22 +371,6 @@ def without_batch_sizes(candidates: Mapping[str, Candidate]) -> dict[str, Candid
     return {
         name: candidate for name, candidate in candidates.items() if not candidate.is_batch_size
     }
-
-
-def last_of_each(candidates: Mapping[str, Candidate], cell: float) -> dict[str, Candidate]:
-    """If several cells give an argument, choose the last of them up to the cell of a score."""
-    counting = dict(candidates)
-    last: dict[str, int] = {}
-    for name in sorted(candidates, key=lambda name: [*map(int, re.findall(r"^cell(\d+)", name))]):
-        if found := re.match(r"cell(\d+)\.(.*)", name):
-            number, argument = int(found[1]), found[2]
-            if argument in candidates or (argument in last and number > cell):
-                # The draft has this argument without a cell in its name, or from an earlier cell.
-                del counting[name]
-                continue
-            counting.pop(f"cell{last.get(argument)}.{argument}", None)
-            last[argument] = number
-    return counting
 
 
 def _code_of(notebook: ResearchNotebook, lines: Set[tuple[int, int]]) -> str:

@@ -86,6 +86,20 @@ def printed_numbers(texts: Sequence[Text]) -> list[PrintedNumber]:
     return [*alone, *_columns(texts)]
 
 
+def bare_numbers(texts: Sequence[Text]) -> list[PrintedNumber]:
+    """List the numbers that stand alone on a line, with one for each cell, the last one last.
+
+    The type of a scalar may be around a number, as in `np.float64(0.5)`.
+    """
+    pattern = rf"^(?:[\w.]+\()?{_NUMBER}(?:\)|,.*)?$"
+    numbers = []
+    for index, text in enumerate(texts):
+        if values_found(pattern, [text]):
+            values = values_found(pattern, texts[: index + 1])
+            numbers.append(PrintedNumber(label="", cell=text.cell, pattern=pattern, values=values))
+    return numbers
+
+
 def values_found(pattern: str, texts: Iterable[Text]) -> list[float]:
     """List the numbers that a trial would find with a pattern in the same text."""
     points: list[Point] = []

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .metrics import ORDER, SPLITS, Metric, metric_of, split_of, words_of
 
+NOTHING: Mapping[tuple[int, int], Collection[str]] = {}
 _QUALIFIERS = frozenset("best final last mean avg average total epoch running".split())
 #: Matches the code of values that are no score: a list, a mapping, a text, and the history of all
 #: epochs that Keras returns.
@@ -66,10 +67,17 @@ class Code:
 
     Args:
         cells: the sources of the code cells.
+        changes: names whose objects a statement has changed in a run, by its cell and line. Of
+            other statements it is guessed from their calls.
     """
 
-    def __init__(self, cells: Sequence[str]) -> None:
+    def __init__(
+        self, cells: Sequence[str], changes: Mapping[tuple[int, int], Collection[str]] = NOTHING
+    ) -> None:
         from ..notebooks.cell_code import parse_or_none, plain_python
+
+        self._changes = changes
+        self.is_observed = bool(changes)
 
         trees = [parse_or_none(plain_python(cell)) or ast.Module([], []) for cell in cells]
         self.statements = [(n, node) for n, tree in enumerate(trees, 1) for node in tree.body]
@@ -88,18 +96,52 @@ class Code:
             if isinstance(it, ast.Constant) and isinstance(it.value, str)
         ]
         self.functions = {it.name: it for _, it in self.nodes if isinstance(it, ast.FunctionDef)}
+        self._defined = {name: it for _, it in self.statements for name in _defined(it)}
 
     def lines(self, statement: int) -> set[tuple[int, int]]:
         """Return the cells and lines on which a statement's result depends, by their names."""
-        imported = self.imported
-        needed, found = set[str](), set[tuple[int, int]]()
         last = self.run_by(statement)
+        needed, found = set[str](), set[tuple[int, int]]()
         for index in range(last, -1, -1):
             cell, node = self.statements[index]
             read, stored = _names(node)
-            if index == last or needed & (stored | _changed(node, imported)):
-                needed = (needed - (stored - read)) | (read - imported)
-                found |= {(cell, it) for it in range(node.lineno, (node.end_lineno or 0) + 1)}
+            if index == last or needed & (stored | self._changed(cell, node)):
+                needed = (needed - (stored - read)) | self._with_definitions(read)
+                found |= _lines(cell, node)
+        return found - self._passed_by(last)
+
+    def _passed_by(self, statement: int) -> set[tuple[int, int]]:
+        """Return the lines of the models that a loop has passed by before its last pass.
+
+        The loop's result is that of the last element of its list or dict.
+        """
+        loop = self.statements[statement][1]
+        if not isinstance(loop, ast.For):
+            return set()
+        names = {it.id for it in ast.walk(loop.iter) if isinstance(it, ast.Name)}
+        found = set[tuple[int, int]]()
+        for cell, node in self.statements[: statement + 1]:
+            value = loop.iter if node is loop else getattr(node, "value", None)
+            if node is loop or (isinstance(node, ast.Assign) and names & _names(node)[1]):
+                parts = value.values if isinstance(value, ast.Dict) else getattr(value, "elts", [])
+                for part in parts[:-1]:
+                    found |= _lines(cell, part)
+        return found
+
+    def _changed(self, cell: int, node: ast.stmt) -> set[str]:
+        """Return the names whose objects a statement has changed, or may change without a run."""
+        seen = self._changes.get((cell, node.lineno))
+        return _changed(node, self.imported) if seen is None else {*seen}
+
+    def _with_definitions(self, names: set[str]) -> set[str]:
+        """Add the names that the functions and classes among the names read when they are used."""
+        found, waiting = set[str](), [*names - self.imported]
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                node = self._defined.get(name)
+                waiting += [] if node is None else _names(node)[0] - self.imported
         return found
 
     def run_by(self, statement: int) -> int:
@@ -107,6 +149,10 @@ class Code:
         own, later = _defined(self.statements[statement][1]), self.statements[statement + 1 :]
         users = [i for i, (_, it) in enumerate(later, statement + 1) if own & _names(it)[0]]
         return self.run_by(users[-1]) if users else statement
+
+
+def _lines(cell: int, node: ast.stmt | ast.expr) -> set[tuple[int, int]]:
+    return {(cell, line) for line in range(node.lineno, (node.end_lineno or 0) + 1)}
 
 
 def scores_of(code: Code, parameters: set[str]) -> list[Score]:

@@ -19,7 +19,7 @@ from ..notebooks.metadata import BLANK, metadata_of
 from ..notebooks.reading import cell_tags, code_cells
 from ..notebooks.research import INJECTED_TAG
 from .metrics import OPPOSITE, ORDER, SPLITS, Metric, metric_of, split_of, trend_of, words_of
-from .printed import PrintedNumber, Text, printed_numbers
+from .printed import PrintedNumber, Text, bare_numbers, printed_numbers
 from .score_guesses import Code, Score
 
 _BASELINE = {*"baseline dummy naive initial random chance untrained before constant".split()}
@@ -177,15 +177,25 @@ class _Run:
         self._texts = texts_of(node)
         self._trains = _training_statements(code)
         self._sums = _sums(code)
+        self._of_batches = {
+            index: _of_batches(node) for index, (_, node) in enumerate(code.statements)
+        }
+        self._minimized = _minimized(code)
         self._ends = {cell: index for index, (cell, _) in enumerate(code.statements)}
 
     def ranked(self) -> list[SeenScore]:
         variables, printed = self._variables(), self._printed()
         found = [*self._reported(), *self._logged(), *self._merged(variables, printed)]
+        found += self._bare({variable.value for variable in variables})
         by_name: dict[str, SeenScore] = {}
-        for score in sorted(map(self._judged, found), key=lambda score: score.rank):
+        judged = [self._judged(_with_its_loss(score, found)) for score in found]
+        for score in sorted(judged, key=lambda score: score.rank):
             same = [other for other in by_name.values() if other.values[-1:] == score.values[-1:]]
             is_copy = any({*other.words} & {*score.words} or other.at == score.at for other in same)
+            first = by_name.get(score.name)
+            if first and score.key and not _is_rounded(score.value, first.value):
+                name = f"{score.name}_{score.cell}"
+                score = replace(score, name=name, group=(name,))
             if score.name not in by_name and not is_copy:
                 by_name[score.name] = score
         scores = [score for score in by_name.values() if not score.is_count]
@@ -285,6 +295,34 @@ class _Run:
             words=words,
         )
 
+    def _bare(self, known: set[float]) -> Iterator[SeenScore]:
+        """Yield the last number that a cell prints alone on a line, if no variable has its value.
+
+        The code of the cell's last `print` gives it its words.
+        """
+        for number in bare_numbers(self._texts)[-1:]:
+            printing = [
+                (at, call.args[0])
+                for at, (cell, node) in enumerate(self._code.statements)
+                for call in ast.walk(node)
+                if isinstance(call, ast.Call) and cell == number.cell and call.args
+                if _calls(call) & {"print"}
+            ]
+            if printing and number.values[-1] not in known:
+                at, value = printing[-1]
+                words = [*_call_words(value, self._code), *words_of(ast.unparse(value))]
+                metric = metric_of(words)
+                yield SeenScore(
+                    name="_".join(metric.name.split()) if metric else "printed",
+                    how="printed",
+                    cell=number.cell,
+                    at=at,
+                    values=number.values,
+                    key="pattern",
+                    text=number.pattern,
+                    words=words,
+                )
+
     def _printed(self) -> list[SeenScore]:
         return [
             SeenScore(
@@ -355,6 +393,9 @@ class _Run:
     def _judged(self, score: SeenScore) -> SeenScore:
         """Give a score its direction, its doubts and its rank."""
         words = [*score.words]
+        is_minimized = score.name in self._minimized
+        if is_minimized and metric_of(words) is None:
+            words.append("loss")
         metric = metric_of(words)
         split = split_of(words)
         trend = None if score.text.endswith(".mean()") else trend_of(score.values)
@@ -366,7 +407,8 @@ class _Run:
         is_sum = score.key == "" and score.name in self._sums
         is_loop = isinstance(self._code.statements[score.at][1], ast.For | ast.While)
         is_plain = score.key == "" and split == "" and not is_sum
-        is_last = is_plain and is_loop and score.at in self._trains
+        is_of_batch = score.key == "" and score.name in self._of_batches.get(score.at, ())
+        is_last = is_of_batch or (is_plain and is_loop and score.at in self._trains)
         is_loss = metric is not None and metric.is_weak and direction == "minimize"
         is_series = (is_loss or "log" in score.how) and split == "" and len(score.values) > 1
         is_training = split == "train" or (is_series and bool(self._trains))
@@ -385,7 +427,7 @@ class _Run:
             if holds
         ]
         is_weak = metric is None or metric.is_weak
-        is_number_only = is_weak and bool(_NO_SCORE & {*_singular(words)})
+        is_number_only = is_weak and not is_minimized and bool(_NO_SCORE & {*_singular(words)})
         if score.key == "pattern" and "per" not in words:
             # The number in `accuracy after epoch 5` is no accuracy.
             is_number_only |= bool(_NO_SCORE & {*_singular(words[-1:])})
@@ -398,7 +440,7 @@ class _Run:
             not is_reported,
             is_number_only or is_whole,
             is_baseline,
-            is_early or is_sum,
+            is_early or is_sum or is_of_batch,
             metric is None,
             order,
             kind if metric is None or metric.is_weak else int(is_partial),
@@ -428,6 +470,19 @@ class _Run:
         if is_negated or (is_error and score.value < 0 and "neg" in score.words):
             return OPPOSITE[direction]
         return direction
+
+
+def _with_its_loss(score: SeenScore, others: Sequence[SeenScore]) -> SeenScore:
+    """Give a score of no known metric the words of a loss that has its value."""
+    metric = metric_of(score.words)
+    if metric is not None and metric.name != "score":
+        return score
+    for other in others:
+        known = metric_of(other.words)
+        is_same = other.values[-1:] == score.values[-1:] and not score.value.is_integer()
+        if is_same and known is not None and known.direction == "minimize":
+            return replace(score, words=[*score.words, *known.name.split()])
+    return score
 
 
 def _may_be_a_score(score: SeenScore) -> bool:
@@ -461,6 +516,30 @@ def _training_statements(code: Code) -> set[int]:
         if isinstance(node, ast.For | ast.While)
         and any(isinstance(part, ast.AugAssign) for part in ast.walk(node))
     }
+
+
+def _minimized(code: Code) -> set[str]:
+    """Return the variables that a training minimises: those on which it calls `backward`."""
+    return {
+        node.func.value.id
+        for _, node in code.nodes
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "backward"
+        and isinstance(node.func.value, ast.Name)
+    }
+
+
+def _of_batches(loop: ast.stmt) -> set[str]:
+    """Return the variables that only a loop inside of a loop assigns: those of the last batch."""
+    if not isinstance(loop, ast.For | ast.While):
+        return set()
+    inner = [part for part in ast.walk(loop) if isinstance(part, ast.For | ast.While)][1:]
+    inside = {part for each in inner for part in ast.walk(each)}
+    names = [part for part in ast.walk(loop) if isinstance(part, ast.Name) and _is_stored(part)]
+    sums = {part.target for part in inside if isinstance(part, ast.AugAssign)}
+    outside = {name.id for name in names if name not in inside or name in sums}
+    return {name.id for name in names} - outside
 
 
 def _sums(code: Code) -> set[str]:

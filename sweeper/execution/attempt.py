@@ -261,6 +261,7 @@ class Attempt:
             variables=result.answer.floats,
             values_at_end=result.answer.values,
             numbers=result.answer.numbers,
+            changes=result.answer.changes,
             kernel="warm" if result.origin.is_forked else "cold",
             kernel_reason=coverage.reason,
             proof=coverage.proof or "",

@@ -77,7 +77,8 @@ class Calls:
             self._passed_on |= _words(cell.source)
         nodes = [*ast.walk(cell.tree)]
         calls = [node for node in nodes if isinstance(node, ast.Call)]
-        called = {call.func for call in calls}
+        # A call, or an annotation such as `config: Config`, passes a class on to nobody.
+        used = {call.func for call in calls} | {*_in_annotations(nodes)}
         for call in calls:
             for given in [*call.args, *(keyword.value for keyword in call.keywords)]:
                 if isinstance(given, ast.Name):
@@ -98,8 +99,15 @@ class Calls:
                     self._bound[short or full] += 1
                 case ast.Name(id=name, ctx=ast.Store()):
                     self._bound[name] += 1
-                case ast.Name(id=name) if node not in called:
+                case ast.Name(id=name) if node not in used:
                     self._passed_on.add(name)
+
+
+def _in_annotations(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    for node in nodes:
+        for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            if annotation is not None:
+                yield from ast.walk(annotation)
 
 
 def parameters_of(cell: Cell) -> dict[ast.expr, Parameter]:

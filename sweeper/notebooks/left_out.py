@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
@@ -107,7 +108,8 @@ class LeftOutArguments:
             return
         known = dict(self._signatures.named(call))
         is_open = any(option.arg is None for option in call.keywords)
-        if is_open or len(known) < len(call.args):
+        is_rate = bool(call.args) and re.search(r"keras.*\.optimizers\.", callee) is not None
+        if is_open or len(known) < len(call.args) or is_rate:
             return  # the call may give the argument in a way that is not understood
         given = {*known, *(option.arg for option in call.keywords)} | self._set_later
         for name, value in options.items():

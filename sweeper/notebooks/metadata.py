@@ -203,6 +203,8 @@ class TrialMetadata(TrialEnd):
         is_infeasible: Whether no trial with these params fits into memory.
         not_replicable: Operations whose results may differ when they are repeated.
         numbers: Numbers that the cells of an observed run left in variables, by expression.
+        changes: Variables that each statement of an observed run has changed, by the execution
+            count and the line of the statement, as in `7:3`.
         observed: What an observed run depends on (notebook, settings), as keys of a fingerprint.
     """
 
@@ -241,6 +243,7 @@ class TrialMetadata(TrialEnd):
     values_at_end: Mapping[str, Value] = field(default_factory=dict)
     disagreements: tuple[Disagreement, ...] = ()
     numbers: Mapping[str, NotedNumber] = field(default_factory=dict)
+    changes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     observed: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod

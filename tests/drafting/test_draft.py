@@ -105,7 +105,7 @@ def test_a_range_is_what_people_search_for_the_name_or_for_the_kind_of_the_value
         (["def f():\n    val_acc = 3", "perplexity: float = 2.0"], "perplexity: minimize"),
         (["%%bash\nacc=3", "%%time\nauc = 0.1", "this is no python"], "auc"),
         (["val_acc = []\nfor e in r:\n    val_acc.append(f())\nacc = f()"], "acc"),
-        (["precision, recall, _ = precision_recall_curve(y, p)\nmap = f()"], "map"),
+        (["precision, recall, _ = precision_recall_curve(y, p)\nauc = f()"], "auc"),
         (["loss = nn.CrossEntropyLoss()\nauc = 0.5"], "auc"),
         (["def score(y):\n    return 1\naccuracy = load()\naccuracy(y)\nerror = f()"], "error"),
         (["test_loss, test_acc = model.evaluate(x, y)"], "test_acc"),
@@ -222,7 +222,7 @@ def test_without_a_parameters_cell_what_the_score_depends_on_is_swept_in_calls_t
         ),
         (
             ["from torch.optim import SGD\nw.fit(SGD(w, lr=0.1))", "acc = w.fit(SGD(w, lr=0.2))"],
-            ["cell2.lr"],
+            ["cell1.lr", "cell2.lr"],
         ),
         (
             [
@@ -247,14 +247,14 @@ def test_without_a_parameters_cell_what_the_score_depends_on_is_swept_in_calls_t
             ["n_estimators", "max_depth", "RF.min_samples_leaf"],
         ),
         (["from sklearn.svm import SVC", "acc = SVC().fit(X).score(X)"], ["SVC.C"]),
-        # Of several values with the same parameter name, the last one; a default comes last.
+        # Both models lead to the score; a default to which a call gives a value does not.
         (
             [
                 "from sklearn.svm import SVC, SVR\na = SVC(C=2.0)",
                 "b = SVR(C=3.0, epsilon=0.2)",
                 "acc = f(a, b)",
             ],
-            ["SVR.C", "epsilon"],
+            ["SVC.C", "SVR.C", "epsilon"],
         ),
         (
             [

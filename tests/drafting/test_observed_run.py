@@ -81,6 +81,67 @@ def test_a_run_drafts_the_score_that_people_mean(
     assert settings.space.keys() == space
 
 
+TWO_MODELS = """\
+from sklearn.datasets import load_iris
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
+X, y = load_iris(return_X_y=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("cells", "space"),
+    [
+        # Two models that are fitted with the same data, and the score of the first one.
+        (
+            [
+                TWO_MODELS,
+                "svm = SVC(C=0.1)\nsvm.fit(X, y)",
+                "tree = DecisionTreeClassifier(min_samples_leaf=40)\ntree.fit(X, y)",
+                "accuracy = svm.score(X, y)",
+            ],
+            {"C", "gamma", "kernel"},
+        ),
+        # A name that stands for one model after the other.
+        (
+            [
+                TWO_MODELS,
+                "model = SVC(C=0.1)\nmodel.fit(X, y)",
+                "model = DecisionTreeClassifier(min_samples_leaf=40)\nmodel.fit(X, y)",
+                "accuracy = model.score(X, y)",
+            ],
+            {"min_samples_leaf"},
+        ),
+        # A loop over models leaves the score of the last one.
+        (
+            [
+                TWO_MODELS,
+                "models = {\n    'svm': SVC(C=0.1),\n"
+                "    'tree': DecisionTreeClassifier(min_samples_leaf=40),\n}",
+                "for name, model in models.items():\n    model.fit(X, y)\n"
+                "    accuracy = model.score(X, y)",
+            ],
+            {"min_samples_leaf"},
+        ),
+        # An optimizer whose steps nobody takes, next to one that trains the model.
+        (
+            [
+                "import torch\nx = torch.ones(8, 2)\nnet = torch.nn.Linear(2, 1)",
+                "adam = torch.optim.Adam(net.parameters(), lr=0.5)",
+                "sgd = torch.optim.SGD(net.parameters(), lr=0.25)",
+                "for _ in range(3):\n    total = net(x).square().mean()\n"
+                "    sgd.zero_grad()\n    total.backward()\n    sgd.step()",
+            ],
+            {"cell3.lr"},
+        ),
+    ],
+)
+def test_only_params_that_lead_to_the_score_in_the_run_are_swept(
+    tmp_path: Path, cells: list[str], space: set[str]
+) -> None:
+    assert drafted(tmp_path, *cells).space.keys() == space
+
+
 def test_a_notebook_whose_run_fails_gets_its_error_and_no_draft(tmp_path: Path) -> None:
     with pytest.raises(FailedRunError, match=r"code cell 2: ZeroDivisionError: .* by zero$"):
         drafted(tmp_path, "lr = 0.1", "val_loss = lr / 0")

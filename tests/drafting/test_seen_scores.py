@@ -198,6 +198,40 @@ def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_re
             "maximize",
         ),
         (["print('R2: 0.7')\nprint('Learning rates: 0.5')"], "r2", "maximize"),
+        # What is printed alone on its line has the words of the code that prints it.
+        (
+            ["def f1_score(a): return 0.25 / 3", "print(f1_score(0))\nprint(f1_score(1))"],
+            "f1_score",
+            "maximize",
+        ),
+        # The whole of a training loss before its terms; a mean before the value of the last batch.
+        (
+            [
+                "class Total(float):\n  def backward(self): pass",
+                "for i in range(3):\n  pL = 0.5 / (i + 3)\n  total = Total(pL + 0.25)\n"
+                "  total.backward()\n  print(f'pL={pL:.4f} total={total:.4f}')",
+            ],
+            "total",
+            "minimize",
+        ),
+        (
+            [
+                "for i in range(3):\n  mean_acc = 0\n  for b in range(2):\n"
+                "    acc = (i + b) / 7\n    mean_acc += acc\n  mean_acc /= 2"
+            ],
+            "mean_acc",
+            "maximize",
+        ),
+        # A score with the value of a loss is a loss. Words that only look like metrics are none.
+        (
+            [
+                "summary = {'loss': abs(1.75 / 3)}\nbest_dev_score = min(1e6, summary['loss'])",
+            ],
+            "best_dev_score",
+            "minimize",
+        ),
+        (["kappa = abs(7 / 6)\nmse = abs(1 / 8)"], "mse", "minimize"),
+        (["print('após: 1797.5')\nmse = abs(1 / 8)"], "mse", "minimize"),
         # A label on a line of its own.
         (["print('RMSE:')\nprint(0.25 / 3)"], "rmse", "minimize"),
         (["print('Validation accuracy')\nprint()\nprint(0.25 / 3)"], "validation_accuracy", "max"),

@@ -94,6 +94,7 @@ FULL = TrialMetadata(
     values_at_end={"lr": 0.1},
     originals={"lr": 0.05},
     numbers={"acc": NotedNumber(cell=2, values=[(0.5).hex()])},
+    changes={"2:1": ["acc"]},
     observed={"code": "12345678"},
     disagreements=(
         Disagreement(name="val", source="report", value=0.5, other="Keras", other_value=0.25),

@@ -96,6 +96,8 @@ class Answer:
             warned.
         numbers: Numbers that a watched kernel has recorded, in the form of
             `in_kernel.WatchedNumbers`.
+        changes: Variables that the statements of a watched kernel have changed, in the form of
+            `in_kernel.WatchedChanges`.
     """
 
     floats: Mapping[str, float] = field(default_factory=dict)
@@ -105,6 +107,7 @@ class Answer:
     gpu_bytes: int | None = None
     not_replicable: tuple[str, ...] = ()
     numbers: Mapping[str, Any] = field(default_factory=dict)
+    changes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, expressions: Mapping[str, Any]) -> Answer:
@@ -137,4 +140,5 @@ class Answer:
             gpu_bytes=read["gpu_bytes"],
             not_replicable=tuple(read["not_replicable"] or ()),
             numbers=read["numbers"] or {},
+            changes=read["changes"] or {},
         )

@@ -6,6 +6,7 @@ only the standard library, and IPython inside functions. The Python of a kernel 
 
 from __future__ import annotations
 
+import ast
 import atexit
 import builtins
 import codecs
@@ -21,12 +22,15 @@ import subprocess
 import sys
 import sysconfig
 import termios
+import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from importlib import metadata
-from itertools import chain
+from itertools import chain, islice
 from json import JSONDecoder, JSONEncoder
 from pathlib import Path
 from reprlib import Repr
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 # A notebook may replace a builtin (`builtins.print = rich.print`), so the functions below use this
@@ -68,6 +72,14 @@ _LONGEST_SERIES, _MOST_KEYS, _MOST_VARIABLES = 5000, 50, 2000
 #: An array with more values counts as data and not as scores (chosen, not measured). Five folds,
 #: for example, give an array of five scores.
 _LONGEST_ARRAY = 50
+#: To see whether an object has changed, at most `_MOST_PARTS` parts of it are read, at most
+#: `_MOST_ELEMENTS` elements of each collection or array (chosen, not measured).
+_MOST_PARTS, _MOST_ELEMENTS = 5000, 100
+#: Reading variables between statements takes at most this share of the time, after `_FREE_S`
+#: seconds (chosen, not measured).
+_MOST_TIME, _FREE_S = 0.02, 1.0
+#: Functions and modules are no parts of an object.
+_WITHOUT_PARTS = (ModuleType, FunctionType, BuiltinFunctionType, MethodType)
 #: At its end, a kernel waits at most this number of seconds for the thread that receives requests
 #: (chosen, not measured).
 _LAST_REQUEST_S = 2
@@ -122,9 +134,10 @@ def prepare(*, environment: Mapping[str, str], gpu_fraction: float | None) -> No
     shell = get_ipython()
     _answer_questions(shell)
     if os.environ.pop(WATCH_VARIABLE, ""):
-        watched = WatchedNumbers(shell)
+        watched = WatchedNumbers(shell), WatchedChanges(shell)
         setattr(shell, WATCHED, watched)
-        shell.events.register("post_run_cell", watched.note)
+        for watching in watched:
+            shell.events.register("post_run_cell", watching.note)
     _run_commands_without_input(shell)
 
 
@@ -354,6 +367,128 @@ def _hexadecimal(value: Any) -> Any:
     return float(value).hex()
 
 
+# --- what each statement of a notebook changes --------------------------------------------------
+
+
+class WatchedChanges:
+    """Records which variables each statement of the notebook's top level changes.
+
+    A call in front of each statement compares the variables with those before the statement that
+    has just run. The notebook's statements themselves are run as they are.
+
+    Args:
+        shell: IPython's shell.
+
+    Attributes:
+        changes: Names of the changed variables, by the execution count and the line of the
+            statement, as in `7:3`. A statement after which too little time was left is missing.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._known = set(shell.user_ns)
+        self._marks: dict[str, Any] | None = {}
+        self._line = 0
+        self._is_seen = False
+        self._by_line: dict[int, list[str]] = {}
+        self._began_s, self._spent_s = time.monotonic(), 0.0
+        self.changes: dict[str, list[str]] = {}
+        shell.ast_transformers.append(self)
+        builtins._sweeper_next = self.begin  # type: ignore[attr-defined]  # for the notebook
+
+    def visit(self, tree: ast.Module) -> ast.Module:
+        """Put a call in front of each statement of a cell; IPython calls this."""
+        if self._is_seen:
+            return tree  # the code in a magic of the cell, which may run it many times
+        self._is_seen = True
+        body: list[ast.stmt] = []
+        for statement in tree.body:
+            if getattr(statement, "module", "") != "__future__":
+                next_ = ast.Name(id="_sweeper_next", ctx=ast.Load())
+                line = ast.Constant(value=statement.lineno)
+                call = ast.Expr(value=ast.Call(func=next_, args=[line], keywords=[]))
+                ast.copy_location(call, statement)
+                body.append(ast.fix_missing_locations(call))
+            body.append(statement)
+        tree.body = body
+        return tree
+
+    def begin(self, line: int) -> None:
+        """Record what the statement before has changed. An error here never fails the notebook."""
+        _tried(self._record)
+        self._line = line
+
+    def note(self, result: Any) -> None:
+        """Record what the last statement of a cell has changed."""
+        _tried(self._record)
+        for line, names in self._by_line.items():
+            self.changes[f"{result.execution_count}:{line}"] = names
+        self._line, self._is_seen, self._by_line = 0, False, {}
+
+    def _record(self) -> None:
+        began_s = time.monotonic()
+        before, self._marks = self._marks, None
+        if self._spent_s > _FREE_S + _MOST_TIME * (began_s - self._began_s):
+            return
+        now = {
+            name: _tried(_mark, value)
+            for name, value in list(self._shell.user_ns.items())[:_MOST_VARIABLES]
+            if name not in self._known and not name.startswith("_")
+        }
+        if self._line and before is not None:
+            self._by_line.setdefault(self._line, []).extend(
+                name for name, mark in now.items() if name not in before or mark != before[name]
+            )
+        self._marks = now
+        self._spent_s += time.monotonic() - began_s
+
+
+def _mark(value: Any) -> int:
+    """Return a number that tells the states of an object apart, as far as its parts are read."""
+    marks: list[Any] = []
+    seen: set[int] = set()
+    waiting = deque([value])
+    while waiting and len(seen) < _MOST_PARTS:
+        part = waiting.popleft()
+        if isinstance(part, (int, float, complex, str, bytes, type(None))):
+            marks.append(hash(part))
+        elif id(part) not in seen and not isinstance(part, _WITHOUT_PARTS):
+            seen.add(id(part))
+            waiting += _parts(part, marks)
+    return hash(tuple(marks))
+
+
+def _parts(part: Any, marks: list[Any]) -> Sequence[Any]:
+    """Return the parts of an object. If it has none that are known, mark its identity."""
+    kind = type(part)
+    if isinstance(part, (list, tuple, set, frozenset, dict)):
+        marks.append(len(part))
+        inner = part.values() if isinstance(part, dict) else part
+        return [*islice(inner, _MOST_ELEMENTS), *(part[-1:] if isinstance(part, list) else ())]
+    if hasattr(kind, "shape"):
+        marks.append(str(_tried(_elements, part)))
+        return [part.grad] if getattr(part, "is_leaf", False) else []
+    if isinstance(part, type) and part.__module__ != "__main__":
+        return []
+    if hasattr(part, "__dict__"):
+        return [*vars(part).values()]
+    marks.append(id(part))
+    return []
+
+
+def _elements(part: Any) -> Any:
+    """Return some elements of an array, a tensor, a frame or a variable of a library."""
+    kind = type(part)
+    if hasattr(kind, "iloc"):
+        return part.shape, part.iloc[:_MOST_ELEMENTS].to_numpy(), getattr(part, "columns", None)
+    if hasattr(kind, "detach"):
+        part = part.detach()
+    elif not hasattr(kind, "__array_interface__"):
+        part = part.numpy() if hasattr(kind, "numpy") else part
+    flat = part.reshape(-1)
+    return part.shape, flat[:: len(flat) // _MOST_ELEMENTS + 1].tolist()
+
+
 # --- after the last cell -----------------------------------------------------------------------
 
 
@@ -376,7 +511,8 @@ def _answer(
         "values": {name: _tried(_plain, shell, name) for name in values},
         "gpu_bytes": _tried(_gpu_bytes),
         "not_replicable": _tried(_not_replicable),
-        "numbers": _tried(lambda: getattr(shell, WATCHED).numbers),
+        "numbers": _tried(lambda: getattr(shell, WATCHED)[0].numbers),
+        "changes": _tried(lambda: getattr(shell, WATCHED)[1].changes),
     }
     if reads_imports:
         answer["imports"] = _tried(import_profile)

@@ -1,0 +1,85 @@
+"""What a watched kernel notes of each statement: the objects that it has changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+
+from sweeper.kernels.forking.zygote.in_kernel import WatchedChanges
+
+FITTED = """\
+import numpy as np
+class Model:
+    def fit(self, X): self.w = X.mean()
+    def predict(self, X): return X * self.w
+X = np.arange(6.0)
+"""
+TRAINED = """\
+import torch
+net = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+other = torch.nn.Linear(2, 1)
+"""
+
+
+def changes(*cells: str) -> tuple[dict[str, list[str]], list[str], list[Any]]:
+    """What cells change, by execution count and line; what they print; and what they return."""
+    shell: Any = InteractiveShell()  # type: ignore[no-untyped-call]
+    shell.displayhook.write_format_data = lambda *_: None
+    watched = WatchedChanges(shell)
+    shell.events.register("post_run_cell", watched.note)
+    printed, results = [], []
+    for source in cells:
+        with capture_output() as captured:
+            result = shell.run_cell(source, store_history=True)
+        result.raise_error()
+        printed.append(captured.stdout)
+        results.append(result.result)
+    return watched.changes, printed, results
+
+
+@pytest.mark.parametrize(
+    ("statement", "changed"),
+    [
+        ("m = Model()", ["m"]),
+        ("m = Model()\nm.fit(X)", ["m"]),
+        ("m = Model()\nm.fit(X)\nm.predict(X)", []),
+        ("X[2] = 7.0", ["X"]),
+        ("d = {'a': 1}\nd['b'] = 2", ["d"]),
+        ("d = []\nfor i in range(3): d.append(i)", ["d", "i"]),
+        ("Model.rate = 0.5", ["Model"]),
+        ("d = {'m': Model()}\nm = d['m']\nm.fit(X)", ["d", "m"]),
+    ],
+)
+def test_a_statement_is_noted_with_the_objects_that_it_changes(
+    statement: str, changed: list[str]
+) -> None:
+    found, *_ = changes(FITTED, statement)
+    assert sorted([*found.values()][-1]) == changed
+
+
+@pytest.mark.parametrize(
+    ("code", "changed"),
+    [
+        ("loss = net(torch.ones(1, 2)).sum()", ["loss"]),
+        ("net(torch.ones(1, 2)).sum().backward()", ["net", "optimizer"]),
+        ("net(torch.ones(1, 2)).sum().backward()\noptimizer.step()", ["net", "optimizer"]),
+        ("torch.optim.Adam(net.parameters())", []),
+    ],
+)
+def test_a_step_changes_the_model_of_its_optimizer_and_no_other(
+    code: str, changed: list[str]
+) -> None:
+    found, *_ = changes(TRAINED, code)
+    assert sorted([*found.values()][-1]) == changed
+
+
+def test_cells_show_print_and_future_imports_work_as_in_a_kernel_that_nobody_watches() -> None:
+    future = "from __future__ import annotations\ndef f(x: Unknown): return x\nf(2)"
+    found, printed, results = changes(future, "print(f(3)); f(4)", "%timeit -n 1 -r 1 f(5)")
+    assert results == [2, 4, None]
+    assert printed[1].startswith("3\n") and "per loop" in printed[2]
+    assert found["1:2"] == ["f"] and found["3:1"] == []
