@@ -16,7 +16,7 @@ from functools import cached_property
 
 from .arguments import PARSING, option_default
 from .calls import defaults
-from .left_out import imported_by
+from .left_out import dotted, imported_by
 from .plain import is_plain
 from .rebinding import unpacked
 from .replacing import Cell
@@ -383,13 +383,12 @@ class Flows:
 
         Of a method of an object only the method is known: `model.compile` is `.compile`.
         """
-        written = ast.unparse(function)
-        first, _, rest = written.partition(".")
-        if first in self.imported and "(" not in written:
-            return ".".join(filter(None, (self.imported[first], rest)))
+        if found := dotted(function, self.imported):
+            return found
         if isinstance(function, ast.Name):
-            is_own = "*" not in self.imported or hasattr(builtins, first)
-            return first if is_own else f"{self.imported['*'].removesuffix('.*')}.{first}"
+            name = function.id
+            is_own = "*" not in self.imported or hasattr(builtins, name)
+            return name if is_own else f"{self.imported['*'].removesuffix('.*')}.{name}"
         return f".{function.attr}" if isinstance(function, ast.Attribute) else None
 
 

@@ -100,7 +100,7 @@ X, y = load_iris(return_X_y=True)
                 "tree = DecisionTreeClassifier(min_samples_leaf=40)\ntree.fit(X, y)",
                 "accuracy = svm.score(X, y)",
             ],
-            {"C", "gamma", "kernel"},
+            {"SVC.C"},
         ),
         # A name that stands for one model after the other.
         (
@@ -132,7 +132,7 @@ X, y = load_iris(return_X_y=True)
                 "for _ in range(3):\n    total = net(x).square().mean()\n"
                 "    sgd.zero_grad()\n    total.backward()\n    sgd.step()",
             ],
-            {"cell3.lr"},
+            {"SGD.lr"},
         ),
     ],
 )

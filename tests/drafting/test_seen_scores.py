@@ -201,7 +201,7 @@ def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_re
         # What is printed alone on its line has the words of the code that prints it.
         (
             ["def f1_score(a): return 0.25 / 3", "print(f1_score(0))\nprint(f1_score(1))"],
-            "f1_score",
+            "f1",
             "maximize",
         ),
         # The whole of a training loss before its terms; a mean before the value of the last batch.

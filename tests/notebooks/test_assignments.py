@@ -275,6 +275,7 @@ def test_defaults_of_any_position_are_found() -> None:
         ),
         (["class N:\n  def __init__(self, p=9): g()", "K(m=N, m__p=5)"], "N.p", ["cell 2"]),
         (["class N:\n  def __init__(self, p=9): g()", "K(N, m__q=5)"], "p", []),
+        (["def f(p=9): g(p)", "f(p=x)\nh: f = 1"], "f.p", ["cell 2"]),
         (["def f(x, C=1.0): g(x)", "f(1)\nf(1, y)"], "C", []),
         (["def f(x, C=1.0): g(x)", "f(*x)\nf(1, **y)"], "C", []),
         (["def f(x, C=1.0): g(x)", "f(1, y)\nmap(f, z)"], "C", []),

@@ -72,6 +72,11 @@ def test_an_argument_that_the_call_may_have_or_that_is_set_later_is_not_known(ce
     assert not Assignments([cell]).knows("SVC.C")
 
 
+def test_a_rate_that_keras_gets_by_its_position_is_not_left_out() -> None:
+    cells = ["from keras.optimizers import Adam\nAdam(rate)\nAdam()"]
+    assert [place.line for place in Assignments(cells).places("Adam.learning_rate")] == [3]
+
+
 def test_a_name_that_is_given_somewhere_means_the_given_value_alone() -> None:
     assignments = Assignments([SVM + "SVC(C=2.0)", "SVC()"])
     (place,) = assignments.places("SVC.C")
