@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 _HOST = "127.0.0.1"
 #: The first port that is tried.
 _PORT = 8800
-_MLFLOW = "mlflow"
+#: First parts of paths below the key. A study may have any name, also one of these.
+_MLFLOW, _STUDIES = "mlflow", "study"
 #: At most this many connections may be open without a request (chosen, not measured). If there are
 #: more, the oldest one is closed: a browser sends its request within milliseconds, and a process
 #: may have only 1,024 descriptors.
@@ -76,7 +77,7 @@ class StudyServer(ThreadingMixIn, WSGIServer):
         key = secrets.token_urlsafe(16)
         self.set_app(partial(_answer, key, page.parent, ui))
         base = f"http://{_HOST}:{port}/{key}/"
-        self.page = f"{base}{quote(page.parent.name)}/"
+        self.page = f"{base}{_STUDIES}/{quote(page.parent.name)}/"
         experiment_id = existing.study.facts.experiment_id or "0"
         self.mlflow = view_url(existing.tracking, experiment_id, ui=base + _MLFLOW)
 
@@ -140,13 +141,13 @@ def _answer(
     given = shift_path_info(environ) or ""
     path = environ["PATH_INFO"]
     if secrets.compare_digest(given.encode(), key.encode()):
+        part = shift_path_info(environ)
         if ui is not None and path.startswith(f"/{_MLFLOW}/"):
-            shift_path_info(environ)
             return ui(environ, start_response)
         name = shift_path_info(environ) or ""
         path = environ["PATH_INFO"]
         file = folder.parent / name / (path.lstrip("/") or "index.html")
-        is_of_study = name in (folder.name, f"{folder.name}-confirm")
+        is_of_study = part == _STUDIES and name in (folder.name, f"{folder.name}-confirm")
         is_of_page = path in ("/", "/index.html") or path.startswith("/page/")
         if is_of_study and is_of_page and ".." not in file.parts and file.is_file():
             kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"

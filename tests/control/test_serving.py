@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 import threading
 import urllib.error
@@ -32,11 +33,11 @@ def test_the_server_listens_on_loopback_and_starts_no_process(folder: Path) -> N
     try:
         assert serving.stdout is not None
         pages = json.loads(serving.stdout.readline())
-        assert re.fullmatch(rf"http://127\.0\.0\.1:{port}/[\w-]{{20,}}/seen/", pages["page"])
+        assert re.fullmatch(rf"http://127\.0\.0\.1:{port}/[\w-]{{20,}}/study/seen/", pages["page"])
         with urllib.request.urlopen(pages["page"], timeout=60) as answer:
             assert b"Parallel coordinates" in answer.read()
         mlflow, _, view = pages["mlflow"].partition("/#/")
-        assert mlflow == pages["page"].replace("/seen/", "/mlflow")
+        assert mlflow == pages["page"].replace("/study/seen/", "/mlflow")
         assert view.startswith("experiments/1/runs?viewStateShareKey=")
         search = json.dumps({"max_results": 5, "filter": "name = 'seen'"}).encode()
         asked = urllib.request.Request(
@@ -66,12 +67,20 @@ def test_the_server_listens_on_loopback_and_starts_no_process(folder: Path) -> N
 def serving_page(folder: Path) -> Iterator[StudyServer]:
     """Serve the page of a study whose runs are on an MLflow server."""
     there = find_study(str(folder), storage=None, tracking_uri="http://127.0.0.1:9")
-    with StudyServer(there, folder / "index.html", port=None) as server:
+    with serving(StudyServer(there, folder / "index.html", port=None)) as server:
+        yield server
+
+
+@contextmanager
+def serving(study_server: StudyServer) -> Iterator[StudyServer]:
+    with study_server as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_a_port_that_cannot_be_used_is_refused(folder: Path) -> None:
@@ -106,6 +115,17 @@ def test_the_address_gives_access_to_the_page_but_to_no_other_file_of_the_study(
         for url in (root, f"{root}page/study.js", *urls):
             with pytest.raises(urllib.error.HTTPError, match="404"):
                 urllib.request.urlopen(url, timeout=60)
+
+
+def test_the_page_of_a_study_that_is_named_mlflow_is_served(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "mlflow")
+    there = find_study(str(folder), storage=None, tracking_uri=None)
+    with serving(StudyServer(there, tmp_path / "mlflow" / "index.html", port=None)) as server:
+        for url in (server.page, f"{server.page}page/study.js"):
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                assert b"study" in answer.read()
+        with urllib.request.urlopen(server.mlflow.partition("#")[0], timeout=60) as answer:
+            assert b"<title>MLflow</title>" in answer.read()
 
 
 def test_idle_connections_are_closed_and_do_not_block_the_page(

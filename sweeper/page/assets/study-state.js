@@ -235,6 +235,7 @@ const sweeper = (() => {
   const drawers = new Map(); // by element: draws it
   const stale = new Set();
   const visible = new Set();
+  const urgent = new Set(); // drawn before the others
   const PAUSE_MS = 300; // (chosen, not measured)
   const FRAME_MS = 8; // half of a frame's time (chosen, not measured)
   let frame = 0;
@@ -254,7 +255,8 @@ const sweeper = (() => {
 
   function drawNext() {
     frame = 0;
-    const next = [...stale].find((element) => visible.has(element));
+    const seen = [...stale].filter((element) => visible.has(element));
+    const next = seen.find((element) => urgent.has(element)) || seen[0];
     if (study === null) return;
     if (next) {
       stale.delete(next);
@@ -295,8 +297,9 @@ const sweeper = (() => {
     isDark: () => dark.matches,
 
     /* Draw an element when it is in view, now and whenever it is marked as stale. */
-    whenVisible(element, draw) {
+    whenVisible(element, draw, isUrgent = false) {
       drawers.set(element, draw);
+      if (isUrgent) urgent.add(element);
       stale.add(element);
       observer.observe(element);
     },
@@ -310,7 +313,7 @@ const sweeper = (() => {
 
     forget(element) {
       observer.unobserve(element);
-      for (const kept of [drawers, stale, visible]) kept.delete(element);
+      for (const kept of [drawers, stale, visible, urgent]) kept.delete(element);
     },
 
     onChange(listener) {

@@ -8,6 +8,8 @@
   const compare = document.getElementById("compare");
   const FIRST_ROWS = 100;
   const MORE_ROWS = 500;
+  const SEEN_ROWS = 25; // more than the table's box shows, and the rows that are added at once (chosen)
+  const AHEAD_PX = 400; // rows are added before the reader has scrolled to them (chosen)
   const ticked = new Set();
   let n_rows = FIRST_ROWS;
 
@@ -125,18 +127,43 @@
     return element;
   }
 
+  let shownTrials = []; // in the order of the table
+  let rowOf = (trial) => row(trial, [], new Set());
+  const body = table.tBodies[0];
+  const box = table.parentElement;
+
+  /* Add rows until they are below what the reader sees who has scrolled to `top`. */
+  function fill(top = box.scrollTop) {
+    const most = Math.min(n_rows, shownTrials.length);
+    const n_seen = () => body.rows.length;
+    let isFilled = n_seen() >= most;
+    while (!isFilled) {
+      body.append(...shownTrials.slice(n_seen(), Math.min(most, n_seen() + SEEN_ROWS)).map(rowOf));
+      isFilled = n_seen() >= most || box.scrollHeight > top + box.clientHeight + AHEAD_PX;
+    }
+  }
+
   function draw() {
     const shown = columns();
-    const trials = sweeper.ordered();
+    shownTrials = sweeper.ordered();
     const head = document.createElement("tr");
     head.append(document.createElement("th"), ...shown.map(header));
     table.tHead.replaceChildren(head);
     const isRight = new Set(shown.filter(isOfNumbers));
-    table.tBodies[0].replaceChildren(...trials.slice(0, n_rows).map((trial) => row(trial, shown, isRight)));
-    const left = trials.length - n_rows;
+    rowOf = (trial) => row(trial, shown, isRight);
+    const top = box.scrollTop;
+    body.replaceChildren();
+    fill(top);
+    box.scrollTop = top;
+    const left = shownTrials.length - n_rows;
     more.hidden = left <= 0;
     more.textContent = `${Math.min(left, MORE_ROWS)} more of ${left}`;
   }
+
+  box.addEventListener("scroll", () => fill(), { passive: true });
+  addEventListener("beforeprint", () => {
+    body.append(...shownTrials.slice(body.rows.length, n_rows).map(rowOf));
+  });
 
   more.addEventListener("click", () => {
     n_rows += MORE_ROWS;
@@ -157,7 +184,7 @@
   };
   sweeper.addMenu(table, "trials", { csv: () => sweeper.csv(sweeper.tableRows()) });
   const section = table.closest("section");
-  sweeper.whenVisible(section, draw);
+  sweeper.whenVisible(section, draw, true); // its first rows take less time than a chart
   sweeper.onChange((what) => {
     if (what !== "open") sweeper.mark(section);
   });
