@@ -21,6 +21,7 @@ from .streams import can_redraw, folded
 if TYPE_CHECKING:
     from ..drafting.observed_run import Observer
     from ..sweep import Sweep
+    from ..sweep.planning.plan import SweepPlan
     from ..trials import Event
 
 #: Without `-v`, `status` prints at most this number of ended trials.
@@ -211,8 +212,7 @@ class ConsoleOutput:
             f"{sweep.plan.notebook.display_name}, "
             f"{sweep.plan.executor.jobs} at once{place}, sampler {sweep.plan.samplers.name}"
         )
-        if (kernel := sweep.plan.kernel).reason is not None:
-            self.progress(f"kernel: {kernel.name} ({kernel.reason})")
+        self.tell_kernel(sweep.plan)
         for name, file in sweep.plan.inputs.items():
             self.progress(f"{name}: {file}")
         for doubt in sweep.plan.doubts:
@@ -222,6 +222,11 @@ class ConsoleOutput:
                 f"storage {sweep.plan.storage_url}; kernel {sweep.plan.workload.kernel_name}; "
                 f"{settings.resources.threads} thread(s) per kernel; seed {settings.study.seed}"
             )
+
+    def tell_kernel(self, plan: SweepPlan) -> None:
+        """Print which environment runs the notebook, if nobody has named it."""
+        if plan.kernel.reason is not None:
+            self.progress(f"kernel: {plan.kernel.name} ({plan.kernel.reason})")
 
     def progress(self, line: str) -> None:
         """Print what is being done to stderr, with the time since the command began."""

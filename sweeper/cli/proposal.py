@@ -108,6 +108,7 @@ def _observed(
     )
     try:
         plan = options.sweep(settings, notebook).plan
+        console.tell_kernel(plan)
         paths: StudyPaths = plan.paths
         observer = Observer(plan, paths.folder / OBSERVED_NAME)
         with held_folder(paths) as held, _ended_by_ctrl_c(observer):
