@@ -1,4 +1,4 @@
-"""The command `check`: find faults of a sweep, and forecast its time, before it starts."""
+"""The commands `check` and `doctor`."""
 
 from __future__ import annotations
 
@@ -33,3 +33,14 @@ def check(arguments: argparse.Namespace) -> int:
         console.line(f"all {len(findings)} checks hold{kernels}")
     console.json({"holds": not faults, "findings": findings, "forecast": forecast})
     return FOUND_FAULTS if faults else OK
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """Describe this machine for a bug report."""
+    from ..control.doctor import description
+
+    console, found = ConsoleOutput.of(arguments), dict(description())
+    for subject, line in found.items():
+        console.line(f"{subject}: {line}")
+    console.json(found)
+    return OK

@@ -59,7 +59,7 @@ def _study(help: str) -> Argument:
 
 
 def _whole_run_id(text: str) -> str:
-    """Return the run id of a short number, as 0007 for `7`. All other texts are returned unchanged.
+    """Return the run id for a number, such as 0007 for `7`. Return any other text unchanged.
 
     A number that is also the name of a folder is returned unchanged, too.
     """
@@ -376,6 +376,12 @@ COMMANDS = {
         studies.rebuild,
         "rebuild out/digits",
         _argument("folder", "FOLDER", "the study's folder, or the folder of its outputs"),
+        *_OUTPUT,
+    ),
+    "doctor": _command(
+        "describe this machine for a bug report: versions, kernels, GPUs, limits",
+        checks.doctor,
+        "doctor",
         *_OUTPUT,
     ),
     "mcp": _command(

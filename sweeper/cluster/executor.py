@@ -637,7 +637,8 @@ class Member:
         findings = _FINDINGS.validate_python(answer["findings"])
         self.findings += [finding for finding in findings if finding not in self.findings]
         self.patience.insist(partial(self._bring, trial, is_over=True))
-        if self._environment is not None:  # the name of the record is made from its content
+        if self._environment is not None:
+            # The record of the worker's environment has a hash of its content as its name.
             name = keep_environment(self.workload.paths, self._environment)
             outcome = replace(outcome, environment=name)
         return replace(outcome, host=self.host)

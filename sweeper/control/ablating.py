@@ -66,7 +66,8 @@ def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: An
     dimensions, changed = _ablated(best.params, settings.search_space, search.notebook)
     if not changed:
         raise StudyError(
-            f"ablate: all params of trial {best.run_id} have the notebook's original values"
+            f"ablate: the best trial, {best.run_id}, has the notebook's original value of each "
+            "param, so there is nothing to compare; run more trials first"
         )
     on = fresh_seeds(settings, seeds or (settings.confirm or Confirm()).seeds)
     if found.confirmation is not None and seeds is None:

@@ -32,8 +32,8 @@ from ..trials import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-#: A line shows at most `_MOST_NAMES` names. A live table has at most `_MOST_NOTES` lines about
-#: frozen and waiting trials.
+#: A list of names or of ranked params has at most `_MOST_NAMES` entries. A live table has at most
+#: `_MOST_NOTES` lines about frozen and waiting trials.
 _MOST_NAMES, _MOST_NOTES = 5, 3
 #: MLflow's UI draws this number of runs, which are the first page of its table. The view that the
 #: sweep makes sorts the table by the first objective.

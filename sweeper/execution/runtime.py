@@ -27,7 +27,7 @@ def guarded(study_folder: Path) -> Iterator[tuple[str, Path]]:
     clear_up(study_folder)
     token = mark_of(study_folder) + secrets.token_hex(4)
     folder = _place() / f"sweep-{token}"
-    # The guard starts before the folder is made, so that a kill in between leaves no folder.
+    # Start the guard first. It removes the folder if the sweep is killed at any time after this.
     guard = Guard(token=token, folder=folder)
     try:
         make_private_folder(folder)

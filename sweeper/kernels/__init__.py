@@ -18,6 +18,7 @@ from .cells.request import (
     Raised,
     Stopped,
 )
+from .forking.fork_server import obstacle_of_system
 from .forking.origins import KernelOrigin, KernelSetup
 from .forking.policy import Failed, Inconclusive, Reference, Repetition, Run
 from .forking.sharing import SharedCells
@@ -28,6 +29,7 @@ from .process.specs import (
     check_kernel,
     choose_kernel,
     environment_of,
+    installed_kernels,
     interpreter_of,
     language_of,
 )
@@ -58,6 +60,8 @@ __all__ = [
     "environment_of",
     "execute",
     "inject",
+    "installed_kernels",
     "interpreter_of",
     "language_of",
+    "obstacle_of_system",
 ]

@@ -22,7 +22,7 @@ _SEEDING = frozenset(
     "seed manual_seed manual_seed_all set_seed set_random_seed seed_everything default_rng "
     "RandomState PRNGKey seed_all".split()
 )
-#: Parameters that get a seed.
+#: Names of arguments that take a seed.
 _PARAMETERS = ("random_state", "seed", "random_seed")
 #: Callees that split, draw or make data. Their seeds are not replaced, so that every trial has the
 #: notebook's original data.

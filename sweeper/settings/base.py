@@ -130,7 +130,7 @@ def read_plain(value: Any, depth: int = 0) -> Any:
 def _read_choice(value: Any) -> Any:
     read = read_plain(value)
     if _has_infinite(read):
-        raise problem(f"expected a finite number; got {as_yaml(value)}")
+        raise problem(f"numbers must be finite; got {as_yaml(value)}")
     return read
 
 

@@ -371,10 +371,10 @@ def interval_of(values: Sequence[float]) -> tuple[float, float]:
 
 
 def keep_run(runs: dict[int, TrialRecord], place: int, record: TrialRecord, name: str) -> None:
-    """Keep a run for its seed or fold, unless an earlier run for it has a score.
+    """Store a run under its seed or fold, unless a run with a score is already stored there.
 
     Args:
-        runs: Runs by seed or fold, which is changed.
+        runs: Runs by seed or fold. The run is added to this mapping.
         place: Seed or fold of the run.
         record: Record of the run.
         name: Name of the score.

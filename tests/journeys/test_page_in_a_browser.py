@@ -318,7 +318,7 @@ def test_charts_and_the_table_can_be_downloaded(index: Path, visit: Visit) -> No
     assert [row.split(",")[0] for row in rows] == ['"run"', *(f'"{run_id}"' for run_id in ids)]
 
 
-def test_groups_have_means_with_intervals_and_curves_become_bands(
+def test_grouping_shows_a_mean_with_its_interval_and_curves_as_bands(
     index: Path, visit: Visit
 ) -> None:
     page = visit.open(index)

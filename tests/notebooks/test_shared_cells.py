@@ -85,7 +85,7 @@ def test_a_shared_cell_after_one_without_the_tag_is_refused(tmp_path: Path) -> N
         ([1.0, 1.0, 9.0], None),
     ],
 )
-def test_the_tag_is_advised_if_it_saves_a_second_and_a_fifth_of_each_trial(
+def test_sharing_is_advised_if_it_saves_one_second_and_20_percent_of_each_trial(
     durations_s: list[float], advice: str | None, tmp_path: Path
 ) -> None:
     path = write_notebook(tmp_path / "nb.ipynb", "import math", "a = 1", "b = lr")

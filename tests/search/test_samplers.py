@@ -47,7 +47,7 @@ def test_every_pruner_that_can_be_named_can_be_made(name: str) -> None:
             RANGE,
             "tpe has no option 'n_startup_trial'; did you mean 'n_startup_trials'?",
         ),
-        ({"name": "nsga2", "population_size": 1}, RANGE, "nsga2: "),
+        ({"name": "nsga2", "population_size": 1}, RANGE, "nsga2 cannot be made: "),
         ("grid", {"n": {"low": 1, "high": 10**9}}, "widen the steps, or use tpe"),
     ],
 )

@@ -103,12 +103,16 @@ def check_kernel(name: str, *, asked_by: str) -> None:
     try:
         _spec(name)
     except NoSuchKernel as error:
-        installed = sorted(KernelSpecManager().find_kernel_specs())
-        listed = ", ".join(installed) or "none; pip install ipykernel"
+        listed = ", ".join(installed_kernels()) or "none; pip install ipykernel"
         raise KernelError(
             f"{asked_by}: the kernel {name!r} is not installed; installed: {listed}. Choose one "
             "of them with --kernel, or a Python environment by its folder: --kernel .venv"
         ) from error
+
+
+def installed_kernels() -> list[str]:
+    """Return the names of the installed kernelspecs."""
+    return sorted(KernelSpecManager().find_kernel_specs())
 
 
 def language_of(name: str) -> str:

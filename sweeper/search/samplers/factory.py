@@ -90,7 +90,9 @@ class SamplerFactory:
         try:
             self.make(0)
         except (TypeError, ValueError, ImportError) as error:
-            raise SettingsError(f"{where}: {self.name}: {error}") from error
+            raise SettingsError(
+                f"{where}: the sampler {self.name} cannot be made: {error}"
+            ) from error
 
     def make(self, number: int) -> BaseSampler:
         """Return the sampler that proposes the trial with this number."""

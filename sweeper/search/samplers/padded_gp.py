@@ -108,5 +108,5 @@ def on_one_thread() -> Iterator[None]:
     try:
         with threadpool_limits(limits=1):
             yield
-    finally:  # a notebook that has run a sweep may train afterwards
+    finally:  # the caller may be a notebook that goes on to train with torch
         torch.set_num_threads(before)

@@ -117,7 +117,10 @@ class _Loader(machinery.SourceFileLoader):
         self._source = source
 
     def path_stats(self, path: Any) -> Any:
-        """Raise an error, because compiled code next to the file belongs to the file on disk."""
+        """Raise `OSError`, so that importlib ignores the bytecode next to the file.
+
+        It was compiled from the file on disk, which may differ from the snapshot.
+        """
         raise OSError
 
     def get_data(self, path: Any) -> bytes:
@@ -208,7 +211,10 @@ def _install_in_workers(text: str, snapshot: Mapping[str, str]) -> None:
 
 
 def observe_libraries() -> None:
-    """Use the logs of libraries as reports, once the notebook has imported them."""
+    """Treat metrics that a library such as Keras logs as if the notebook had reported them.
+
+    This begins when the notebook imports the library.
+    """
 
     def observe(module: Any) -> None:
         from sweeper.notebook_api import observing

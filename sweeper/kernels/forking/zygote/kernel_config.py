@@ -1,4 +1,4 @@
-"""Configure IPython for a sweep's kernels. IPython finds this file in their IPython folder.
+"""Configure IPython for a sweep's kernels. IPython reads a copy of this file in their folder.
 
 Every kernel runs it when it boots, and so does the zygote. No module imports it.
 """
