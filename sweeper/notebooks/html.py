@@ -45,8 +45,10 @@ _HEAD = (
     '<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
     "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
 )
-#: The comment below a parameters cell that papermill's cell follows.
+#: The comment below a parameters cell that papermill's cell follows. Headings have no signs of
+#: links, which a frame without an address cannot follow.
 _STYLE = """
+a.anchor-link { display: none; }
 .celltag_parameters:has(+ .celltag_injected-parameters) .jp-InputArea-editor::after {
   display: block; padding: 0 0 .5em .7em; color: var(--jp-ui-font-color2, #616161);
   font: italic .85em sans-serif; content: "The next cell replaces values of this one.";
