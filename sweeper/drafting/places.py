@@ -61,7 +61,7 @@ def params_of(
     chosen = {*by_rank[:_MOST_SWEPT]}
     left_out = [str(line) for name, line in drafted.items() if name not in chosen]
     left_out += [
-        f"{candidate.drafted(notebook.why_not(name))}; leads to no score as far as the code shows"
+        f"{candidate.drafted(notebook.why_not(name))}; does not lead to this score"
         for name, candidate in _one_each(notebook, others, candidates).items()
     ]
     return Params(
