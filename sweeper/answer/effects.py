@@ -45,7 +45,7 @@ def clear_effects(
         if no pair does.
     """
     ranks = _ranks([record.scores[objective] for record in completed])
-    names = [name for name in completed[0].params if all(name in r.params for r in completed)]
+    names = [p for p in completed[0].params if all(p in trial.params for trial in completed)]
     every = {name: _columns([record.params[name] for record in completed]) for name in names}
     columns = {name: own for name, own in every.items() if own.size}
     ones = np.ones((len(ranks), 1))

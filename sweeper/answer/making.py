@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import median, mode
 
 from ..settings import Settings
@@ -102,7 +102,7 @@ class StudySoFar:
     def completed(self) -> Sequence[TrialRecord]:
         """Trials that have all scores."""
         goals = self.settings.objective
-        return [r for r in self.records if all(has_score(r, name) for name in goals)]
+        return [trial for trial in self.records if all(has_score(trial, goal) for goal in goals)]
 
     def goodness(self, record: TrialRecord, goal: str) -> float:
         """Return a trial's score, negative if it is minimized: a greater value is better."""
@@ -131,15 +131,18 @@ def _best(study: StudySoFar) -> Winner | Front | None:
     if not study.best:
         return None
     if len(goals) > 1:
-        ends = {goal: max(study.best, key=lambda r: study.goodness(r, goal)) for goal in goals}
+        ends = {}
+        for goal in goals:
+            end = max(study.best, key=partial(study.goodness, goal=goal))
+            ends[goal] = (end.run_id, {name: end.scores[name] for name in goals})
         return Front(
             size=len(study.best),
-            ends={g: (end.run_id, {n: end.scores[n] for n in goals}) for g, end in ends.items()},
+            ends=ends,
         )
     (best, *_), (goal,) = study.best, goals
     scores = {goal: best.scores[goal]}
     if confirmation is None or confirmation.winner is None:
-        same = [r.run_id for r in study.completed if r.scores[goal] == best.scores[goal]]
+        same = [trial.run_id for trial in study.completed if trial.scores[goal] == scores[goal]]
         return Winner(
             run_id=best.run_id,
             params=best.params,
@@ -165,7 +168,11 @@ def _cheaper(study: StudySoFar, winner: TrialRecord, goal: str) -> CheaperTrial 
         return None
     best = study.goodness(winner, goal)
     lead = best - median(study.goodness(record, goal) for record in study.completed)
-    near = [r for r in study.completed if best - study.goodness(r, goal) <= _LOST_SHARE * lead]
+    near = [
+        trial
+        for trial in study.completed
+        if best - study.goodness(trial, goal) <= _LOST_SHARE * lead
+    ]
     cheapest = min(near, key=lambda record: record.duration_s, default=winner)
     share = cheapest.duration_s / winner.duration_s
     if not 0 < share <= _TIME_SHARE:
@@ -176,7 +183,11 @@ def _cheaper(study: StudySoFar, winner: TrialRecord, goal: str) -> CheaperTrial 
 def _mattered(study: StudySoFar) -> Iterator[Mattered]:
     """Yield what mattered for each score for which it is known."""
     completed = study.completed
-    tried = [p for p in completed[0].params if len({repr(r.params.get(p)) for r in completed}) > 1]
+    tried = [
+        param
+        for param in completed[0].params
+        if len({repr(trial.params.get(param)) for trial in completed}) > 1
+    ]
     if study.importances is None or len(tried) < 2 or without_effect(completed):
         return
     for goal in study.settings.objective:
@@ -265,7 +276,7 @@ def _spent(study: StudySoFar) -> Spent:
 def _actions(study: StudySoFar, found: Insights) -> Iterator[Action]:
     """Yield what is to be done next, the most useful action first."""
     failures, confirmation, space = found.failures, study.confirmation, study.settings.search_space
-    if failures and not any(r.state is TrialState.COMPLETED for r in study.records):
+    if failures and not any(trial.state is TrialState.COMPLETED for trial in study.records):
         yield Correct(run_id=failures.groups[0].first)
         return
     planned = study.settings.study.trials if study.trials is None else study.trials

@@ -23,14 +23,16 @@ _BEYOND = 0.1
 def region_of(chosen: Sequence[TrialRecord], trials: Sequence[TrialRecord]) -> Region | None:
     """Return where some of the trials are. None if they are everywhere, or too few to say."""
     parts = []
-    names = [name for name in chosen[0].params if all(name in r.params for r in trials)]
+    names = [name for name in chosen[0].params if all(name in trial.params for trial in trials)]
     for name in names:
         own, tried = ([record.params[name] for record in group] for group in (chosen, trials))
         part = _common(name, own, tried)
         if _chance(part, own, tried) < _LEVEL / len(names):
             parts.append(part)
-    inside = [r for r in trials if all(part.contains(r.params[part.param]) for part in parts)]
-    region = Region(trials=len(chosen), inside=len(inside), of=len(trials), parts=parts)
+    n_inside = sum(
+        all(part.contains(trial.params[part.param]) for part in parts) for trial in trials
+    )
+    region = Region(trials=len(chosen), inside=n_inside, of=len(trials), parts=parts)
     return region if parts else None
 
 
@@ -39,7 +41,10 @@ def _common(name: str, own: Sequence[Any], tried: Sequence[Any]) -> NumberRange 
     if not all(map(is_number, tried)):
         return ValueSet(param=name, values=[*{value_text(value): value for value in own}.values()])
     low, high, most = min(own), max(own), _BEYOND * len(tried)
-    beyond = {"low": sum(value < low for value in tried), "high": sum(v > high for v in tried)}
+    beyond = {
+        "low": sum(value < low for value in tried),
+        "high": sum(value > high for value in tried),
+    }
     open_ends = [end for end, count in beyond.items() if count <= most]
     return NumberRange(
         param=name,

@@ -202,7 +202,10 @@ def _ends(ends: Mapping[str, tuple[str, Mapping[str, float]]]) -> str:
 def _groups(groups: Sequence[Mapping[str, float]]) -> str:
     """Return params with their shares. Those of a group have no order."""
     orders = [_ORDERS.get(len(group), ", in any order") for group in groups]
-    named = [", ".join(f"{param} {_percent(share)}" for param, share in g.items()) for g in groups]
+    named = [
+        ", ".join(f"{param} {_percent(share)}" for param, share in group.items())
+        for group in groups
+    ]
     return ", then ".join(map(operator.add, named, orders))
 
 
