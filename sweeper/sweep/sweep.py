@@ -348,12 +348,17 @@ class Sweep:
                 # An earlier sweep may have confirmed the best trials of this search.
                 located = LocatedStudy(study=study, paths=plan.paths, storage_url=plan.storage_url)
                 confirmation = located.confirmation()
-                insights = answer_of_study(
-                    located, plan.settings, confirmation=confirmation, importances=importances
+                answer = partial(
+                    answer_of_study,
+                    located,
+                    plan.settings,
+                    confirmation=confirmation,
+                    importances=importances,
                 )
-                if insights is not None:
+                if (insights := answer()) is not None:
                     tracker.describe(insights.sentences[:_MOST_DESCRIBED])
                 undelivered = log.finish(lambda: stop_switch.left_s, self._patience_with_mlflow_s)
+        insights = answer()  # again, because the study has now cost more
         compare_url = tracker.compare_url()
         if scheduler.broken is None:
             study.note_facts(
