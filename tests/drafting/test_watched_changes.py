@@ -61,6 +61,7 @@ def test_a_statement_is_noted_with_the_objects_that_it_changes(
     assert sorted([*found.values()][-1]) == changed
 
 
+@pytest.mark.slow  # it imports torch
 @pytest.mark.parametrize(
     ("code", "changed"),
     [
