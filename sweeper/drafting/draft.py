@@ -86,7 +86,7 @@ def draft(
     if not params.swept:
         which = f" leads to {scores[0].name}" if scores and not notebook.parameters_cell else ""
         raise NotebookError(
-            f"{notebook.display_name}: no number or choice to sweep{which}; "
+            f"{notebook.display_name}: no number or choice of which a range is known{which}; "
             f"{why_nothing(notebook, every)}"
         )
     scores = scores[:_MOST_SCORES]

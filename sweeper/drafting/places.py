@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..notebooks.plain import Assignment
     from ..notebooks.research import ResearchNotebook
 
-_MOST_SWEPT, _MOST_REFUSED = 8, 3
+_MOST_SWEPT, _MOST_REFUSED, _MOST_NUMBERS = 8, 3, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,31 @@ def why_nothing(notebook: ResearchNotebook, candidates: Mapping[str, Candidate])
     if error := notebook.syntax_error():
         return error
     remedy = "assign what to vary in a cell that is tagged `parameters`"
+    if numbers := _numbers_of_its_own(notebook)[:_MOST_NUMBERS]:
+        remedy = f"it has {', '.join(numbers)}; {remedy}, and read it from there"
     return "; ".join(_unswept(notebook, [*candidates])[:_MOST_REFUSED]) or remedy
+
+
+def _numbers_of_its_own(notebook: ResearchNotebook) -> list[str]:
+    """Return the numbers that could be swept, of which no range is known.
+
+    These are numbers that are assigned at the top level, or that calls give to the notebook's own
+    functions and classes.
+    """
+    assignments = notebook.assignments
+    nodes = [node for cell in assignments.cells for node in ast.walk(cell.tree)]
+    own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    names = sorted(assignments.literals())
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in own:
+            names += [f"{node.func.id}.{keyword.arg}" for keyword in node.keywords]
+    found = {}
+    for name in names:
+        if assignments.knows(name) and notebook.why_not(name) is None:
+            value = assignments.plain_value(name)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                found[name] = f"{name} = {value}"
+    return [*found.values()]
 
 
 def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
