@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 from ..errors import StudyError
 from ..search.trial_codec import RECORD
 from ..settings.addresses import Address
-from ..trials import facts_beside
+from ..trials import StudyPaths, facts_beside, run_id_of
 from .access import close_storage, open_storage
 from .facts import ATTRIBUTE, StudyFacts
 
@@ -91,15 +90,12 @@ def why_lost(storage: Path) -> str | None:
     return None if has_study(storage, name, facts.id) else "it is another study's database"
 
 
-def move_records(
-    file: Path, study: str, *, notebook_of: Callable[[int], Path], **changes: Any
-) -> None:
+def move_records(file: Path, paths: StudyPaths, **changes: Any) -> None:
     """Write new paths into the database of a study whose files were moved.
 
     Args:
         file: SQLite file of the storage.
-        study: Name of the study.
-        notebook_of: Returns the path of the executed notebook from a trial number.
+        paths: The study's paths after the move.
         **changes: New values of fields of `StudyFacts`.
 
     Raises:
@@ -107,8 +103,9 @@ def move_records(
         ValueError: The file does not contain the study, or contains it in an unknown form.
     """
     with closing(sqlite3.connect(file)) as connection, connection:
-        for number, row, text in connection.execute(_RECORDS, (study, RECORD)).fetchall():
-            record = {**_mapping(text), "notebook": str(notebook_of(number))}
+        for number, row, text in connection.execute(_RECORDS, (paths.study, RECORD)).fetchall():
+            notebook = paths.notebook(run_id_of(number))
+            record = {**_mapping(text), "notebook": str(notebook)}
             connection.execute(
                 "UPDATE trial_user_attributes SET value_json = ? WHERE trial_user_attribute_id = ?",
                 (json.dumps(record), row),
@@ -116,10 +113,10 @@ def move_records(
         found = connection.execute(
             "SELECT study_user_attribute_id, value_json FROM study_user_attributes "
             "NATURAL JOIN studies WHERE study_name = ? AND key = ?",
-            (study, ATTRIBUTE),
+            (paths.study, ATTRIBUTE),
         ).fetchone()
         if found is None:
-            raise ValueError(f"no study {study!r} in {file}")
+            raise ValueError(f"no study {paths.study!r} in {file}")
         row, text = found
         facts = replace(StudyFacts.decode(_mapping(text)), **changes)
         connection.execute(

@@ -15,7 +15,7 @@ from ..study.files import is_storage, move_records
 from ..study.moves import Move
 from ..study_folder.ownership import while_unswept
 from ..tracking.files import move_artifacts
-from ..trials import StudyPaths, display_path, run_id_of
+from ..trials import StudyPaths, display_path
 
 _log = logging.getLogger(__name__)
 
@@ -54,12 +54,7 @@ def follow(move: Move) -> None:
 
 def _move_records(now: StudyPaths, changes: Mapping[str, Any]) -> None:
     try:
-        move_records(
-            now.storage,
-            now.study,
-            notebook_of=lambda number: now.notebook(run_id_of(number)),
-            **changes,
-        )
+        move_records(now.storage, now, **changes)
     except sqlite3.OperationalError:
         raise  # the disk is full or read-only
     except (sqlite3.DatabaseError, ValueError) as error:

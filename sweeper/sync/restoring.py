@@ -15,7 +15,7 @@ from ..notebooks.metadata import read_metadata
 from ..settings.addresses import Address
 from ..study.files import move_records
 from ..tracking import move_artifacts, put_in_place, replace_database
-from ..trials import display_path, run_id_of
+from ..trials import display_path
 from .contents import STUDY, TRACKING, Contents
 from .manifest import Entry, LocalMarker, Manifest
 from .objects import hash_of_file
@@ -141,9 +141,7 @@ def _move_study(study: Path, contents: Contents) -> None:
     if contents.tracking is not None:
         changes["tracking_uri"] = str(Address.of_file(contents.tracking))
     try:
-        move_records(
-            study, paths.study, notebook_of=lambda n: paths.notebook(run_id_of(n)), **changes
-        )
+        move_records(study, paths, **changes)
     except (sqlite3.DatabaseError, ValueError, RecursionError) as error:
         if isinstance(error, sqlite3.OperationalError):  # the disk is full or read-only
             raise

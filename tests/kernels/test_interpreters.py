@@ -47,6 +47,20 @@ def test_a_folder_without_an_interpreter_and_an_unknown_name_are_refused(tmp_pat
         chosen(tmp_path, "nowhere")
 
 
+def test_an_interpreter_that_does_not_run_is_refused_with_its_own_last_words(
+    tmp_path: Path,
+) -> None:
+    shim = tmp_path / "env" / "bin" / "python"
+    shim.parent.mkdir(parents=True)
+    shim.write_text(
+        "#!/bin/sh\necho starting >&2\necho version 3.12 is not installed >&2\nexit 127\n"
+    )
+    shim.chmod(0o755)
+    with pytest.raises(KernelError) as refused:
+        chosen(tmp_path, str(shim))
+    assert str(refused.value).endswith("does not run as Python: version 3.12 is not installed")
+
+
 @pytest.mark.parametrize("has_uv", [True, False])
 def test_an_environment_without_ipykernel_is_refused_with_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_uv: bool

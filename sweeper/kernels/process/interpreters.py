@@ -99,6 +99,7 @@ def check_interpreter(interpreter: str, *, asked_by: str) -> None:
         KernelError: The interpreter does not run, or it lacks ipykernel. The message says how to
             install it.
     """
+    refusal = f"{asked_by}: {interpreter} does not run as Python"
     try:
         said = subprocess.run(
             [interpreter, "-c", _PROBE],
@@ -106,11 +107,16 @@ def check_interpreter(interpreter: str, *, asked_by: str) -> None:
             capture_output=True,
             text=True,
             timeout=_ANSWER_S,
-            check=True,
         )
+    except OSError as error:
+        raise KernelError(f"{refusal}: {error}") from error
+    except subprocess.TimeoutExpired as error:
+        raise KernelError(f"{refusal}: it did not answer within {_ANSWER_S:g} s") from error
+    try:
         has = json.loads(said.stdout.splitlines()[-1])
-    except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
-        raise KernelError(f"{asked_by}: {interpreter} does not run as Python: {error}") from error
+    except (ValueError, IndexError) as error:
+        complaint = said.stderr.strip().splitlines() or [f"exit code {said.returncode}"]
+        raise KernelError(f"{refusal}: {complaint[-1]}") from error
     if has["ipykernel"]:
         return
     pip = f"{interpreter} -m pip install"
