@@ -12,8 +12,8 @@ from .places import (
     candidates_of,
     params_of,
     searched,
+    unfit_for,
     why_nothing,
-    without_batch_sizes,
     without_given_defaults,
 )
 from .score_guesses import Code, Score, scores_of
@@ -24,18 +24,27 @@ if TYPE_CHECKING:
 _MOST_SCORES = 4
 
 
-def is_reached(notebook: ResearchNotebook, code: Code, statements: Sequence[int]) -> list[bool]:
-    """Return for each statement of a notebook whether a value that could be swept leads to it.
+def params_behind(
+    notebook: ResearchNotebook, code: Code, statements: Sequence[int]
+) -> list[dict[str, bool]]:
+    """Return for each statement of a notebook the names of what could be swept and leads to it.
 
     Args:
         notebook: The research notebook.
         code: Its code.
         statements: Positions in `Code.statements`.
+
+    Returns:
+        Names, each with whether the notebook writes its value.
     """
-    if notebook.parameters_cell:
-        return [True] * len(statements)
     candidates = candidates_of(notebook)
-    return [bool(behind(notebook, candidates, code.lines(at))) for at in statements]
+    found = [
+        candidates
+        if notebook.parameters_cell
+        else without_given_defaults(notebook, behind(notebook, candidates, code.lines(at)))
+        for at in statements
+    ]
+    return [{name: not it.is_left_out for name, it in each.items()} for each in found]
 
 
 def draft(
@@ -74,15 +83,12 @@ def draft(
             scores = [score for score, leading in zip(scores, found, strict=True) if leading]
             found = [*filter(None, found)]
         leading = found[0] if found else behind(notebook, every, None)
-        if (
-            scores and scores[0].is_of_batches
-        ):  # the size of batches would change the score by itself
-            leading = without_batch_sizes(leading)
         candidates = without_given_defaults(notebook, leading)
+    unfit = unfit_for(scores[0], candidates) if scores and not notebook.parameters_cell else {}
     others = {
         name: candidate for name, candidate in searched(every).items() if name not in candidates
     }
-    params = params_of(notebook, candidates, others)
+    params = params_of(notebook, candidates, others, unfit)
     if not params.swept:
         which = f" leads to {scores[0].name}" if scores and not notebook.parameters_cell else ""
         raise NotebookError(

@@ -31,7 +31,7 @@ from ..trials import (
     TrialState,
     run_id_of,
 )
-from .draft import draft, is_reached
+from .draft import draft, params_behind
 from .printed import Text
 from .score_guesses import Code, Score
 from .seen_scores import Doubt, SeenScore, own_cells, seen_scores, texts_of
@@ -181,17 +181,27 @@ def _is_needed(notebook: ResearchNotebook, cell: int) -> bool:
 def _reached_first(
     notebook: ResearchNotebook, code: Code, scores: Sequence[SeenScore]
 ) -> list[SeenScore]:
-    """Put the scores last to which nothing leads that could be swept."""
-    reached = is_reached(notebook, code, [score.at for score in scores])
-    pairs = [*zip(scores, reached, strict=True)]
-    return [
-        *(score for score, can_change in pairs if can_change),
-        *(
-            replace(score, doubts=[Doubt.UNREACHED, *score.doubts])
-            for score, can_change in pairs
-            if not can_change
-        ),
+    """Put the scores last to which nothing leads that could be swept.
+
+    Of several models' scores, the one comes first to which most of the notebook's own values lead.
+    """
+    behind = params_behind(notebook, code, [score.at for score in scores])
+    found = [
+        replace(score, params={*params})
+        if params
+        else replace(score, doubts=[Doubt.UNREACHED, *score.doubts])
+        for score, params in zip(scores, behind, strict=True)
     ]
+    own = {score.name: sum(params.values()) for score, params in zip(scores, behind, strict=True)}
+    reached = sorted(found, key=lambda score: not score.params)
+    alike = [
+        score
+        for score in reached
+        if score.group == reached[0].group
+        and (score is reached[0] or not score.params & reached[0].params)
+    ]
+    first = max(alike, key=lambda score: own[score.name], default=None)
+    return sorted(reached, key=lambda score: score is not first)
 
 
 class Observer:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..notebooks.flows import Flows, LibraryCall
     from ..notebooks.plain import Assignment
     from ..notebooks.research import ResearchNotebook
+    from .score_guesses import Score
 
 _MOST_SWEPT, _MOST_REFUSED, _MOST_NUMBERS = 8, 3, 4
 
@@ -40,19 +41,21 @@ class Params:
 
 
 def params_of(
-    notebook: ResearchNotebook, candidates: Mapping[str, Candidate], others: Mapping[str, Candidate]
+    notebook: ResearchNotebook,
+    candidates: Mapping[str, Candidate],
+    others: Mapping[str, Candidate],
+    unfit: Mapping[str, str],
 ) -> Params:
     """Choose what is swept of the candidates: those that people search first.
 
     Args:
         others: Candidates that do not lead to the score.
+        unfit: Names of candidates that are not swept, each with the reason.
     """
     drafted = {
         name: candidate.drafted(notebook.why_not(name)) for name, candidate in candidates.items()
     }
-    for name in _later_batch_sizes(notebook, candidates):
-        is_said = split_of(words_of(name)) in ("val", "test")
-        why = "of an evaluation" if is_said else "not the first, so probably of an evaluation"
+    for name, why in {**_later_batch_sizes(notebook, candidates), **unfit}.items():
         drafted[name] = Drafted(text=f"{drafted[name]}; {why}", is_swept=False)
     by_rank = sorted(
         (name for name, line in drafted.items() if line.is_swept),
@@ -61,7 +64,7 @@ def params_of(
     chosen = {*by_rank[:_MOST_SWEPT]}
     left_out = [str(line) for name, line in drafted.items() if name not in chosen]
     left_out += [
-        f"{candidate.drafted(notebook.why_not(name))}; does not lead to this score"
+        f"{candidate.drafted(notebook.why_not(name))}; is not seen to lead to this score"
         for name, candidate in _one_each(notebook, others, candidates).items()
     ]
     return Params(
@@ -73,10 +76,10 @@ def params_of(
 
 def _later_batch_sizes(
     notebook: ResearchNotebook, candidates: Mapping[str, Candidate]
-) -> list[str]:
-    """Return the batch sizes except that of training.
+) -> dict[str, str]:
+    """Return the batch sizes except that of training, each with the reason not to sweep it.
 
-    It is the first one that the notebook gives, unless its name is that of an evaluation.
+    That of training is the first one whose name is not that of an evaluation.
     """
 
     def place(name: str) -> tuple[int, int]:
@@ -86,7 +89,28 @@ def _later_batch_sizes(
     sizes = [name for name, candidate in candidates.items() if candidate.is_batch_size]
     training = [name for name in sizes if split_of(words_of(name)) in ("", "train")]
     first = min(training, key=place, default=None)
-    return [name for name in sizes if name != first]
+    return {
+        name: "of an evaluation"
+        if split_of(words_of(name)) in ("val", "test")
+        else "not the first, so probably of an evaluation"
+        for name in sizes
+        if name != first
+    }
+
+
+def unfit_for(score: Score, candidates: Mapping[str, Candidate]) -> dict[str, str]:
+    """Return the candidates that change a score by themselves, each with the reason.
+
+    A score of the last batch depends on the size of batches, and a loss may be made of the numbers
+    with which its training computes.
+    """
+    found = {}
+    for name, candidate in candidates.items():
+        if score.is_of_batches and candidate.is_batch_size:
+            found[name] = f"changes {score.name} by itself, which is that of the last batch"
+        elif score.is_loss and candidate.row is not None and candidate.row.usual == "fraction":
+            found[name] = f"may be a factor of {score.name} itself"
+    return found
 
 
 def why_nothing(notebook: ResearchNotebook, candidates: Mapping[str, Candidate]) -> str:
@@ -379,7 +403,10 @@ def without_given_defaults(
 ) -> dict[str, Candidate]:
     """Leave out the defaults of parameters to which another candidate gives a value."""
     is_default = {
-        name: all(place.parameter is not None for place in notebook.assignments.places(name))
+        name: all(
+            place.parameter is not None or place.block == "a default"
+            for place in notebook.assignments.places(name)
+        )
         for name in candidates
     }
     given = {name.rpartition(".")[2] for name in candidates if not is_default[name]}
@@ -387,13 +414,6 @@ def without_given_defaults(
         name: candidate
         for name, candidate in candidates.items()
         if not is_default[name] or name.rpartition(".")[2] not in given
-    }
-
-
-def without_batch_sizes(candidates: Mapping[str, Candidate]) -> dict[str, Candidate]:
-    """Leave out the candidates that are sizes of batches."""
-    return {
-        name: candidate for name, candidate in candidates.items() if not candidate.is_batch_size
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..notebooks.assignments import Assignments
-from ..notebooks.flows import Flows
+from ..notebooks.flows import OWN_LOOP, OWN_TRAINING, Flows
 from ..notebooks.plain import LeftOut
 from .spaces import Receiver
 
@@ -20,8 +20,13 @@ class Receivers:
         self.flows = Flows(assignments.cells)
 
     def of(self, name: str) -> list[Receiver]:
-        """List what receives the values of a name: parameters of libraries first, then the name."""
+        """List what receives the values of a name, the one that says most about them first.
+
+        These are parameters of libraries, then the name, then names of the notebook's own
+        parameters and attributes, then the arithmetic of a training of the notebook itself.
+        """
         found: list[Receiver] = []
+        names: list[Receiver] = [Receiver(parameter=name)]
         for place in self._assignments.places(name):
             value = place.value
             if isinstance(value, LeftOut):
@@ -31,7 +36,12 @@ class Receivers:
                     Receiver(callee=callee, parameter=parameter)
                     for callee, parameter in self.flows.receivers(value)
                 ]
-        return [*dict.fromkeys(found), Receiver(parameter=name)]
+                names += [Receiver(parameter=own) for own in self.flows.names(value)]
+        found = [*dict.fromkeys(found)]
+        own_code = (OWN_TRAINING, OWN_LOOP)
+        libraries = [receiver for receiver in found if receiver.callee not in own_code]
+        others = [receiver for receiver in found if receiver.callee in own_code]
+        return [*libraries, *dict.fromkeys(names), *others]
 
     def is_dead(self, name: str) -> bool:
         """Whether nothing reads the values of a name.

@@ -29,6 +29,7 @@ class Score:
         better: Direction in which the score is better. Empty if its name decides.
         is_of_batches: Whether the score is a sum over batches or one of the last batch, so that the
             batch size changes it by itself.
+        is_loss: Whether it is what the training minimises, as far as is known.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Score:
     source: str = ""
     better: str = ""
     is_of_batches: bool = False
+    is_loss: bool = False
 
     @property
     def entry(self) -> str:

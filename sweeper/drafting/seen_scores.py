@@ -10,11 +10,12 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from ..notebooks.flows import takes_steps
 from ..notebooks.metadata import BLANK, metadata_of
 from ..notebooks.reading import cell_tags, code_cells
 from ..notebooks.research import INJECTED_TAG
@@ -58,7 +59,7 @@ class Doubt(StrEnum):
     EARLY = "computed before the training"
     SUM = "a sum over a loop"
     LAST = "the last value in a loop that trains"
-    UNREACHED = "nothing to sweep leads to it"
+    UNREACHED = "no param is seen to lead to it"
     UNKNOWN = "whether less or more is better is not known"
 
 
@@ -79,6 +80,8 @@ class SeenScore:
         rank: Smaller ones come first.
         group: What it has in common with those that would do as well.
         is_count: Whether it is a count, a time or the like, and no score.
+        is_loss: Whether it is what the training minimises, as far as is known.
+        params: Names of what could be swept and leads to it.
     """
 
     name: str
@@ -94,6 +97,8 @@ class SeenScore:
     rank: tuple[Any, ...] = ()
     group: tuple[Any, ...] = ()
     is_count: bool = False
+    is_loss: bool = False
+    params: Set[str] = frozenset()
 
     @property
     def value(self) -> float:
@@ -115,6 +120,7 @@ class SeenScore:
             source=f"{self.key}: {self.text}" if self.key else "",
             better=direction or self.direction or "",
             is_of_batches=bool({Doubt.SUM, Doubt.LAST} & {*self.doubts}),
+            is_loss=self.is_loss,
         )
 
 
@@ -145,7 +151,11 @@ def own_cells(node: Any) -> list[Any]:
 
 
 def is_clear(scores: Sequence[SeenScore]) -> bool:
-    """Return whether a person would choose the first score."""
+    """Return whether a person would choose the first score.
+
+    Another score of the same kind makes it unclear if the same params lead to it. If other params
+    do, it is of another model. Two names of one number are one score.
+    """
     if not scores:
         return False
     first, others = scores[0], scores[1:]
@@ -156,10 +166,17 @@ def is_clear(scores: Sequence[SeenScore]) -> bool:
         other
         for other in others
         if other.group == first.group
-        and other.value != first.value
+        and not _is_same_number(first, other)
+        and (not first.params or first.params & other.params)
         and {*other.words} ^ {*first.words} != {"final"}
     ]
     return not doubtful & {*first.doubts} and not rivals and math.isfinite(first.value)
+
+
+def _is_same_number(first: SeenScore, other: SeenScore) -> bool:
+    """Return whether two scores are one number, which may be printed with fewer digits."""
+    pairs = ((first.value, other.value), (other.value, first.value))
+    return first.cell == other.cell and any(_is_rounded(a, b, least=2) for a, b in pairs)
 
 
 class _Run:
@@ -201,7 +218,22 @@ class _Run:
         scores = [score for score in by_name.values() if not score.is_count]
         directed = [score for score in scores if score.direction]
         # A person has to say which of the other numbers is a score.
-        return directed or [score for score in scores if _may_be_a_score(score)]
+        return directed or [score for score in scores if self._may_be_a_score(score)]
+
+    def _may_be_a_score(self, score: SeenScore) -> bool:
+        """Return whether a number of unknown meaning may be a score.
+
+        Data and curves are none. Neither are the variables of a loop that does not train, and those
+        computed from themselves, as a share of random actions that becomes smaller.
+        """
+        if score.key == "expression" or Doubt.EARLY in score.doubts:
+            return False
+        node = self._code.statements[score.at][1]
+        is_loop = isinstance(node, ast.For | ast.While)
+        return bool(score.key) or not (
+            (is_loop and score.at not in self._trains)
+            or _is_of_itself(node, score.name, self._literals)
+        )
 
     # --- the numbers that a run has shown -------------------------------------------------------
 
@@ -401,7 +433,8 @@ class _Run:
         trend = None if score.text.endswith(".mean()") else trend_of(score.values)
         direction = self._direction(score, metric, trend)
         is_reported = score.how == "reported"
-        is_baseline = bool(_BASELINE & {*words})
+        is_forest = "random forest" in " ".join(words)
+        is_baseline = bool((_BASELINE - ({"random"} if is_forest else set())) & {*words})
         first = min(self._trains, default=0)
         is_early = self._code.run_by(score.at) < first and not is_reported
         is_sum = score.key == "" and score.name in self._sums
@@ -431,6 +464,8 @@ class _Run:
         if score.key == "pattern" and "per" not in words:
             # The number in `accuracy after epoch 5` is no accuracy.
             is_number_only |= bool(_NO_SCORE & {*_singular(words[-1:])})
+        # The reward of the last step says nothing about a policy.
+        is_number_only |= is_of_batch and is_weak and direction == "maximize"
         is_whole = metric is None and all(value.is_integer() for value in score.values)
         kind = 3 if metric is None else 1 + metric.is_weak if direction == "minimize" else 0
         kind = 4 if metric is None and direction is None else kind
@@ -455,6 +490,7 @@ class _Run:
             rank=rank,
             group=group,
             is_count=is_number_only or is_whole,
+            is_loss=direction == "minimize" and is_weak,
         )
 
     def _direction(self, score: SeenScore, metric: Metric | None, trend: str | None) -> str | None:
@@ -485,9 +521,20 @@ def _with_its_loss(score: SeenScore, others: Sequence[SeenScore]) -> SeenScore:
     return score
 
 
-def _may_be_a_score(score: SeenScore) -> bool:
-    """Return whether a number of unknown meaning may be a score. Data and curves are none."""
-    return score.key != "expression" and Doubt.EARLY not in score.doubts
+def _is_of_itself(node: ast.AST, name: str, literals: Set[str]) -> bool:
+    """Return whether some code computes a variable from itself and literals alone."""
+    values = [
+        part.value
+        for part in ast.walk(node)
+        if isinstance(part, ast.Assign | ast.AugAssign) and name in _stored(part)
+    ]
+    parts = [part for value in values for part in ast.walk(value)]
+    read = {part.id for part in parts if isinstance(part, ast.Name)}
+    return (
+        name in read
+        and not read - literals - {name}
+        and not any(isinstance(it, ast.Call) for it in parts)
+    )
 
 
 def _training_statements(code: Code) -> set[int]:
@@ -498,7 +545,9 @@ def _training_statements(code: Code) -> set[int]:
         for node in ast.walk(top)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
-    training = {name for name, body in bodies.items() if _calls(body) & _TRAINS}
+    training = {
+        name for name, body in bodies.items() if _calls(body) & _TRAINS or takes_steps(body)
+    }
     while True:
         more = {name for name, body in bodies.items() if _calls(body) & training} - training
         if not more:
@@ -508,7 +557,10 @@ def _training_statements(code: Code) -> set[int]:
         index
         for index, (_, node) in enumerate(code.statements)
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        and _calls(node) & (_TRAINS | training)
+        and (
+            _calls(node) & (_TRAINS | training)
+            or (isinstance(node, ast.For | ast.While) and takes_steps(node))
+        )
     }
     return found or {
         index
@@ -657,12 +709,12 @@ def _name_of(number: PrintedNumber) -> str:
     return "_".join(words[-_NAME_WORDS:])
 
 
-def _is_rounded(printed: float, value: float) -> bool:
+def _is_rounded(printed: float, value: float, *, least: int = _LEAST_DIGITS) -> bool:
     """Return whether a printed number is a value, rounded or in percent."""
     if printed == value:
         return True
     digits = f"{printed:.15g}".lstrip("-0.").partition("e")[0]
-    if len(digits.replace(".", "")) < _LEAST_DIGITS or not math.isfinite(value):
+    if len(digits.replace(".", "")) < least or not math.isfinite(value):
         return False
     decimals = len(f"{printed:.15f}".rstrip("0").partition(".")[2])
     step = 0.51 * 10**-decimals

@@ -60,6 +60,7 @@ class Row:
     least: int = 0
     choices: Sequence[Any] = ()
     log: bool = False
+    usual: str = ""
     not_swept: str = ""
 
     def fits(self, receiver: Receiver) -> bool:
@@ -80,6 +81,10 @@ class Row:
         """
         if self.not_swept:
             return usual_space(own)
+        if self.usual:
+            is_count = isinstance(own, int) and own > 1
+            is_known = is_count if self.usual == "count" else isinstance(own, float)
+            return usual_space(own) if is_known else None
         if self.choices:
             return list(self.choices) if own in self.choices else None
         is_share = self.range is not None and self.range[1] == 1.0

@@ -33,6 +33,11 @@ _OPTIONS: Path = ("options()",)
 _RESULT = "return"
 #: Stands for the parameter of a positional argument if the parameter's name is not known.
 _UNKNOWN = "?"
+#: Stand for the callees of numbers with which a training of the notebook itself computes, and of
+#: those that say how often its classes repeat something.
+OWN_TRAINING, OWN_LOOP = "own training", "own loop"
+#: Methods by which classes train that follow the interface of scikit-learn or of agents.
+_TRAINING_METHODS = frozenset({"fit", "train", "learn"})
 #: Functions whose first argument is a dict of parameters.
 _OF_DICTS = frozenset({f"{it}.{f}" for it in ("lightgbm", "xgboost") for f in ("train", "cv")})
 #: A value flows through these functions: their result counts as their argument.
@@ -130,6 +135,8 @@ class Flows:
         self.reads: set[str] = set()
         self._signatures = Signatures(cells)
         self.imported = imported_by(cells)
+        self._training = _training_code(cells)
+        self._trained = {*map(ast.unparse, _assigned_from_itself(self._training))}
         self._functions: dict[str, _Function] = {}
         self._methods: defaultdict[str, list[_Function]] = defaultdict(list)
         self._keys: dict[ast.AST, str] = {}
@@ -152,6 +159,11 @@ class Flows:
         """List the callees and parameters of libraries that get a literal, the nearest first."""
         found = [path for path in self._reached(value) if path[0] == _LIBRARY]
         return [(path[1], path[-1]) for path in found if len(path) > 2 and path[-1] != _UNKNOWN]
+
+    def names(self, value: ast.expr) -> list[str]:
+        """List the parameters and attributes of the notebook that get a literal, in order."""
+        paths = [path for path in self._reached(value) if path[0] != _LIBRARY]
+        return [*dict.fromkeys(path[-1] for path in paths if path[-1] != _RESULT)]
 
     def is_used(self, value: ast.expr) -> bool:
         """Return whether something reads the variable with a literal, or a library may."""
@@ -243,6 +255,8 @@ class Flows:
         self.steps += [(cell, factor) for factor in factors if is_plain(factor)]
         for factor in factors:
             self._flow(factor, (_LIBRARY, "gradient step", "learning_rate"), scope)
+        if node in self._training:
+            self._own_training(node, scope)
         match node:
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
@@ -262,6 +276,15 @@ class Flows:
                     self._flow(base, (name,), scope)
             case ast.Call():
                 self._call(cell, node, scope)
+
+    def _own_training(self, node: ast.AST, scope: _Scope) -> None:
+        callee, operands = _operands(node)
+        if callee == OWN_LOOP and not scope.owner:
+            return  # loops of functions and of the top level also go through data
+        for operand in operands:
+            path = self._path(operand, scope)
+            if path is not None and ast.unparse(operand) not in self._trained:
+                self._flow(operand, (_LIBRARY, callee, path[-1]), scope)
 
     def _assign(self, target: ast.expr, value: ast.expr, scope: _Scope) -> None:
         for inner, part, is_own in unpacked(target, value):
@@ -427,7 +450,7 @@ def _own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def _step_factors(node: ast.AST) -> list[ast.expr]:
-    """List the factors of what a statement subtracts from a variable, as in `w -= lr * grad`."""
+    """List the factors of a step of a variable, as of `w -= lr * grad` or `q += lr * (r - q)`."""
     match node:
         case (
             ast.AugAssign(target=target, op=ast.Sub(), value=step)
@@ -441,6 +464,13 @@ def _step_factors(node: ast.AST) -> list[ast.expr]:
         case ast.Assign(
             targets=[target], value=ast.BinOp(left=before, op=ast.Sub(), right=step)
         ) if ast.unparse(target) == ast.unparse(before):
+            pass
+        case ast.Assign(
+            targets=[target], value=ast.BinOp(left=before, op=ast.Add(), right=step)
+        ) if _occurrences(target, step if ast.unparse(target) == ast.unparse(before) else before):
+            # A step to a target: `q = q + rate * (r - q)`, or `q = (1 - rate) * q + rate * r`.
+            pass
+        case ast.AugAssign(target=target, op=ast.Add(), value=step) if _occurrences(target, step):
             pass
         case _:
             return []
@@ -457,6 +487,78 @@ def _step_factors(node: ast.AST) -> list[ast.expr]:
         return []
     rates = [it for it in factors if ast.unparse(it) != ast.unparse(target)]
     return rates if len(factors) == 2 else [it for it in rates if not is_plain(it)]
+
+
+def _occurrences(part: ast.expr, whole: ast.expr) -> int:
+    """Return how often an expression is a part of another one."""
+    text = ast.unparse(part)
+    same = (node for node in ast.walk(whole) if isinstance(node, type(part)))
+    return sum(ast.unparse(node) == text for node in same)
+
+
+def takes_steps(node: ast.AST) -> bool:
+    """Return whether some code has a gradient step, such as `w -= rate * grad`."""
+    return any(_step_factors(part) for part in ast.walk(node))
+
+
+def _training_code(cells: Sequence[Cell]) -> set[ast.AST]:
+    """Return all code of the notebook's own training.
+
+    These are functions and loops with a gradient step, classes with one or with a method that
+    trains, and the functions that any of these call.
+    """
+    nodes = [node for cell in cells for node in ast.walk(cell.tree)]
+    functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
+    blocks = (ast.FunctionDef, ast.ClassDef, ast.For, ast.While)
+    waiting: list[ast.AST] = [
+        node
+        for node in nodes
+        if isinstance(node, blocks) and (takes_steps(node) or _has_training_method(node))
+    ]
+    found = set[ast.AST]()
+    while waiting:
+        new = {*ast.walk(waiting.pop())} - found
+        found |= new
+        called = {part.func.id for part in new if _is_plain_call(part)}  # type: ignore[attr-defined]
+        waiting += [functions[name] for name in called & {*functions}]
+    return found
+
+
+def _assigned_from_itself(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
+    """Yield the variables that some code changes step by step, such as weights and counters."""
+    for node in nodes:
+        match node:
+            case ast.AugAssign(target=target):
+                yield target
+            case ast.Assign(targets=[target], value=value) if _occurrences(target, value):
+                yield target
+
+
+def _has_training_method(node: ast.AST) -> bool:
+    methods = node.body if isinstance(node, ast.ClassDef) else []
+    return any(isinstance(it, ast.FunctionDef) and it.name in _TRAINING_METHODS for it in methods)
+
+
+def _is_plain_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+
+
+def _operands(node: ast.AST) -> tuple[str, Sequence[ast.expr]]:
+    """Return the operands by which a training becomes stronger or longer, with their callee.
+
+    These are the factors of products, exponents and what is compared, or the ends of loops and
+    slices.
+    """
+    match node:
+        case ast.BinOp(left=left, op=ast.Mult() | ast.Div() | ast.Pow(), right=right):
+            return OWN_TRAINING, [left, right]
+        case ast.Compare(left=left, comparators=[right]):
+            return OWN_TRAINING, [left, right]
+        case ast.Slice(upper=ast.expr() as end):
+            return OWN_LOOP, [end]
+        case ast.Call(func=ast.Name(id="range"), args=arguments):
+            return OWN_LOOP, arguments
+    return OWN_TRAINING, []
 
 
 def _bound(body: Iterable[ast.AST]) -> frozenset[str]:

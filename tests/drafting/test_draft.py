@@ -194,6 +194,28 @@ def test_without_a_parameters_cell_what_the_score_depends_on_is_swept_in_calls_t
         (["def f(w, rate=0.1):\n    w -= rate * 2 * g(w) / 3", "acc = f(1)"], ["rate"]),
         (["eta, w = 0.1, 2.0", "for i in r:\n    w -= eta * w\nacc = f(w)"], ["eta"]),
         (["step = 0.1", "for i in r:\n    w = w - dw * step\nacc = f(w)"], ["step"]),
+        # A training that the notebook has written: its classes, and the functions that they call.
+        (
+            [
+                "class Stumps:\n  def __init__(self, n=5): self.n = n",
+                "class Model:\n  def __init__(self, count=4, penalty=0.3, size=9):\n"
+                "    self.count, self.penalty, self.size = count, penalty, size\n"
+                "  def fit(self, x):\n    for i in range(self.count): self.more(x)\n"
+                "  def more(self, x):\n    self.w = self.w - self.penalty * self.w",
+                "m = Model(count=7)\nm.fit(Stumps(n=3))\naccuracy = m.score()",
+            ],
+            ["count", "penalty"],
+        ),
+        (
+            [
+                "rate, discount, scale = 0.1, 0.9, 2.5\nnoise = scale * f()",
+                "def choose(q): return best(q) * discount",
+                "for i in r:\n  q[i] = q[i] + rate * (choose(q) - q[i])",
+                "accuracy = g(q, noise)",
+            ],
+            ["rate", "discount"],
+        ),
+        (["a = 0.1", "for i in r: q[i] = (1 - a) * q[i] + a * f(i)\nacc = q"], ["a"]),
         (["alpha, k, tau = 0.1, 9, 0.5\nlr = 0.1", "acc = f(alpha, k, tau, lr)"], ["lr"]),
         (
             [
@@ -295,7 +317,8 @@ def test_what_keeps_a_name_that_people_search_from_being_swept_is_said(tmp_path:
 
 def test_each_row_of_the_table_says_one_thing_and_where_it_is_from() -> None:
     for row in rows():
-        kinds = [row.range, row.around, row.plus_minus, row.sizes, row.choices, row.not_swept]
+        kinds = [row.range, row.around, row.plus_minus, row.sizes, row.choices]
+        kinds += [row.usual, row.not_swept]
         assert sum(map(bool, kinds)) == 1, row
         assert row.source
         assert row.names or row.of
