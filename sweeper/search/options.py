@@ -15,13 +15,13 @@ def check_options(
     """Refuse an option that is not an argument of a class.
 
     Args:
-        kind: Class of Optuna, or a subclass of it, whose additional arguments are options, too.
+        kind: Class of Optuna, or a subclass of one. The arguments of the subclass are options, too.
         options: Names of the options in the parameters file.
         reserved: Arguments that a parameters file cannot set.
         where: Key and name of the sampler or pruner, for the message.
 
     Raises:
-        SettingsError: An option is wrong. The message names it and the nearest right one.
+        SettingsError: There is no such option. The message names the most similar option.
     """
     known = [name for name in _arguments(kind) if name not in reserved]
     for option in options:
@@ -32,7 +32,7 @@ def check_options(
 def _arguments(kind: type) -> Iterator[str]:
     """Yield the names of a class's arguments.
 
-    If it passes `**options` on, also its base classes'.
+    If the class passes `**options` on, yield also the arguments of its base classes.
     """
     for base in inspect.getmro(kind):
         if "__init__" not in vars(base):

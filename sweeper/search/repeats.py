@@ -25,7 +25,7 @@ def seeds_of(settings: Settings) -> list[int]:
 
 
 def plan_of_repeats(settings: Settings) -> dict[str, Any]:
-    """Return the plan of repeats that a study with `repeat` stores."""
+    """Return the plan that a study with `repeat` stores: seeds or folds, and the objective."""
     assert settings.repeat is not None
     ((name, goal),) = settings.objective.items()
     seeds = seeds_of(settings)
@@ -52,12 +52,11 @@ class RepeatedTrials(Repeats):
 
     @property
     def due(self) -> tuple[int, int] | None:
-        """Number of a proposal that must run again, and the next seed or fold.
+        """Number of the proposal that must run again, and the seed or fold of this run.
 
-        None if there is none.
-
-        Its runs so far all have a score, and it can still be the best. A proposal has only one run
-        at a time, because each score decides whether another run follows.
+        None if no repeat is due. A repeat is due if all runs of its proposal have a score and the
+        proposal can still be the best. A proposal has only one run at a time, because each score
+        decides whether another run follows.
         """
         for number, proposal in self.proposals.items():
             left = [place for place in self.plan["values"] if place not in proposal.runs]
@@ -99,9 +98,9 @@ class RepeatedTrials(Repeats):
         return shown
 
 
-def _is_running(one: ConfirmedTrial) -> bool:
+def _is_running(proposal: ConfirmedTrial) -> bool:
     """Return whether a run of a proposal is running. A frozen run is not."""
-    return any(run.state is State.RUNNING for run in one.runs.values())
+    return any(run.state is State.RUNNING for run in proposal.runs.values())
 
 
 def _without_fold(by_name: Mapping[str, Any]) -> dict[str, Any]:

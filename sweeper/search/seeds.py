@@ -6,14 +6,14 @@ import hashlib
 
 
 def trial_seed(study_seed: int, number: int) -> int:
-    """Return the seed of a trial that has none among its params.
+    """Return the seed of a trial that has no param `seed`.
 
-    It is derived anew whenever the trial runs again, so it depends on nothing else.
+    The seed is derived anew whenever the trial runs again, so it depends on nothing else.
     """
     return derived_seed(study_seed, "trial", number)
 
 
 def derived_seed(*parts: object) -> int:
-    """Return a 31-bit seed, which is a hash of these parts."""
+    """Return a 31-bit seed: a hash of a study's seed, the seed's purpose and further parts."""
     text = "/".join(str(part) for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 33

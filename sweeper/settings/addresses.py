@@ -1,4 +1,4 @@
-"""URLs of databases and servers. Only libraries get their passwords.
+"""URLs of databases and servers, whose passwords are given only to libraries.
 
 The text of an `Address` has `***` in place of the password. So nothing that is written, printed or
 logged contains the password.
@@ -88,7 +88,7 @@ class Address:
 
     @property
     def bare(self) -> str:
-        """The URL as a link for people, without user and password, and other secrets as `***`."""
+        """The URL as a link for people: without user and password, with `***` for other secrets."""
         scheme, _, _, rest = self._parts()
         return _joined(scheme, "", "", _hidden(rest))
 
@@ -117,10 +117,7 @@ class Address:
         return HIDDEN in self._secrets()
 
     def completed_by(self, other: str | None) -> Address:
-        """Return another address if it is this one with its password.
-
-        Otherwise return this address.
-        """
+        """Return the URL `other` if it is this URL with its password, else this address."""
         whole = Address(other or "")
         is_same = str(whole).rstrip("/") == str(self).rstrip("/")
         return whole if is_same and self.is_incomplete else self
@@ -148,18 +145,19 @@ class Address:
         end = len(re.split(r"[/?#]", rest, maxsplit=1)[0])
         at = rest.rfind("@", 0, end)
         if at < 0 and not _HOST.fullmatch(rest[:end]):
-            at = rest.rfind("@")  # the password has characters that should be escaped
+            # The password has a `/`, `?` or `#` that should have been escaped.
+            at = rest.rfind("@")
         user, _, password = rest[: max(at, 0)].partition(":")
         if user and not password and scheme in ("http", "https"):
-            user, password = "", user  # a token in place of user and password
+            user, password = "", user  # The URL has a token in place of user and password.
         return scheme, user, password, rest[at + 1 :]
 
 
 def driver_missing(error: BaseException) -> str | None:
-    """Return which database driver an error of SQLAlchemy misses, and how to install it.
+    """Return a message if SQLAlchemy failed because a database driver is not installed.
 
     Returns:
-        None if no driver is missing.
+        The driver and the command that installs it. None if no driver is missing.
     """
     cause: BaseException | None = error
     while cause is not None:

@@ -30,7 +30,7 @@ _DEPTH = 32
 class SettingsModel(BaseModel):
     """Base class of all sections of a parameters file.
 
-    They are frozen, and unknown keys are errors.
+    Sections are frozen, and unknown keys are errors.
     """
 
     model_config = ConfigDict(
@@ -38,14 +38,15 @@ class SettingsModel(BaseModel):
         strict=True,
         extra="forbid",
         allow_inf_nan=False,
-        use_attribute_docstrings=True,  # editors display these docstrings
+        use_attribute_docstrings=True,  # Editors display these docstrings.
     )
 
     @classmethod
     def file_keys(cls) -> list[str]:
-        """Return the keys in the file.
+        """Return the keys of this section in the file.
 
-        They differ from the fields if a field has an alias, as `class`.
+        A key differs from its field's name if the field has an alias: the key `class` sets the
+        field `class_`.
         """
         return [field.alias or name for name, field in cls.model_fields.items()]
 
@@ -94,7 +95,7 @@ def check_name(name: str, *, where: str = "") -> None:
 
 
 def check_param_name(name: str, *, where: str = "") -> None:
-    """Check a name, or two names with a dot between them as in `Adam.lr`, with `check_name`."""
+    """Check that a notebook can assign a param: one name, or two with a dot, as in `Adam.lr`."""
     owner, dot, own = name.rpartition(".")
     if owner:
         check_name(owner, where=where)
@@ -112,7 +113,10 @@ def read_plain(value: Any, depth: int = 0) -> Any:
         PydanticCustomError: JSON would change the value, or it is nested too deeply.
     """
     if depth > _DEPTH:
-        raise problem("is nested too deeply, or contains itself through an anchor; write it out")
+        raise problem(
+            "the value is nested too deeply, or contains itself through an anchor; use at most "
+            f"{_DEPTH} levels of lists and mappings, and write out the anchor"
+        )
     if isinstance(value, list | tuple):
         return [read_plain(part, depth + 1) for part in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
@@ -141,7 +145,9 @@ def _has_infinite(value: Any) -> bool:
 
 
 def expected(text: str) -> WrapValidator:
-    """Return a validator that has one message for all errors of a value with several forms.
+    """Return a validator with one message for a value that may have several forms.
+
+    pydantic itself would report one error for each form.
 
     Args:
         text: Description of a valid value, for the message.

@@ -82,7 +82,7 @@ def dimension_here(entry: Mapping[Any, Any]) -> str:
     if low is None or high is None or "normal" in kind:
         return ""
     is_log = "log" in kind
-    if is_log and not _is_positive(low):  # W&B's log_uniform has exponents of e as bounds
+    if is_log and not _is_positive(low):  # The bounds of W&B's `log_uniform` are exponents of e.
         low, high = (math.exp(bound) if _is_small(bound) else "…" for bound in (low, high))
     whole_words = ("int", "q_", "quniform")
     if "uniform" in kind and step is None and not any(word in kind for word in whole_words):

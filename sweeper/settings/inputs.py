@@ -36,4 +36,4 @@ class InputSource(SettingsModel):
     ]
     """The name of the artifact, as given to `save_artifact`."""
     take: Annotated[Literal["best"] | RunId, expected('best, or a run id such as "0007"')] = "best"
-    """The trial that saved it: `best`, or a run id such as "0007"."""
+    """The trial that saved the artifact: `best`, or a run id such as "0007"."""

@@ -54,7 +54,7 @@ class Resources(SettingsModel):
 
     @property
     def claim_bytes(self) -> int | None:
-        """GPU memory in bytes that is reserved for one trial. None if it is measured."""
+        """Bytes of GPU memory to reserve for each trial. None if the sweep measures them."""
         return None if self.gpu_memory == "auto" else int(self.gpu_memory)
 
     @property
@@ -105,7 +105,9 @@ class Cluster(SettingsModel):
                 )
             stated = [key for key in ("options", "max") if key in self.model_fields_set]
             if stated:
-                raise problem(f"{stated[0]}: only a cluster with `class` has this key; got a url")
+                raise problem(
+                    f"{stated[0]}: this key needs `class`, but url is set; remove one of them"
+                )
         elif not _CLASS.fullmatch(str(self.class_)):
             raise problem(
                 "class: expected a class with its module, as in dask_jobqueue.SLURMCluster; got "
@@ -133,5 +135,5 @@ def is_exposed(address: str) -> bool:
     host = match[1].strip("[]")
     try:
         return not ipaddress.ip_address(host).is_loopback
-    except ValueError:  # the host is a name and not an IP address
+    except ValueError:  # The host is a name and not an IP address.
         return host != "localhost"

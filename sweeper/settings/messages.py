@@ -33,7 +33,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     names = [str(n) for n in known]
     if (here := _ELSEWHERE.get(name.lower())) in names:
-        return f"it is {here} here"
+        return f"use {here} instead"
     small = {n.lower(): n for n in reversed(names)}
     close = difflib.get_close_matches(name.lower(), small, n=1, cutoff=0.6)
     if close:
@@ -46,7 +46,7 @@ def as_yaml(value: Any) -> str:
     text = ""
     for piece in _written(value, depth=4):
         text += piece
-        if len(text) > _WIDTH:  # the rest may be infinitely long
+        if len(text) > _WIDTH:  # The value may contain itself, so its text may never end.
             return f"{text[: _WIDTH - 1]}…"
     return text
 
@@ -57,7 +57,7 @@ _WIDTH = 80
 def _written(value: Any, depth: int) -> Iterator[str]:
     if isinstance(value, Mapping | list | tuple):
         brackets = "{}" if isinstance(value, Mapping) else "[]"
-        yield brackets[0] if depth else "…"  # through an anchor, the value may contain itself
+        yield brackets[0] if depth else "…"  # A YAML anchor can let a value contain itself.
         for index, part in enumerate(value if depth else ()):
             yield ", " if index else ""
             if isinstance(value, Mapping):
@@ -87,7 +87,7 @@ def validation_message(error: ValidationError, *, where: str, data: Mapping[str,
     Args:
         error: pydantic's error.
         where: File or flags with which each line begins.
-        data: Content of the file.
+        data: Content of the parameters file.
     """
     lines: dict[str, None] = {}
     for detail in error.errors():
@@ -96,7 +96,7 @@ def validation_message(error: ValidationError, *, where: str, data: Mapping[str,
         if detail["type"] == "sweeper":
             fault = detail["msg"]
         elif detail["type"] == "too_short" and detail["input"]:
-            continue  # each wrong entry of this list has a line of its own
+            continue  # Each wrong entry of this list gets a line of its own.
         elif detail["loc"][-1:] == ("[key]",):
             fault = f"a name must be text; got {as_yaml(detail['input'])}"
         elif detail["type"] == "missing":

@@ -190,7 +190,10 @@ class Settings(SettingsModel):
         if not self.space:
             raise problem("space is empty, so there is nothing to sweep; give one name a range")
         if self.learn_from and len(self.objective) > 1:
-            raise problem("learn_from needs a single objective")
+            raise problem(
+                f"learn_from needs a single objective, and there are {len(self.objective)}; "
+                "keep one under objective, or leave learn_from out"
+            )
         if self.confirm is not None and (why := self.why_not_confirmed()):
             raise problem(f"confirm: {why}")
         if self.repeat is not None and (why := self._why_not_repeated(self.repeat)):
@@ -211,7 +214,7 @@ class Settings(SettingsModel):
     def as_mapping(self) -> dict[str, Any]:
         """The settings as plain data, from which `from_mapping` makes the same settings.
 
-        They can be published. Secrets in `cluster` are replaced by `***`. `notify` is left out,
+        The data can be published. Secrets in `cluster` are replaced by `***`. `notify` is left out,
         because anybody could send notifications with its URL.
         """
         data = {key: value for key, value in self._plain.items() if key != "notify"}
@@ -220,7 +223,7 @@ class Settings(SettingsModel):
         return {**data, "study": {**data.get("study", {}), "name": self.name}}
 
     def to_yaml(self) -> str:
-        """Return a parameters file with these settings, including flags. It can be published."""
+        """Return a parameters file with these settings and changes by flags. It has no secrets."""
         return write_yaml(self.as_mapping)
 
     @property
@@ -256,7 +259,7 @@ class Settings(SettingsModel):
     def search_space(self) -> SearchSpace:
         """The space that is swept, without fixed names and without branches that they close.
 
-        With `repeat: {fold: 5}` it contains the fold, which no sampler chooses.
+        With `repeat: {fold: 5}` the space contains the fold, which no sampler chooses.
         """
         dimensions: dict[str, AnyDimension] = {**self.space}
         if self.repeat is not None and self.repeat.by_fold:
@@ -323,7 +326,7 @@ class Settings(SettingsModel):
         """Return settings from plain data that has the structure of a parameters file.
 
         Args:
-            data: The data.
+            data: Content of a parameters file, as YAML or JSON gives it.
             file: File from which the data was read, for messages.
             flags: Flags that have changed the data. If they are given, messages name them and not
                 the file.
@@ -375,7 +378,7 @@ class Settings(SettingsModel):
         Args:
             study: Name of the study.
             trials: Number of trials of the study.
-            fixed: Values of names that are fixed.
+            fixed: Values of `--set`, by name. These names are not swept.
             cold: Whether all kernels are started, and none is forked.
             cluster: Address of a Dask scheduler, or `local:N`.
             confirm: Number of best trials that are run again on fresh seeds.
@@ -412,7 +415,7 @@ class Settings(SettingsModel):
     def _check_override(self, name: str, value: Any) -> None:
         """Check that the value of `--set` for a range is a number.
 
-        It may be outside of the range.
+        The number may be outside of the range.
         """
         dimension = self.space.get(name)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)

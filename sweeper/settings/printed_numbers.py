@@ -50,7 +50,7 @@ _COMPOSITE = re.compile(r"[-+/:*^][-+]?\.?\d")
 _CLOSED = re.compile(
     r"""[^\W\d_]{0,20}%?["'`*]{0,3}\s?(?:[)\]]|,\s{0,80}(?:device|dtype|grad_fn|requires_grad|shape|weak_type)=)"""
 )
-#: Text before a position that is inside of a number.
+#: Text before a position that shows that the position is inside of a number.
 _INSIDE = re.compile(rf"(?:\d|(?<!\.)\.|\d_|\d\.?[eE][-+{_MINUS}]?)\Z")
 _INSIDE_GROUPS = re.compile(r"(?<![\d.])\d{1,3},\Z")
 _GROUP = re.compile(r"\d{3}(?!\d)")
@@ -60,8 +60,8 @@ _LONE_SIGN = re.compile(rf"(?:\A|[^\w)\]-])[-{_MINUS}]\Z")
 _CLOCK = re.compile(r":\d\d(?!\d)")
 _COMMA_AND_DIGIT = re.compile(r",\d")
 _POINTS_AS_GROUPS = re.compile(r"[1-9]\d{0,2}\.\d{3},\d+(?![\d.])")
-#: Text at the end of an incomplete line that may still become a part of a whole number, or of any
-#: number.
+#: Text behind a number at the end of an incomplete line. The number may still grow by further text:
+#: the first pattern is for whole numbers, the second for all numbers.
 _UNFINISHED_WHOLE = re.compile(rf"[,_{_SPACES}]\d{{0,3}}\Z")
 _UNFINISHED = re.compile(rf"(?:\.|\w{{0,20}}[-+{_MINUS}]?)\Z")
 #: When a match is tried again without its sign, this many characters around it are kept.
@@ -99,7 +99,7 @@ def read_number(match: regex.Match[str]) -> Reading | None:
         None if the group has matched nothing.
 
     Raises:
-        TimeoutError: The pattern takes too long.
+        TimeoutError: The pattern takes longer than its time limit.
     """
     if match[1] is None:
         return None

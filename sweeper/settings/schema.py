@@ -20,13 +20,13 @@ class AsWritten(GenerateJsonSchema):
     """Generates a schema without titles, and with defaults only in the form that people write."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """Return False: titles would only repeat the keys."""
+        """Return False, because titles would only repeat the keys."""
         return False
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         """Return the schema of a value with a default.
 
-        Sections get no default, as their keys have theirs.
+        A section gets no default, because each of its keys has one.
         """
         if isinstance(schema.get("default"), BaseModel | tuple | None):
             return self.generate_inner(schema["schema"])
@@ -48,8 +48,8 @@ def choice_of(names: tuple[str, ...], *, default: str) -> dict[str, Any]:
     """
     options = {
         "type": "object",
-        "properties": {"name": {"enum": list(names), "description": "Which one."}},
+        "properties": {"name": {"enum": list(names), "description": "Name of the algorithm."}},
         "required": ["name"],
-        "additionalProperties": {"description": "An option of Optuna's, by its name there."},
+        "additionalProperties": {"description": "An option, by its name in Optuna."},
     }
     return {"anyOf": [{"enum": list(names)}, options], "default": default}

@@ -59,7 +59,8 @@ def refuse_secret(value: Any, name: str, *, where: str = "") -> None:
     Raises:
         PydanticCustomError: The value, or a part of it, is a secret.
     """
-    if repr(masked(value, name)) != repr(value):  # values are not compared: NaN differs from itself
+    if repr(masked(value, name)) != repr(value):
+        # The texts are compared, because the value NaN differs from itself.
         raise problem(
             f"{where}{name}{name and ': '}looks like a secret by its name or URL, and executed "
             "notebooks, MLflow, the page and copies would show it; let the notebook read it from "

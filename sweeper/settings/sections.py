@@ -37,7 +37,7 @@ _NAME_CHARACTERS = 100
 
 
 class Algorithm(SettingsModel):
-    """A sampler or pruner of Optuna by name, with its options."""
+    """A sampler or a pruner: its name and its options."""
 
     name: str
     options: dict[str, PlainValue] = Field(default_factory=dict)
@@ -66,7 +66,7 @@ def _read_algorithm(kind: str, known: Sequence[str]) -> BeforeValidator:
             raise problem(f"{kind} {name!r} is not known; {nearest(name, known)}")
         for key in entry:
             if not isinstance(key, str):
-                raise problem(f"{name} has no option {as_yaml(key)}; options have names")
+                raise problem(f"{name} has no option {as_yaml(key)}; use text as an option's name")
         options = {key: option for key, option in entry.items() if key != "name"}
         return {"name": name, "options": options}
 
@@ -261,7 +261,7 @@ class Repeat(SettingsModel):
 
     @property
     def runs(self) -> int:
-        """Number of runs of a proposal at most."""
+        """Largest number of runs of one proposal."""
         return self.seeds or self.fold or 0
 
 

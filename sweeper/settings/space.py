@@ -1,6 +1,6 @@
 """The search space: its dimensions, their allowed values, and the branches to which they belong.
 
-Samplers are not known here: `SearchSpace.sample` calls a function that chooses a value.
+This module knows no sampler: `SearchSpace.sample` calls a function that chooses a value.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Dimension(SettingsModel):
 class RangeDimension(Dimension):
     """A dimension from low to high, sampled on a logarithmic scale with `log`."""
 
-    type: str  # declared first, because people write this key first
+    type: str  # The first field, because people write this key first.
     low: float
     """The least value."""
     high: float
@@ -182,7 +182,7 @@ class ChoiceDimension(Dimension):
         found: dict[Scalar, Value] = {}
         for value in self.choices:
             plain = as_scalar(value)
-            if plain in found:  # a sampler treats True, 1 and 1.0 as equal
+            if plain in found:  # A sampler treats True, 1 and 1.0 as equal.
                 earlier = found[plain]
                 if repr(earlier) == repr(value) or isinstance(value, list | dict):
                     raise problem(f"{as_yaml(value)} is listed twice in choices; keep one")
@@ -191,7 +191,8 @@ class ChoiceDimension(Dimension):
                     "tell them apart; keep one of them"
                 )
             found[plain] = value
-            if isinstance(value, str):  # the name of a swept param does not make it a secret
+            if isinstance(value, str):
+                # Only the value is checked: a swept param may be named `token`.
                 refuse_secret(value, "")
         return self
 
@@ -213,7 +214,7 @@ _FORMS = "expected {low: …, high: …}, {choices: […]} or a list of choices"
 
 
 def _long_form(entry: Any) -> Any:
-    """Add the `type` that an entry of `space` implies. pydantic chooses the class by it."""
+    """Return an entry of `space` with its `type`, by which pydantic chooses the entry's class."""
     if isinstance(entry, Dimension):
         return entry
     if isinstance(entry, list | tuple):
@@ -311,7 +312,7 @@ class SearchSpace(Mapping[str, AnyDimension]):
         return params
 
     def without(self, fixed: Params) -> SearchSpace:
-        """Return the space without fixed names, and without dimensions in closed branches."""
+        """Return the space without fixed names, and without branches that they close."""
         remaining: dict[str, AnyDimension] = {}
         for name, dimension in self.items():
             when = dict(dimension.when)
@@ -324,7 +325,7 @@ class SearchSpace(Mapping[str, AnyDimension]):
         return SearchSpace(remaining)
 
     def count(self) -> int | None:
-        """Return the number of different params. None if a dimension is continuous."""
+        """Return the number of combinations of params. None if a dimension is continuous."""
         if any(dimension.count() is None for dimension in self._dimensions.values()):
             return None
         parents = {parent for dimension in self._dimensions.values() for parent in dimension.when}

@@ -30,7 +30,7 @@ def parse_duration(value: Any) -> float:
     match = _DURATION.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
     if match is not None:
         seconds = float(match[1]) * _SECONDS[match[2]]
-    else:  # a float may have an exponent, as in 1e-05
+    else:  # The text of a float may have an exponent, as in 1e-05.
         seconds = float(value) if isinstance(value, float) else 0.0
     if not seconds > 0:
         raise problem(

@@ -92,7 +92,7 @@ def _n_repeated(value: Any) -> int:
             return 0
         if id(part) not in sizes:
             n_written += len(part)
-            sizes[id(part)] = 0  # ends the recursion if a value contains itself
+            sizes[id(part)] = 0  # This entry ends the recursion if a value contains itself.
             parts = part.values() if isinstance(part, dict) else part
             sizes[id(part)] = len(part) + sum(map(size_of, parts))
         return sizes[id(part)]

@@ -23,7 +23,7 @@ from ..files import PRIVATE
 from ..settings.addresses import Address, driver_missing
 from ..trials import display_path, facts_beside
 
-#: Wait this many seconds for another process's lock on a SQLite file.
+#: Seconds to wait for another process's lock on a SQLite file (chosen, not measured).
 _BUSY_TIMEOUT_S = 30
 #: Settings of PostgreSQL's client library, with which a connection fails within a minute after its
 #: server has vanished. Times are in seconds, `tcp_user_timeout` in milliseconds.
@@ -99,7 +99,7 @@ def _why_closed(url: Address, error: BaseException) -> str:
 def _open(url: str, *, is_known: bool, **options: Any) -> RDBStorage:
     file = Address.of(url).file
     if file is not None and not is_known and not file.exists():
-        file.touch(mode=PRIVATE)  # SQLite gives its log the same mode
+        file.touch(mode=PRIVATE)  # SQLite gives its log the mode of the file.
     if file is not None and is_known and not os.access(file.parent, os.W_OK):
         options |= _options_without_writing(file)
     with warnings.catch_warnings(action="ignore"):
@@ -140,7 +140,7 @@ def _options_without_writing(file: Path) -> dict[str, Any]:
         StudyError: The file has a log without an index.
     """
     log, index = (file.with_name(f"{file.name}-{kind}") for kind in ("wal", "shm"))
-    if index.exists():  # a sweep is running
+    if index.exists():  # A sweep is running.
         return {}
     if log.exists() and log.stat().st_size:
         raise StudyError(
@@ -152,7 +152,7 @@ def _options_without_writing(file: Path) -> dict[str, Any]:
 
 
 def log_ahead(storage: RDBStorage) -> None:
-    """Turn on SQLite's write-ahead log, so that a commit waits once, and readers never wait."""
+    """Turn on SQLite's write-ahead log: a commit waits for the disk once, readers never wait."""
     if storage.engine.name == "sqlite":
         with storage.engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
@@ -208,7 +208,7 @@ class LostFileError(StudyError):
 
     Args:
         file: File of the storage.
-        why: What is wrong with it, in words.
+        why: What is wrong with the file, in words.
     """
 
     def __init__(self, file: Path, why: str) -> None:
@@ -235,17 +235,17 @@ def refuse_another_file(engine: Engine, file: Path, *, is_ours: Callable[[], boo
 
     def check(*_: object) -> None:
         nonlocal known, damage
-        if damage is None:  # once damaged, always damaged: a new file may get the same inode number
+        if damage is None:  # Damage is final: a new file may get the inode number of the old one.
             try:
                 found = file.stat()
             except (FileNotFoundError, NotADirectoryError):
                 damage = "it was removed or replaced while the sweep was using it"
-            except OSError:  # the file system does not answer, which does not prove a loss
+            except OSError:  # The file system does not answer, which does not prove a loss.
                 return
             else:
                 if not os.path.samestat(found, known):
                     damage = "it was removed or replaced while the sweep was using it"
-                # A changed file is rare, because a commit changes only the log and not this file.
+                # This check is rarely needed: a commit changes only the log and not this file.
                 elif (found.st_size, found.st_mtime_ns) != (known.st_size, known.st_mtime_ns):
                     known, damage = found, damage_of(file)
                     if damage is None and not is_ours():

@@ -56,7 +56,7 @@ def tell_optuna(study: optuna.Study, record: TrialRecord, objectives: Sequence[s
 
 
 def left_open(record: TrialRecord, facts: StudyFacts) -> TrialRecord:
-    """Return the record of a trial that the storage has as running although no sweep runs.
+    """Return the corrected record of a trial that is stored as running although no sweep runs.
 
     Args:
         record: The study's record of the trial.
@@ -137,7 +137,7 @@ def _states_an_end(metadata: TrialMetadata, facts: StudyFacts) -> bool:
     sent, may lack them.
     """
     was_short = metadata.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
-    # The trial may fit into memory if it runs alone.
+    # A trial that ran out of memory next to others may fit if it runs alone.
     has_room = was_short and not metadata.is_infeasible
     is_ours = metadata.study_id == facts.id
     is_whole = has_all_scores(metadata, facts.objectives)

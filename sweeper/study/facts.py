@@ -1,6 +1,6 @@
 """Define the facts about a study, which it stores in addition to its trials.
 
-They are one user attribute of Optuna's study. A study in a SQLite file also keeps them in
+The facts are one user attribute of Optuna's study. A study in a SQLite file also keeps its facts in
 `study.json`, from which `rebuild` can restore a lost database.
 """
 
@@ -55,7 +55,7 @@ class StudyFacts:
             (`notebooks/fingerprint.py`).
         inputs: Files of other studies that the trials use, by input name.
         spent_s: Wall-clock time of all sweeps, in seconds.
-        mlflow_run_ids: MLflow's run ids by run id.
+        mlflow_run_ids: MLflow's id of each trial's run, by the trial's run id.
         compare_url: URL of MLflow's comparison of the runs. None if there is none.
         tracking_is_behind: Whether MLflow may still show ended trials as running.
         lag: Number of trials that run at once with `study.order: fixed`. None with a free order.
@@ -131,7 +131,7 @@ class StudyFacts:
             stored = json.loads(file.read_text(encoding="utf-8"))
             facts = cls.decode(stored["facts"])
             if not facts.template or not facts.settings:
-                raise ValueError("it has no settings or no output template")
+                raise ValueError("the facts have no settings or no output template")
             return str(stored["study"]), facts
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise StudyError(

@@ -41,7 +41,7 @@ def is_storage(file: Path) -> bool:
         with closing(sqlite3.connect(uri, uri=True)) as connection:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     except sqlite3.Error:
-        return True  # opening the file will raise an error that names the problem
+        return True  # Opening the file will raise an error that names the problem.
     # Optuna makes the table of user attributes early and `alembic_version` last. If both exist, no
     # table is missing.
     return {"study_user_attributes", "alembic_version"} <= tables
@@ -76,7 +76,7 @@ def has_study(file: Path, name: str, study_id: str) -> bool:
 
 
 def why_lost(storage: Path) -> str | None:
-    """Return why a study's database is lost, in words. Return None if it may be there.
+    """Return why a study's database is lost, in words. Return None if the database may exist.
 
     Args:
         storage: Path of the database in the study's folder.
@@ -86,7 +86,7 @@ def why_lost(storage: Path) -> str | None:
     try:
         name, facts = StudyFacts.read(facts_beside(storage))
     except StudyError:
-        return None  # the next sweep writes the facts again
+        return None  # The next sweep writes the facts again.
     return None if has_study(storage, name, facts.id) else "it is another study's database"
 
 
@@ -116,7 +116,7 @@ def move_records(file: Path, paths: StudyPaths, **changes: Any) -> None:
             (paths.study, ATTRIBUTE),
         ).fetchone()
         if found is None:
-            raise ValueError(f"no study {paths.study!r} in {file}")
+            raise ValueError(f"{file}: there is no study {paths.study!r}")
         row, text = found
         facts = replace(StudyFacts.decode(_mapping(text)), **changes)
         connection.execute(
@@ -133,5 +133,5 @@ def _mapping(text: object) -> dict[str, Any]:
     """
     found = json.loads(text) if isinstance(text, str) else None
     if not isinstance(found, dict):
-        raise ValueError(f"no JSON object: {text!r}")
+        raise ValueError(f"expected a JSON object; got {text!r}")
     return found

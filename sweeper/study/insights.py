@@ -22,14 +22,14 @@ from ..trials import Importance
 
 #: With fewer completed trials, importances say nothing (chosen, not measured).
 _FEWEST_TRIALS = 10
-#: The shares are averaged over this many bootstrap samples of the trials. A forest of this many
-#: trees is made of each sample. With 16 trees, shares and intervals of 200 trials differed by at
-#: most 0.02 from those with 8, and took twice as long.
+#: The shares are averaged over the first number of bootstrap samples of the trials. Each sample
+#: gets a forest with the second number of trees. With 16 trees, shares and intervals of 200 trials
+#: differed by at most 0.02 from those with 8, and took twice as long.
 _SAMPLES, _TREES = 20, 8
 #: A sample has at most this many trials, so that the importances of a long study take seconds
 #: (chosen, not measured).
 _MOST_TRIALS = 200
-#: The interval of an importance covers this share of the samples.
+#: The interval of an importance covers this share of the samples (chosen, not measured).
 _WITHIN = 0.9
 
 #: Names of figures for papers, and Optuna's functions that draw them.
@@ -51,8 +51,8 @@ def param_importances(
 
     The method is Optuna's fANOVA (Hutter, Hoos, Leyton-Brown, 2014, "An Efficient Approach for
     Assessing Hyperparameter Importance"), on bootstrap samples of the trials. The spread over the
-    samples gives the interval. It takes 3 s of CPU
-    time for each objective of 200 trials with 6 params.
+    samples gives the interval. The method takes 3 s of CPU time for each objective of 200 trials
+    with 6 params.
 
     The space is measured as it was sampled: a param with a logarithmic range on a log scale. Optuna
     itself measures it on a linear scale, where 90 % of a range from 0.0001 to 0.1 are above 0.01.
@@ -88,12 +88,13 @@ def param_importances(
             sample = StorageView(study._storage, partial(_all, chosen)).study(study)
             evaluator = FanovaImportanceEvaluator(n_trees=_TREES, seed=number)
             try:
-                # These warnings are about too few trials.
+                # Ignore warnings, because they are about too few trials.
                 with warnings.catch_warnings(action="ignore"):
                     measured = get_param_importances(
                         sample, evaluator=evaluator, target=partial(_value, index)
                     )
-            except (ValueError, RuntimeError):  # all scores are equal, or no param is in all trials
+            except (ValueError, RuntimeError):
+                # All scores are equal, or no param is in all trials.
                 continue
             for param, share in measured.items():
                 shares.setdefault(param, []).append(float(share))
@@ -148,7 +149,8 @@ def figure_of(study: optuna.Study, objectives: Sequence[str], *, kind: str) -> A
     # If a target is given, Optuna marks no best trials, so give one only for several objectives.
     if len(objectives) > 1:
         what["target"] = partial(_value, 0)
-    with warnings.catch_warnings(action="ignore"):  # Optuna marks its figures as experimental
+    with warnings.catch_warnings(action="ignore"):
+        # Optuna warns that its figures are experimental.
         from optuna.visualization import matplotlib as drawing
 
         if kind == "importances":

@@ -63,7 +63,7 @@ class LocatedStudy:
         after, url = self.paths.following(kind), self.storage_url
         if is_storage(after.storage):
             url = Address.of_file(after.storage)
-        elif url.file == self.paths.storage:  # this file contains no other study
+        elif url.file == self.paths.storage:  # This file contains no other study.
             return None
         try:
             return Study.load(url, after.study, is_known=url.file is not None)

@@ -1,4 +1,4 @@
-"""Find studies whose outputs were moved or copied by hand: their paths are those of before."""
+"""Find studies whose outputs were moved or copied by hand, so that their stored paths are wrong."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Move:
     Attributes:
         facts: Facts of the study.
         before: Paths that the study has stored.
-        now: Its paths where it is now.
+        now: Paths at which the study is now.
     """
 
     facts: StudyFacts
@@ -42,15 +42,15 @@ def move_of(file: Path) -> Move | None:
     """
     try:
         name, facts = StudyFacts.read(file)
-    except StudyError:  # it is missing or damaged; the next sweep writes it again
+    except StudyError:  # The file is missing or damaged. The next sweep writes it again.
         return None
     before = StudyPaths.parse(facts.template, study=name)
     now = before.moved_to(file.parent.parent)
     if file.absolute() != now.facts or now.facts == before.facts:
         return None
-    with suppress(OSError):  # the old place does not exist
+    with suppress(OSError):  # The old folder does not exist.
         if now.facts.samefile(before.facts):
             return None
     if before.written_run_ids() and not now.written_run_ids():
-        return None  # its notebooks have stayed where they were
+        return None  # The notebooks have stayed where they were.
     return Move(facts=facts, before=before, now=now)

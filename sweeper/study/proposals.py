@@ -24,14 +24,14 @@ from ..trials import FOLD, Params, TrialRecord, TrialState, run_id_of
 from .facts import StudyFacts
 from .storage import MirroredStorage
 
-#: Trial attribute in Optuna: the trial was queued by hand and does not count towards
-#: `study.trials`.
+#: Name of Optuna's trial attribute that marks a trial as queued by hand. Such a trial does not
+#: count towards `study.trials`.
 BY_HAND = "sweeper.by_hand"
-#: Trial attribute in Optuna: number of the first trial that this trial retries.
+#: Name of Optuna's trial attribute with the number of the first trial that this trial retries.
 RETRY = "sweeper.retry"
-#: Trial attribute in Optuna: seed with which the trial was queued.
+#: Name of Optuna's trial attribute with the seed with which the trial was queued.
 SEED = "sweeper.seed"
-#: Optuna's own trial attribute with the params of a queued trial.
+#: Name of Optuna's own trial attribute with the params of a queued trial.
 QUEUED = "fixed_params"
 
 _log = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ class TrialQueue:
         return repeated.due is None and (is_last or not has_room)
 
     def _waits_for_repeats(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
-        """Return whether no trial can begin until a running one ends, which may be repeated."""
+        """Return whether no trial can begin before a running proposal ends and may be repeated."""
         if self._prepared is not None or not self._is_over(storage, samplers):
             return False
         trials = storage.trials()
@@ -258,7 +258,7 @@ def _begun(
     # A parameter named `seed` is the trial's seed in every respect.
     stated = {**settings.fixed, **params}.get("seed", trial.user_attrs.get(SEED))
     derived = trial_seed(settings.study.seed, trial.number)
-    if settings.repeat is not None:  # the first runs of all proposals have the same seed
+    if settings.repeat is not None:  # The first runs of all proposals have the same seed.
         derived = seeds_of(settings)[int(str(params[FOLD])) if settings.repeat.by_fold else 0]
     return TrialRecord(
         number=trial.number,

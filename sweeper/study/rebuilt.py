@@ -97,7 +97,7 @@ def write_study(
                 records.append(record)
             elif number < len(queued):
                 trial = _not_begun(OptunaState.WAITING, queued[number])
-            else:  # as if the sweep was killed: the trial runs again with its number
+            else:  # The trial counts as killed with its sweep, so it runs again with its number.
                 trial = _not_begun(OptunaState.RUNNING, ({}, None))
             storage.create_new_trial(study._study_id, trial)
         return records
@@ -131,14 +131,14 @@ def _trial(
     try:
         own = metadata.proposal
         if own is None or metadata.started_at is None or metadata.attempt == 0:
-            raise ValueError("how the trial was started")
+            raise ValueError("it does not state how the trial was started")
         if own.params and not metadata.params:
-            raise ValueError("its params")
+            raise ValueError("it does not state its params")
         if not has_all_scores(metadata, facts.objectives):
-            raise ValueError("its scores")
+            raise ValueError("it does not state its scores")
         distributions = {n: json_to_distribution(it) for n, it in own.distributions.items()}
         for name, value in own.params.items():
-            # Raises the errors that a storage would raise.
+            # This call raises the errors that a storage would raise.
             distributions[name].to_internal_repr(value)
         began = metadata.started_at.astimezone()
         record = TrialRecord(
@@ -152,13 +152,14 @@ def _trial(
             retry_of=own.user_attrs.get(RETRY),
             repeat_of=own.user_attrs.get(REPEAT),
         )
-        record = decode(number, encode(left_open(record, facts)))  # as it will be read later
+        # Read the record as a resumed sweep reads it.
+        record = decode(number, encode(left_open(record, facts)))
         state, values, reports = OptunaState.RUNNING, None, _reports(notebook, metadata, settings)
         if record.is_final:
             state = _ENDED.get(record.state, OptunaState.FAIL)
         if state is OptunaState.COMPLETE:
             values = [record.scores[name] for name in facts.objectives]
-        elif state is OptunaState.PRUNED and reports:  # as Optuna's `tell` does
+        elif state is OptunaState.PRUNED and reports:  # Optuna's `tell` stores this, too.
             values = [reports[max(reports)]]
         ended = began + datetime.timedelta(seconds=record.duration_s)
         trial = FrozenTrial(

@@ -79,7 +79,7 @@ def holder_in(storage_url: Address, study: str) -> Holder | None:
     try:
         with engine.connect() as connection, closing(connection.connection.cursor()) as cursor:
             return _holder_of(cursor, study)
-    # This error is not translated, because the cursor is raw.
+    # A raw cursor bypasses the translation of errors in `access.py`.
     except engine.dialect.loaded_dbapi.Error as error:
         raise StorageAwayError(f"{place_of(engine.url)}: {first_line(error)}") from error
     finally:

@@ -124,7 +124,7 @@ class MirroredStorage(InMemoryStorage):
         return is_ours
 
     def _find(self, trial: FrozenTrial) -> int | None:
-        """Return the id of a trial in the storage, in case it has arrived there, or None.
+        """Return the id of a trial in the storage. Return None if the storage lacks the trial.
 
         Its number there is higher if another process used its number first.
         """

@@ -153,7 +153,7 @@ class Study:
         try:
             return cls._opened(held, settings, kept_facts)
         except BaseException:
-            held.engine.dispose()  # closes the connection, which releases a server's lock
+            held.engine.dispose()  # Closing the connection releases the lock on a server.
             raise
 
     @classmethod
@@ -176,7 +176,7 @@ class Study:
         if is_existing:
             before = [*opened.facts.objectives] if is_begun else names
             check_fits(opened._study, before, settings, place)
-        if not is_begun:  # the study is new, or its creator was killed
+        if not is_begun:  # The study is new, or its creator was killed.
             for params in settings.start_params[len(opened._trials()) :]:
                 opened._study.enqueue_trial(as_queued(params))
             name_objectives(opened._study, names)
@@ -196,7 +196,7 @@ class Study:
         self.close()
 
     def be_patient(self, limit_s: Callable[[], float]) -> None:
-        """Wait from now on while the storage is unavailable, before raising `StorageAwayError`.
+        """From now on, wait while the storage is unavailable. Raise `StorageAwayError` only then.
 
         Args:
             limit_s: Returns the seconds to wait. Called anew at each wait.
@@ -225,7 +225,7 @@ class Study:
     def _store_facts(self, facts: StudyFacts) -> None:
         self._study.set_user_attr(ATTRIBUTE, facts.encode())
         if self._kept_facts is not None:
-            with suppress(OSError):  # such as a full disk; the next call writes all facts again
+            with suppress(OSError):  # The disk may be full. The next call writes all facts again.
                 facts.write(self._kept_facts, study=self.name)
 
     def _requeue(self) -> None:
@@ -372,7 +372,7 @@ class Study:
 
     def _read_new_trials(self) -> None:
         if not self._mirror.read_new_trials():
-            self._reread()  # another process has used the number of the prepared proposal
+            self._reread()  # Another process has used the number of the prepared proposal.
 
     def _reread(self) -> None:
         with self._lock:
@@ -534,7 +534,7 @@ class Study:
         try:
             is_single = len(self._study.directions) == 1
             best = [self._study.best_trial] if is_single else self._study.best_trials
-        except ValueError:  # Optuna raises this if no trial has completed
+        except ValueError:  # Optuna raises this if no trial has completed.
             return []
         records = [record_of(trial) for trial in best]
         known = [record for record in records if record is not None]

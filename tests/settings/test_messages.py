@@ -51,8 +51,8 @@ def test_the_hint_names_the_most_similar_known_name_or_all_names() -> None:
     assert nearest("learning_rte", ["learning_rate", "width"]) == "did you mean 'learning_rate'?"
     assert nearest("zzz", ["lr", "width"]) == "known: lr, width"
     assert nearest("zzz", []) == "none is known"
-    assert nearest("bayes", ["tpe", "gp"]) == "it is gp here"
-    assert nearest("min", ["low", "high"]) == "it is low here"
+    assert nearest("bayes", ["tpe", "gp"]) == "use gp instead"
+    assert nearest("min", ["low", "high"]) == "use low instead"
 
 
 @pytest.mark.parametrize(

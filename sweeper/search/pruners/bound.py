@@ -19,9 +19,9 @@ class Bound:
     Attributes:
         likely: Predicted final score.
         spread: Standard deviation of the prediction.
-        is_beaten: Whether the best completed score is above the upper bound of the prediction. It
-            does not count if the trial with that score was itself above its own bound at the same
-            step.
+        is_beaten: Whether the best completed score is above the upper bound of the prediction.
+            False if the best completed trial ended above its own bound at the same step, too,
+            because then such bounds are no guide.
     """
 
     likely: float
@@ -67,7 +67,7 @@ def bound_of(
     likely = final.mean() + slope * both
     variance = residuals @ residuals / freedom
     spread = np.sqrt(variance * (1 + 1 / len(pairs) + both**2 / squares))
-    from scipy.special import stdtrit  # its import takes 0.1 s
+    from scipy.special import stdtrit  # The import takes 0.1 s.
 
     bounds = likely + stdtrit(freedom, confidence) * spread
     return Bound(
@@ -78,13 +78,15 @@ def bound_of(
 
 
 def floor_of(values: Sequence[float] | np.ndarray) -> float:
-    """Return the value below which scores are cut off. Higher scores are better."""
+    """Return the value to which lower scores are raised, so that outliers do not decide.
+
+    Higher scores are better."""
     middle = float(np.median(values))
     return middle - FURTHEST * (float(np.max(values)) - middle)
 
 
 def _pairs_at(step: int, curves: Curves) -> tuple[Array, float]:
-    """Return the best report up to a step and the final score of each completed trial.
+    """Return the best report up to a step, and the final score, of each completed trial.
 
     Returns:
         The pairs of the trials that have reported at that step, and the best final score of all

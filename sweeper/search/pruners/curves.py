@@ -44,7 +44,8 @@ class Curves:
 
     Attributes:
         by_number: Curves by trial number, of trials that have begun and not failed.
-        sign: 1 or -1. Scores multiplied by it are better if they are higher.
+        sign: 1 if higher scores are better, else -1. After multiplication by `sign`, higher scores
+            are always better.
     """
 
     by_number: Mapping[int, Curve]
@@ -75,8 +76,8 @@ def curves_of(study: optuna.Study, *, frozen: Collection[int] = ()) -> Curves:
 def _known_ends(trials: Sequence[FrozenTrial]) -> Mapping[int, int]:
     """Return the last step of each trial's training, if a param decides it.
 
-    This shows if completed trials have several lengths, and in all of them the last step differs
-    from one of the params by the same number.
+    A param decides the last step if completed trials have several lengths, and last step and param
+    differ by the same number in all of them.
     """
     lasts = {
         trial.number: trial.last_step

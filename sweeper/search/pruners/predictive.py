@@ -17,7 +17,7 @@ from .race import COMMITTED, COMPLETED, RESTLESS, SLOTS, Race
 
 
 class Verdict(Enum):
-    """Decision about a running trial that has reported."""
+    """What happens to a running trial after a report."""
 
     GO_ON = "go on"
     FREEZE = "freeze"
@@ -111,7 +111,7 @@ class PredictivePruner(BasePruner):
         if math.isnan(trial.intermediate_values[step]):
             return True
         curves = curves_of(study)
-        # There is no training left that pruning would save.
+        # Pruning at the last step would save no training.
         if curves.by_number[trial.number].ends_at == step:
             return False
         return self._is_beaten(curves, trial.number)
@@ -135,7 +135,7 @@ class PredictivePruner(BasePruner):
         place = race.numbers.index(number)
         ends_at = curves.by_number[number].ends_at
         is_last = race.done[place] == race.total if ends_at is None else step >= ends_at
-        if is_last:  # there is no training left that pruning would save
+        if is_last:  # Pruning at the last step would save no training.
             return Verdict.GO_ON
         if self._is_beaten(curves, number):
             return Verdict.PRUNE
@@ -172,8 +172,7 @@ class PredictivePruner(BasePruner):
             return min(judged_too_early)
         running = _numbers_of(curves, "running")
         n_continuing = len(set(running) - beginning)
-        # The slot that is free counts as a running one. If no trial runs, this slot begins a new
-        # trial.
+        # The free slot counts as a running one. If no trial runs, the free slot begins a new trial.
         if to_begin and n_continuing >= max(min(1, len(running)), (len(running) + 1) // SLOTS):
             return None
         reach = self._reach(curves, race)
@@ -218,7 +217,9 @@ class PredictivePruner(BasePruner):
         )
 
     def _reach(self, curves: Curves, race: Race) -> dict[int, float]:
-        """Return how far above the leader each trial can end, if it can win and has been judged."""
+        """Return the highest probable lead of each judged trial that can win, by number.
+
+        The lead is the predicted one plus one standard deviation."""
         beginning = _beginning(curves, race)
         return {
             number: float(race.leads[place] + race.off[place])

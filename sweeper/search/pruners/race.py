@@ -84,10 +84,12 @@ class Race:
         curves: Curves of the study. At least one must have a value.
 
     Attributes:
-        numbers: Numbers of the trials that have a value. The index in this list is a trial's place.
-        is_completed: By place, whether the trial has completed.
-        done: By place, the number of steps that the trial has done, among all steps of the study.
-        finals: By place, the final score. Minus infinity if there is none.
+        numbers: Numbers of the trials that have a value. A trial's index in this list, its place,
+            is also its index in all arrays.
+        is_completed: For each trial, whether it has completed.
+        done: For each trial, the number of steps up to its last report, among all steps of the
+            study.
+        finals: For each trial, its final score. Minus infinity if it has none.
         values: Value of each trial at or before each step, shape (trials, steps).
     """
 
@@ -120,13 +122,13 @@ class Race:
 
     @cached_property
     def begun(self) -> np.ndarray:
-        """By place, whether the trial is judged."""
+        """For each trial, whether it has done enough steps to be judged."""
         begun: np.ndarray = self.done >= self.first_look
         return begun
 
     @cached_property
     def _left(self) -> Array:
-        """By step, the e-folds of training that are left after it."""
+        """For each step, the e-folds of training that are left after this step."""
         total = self.total or UNKNOWN_TOTAL * self.done.max()
         left: Array = np.log(np.maximum(total / self._steps, 1))
         return left
@@ -139,7 +141,9 @@ class Race:
 
     @cached_property
     def _level(self) -> Array:
-        """By place and step, a predicted final score without the gain that all trials share."""
+        """For each trial and step, its extrapolated value.
+
+        The gain that all trials share is left out, because it cancels out in a lead."""
         halves = np.maximum(self._steps // 2, 1) - 1
         gains = self.values - self.values[:, halves]
         kept = np.minimum(GAIN_KEPT, GAIN_KEPT_NEAR_THE_END * self._left / math.log(2))
@@ -150,7 +154,7 @@ class Race:
     def leader(self) -> int:
         """Place of the best completed trial.
 
-        Before one has completed, place of the best trial so far.
+        As long as no trial has completed, place of the best trial so far.
         """
         if self.is_completed.any():
             return int(self.finals.argmax())
@@ -165,7 +169,7 @@ class Race:
 
     @cached_property
     def leads(self) -> Array:
-        """By place, how far above the leader the trial is predicted to end."""
+        """For each trial, its predicted final score minus the leader's."""
         same_step = np.minimum(self.done, self.done[self.leader]) - 1
         levels = self._level[np.arange(len(self.numbers)), self.done - 1]
         leads: Array = levels - self._level[self.leader, same_step]
@@ -188,13 +192,13 @@ class Race:
 
     @cached_property
     def _wander(self) -> Array:
-        """By step, the standard deviation of a lead's further change. Always above zero."""
+        """For each step, the standard deviation of a lead's further change. Always above zero."""
         wander: Array = np.maximum(WANDER * self._spread * self._left, 1e-12)
         return wander
 
     @cached_property
     def off(self) -> Array:
-        """By place, the standard deviation of the prediction."""
+        """For each trial, the standard deviation of its predicted final score."""
         completed = TRIAL_WEIGHT * max(int(self.is_completed.sum()) - 1, 0)
         variance = (PRIOR_TRIALS + completed * self._deviation) / (PRIOR_TRIALS + completed)
         off: Array = self._wander[self.done - 1] * math.sqrt(max(variance, LEAST_VARIANCE))
@@ -207,7 +211,7 @@ class Race:
 
     @cached_property
     def _deviation(self) -> float:
-        """Mean over completed trials of their largest error, relative to `_wander` and squared."""
+        """Mean of the completed trials' largest errors, in units of `_wander` and squared."""
         others = np.flatnonzero(self.is_completed)
         others = others[others != self.leader]
         if not len(others) or self.total is None or self.first_look >= self.total:
@@ -219,7 +223,7 @@ class Race:
 
 
 def _finite(curve: Curve, sign: float) -> tuple[Array, Array]:
-    """Return the steps in order and the finite values, shape (reports) each. Higher is better."""
+    """Return the steps and the finite values of a curve in order. Higher values are better."""
     finite = [(step, value) for step, value in curve.values.items() if math.isfinite(value)]
     array: Array = np.array(sorted(finite), dtype=float).reshape(-1, 2)
     return array[:, 0], sign * array[:, 1]
@@ -237,7 +241,7 @@ def _grid_of(all_steps: Sequence[Array]) -> Array:
 def _along(grid: Array, steps: Array, values: Array) -> Array:
     """Return the last value at or before each step of a grid.
 
-    Before the first step, the first value.
+    Grid steps before the first report get the first value.
     """
     places = np.maximum(np.searchsorted(steps, grid, side="right") - 1, 0)
     along: Array = values[places]

@@ -119,7 +119,9 @@ class SamplerFactory:
             learned: Trials of each earlier study, the best first.
         """
         if self.settings.repeat is not None:
-            storage = StorageView(storage, lambda all_: RepeatedTrials(self.settings, all_).seen())
+            storage = StorageView(
+                storage, lambda trials: RepeatedTrials(self.settings, trials).seen()
+            )
         if self.name not in _SEES_INFEASIBLE:
             return storage
         known = distributions(self._space)
@@ -131,7 +133,7 @@ class SamplerFactory:
 
     @property
     def most_trials(self) -> int:
-        """Number of trials of the study: as many as it asks for, or every combination once."""
+        """Number of trials of the study: `study.trials`, or fewer if every combination has run."""
         wanted, repeat = self.settings.study.trials, self.settings.repeat
         runs = 1 if repeat is None else repeat.runs
         return min(wanted, (self.most_proposals or wanted) * runs)
@@ -161,6 +163,6 @@ class SamplerFactory:
                 f"{', '.join(wide)} has more than {_MOST_VALUES:,}; widen the steps, or use tpe"
             )
         if self.name == "cmaes" and importlib.util.find_spec("cmaes") is None:
-            raise SettingsError(f"{where}: cmaes needs a package: pip install cmaes")
+            raise SettingsError(f"{where}: cmaes needs the package cmaes: pip install cmaes")
         if self.name == "gp" and importlib.util.find_spec("torch") is None:
-            raise SettingsError(f"{where}: gp needs a package: pip install torch")
+            raise SettingsError(f"{where}: gp needs the package torch: pip install torch")

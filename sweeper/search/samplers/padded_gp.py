@@ -108,5 +108,5 @@ def on_one_thread() -> Iterator[None]:
     try:
         with threadpool_limits(limits=1):
             yield
-    finally:  # the caller may be a notebook that goes on to train with torch
+    finally:  # The caller may be a notebook that trains with torch afterwards.
         torch.set_num_threads(before)

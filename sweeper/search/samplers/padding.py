@@ -24,9 +24,9 @@ from .views import StorageView
 if TYPE_CHECKING:
     import torch
 
-#: Ranges with more values are modelled as continuous, and their values are rounded. Optuna tries
-#: the steps of a range one after the other, which took ten times as long for four ranges with a
-#: thousand values each.
+#: Ranges with more values than this are modelled as continuous, and their values are rounded.
+#: Optuna tries the steps of a range one after the other, which took ten times as long for four
+#: ranges with a thousand values each.
 _MOST_STEPS = 16
 
 
@@ -62,15 +62,15 @@ class Padding:
 
     @property
     def is_choice(self) -> np.ndarray[Any, Any]:
-        """Whether each dimension is a choice, shape (dimensions)."""
+        """For each dimension, whether it is a choice."""
         return np.array(self._cube.is_categorical)
 
     def points(self, trials: list[FrozenTrial]) -> np.ndarray[Any, Any]:
-        """Return trials that have all dimensions, as `seen` shows them, as points of the cube."""
+        """Return trials that have all dimensions (see `seen`) as points of the unit cube."""
         return np.array(self._cube.get_normalized_params(trials))
 
     def places(self, column: int, most: int) -> np.ndarray[Any, Any]:
-        """Return all choices of a dimension, or this number of coordinates along its range."""
+        """Return coordinates along a dimension: all its choices, or `most` points of its range."""
         distribution = list(self.distributions.values())[column]
         if isinstance(distribution, CategoricalDistribution):
             return np.arange(float(len(distribution.choices)))
@@ -88,7 +88,7 @@ class Padding:
         )
 
     def as_params(self, modelled: Mapping[str, Any]) -> dict[str, Any]:
-        """Return values of `modelled` as values of `distributions`."""
+        """Return proposed values, rounded to values that the search space contains."""
         return {name: _rounded(self.distributions[name], v) for name, v in modelled.items()}
 
     def design(self, number: int, *, seed: int) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class _OnlyActive:
         return value
 
     def eval_acqf_no_grad(self, x: Any) -> Any:
-        """Return the same for an array, as an array."""
+        """Return what `eval_acqf` returns, as an array instead of a tensor."""
         import torch
 
         with torch.no_grad():

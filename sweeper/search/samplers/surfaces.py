@@ -18,14 +18,14 @@ from .padded_gp import on_one_thread
 from .padding import Padding
 from .views import with_pruned
 
-#: Surfaces are made of all pairs of this many params, the most important ones, with this many
-#: places along a range (chosen, not measured).
+#: Surfaces show all pairs of the most important params: the first number of params, with the second
+#: number of points along a range (chosen, not measured).
 _PARAMS, _PLACES = 4, 16
-#: The process is fitted to at most this many trials, so that it takes seconds. The interaction is
-#: averaged over this many of them (chosen, not measured).
+#: The Gaussian process is fitted to at most the first number of trials, so that the fit takes
+#: seconds. The interaction is averaged over the second number of trials (chosen, not measured).
 _MOST_TRIALS, _BACKGROUND = 200, 12
-#: Scores farther from the quartiles than this many interquartile ranges count as that far: a loss
-#: that has exploded would make all others equal (Tukey's fence for values that are far out).
+#: Scores are cut off at this many interquartile ranges beyond the quartiles (Tukey's fence for
+#: values that are far out). Otherwise, a loss that has exploded would make all others look equal.
 _REACH = 3.0
 
 Array = np.ndarray[Any, Any]
@@ -93,7 +93,9 @@ def _surface(
     points: Array,
     pair: tuple[int, int],
 ) -> dict[str, Any]:
-    """Return the surface of two columns. The first point is the best trial's."""
+    """Return the surface of two params, given as columns of `points`.
+
+    The first point is the best trial."""
     along = [padding.places(column, _PLACES) for column in pair]
     cells = np.tile(points[:_BACKGROUND], (len(along[0]), len(along[1]), 1, 1))
     for axis, (column, places) in enumerate(zip(pair, along, strict=True)):

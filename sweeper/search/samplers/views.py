@@ -60,7 +60,7 @@ class StorageView:
         Args:
             like: Optuna's study, of which name, sampler and pruner are used.
         """
-        storage: Any = self  # it has all methods of a storage
+        storage: Any = self  # A view has all methods of a storage.
         return optuna.load_study(
             study_name=like.study_name, storage=storage, sampler=like.sampler, pruner=like.pruner
         )
@@ -121,11 +121,11 @@ def _as_running(trial: FrozenTrial) -> FrozenTrial:
 
 
 def with_constraints(trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    """Return the trials with those that ran out of memory shown as violating a constraint.
+    """Return the trials, where those that ran out of memory violate a constraint.
 
-    They have failed, and Optuna's samplers ignore failed trials. Here they have completed with the
-    mean score of all other trials, so that their params seem neither better nor worse. A study
-    without such trials is not changed, so that its proposals are the same.
+    Such trials have failed, and Optuna's samplers ignore failed trials. Here they have completed
+    with the mean score of all other trials, so that their params seem neither better nor worse. A
+    study without such trials is not changed, so that its proposals are the same.
     """
     values = [trial.values for trial in trials if trial.state is TrialState.COMPLETE]
     if not values or not any(map(_is_infeasible, trials)):
