@@ -60,7 +60,7 @@ def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: An
         kernel=facts.kernel,
         **options,
     )
-    sweep.plan.close()  # this plan has an executor for the search, which is not resumed
+    sweep.plan.close()  # This plan has an executor for the search, which is not resumed.
     search = with_inputs(sweep.plan)
     best = found.best[0]
     dimensions, changed = _ablated(best.params, settings.search_space, search.notebook)

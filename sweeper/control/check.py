@@ -79,7 +79,7 @@ class Finding:
         name: Name of the check, for scripts.
         holds: Whether the check passed. None if it could not be made, or does not apply.
         text: What was found, with figures.
-        remedy: What the user can do about it. Empty if nothing has to be done.
+        remedy: What the user can do about the finding. Empty if nothing has to be done.
         forecast: Figures for the whole sweep, or None. Only the last finding has them, and only if
             all runs completed. They assume that each trial takes as long as the typical run, and
             that no trial is pruned. The keys are `trials` (including the runs of `confirm`),
@@ -206,7 +206,7 @@ def _seed(notebook: ResearchNotebook, settings: Settings) -> Finding:
 def _takes_seed(notebook: ResearchNotebook, settings: Settings) -> bool:
     """Return whether the notebook uses a seed, so that runs with equal params have equal seeds.
 
-    True for other languages than Python, where this is not known.
+    Return True for languages other than Python, whose code is not analysed.
     """
     is_stated = "seed" in settings.fixed or "seed" in settings.search_space
     reads = _TRIAL_SEED.search("\n".join(notebook.code)) is not None
@@ -385,8 +385,7 @@ def _of_runs(
 def _overwritten(measured: Sequence[Measured], notebook: ResearchNotebook) -> Iterator[Finding]:
     """Yield a finding if the notebook overwrites a swept name.
 
-    This is seen if a name has the same value at the end of two runs that were given different
-    values.
+    A name is overwritten if two runs that were given different values end with the same value.
     """
     ended = [
         EndedTrial(run_id=run_id_of(number), given=run.params, ended=run.outcome.values_at_end)

@@ -89,7 +89,7 @@ def _greatest(name: str, usual: Any, space: Mapping[str, AnyDimension]) -> Any:
         return sum(any(_is_same(choice, value) for value in values) for values in branches)
 
     others = [choice for choice in dimension.choices if not _is_same(choice, usual)]
-    return max([*others, usual], key=n_sizes)  # the first choice wins a tie
+    return max([*others, usual], key=n_sizes)  # The first choice wins a tie.
 
 
 def _another(dimension: AnyDimension, value: Any) -> Any:

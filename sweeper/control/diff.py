@@ -53,7 +53,7 @@ def read_execution(notebook: Path, paths: StudyPaths, settings: Settings) -> Exe
     metadata = metadata_of(node) or BLANK
     scraped = scrape(node.cells, metadata, sources=settings.scores, objectives=settings.objective)
     if metadata.environment:
-        with suppress(StudyError):  # the file with the environment was removed
+        with suppress(StudyError):  # The file with the environment was removed.
             environment = environment_facts(read_environment(paths, metadata.environment))
     return Execution(
         cells=node.cells, scores=scraped.scores, series=scraped.series, environment=environment

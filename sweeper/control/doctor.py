@@ -65,7 +65,7 @@ def _versions(found: Mapping[str, str | None]) -> str:
 
 
 def _kernel(name: str) -> str:
-    """Return what runs a kernel, or why it does not run."""
+    """Return which interpreter runs a kernel, with its packages, or why none runs it."""
     try:
         check_kernel(name, asked_by="doctor")
         interpreter = interpreter_of(name)

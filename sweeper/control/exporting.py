@@ -85,7 +85,7 @@ def _write(file: Path, write: Callable[[Path], object], *, flag: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         with replaced(file) as beside:
             write(beside)
-    except (OSError, ValueError) as error:  # ValueError: matplotlib does not know the format
+    except (OSError, ValueError) as error:  # matplotlib raises ValueError for an unknown format.
         raise OutputError(f"{flag} {file}: cannot be written: {first_line(error)}") from error
 
 
@@ -118,7 +118,8 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
         is_running = existing.swept_by() is not None
         importances = study.importances()
         if not is_running and study.known_importances() is None:
-            existing.opened().note_importances(importances)  # so that `status` knows them, too
+            # `status` shows the stored importances, too.
+            existing.opened().note_importances(importances)
         write_page_of(existing, existing.settings, is_running=is_running, importances=importances)
     except OSError as error:
         raise OutputError(f"{paths.page}: cannot be written: {first_line(error)}") from error

@@ -32,7 +32,7 @@ def load(study: str | Path | None = None, *, storage: str | None = None) -> Load
         StudyError: No study was found, or more than one.
     """
     wanted = None if study is None else str(study)
-    find_study(wanted, storage=storage)  # a wrong name is an error now, and not at the first use
+    find_study(wanted, storage=storage)  # Refuse a wrong name now, and not at the first use.
     return LoadedStudy(wanted, storage=storage)
 
 

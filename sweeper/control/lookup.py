@@ -91,7 +91,7 @@ class ExistingStudy(LocatedStudy):
         return Settings.from_mapping(stored)
 
     def runs(self) -> RunWriter:
-        """Open the study's runs in MLflow for changes.
+        """Open the study's MLflow store, to change runs that it has already.
 
         Raises:
             TrackingError: MLflow is unavailable.

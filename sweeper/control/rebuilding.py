@@ -132,7 +132,7 @@ def _made(name: str, facts: StudyFacts, paths: StudyPaths) -> Rebuilt:
         )
     storage = paths.storage
     new = storage.with_name(f"{storage.name}.rebuilt")
-    _remove(new)  # an earlier call that was killed may have left this file
+    _remove(new)  # An earlier call that was killed may have left this file.
     try:
         records = write_study(new, name, facts, notebooks)
         damaged = _set_aside(storage)
@@ -159,7 +159,7 @@ def _set_aside(storage: Path) -> Path | None:
     while kept.exists():
         n_earlier += 1
         kept = storage.with_name(f"{storage.name}.damaged{n_earlier}")
-    for log in _LOGS:  # logs first, because logs without a database do no harm
+    for log in _LOGS:  # Rename the logs first, because logs without a database do no harm.
         with suppress(FileNotFoundError):
             os.replace(f"{storage}{log}", f"{kept}{log}")
     if not storage.exists():

@@ -368,7 +368,7 @@ def _data(settings: Settings, cwd: Path, metadata: TrialMetadata) -> Dataset | N
 def _settings_for(existing: ExistingStudy, *, here: bool) -> Settings:
     settings = existing.settings
     resources = settings.resources
-    if here:  # this machine may have other GPUs than those that the settings name
+    if here:  # This machine may have other GPUs than those that the settings name.
         resources = resources.model_copy(update={"gpus": "auto", "gpus_per_trial": 1})
     return settings.model_copy(update={"kernels": "cold", "resources": resources})
 
@@ -393,7 +393,7 @@ def _spec_of(existing: ExistingStudy, workload: Workload, target: ReplayTarget) 
     fixed = dict(target.metadata.fixed)
     for name in fixed.keys() & settings.fixed.keys():
         now = settings.fixed[name]
-        if as_json(now) == fixed[name]:  # in the metadata, infinity and NaN are texts
+        if as_json(now) == fixed[name]:  # In the metadata, infinity and NaN are texts.
             fixed[name] = now
     return TrialSpec(
         study=existing.study.name,

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 _HOST = "127.0.0.1"
 #: The first port that is tried.
 _PORT = 8800
-#: First parts of paths below the key. A study may have any name, also one of these.
+#: First part of the paths below the key: for MLflow's UI and for studies. Without it, a study named
+#: `mlflow` would hide the UI.
 _MLFLOW, _STUDIES = "mlflow", "study"
 #: At most this many connections may be open without a request (chosen, not measured). If there are
 #: more, the oldest one is closed: a browser sends its request within milliseconds, and a process
@@ -86,7 +87,7 @@ class StudyServer(ThreadingMixIn, WSGIServer):
         with self._lock:
             self._waiting[request] = None
             if len(self._waiting) > _MOST_WAITING:
-                with suppress(OSError):  # the client has just closed the connection
+                with suppress(OSError):  # The client has just closed the connection.
                     next(iter(self._waiting)).shutdown(socket.SHUT_RDWR)
                 self._waiting.pop(next(iter(self._waiting)))
         super().process_request(request, client_address)

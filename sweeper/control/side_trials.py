@@ -42,7 +42,7 @@ class SideTrials(TimeLeft):
         return spec, running
 
     def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
-        """Pass on how a trial has ended."""
+        """Pass the outcome of a trial to `end`, which decides whether further trials begin."""
         with self._lock:
             del self._running[spec.number]
         if not self._end(spec, outcome):

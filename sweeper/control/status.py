@@ -38,7 +38,8 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
     to_start = left_to_begin(records, trials=planned)
     importances = study.known_importances()
     insights = None
-    with suppress(SettingsError, StudyError):  # another version has stored the settings, or none
+    with suppress(SettingsError, StudyError):
+        # The study has no settings, or settings of another version.
         insights = answer_of_study(
             existing,
             existing.settings,
@@ -103,7 +104,7 @@ def sort(
         raise SettingsError(
             f"--sort {by}: no trial has such a score or param; {nearest(by, names)}"
         )
-    if name in objectives:  # the score of a trial that has not completed is not its final score
+    if name in objectives:  # Only a completed trial has a final score.
         known = [(value, record) for value, record in known if record.state is TrialState.COMPLETED]
     is_number = all(isinstance(value, int | float) for value, _ in known)
     known.sort(
@@ -120,7 +121,7 @@ def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
         record: The trial.
         is_here: Whether the trial runs on this machine, so that its memory can be measured.
     """
-    noted, statuses = read_progress(record.notebook)  # empty until the kernel has started
+    noted, statuses = read_progress(record.notebook)  # Both are empty until the kernel has started.
     metadata = noted or BLANK
     newest = {name: points[-1] for name, points in series_of(metadata).items()}
     steps = [step for step, _ in newest.values()]
@@ -138,7 +139,7 @@ def _progress(record: TrialRecord, *, is_here: bool) -> Progress:
         cells=len(statuses),
         step=max(steps, default=None),
         metrics={**last, **metadata.finals},
-        elapsed_s=max(0.0, (until - began).total_seconds()),  # the machine's clock may be set back
+        elapsed_s=max(0.0, (until - began).total_seconds()),  # The machine's clock may be set back.
         memory_bytes=memory_of(pid) if is_on_this_machine and pid is not None else None,
         host=metadata.host,
         waits_for=metadata.waits_for,

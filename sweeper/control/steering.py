@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _POLL_INTERVAL_S = 0.2
 #: A trial may take this many seconds to stop: for two interrupts with their grace times, and the
-#: kill.
+#: kill (chosen, not measured).
 _PATIENCE_S = 60.0
 
 
@@ -74,7 +74,7 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
             return
     raise StudyError(
         f"the sweep of {existing.study.name!r} ({process}) was asked to stop, and still "
-        f"runs after {_PATIENCE_S:g} s"
+        f"runs after {_PATIENCE_S:g} s; wait, or send SIGTERM to {process}"
     )
 
 

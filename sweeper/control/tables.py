@@ -245,7 +245,7 @@ def _differ(first: Sequence[tuple[int, float]], second: Sequence[tuple[int, floa
 
     (seeds, a), (others, b) = (zip(*sorted(sample), strict=True) for sample in (first, second))
     is_paired = seeds == others and len({*seeds}) == len(seeds)
-    with warnings.catch_warnings(action="ignore"):  # scipy warns if all scores are the same
+    with warnings.catch_warnings(action="ignore"):  # SciPy warns if all scores are the same.
         found = ttest_rel(a, b) if is_paired else ttest_ind(a, b, equal_var=False)
     is_known = not math.isnan(found.pvalue)
     return bool(found.pvalue < 0.05) if is_known else fmean(a) != fmean(b)
@@ -286,7 +286,7 @@ def _latex(table: _Table) -> str:
     heads, *rows = _cells(table, _LATEX, cell)
     text = pd.DataFrame(rows, columns=heads).to_latex(
         index=False,
-        escape=False,  # pandas would escape the signs of mathematics, too
+        escape=False,  # pandas would escape the signs of mathematics, too.
         caption=table.caption.translate(_LATEX),
         column_format="l" * len(table.heads) + "r" * (1 + len(table.scores)),
     )

@@ -1,4 +1,4 @@
 """Manage a study's folder: locks, requests, snapshots of code, and hashes of artifacts.
 
-Optuna's and MLflow's files in it belong to other folders.
+The folders `study` and `tracking` own the files of Optuna and MLflow in it.
 """

@@ -25,7 +25,8 @@ from ..settings.addresses import Address
 from ..trials import StudyPaths, display_path
 from .heartbeat import ALIVE_S, elsewhere_s, this_machine
 
-#: Wait this many seconds for a command that holds the lock while it cleans up after a killed sweep.
+#: Seconds to wait for a command that holds the lock while it cleans up after a killed sweep
+#: (chosen, not measured).
 _PATIENCE_S = 1.0
 
 
@@ -56,7 +57,8 @@ def held_folder(paths: StudyPaths) -> Iterator[HeldFolder]:
         try:
             yield held
         finally:
-            if _read_owner(paths).get("pid") == os.getpid():  # else another sweep holds the folder
+            # The file may belong to another sweep, which then holds the folder.
+            if _read_owner(paths).get("pid") == os.getpid():
                 _remove(paths.owner)
             lock.release()
     finally:
@@ -95,9 +97,8 @@ def held_elsewhere(paths: StudyPaths, storage: Path | None) -> Iterator[None]:
             )
             lock = storage.with_name(f".{storage.name}.{paths.study}.lock")
             try:
-                lock.touch(
-                    mode=PRIVATE
-                )  # otherwise, a lock file that cannot be made would look like one that is held
+                # Make the file first: a lock file that cannot be made would look like a held one.
+                lock.touch(mode=PRIVATE)
             except OSError as error:
                 why = error.strerror or error
                 raise StudyError(f"--storage {Address.of_file(storage)}: {why}") from error
@@ -134,8 +135,8 @@ def _remove(file: Path) -> None:
 
 
 def is_held(paths: StudyPaths) -> bool:
-    """Return whether a sweep of this study is alive, on this machine or another with the folder."""
-    if not os.access(paths.lock, os.W_OK):  # the study was never swept, or belongs to another user
+    """Return whether a sweep of this study is alive, on this or another machine with its folder."""
+    if not os.access(paths.lock, os.W_OK):  # The study was never swept, or belongs to another user.
         return False
     with while_unswept(paths) as is_unswept:
         return not is_unswept

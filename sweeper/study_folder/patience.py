@@ -1,4 +1,4 @@
-"""Repeat calls to a database or disk that is temporarily unavailable, within a limit, and log that.
+"""Repeat calls to a database or a disk that is temporarily unavailable, within a time limit.
 
 A database that restarts or a disk that is full for some seconds must not end a sweep.
 """
@@ -65,14 +65,14 @@ class Patience:
         self.limit_s: Callable[[], float] = lambda: 0.0
         self._since_s: float | None = None
         self._is_away = self._is_unsteady = False
-        self._there_since_s: float | None = None  # first success after the last error
+        self._there_since_s: float | None = None  # Time of the first success after the last error.
         self.has_succeeded = False
 
     def insist(self, call: Callable[[], T], again: Callable[[], T] | None = None) -> T:
-        """Call until the call succeeds, and return its result.
+        """Repeat a call until it succeeds, and return its result.
 
         Args:
-            call: The call.
+            call: Function to call.
             again: Called instead of `call` from the second attempt on. For a change that may have
                 been made although its answer was lost.
 
@@ -94,7 +94,7 @@ class Patience:
             call = again or call
 
     def attempt(self, call: Callable[[], object]) -> None:
-        """Call once.
+        """Call a function once.
 
         Log a temporary error instead of raising it, because the caller calls again later.
 
@@ -128,10 +128,7 @@ class Patience:
             _log.warning("%s%s; trials continue, and %s", place, message, what_next)
 
     def note_success(self) -> None:
-        """Note that the database or disk is available.
-
-        For a call that continues long after that.
-        """
+        """Note that the database or disk is available, while a long call still runs."""
         self.has_succeeded = True
         if not self._is_away:
             return

@@ -67,13 +67,13 @@ class Requests:
                     _log.warning("the request to stop %s failed: %s", request, first_line(error))
             if time.monotonic() - touched_s >= TOUCH_S:
                 touched_s = time.monotonic()
-                # If this fails, the next touches may still be in time.
+                # One touch may fail, because the next one may still be in time.
                 with contextlib.suppress(OSError):
                     os.utime(self._owner)
 
     def _take(self) -> list[str]:
         taken = []
-        with contextlib.suppress(OSError):  # the folder does not exist before the first request
+        with contextlib.suppress(OSError):  # The folder does not exist before the first request.
             for file in sorted(self._folder.iterdir()):
                 file.unlink(missing_ok=True)
                 taken.append(file.name)

@@ -27,7 +27,7 @@ def saved_in(folder: Path) -> dict[str, SavedArtifact]:
     for name in sorted(name for name in os.listdir(folder) if not _is_passing(name)):
         try:
             found[name] = content_of(folder / name)
-        except OSError as error:  # such as a broken link, or a file that was just removed
+        except OSError as error:  # The file may be a broken link, or was just removed.
             _log.warning(
                 "%s cannot be kept as an artifact: %s", folder / name, error.strerror or error
             )
@@ -38,14 +38,14 @@ def content_of(path: Path) -> SavedArtifact:
     """Return the size and the hash of a file, or of all files of a folder.
 
     Raises:
-        OSError: It is missing, is neither a file nor a folder, or cannot be read.
+        OSError: The path is missing, is neither a file nor a folder, or cannot be read.
     """
     if path.is_dir():
         contents = {file: content_of(file) for file in _files_below(path)}
         lines = [f"{f.relative_to(path).as_posix()}\0{c.sha256}\n" for f, c in contents.items()]
         digest = hashlib.sha256("".join(lines).encode())
         size_bytes = sum(content.size_bytes for content in contents.values())
-    elif path.exists() and not path.is_file():  # reading a pipe would wait forever
+    elif path.exists() and not path.is_file():  # Reading a pipe would wait forever.
         raise OSError(f"{path} is neither a file nor a folder")
     else:
         with path.open("rb") as opened:
@@ -87,7 +87,7 @@ def _link(source: str | Path, place: str | Path) -> None:
     real = os.path.realpath(source)
     try:
         os.link(real, place)
-    except OSError:  # another disk, or a disk without hard links
+    except OSError:  # The place is on another disk, or its disk has no hard links.
         shutil.copyfile(real, place)
 
 
@@ -95,9 +95,9 @@ def _files_below(folder: Path) -> Iterator[Path]:
     for above, folders, names in os.walk(folder):
         folders.sort()
         files = (Path(above, name) for name in sorted(names))
-        yield from (file for file in files if file.is_file())  # no broken links, no pipes
+        yield from (file for file in files if file.is_file())  # Leave out broken links and pipes.
 
 
 def _is_passing(name: str) -> bool:
-    """Return whether a file or folder is temporary, because an artifact is being written."""
+    """Return whether a name is temporary, because its artifact is still being written."""
     return name.startswith(".") or name.endswith(PART)

@@ -63,7 +63,7 @@ class CodeSnapshot:
         return os.path.join(self.folder, self.notebook_name)
 
     def frozen_in(self, folder: str) -> dict[str, str]:
-        """Return the sources in `files` by absolute path, on a machine with this folder."""
+        """Return the sources in `files` by absolute path, if the notebook is in this folder."""
         return {
             os.path.normpath(os.path.join(folder, path)): source
             for path, source in self.files.items()

@@ -15,7 +15,7 @@ from ..trials import Event, SweepResult, TrialRecord, TrialState
 _log = logging.getLogger(__name__)
 
 #: A server has this number of seconds to accept a message. The end of a sweep waits at most as long
-#: for each message.
+#: for each message (chosen, not measured).
 _LIMIT_S = 5.0
 
 

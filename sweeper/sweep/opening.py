@@ -64,7 +64,7 @@ def opened(
         is_restored = False
         if plan.remote is not None:
             is_restored = stack.enter_context(plan.remote.opened(on_restore, is_stopped=is_stopped))
-        if plan.confirming is None:  # a confirming study has the inputs and data of its search
+        if plan.confirming is None:  # A confirming study has the inputs and data of its search.
             plan = with_inputs(plan)
         paths = plan.paths
         is_embedded = plan.storage_url.file == paths.storage
@@ -177,7 +177,8 @@ def _opened_tracker(
         tracker.when_open(lambda: study.note_facts(experiment_id=tracker.experiment_id))
         yield tracker
     finally:
-        tracker.close(lambda: 0.0)  # only after an error: a regular end has closed it already
+        # This call acts only after an error, because a regular end has closed the tracker already.
+        tracker.close(lambda: 0.0)
 
 
 def _keep_order(plan: SweepPlan, study: Study) -> None:

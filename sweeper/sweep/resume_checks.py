@@ -105,7 +105,7 @@ def refuse_files_in_the_way(study: Study, paths: StudyPaths, *, trials: int) -> 
             continue
         metadata = read_metadata(path)
         if metadata is None and run_id in ended:
-            continue  # the file is damaged, but its trial has ended and will not write there again
+            continue  # The file is damaged, but its trial has ended and will not write there again.
         if metadata is None or metadata.study_id != study.study_id:
             other = "" if metadata is None else metadata.study
             whose = f"study {other!r}" if other else "something else"

@@ -61,8 +61,8 @@ from .spending import Spending
 
 _log = logging.getLogger(__name__)
 
-#: MLflow's description of the experiment has this number of sentences of the answer (chosen): the
-#: best trial, its params, and what mattered.
+#: MLflow's description of the experiment has this number of sentences of the answer: the best
+#: trial, its params, and what mattered (chosen, not measured).
 _MOST_DESCRIBED = 3
 
 
@@ -155,7 +155,7 @@ class Sweep:
             notebook=research.display_name,
         )
         make_executor = executor or executor_of(settings, jobs)
-        make_pruner(settings)  # refuses wrong options of the pruner before the sweep begins
+        make_pruner(settings)  # Refuse wrong options of the pruner before the sweep begins.
         paths = StudyPaths.parse(output, study=settings.name)
         storage_url = Address.of(storage or Address.of_file(paths.storage))
         uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
@@ -283,7 +283,7 @@ class Sweep:
                 return answered_again(search, with_confirmation(found, self._run_study()))
             except BrokenError:
                 raise
-            except SweepError as error:  # the search itself has a result, which is returned
+            except SweepError as error:  # The search itself has a result, so return that.
                 refused = f"the best trials were not confirmed: {error}"
                 return replace(found, findings=[*found.findings, refused])
 
@@ -329,7 +329,7 @@ class Sweep:
             plan, study, log=log, stop_switch=stop_switch, events=self._events
         )
         study.be_patient(stop_switch.patience_s)
-        if plan.remote is not None:  # the remote copy is lost if another machine resumes the study
+        if plan.remote is not None:  # The remote copy is lost if another machine resumes the study.
             plan.remote.when_lost(scheduler.lose)
         chores = self._chores
         house = Housekeeping(plan, study, scheduler=scheduler, spending=spending, chores=chores)
@@ -342,7 +342,7 @@ class Sweep:
                 findings = plan.executor.run(scheduler)
             with chores.during(ChoreKind.TRACKING, tracker.progress):
                 with chores.during(ChoreKind.IMPORTANCES):
-                    # In the meantime, MLflow gets the last trials.
+                    # MLflow gets the last trials in the meantime.
                     importances = self._importances(study)
                     surfaces = self._surfaces(study, importances or {})
                 # An earlier sweep may have confirmed the best trials of this search.
@@ -358,7 +358,7 @@ class Sweep:
                 if (insights := answer()) is not None:
                     tracker.describe(insights.sentences[:_MOST_DESCRIBED])
                 undelivered = log.finish(lambda: stop_switch.left_s, self._patience_with_mlflow_s)
-        insights = answer()  # again, because the study has now cost more
+        insights = answer()  # Answer again, because the study has now cost more.
         compare_url = tracker.compare_url()
         if scheduler.broken is None:
             study.note_facts(
@@ -490,7 +490,7 @@ class Sweep:
 
 
 class _NoTimeLeftError(Exception):
-    """The end of a sweep leaves out what can be computed later."""
+    """Little time is left, so the end of the sweep leaves out what can be computed later."""
 
 
 def _why_ended(error: Exception, storage_url: Address) -> str:

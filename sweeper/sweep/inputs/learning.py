@@ -24,7 +24,7 @@ def learn(plan: SweepPlan, study: Study) -> None:
     Raises:
         SettingsError: An earlier study does not exist, or none of its trials fits this study.
     """
-    is_search = plan.confirming is None  # a confirming study proposes nothing
+    is_search = plan.confirming is None  # A confirming study proposes nothing.
     if is_search and plan.settings.learn_from and study.facts.learned is None:
         study.learn([_found(wanted, plan) for wanted in plan.settings.learn_from])
 

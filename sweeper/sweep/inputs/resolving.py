@@ -1,6 +1,6 @@
 """Settle which files and which version of the data a study uses, once, when the study begins.
 
-A resumed study uses the same files. Its folder keeps them under names of its own.
+A resumed study uses the same files. Its folder keeps them under its own names.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from ...trials import (
 
 
 class Upstream(LocatedStudy):
-    """Another study, of which this study uses saved files or trials."""
+    """Another study whose saved files or trials this study uses."""
 
     def only_best(self) -> TrialRecord:
         """Return the best trial. If trials were confirmed on fresh seeds, return the winner there.
@@ -64,8 +64,8 @@ class Upstream(LocatedStudy):
         """Return a file or folder that a trial has saved under a name.
 
         Raises:
-            SettingsError: The trial has saved nothing under that name, or it is gone or has changed
-                since.
+            SettingsError: The trial has saved nothing under that name, or the file is gone or has
+                changed since.
         """
         saved = (read_metadata(record.notebook) or BLANK).artifacts
         whose = f"trial {record.run_id} of the study {self.study.name!r}"

@@ -41,7 +41,7 @@ def check_kinds(notebook: ResearchNotebook, settings: Settings) -> None:
     `gamma = 'scale'`.
 
     Raises:
-        SettingsError: At least one type differs. The message says the key, the value and the
+        SettingsError: At least one type differs. The message names the key, the value and the
             remedy.
     """
     sources, file = settings.sources, settings.file or "settings"
@@ -140,7 +140,7 @@ def _fault(own: Any, values: Sequence[Any]) -> str | None:
 
 def _fits(own: Any, kind: Kind, value: Any) -> bool:
     found = _kind_of(value)
-    if kind is Kind.TEXT and _numbers_in(own):  # argparse converts a default that is text
+    if kind is Kind.TEXT and _numbers_in(own):  # argparse converts a default that is text.
         return found in (Kind.TEXT, Kind.NUMBER)
     if kind is Kind.NUMBER and found is Kind.TRUTH:
         return own in (0, 1)

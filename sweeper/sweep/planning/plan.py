@@ -23,8 +23,8 @@ from ...sync import RemoteCopy
 from ...trials import InputFile, StudyPaths, TrialOutcome, TrialSpec
 from .kinds import whole_ranges
 
-#: Returns the outcome of a trial that need not run, because it was run before the sweep. Returns
-#: None for any other trial.
+#: Function that returns the outcome of a trial that was run before the sweep, so that it need not
+#: run again. It returns None for any other trial.
 Adopt = Callable[[TrialSpec, Workload], TrialOutcome | None]
 
 
@@ -35,7 +35,7 @@ class SweepPlan:
     Attributes:
         workload: What all trials of the sweep have in common.
         kernel: The kernel of the trials, and why it was chosen.
-        executor: Where the trials run.
+        executor: Runs the trials, on this machine or on a cluster.
         make_executor: Makes an executor from a workload, for the study that confirms this one.
         samplers: Makes the samplers that propose params.
         storage_url: URL of the study's storage.

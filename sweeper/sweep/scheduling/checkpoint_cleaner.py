@@ -40,7 +40,7 @@ class CheckpointCleaner:
         """Remove the checkpoints that need not be kept. Concurrent calls run one after the other.
 
         Args:
-            records: Records of all trials by number. Other threads may add to it.
+            records: Records of all trials by number. Other threads may add records.
         """
         with self._lock:
             try:

@@ -13,10 +13,10 @@ from .decisions import Decision, Freeze, Prune, Thaw
 class Freezer:
     """The stop rule of `pruner: auto` if the executor can freeze trials.
 
-    It only decides, the scheduler acts. A trial that is unlikely to win is frozen. Its slot goes to
-    a new trial, or to the frozen trial that is most likely to win. A frozen trial keeps its memory
-    as long as no other trial needs it. If a trial waits for memory or a GPU, or if no memory is
-    left to freeze a trial, the frozen trial that is least likely to win is pruned.
+    It only decides, and the scheduler acts. A trial that is unlikely to win is frozen. Its slot
+    goes to a new trial, or to the frozen trial that is most likely to win. A frozen trial keeps its
+    memory as long as no other trial needs it. If a trial waits for memory or a GPU, or if no memory
+    is left to freeze a trial, the frozen trial that is least likely to win is pruned.
 
     Args:
         study: The study, open.
@@ -45,7 +45,8 @@ class Freezer:
     def judge(self, number: int) -> Decision | None:
         """Decide whether a trial that has just reported a score is pruned, frozen, or continues.
 
-        If there is no memory to freeze it, the frozen trial that is least likely to win is pruned.
+        If there is no memory to freeze the trial, the frozen trial that is least likely to win is
+        pruned.
         """
         verdict = self._pruner.judge(self._curves(), number, to_begin=self._to_begin())
         if verdict is Verdict.PRUNE:
@@ -53,7 +54,7 @@ class Freezer:
         trial = self._running().get(number)
         if verdict is Verdict.GO_ON or trial is None or trial.control.is_frozen:
             return None
-        if not trial.control.has_room():  # the trial continues until its next report
+        if not trial.control.has_room():  # The trial continues until its next report.
             return self.make_room()
         return Freeze(number)
 

@@ -1,4 +1,4 @@
-"""Find swept names to which the notebook assigns a value of its own after the trial's value.
+"""Find swept names to which the notebook assigns another value after the trial's value.
 
 Such a name has the same value at the end of trials that were given different values.
 """

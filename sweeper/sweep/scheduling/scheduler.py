@@ -218,13 +218,13 @@ class TrialScheduler:
             if self._freezer is None or not self._freezer.frozen:
                 self.stopped_by = self._stop_switch.closed_by
                 return None
-            self._wait_for_end()  # the end decides which frozen trial can still win
+            self._wait_for_end()  # The end of a trial decides which frozen trial can still win.
         self.stopped_by = self._stop_switch.closed_by
         self._stop_frozen()
         return None
 
     def _begin(self, record: TrialRecord) -> tuple[TrialSpec, RunningTrial]:
-        """Make the spec of a new trial, and connect its points and its stop with the sweep."""
+        """Make the spec of a new trial. The sweep receives its points and can stop it."""
         self._records[record.number] = record
         control = Control() if self._freezer is None else Control(self._make_room)
         running = RunningTrial(control=control, trials_left=self._trials_left())
@@ -238,7 +238,7 @@ class TrialScheduler:
         """Thaw a frozen trial for a free slot. Return None if a new trial should begin."""
         if self._freezer is None:
             return None
-        given = dict(self._given)  # copied first, because a thawed trial may end at once
+        given = dict(self._given)  # Copy first, because a thawed trial may end at once.
         with self._deciding:
             for decision in self._freezer.fill_slot(has_begun_all=self._has_begun_all):
                 if self._act(decision) and isinstance(decision, Thaw):
@@ -278,7 +278,7 @@ class TrialScheduler:
             trial.control.stop(StopReason.INTERRUPTED)
 
     def _note_state(self, number: int, state: TrialState) -> None:
-        with self._lock:  # the state must not replace the record of a trial that has ended
+        with self._lock:  # The state must not replace the record of a trial that has ended.
             self._records[number] = self._study.note_state(number, state)
         self._has_trial_ended.set()
 
@@ -406,7 +406,7 @@ class TrialScheduler:
         Args:
             n_ended: Number of trials that had ended before this call.
         """
-        known = self._best  # read once, because another thread may replace `_best`
+        known = self._best  # Read `_best` once, because another thread may replace it.
         if known.n_ended != n_ended:
             known = self._best = _Best(n_ended=n_ended, records=tuple(self._study.best()))
         return known.records
@@ -453,7 +453,8 @@ class TrialScheduler:
         """Stop a search if its first trials have equal results although their params differ."""
         if self._worthless_rule is None or ended.state is not TrialState.COMPLETED:
             return
-        records = [*dict(self._records).values(), ended]  # a copy: other slots add records
+        # Compare a copy, because other slots add records.
+        records = [*dict(self._records).values(), ended]
         try:
             found = self._worthless_rule.judge(records)
         except Exception as error:  # noqa: BLE001  an error of this check must not end the sweep
@@ -469,19 +470,20 @@ class TrialScheduler:
         return any(record.state in trained for record in dict(self._records).values())
 
     def _trials_left(self) -> int:
-        """Return how many trials will not have begun when each free slot has got one.
+        """Return how many trials are left to begin after each free slot has got a trial.
 
         The number is too high if the study will have fewer trials than planned.
         """
         running = self._stop_switch.running_trials().values()
         at_work = sum(not trial.control.is_frozen for trial in running)
-        free = self._executor.jobs - at_work - 1  # one slot goes to the trial that begins now
+        free = self._executor.jobs - at_work - 1  # One slot goes to the trial that begins now.
         return max(0, self._to_begin() - free)
 
     def _to_begin(self) -> int:
-        if self._has_begun_all:  # a grid may have fewer trials than planned
+        if self._has_begun_all:  # A grid may have fewer trials than planned.
             return 0
-        records = dict(self._records).values()  # a copy: other slots add records
+        # Count in a copy, because other slots add records.
+        records = dict(self._records).values()
         return left_to_begin(records, trials=self._settings.study.trials)
 
     def _spec(self, record: TrialRecord) -> TrialSpec:
@@ -513,7 +515,8 @@ class TrialScheduler:
             return attempt_path(record.notebook, record.attempt - 1)
         if record.retry_of is None:
             return None
-        others = dict(self._records).values()  # a copy: other slots add records
+        # Search a copy, because other slots add records.
+        others = dict(self._records).values()
         tries = [
             other
             for other in others

@@ -29,7 +29,7 @@ class RunAgain(Enum):
 def run_again(spec: TrialSpec, outcome: TrialOutcome) -> RunAgain | None:
     """Decide how a trial is run again.
 
-    Return None if it is not: it was alone already, or it ended for another reason.
+    Return None if it is not run again, because it was alone already or ended for another reason.
     """
     if outcome.reason is Reason.GPU_FAULT and outcome.state is TrialState.STOPPED:
         return RunAgain.ELSEWHERE

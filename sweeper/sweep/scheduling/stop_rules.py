@@ -25,7 +25,7 @@ class StopRule(Protocol):
     def judge(self, number: int) -> Decision | None:
         """Decide about a trial whose latest report the study has just stored.
 
-        None changes nothing.
+        Return None to change nothing.
         """
 
 

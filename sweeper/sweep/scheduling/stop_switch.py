@@ -22,8 +22,8 @@ class StopSwitch:
         events: Announces each kind of stop to the sweep's observer, once.
 
     Attributes:
-        closed_by: Who decided that no more trials start, and why. None while they may start.
-        cause: Kind of that reason. None while trials may start.
+        closed_by: Who decided that no more trials start, and why. None while more trials may start.
+        cause: Kind of the reason in `closed_by`. None while more trials may start.
         is_stopping_all: Whether the running trials are being stopped, too.
     """
 

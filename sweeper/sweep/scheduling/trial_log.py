@@ -145,7 +145,8 @@ class TrialLog:
                 return {}
             dirty = str(git["is_dirty"]).lower()
             return {f"{_GIT_TAG}.commit": str(git["commit"]), f"{_GIT_TAG}.dirty": dirty}
-        except (StudyError, LookupError, TypeError) as error:  # another version may have written it
+        except (StudyError, LookupError, TypeError) as error:
+            # Another version may have written the record.
             _log.info("MLflow is not given the git commit: %s", error)
             return {}
 
