@@ -84,8 +84,8 @@ class Dataset:
     def settle(self, *, begun_with: str | None = None) -> None:
         """Set the version that the trials use.
 
-        This is the version in the parameters file. If it has none, it is the version of the study's
-        earlier trials, and for a new study the newest version.
+        The version in the parameters file comes first, then the version of the study's earlier
+        trials. A new study gets the newest version.
 
         Args:
             begun_with: Version of the study's earlier trials. None for a new study.
@@ -103,7 +103,7 @@ class Dataset:
         *,
         copy: Path | None = None,
     ) -> None:
-        """Fetch the version into its folder, unless it is there.
+        """Fetch the version into the data's folder, unless the folder has it already.
 
         One process fetches, and others wait.
 
@@ -155,7 +155,8 @@ class Dataset:
         on_line(f"reading {len(names)} files in {display_path(place)}")
         with _in_words(place):
             files = {name: _look(place / name) for name in names}
-            with tempfile.TemporaryFile(dir=place.parent) as packed:  # a kill leaves no file
+            with tempfile.TemporaryFile(dir=place.parent) as packed:
+                # The file has no name, so a kill leaves no file.
                 _pack(place, names, packed)
                 n_bytes = packed.tell()
                 packed.seek(0)
@@ -181,7 +182,7 @@ class Dataset:
                 "notebook_hpo.py data push -i NOTEBOOK -p PARAMETERS, or correct the URL"
             )
         version = newest.decode(errors="replace")
-        if not _VERSION.fullmatch(version):  # other texts could lead paths out of their folder
+        if not _VERSION.fullmatch(version):  # Any other text could lead a path out of its folder.
             raise DataError(
                 f"data.from: {self.url}/{_NEWEST} has {version[:_DIGITS]!r} instead of a version, "
                 f"which has {_DIGITS} digits; push the data again"
@@ -245,7 +246,7 @@ class Dataset:
                     f"data.from: {archive} is damaged: it has other bytes than were pushed; remove "
                     "it there and push the data again"
                 )
-            os.sync()  # after a power cut, the record must not exist without the files
+            os.sync()  # After a power cut, the record must not exist without the files.
             write_atomically(part / _RECORD, _Record(version=self.version, files=files).text)
             part.rename(place)
         finally:
@@ -366,7 +367,7 @@ def _unpack(arriving: _Arriving, part: Path) -> dict[str, list[int]]:
                 os.utime(file)
                 files[member.name] = _look(file)
         while arriving.read(_BLOCK_BYTES):
-            pass  # read the padding at the end, which is part of the hash
+            pass  # Read the padding at the end, which is part of the hash.
     return files
 
 
@@ -388,7 +389,9 @@ def _names(place: Path) -> list[str]:
     names = sorted(path.relative_to(place).as_posix() for path in paths if path.is_file())
     names = [name for name in names if name != _RECORD]
     if not names:
-        raise DataError(f"data.path: {display_path(place)} has no files to push")
+        raise DataError(
+            f"data.path: {display_path(place)} has no files to push; put the data there"
+        )
     return names
 
 

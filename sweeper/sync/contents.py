@@ -1,4 +1,5 @@
-"""The files of a study that are copied: their names in the copy and their paths on this machine."""
+"""List the files of a study that are copied: their names in the copy, their paths on this
+machine."""
 
 from __future__ import annotations
 

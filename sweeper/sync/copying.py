@@ -1,4 +1,4 @@
-"""The remote copy of a study. A thread keeps it up to date while the study is swept."""
+"""Keep the remote copy of a study up to date while the study is swept, on a thread."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _StudyHere:
     """The study on this machine.
 
     Attributes:
-        study_id: None if it is unknown.
+        study_id: Id of the study. None if the id is unknown.
     """
 
     study_id: str | None
@@ -114,7 +114,8 @@ class RemoteCopy:
 
         Args:
             on_restore: Called before the study is restored.
-            is_stopped: Returns whether the sweep was stopped. Then the lease is not waited for.
+            is_stopped: Returns whether the sweep was stopped. Then this call does not wait for the
+                lease.
 
         Yields:
             Whether the study was restored from the copy.
@@ -147,7 +148,7 @@ class RemoteCopy:
         It may be called from another thread, and more than once.
         """
         self._on_loss = call
-        if self._loss is not None:  # the copying thread may have called this function, too
+        if self._loss is not None:  # The copying thread may have called this function, too.
             call(self._loss)
 
     def hurry(self) -> None:
@@ -232,7 +233,7 @@ class RemoteCopy:
                 to the study on this machine.
         """
         mark = LocalMarker.at(self._paths.copied)
-        self._continuable(here, mark)  # do not wait for a copy that this study cannot continue
+        self._continuable(here, mark)  # Do not wait for a copy that this study cannot continue.
         self._lease.wait_until_free(mark, is_stopped=is_stopped)
         manifest = self._continuable(here, mark)
         if manifest is not None:
@@ -244,7 +245,7 @@ class RemoteCopy:
         return manifest
 
     def _continuable(self, here: _StudyHere | None, mark: LocalMarker | None) -> Manifest | None:
-        """Return the manifest in the store, which this machine can continue. None if it has none.
+        """Return the store's manifest, if this machine can continue it. None if there is none.
 
         Raises:
             SyncError: The manifest is damaged, or does not belong to the study on this machine.
@@ -363,9 +364,10 @@ class RemoteCopy:
             artifacts=self._paths.artifacts.as_uri(),
             files=entries,
         )
-        if missing := self._objects.missing(manifest.objects):  # the next copy sends them again
-            raise StoreError(f"{self.display_url}: {len(missing)} objects are not there any more")
-        self._contents.check_study()  # the study may have been removed while it was read
+        if missing := self._objects.missing(manifest.objects):
+            # The next copy sends these objects again.
+            raise StoreError(f"{self.display_url}: {len(missing)} objects of the copy were removed")
+        self._contents.check_study()  # The study may have been removed while it was read.
         # Write the marker before the manifest. If the process is killed between these two writes,
         # the copy must not seem newer than this folder.
         write_atomically(self._paths.copied, mark.text)

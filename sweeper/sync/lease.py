@@ -1,4 +1,4 @@
-"""The lease of a remote copy. One process holds it, renews it, and notices when it is lost."""
+"""Hold the lease of a remote copy: take it, renew it, and notice when another process takes it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Holder:
     """The process that holds a lease.
 
     Attributes:
-        age_s: Seconds since it took or renewed the lease.
+        age_s: Seconds since the process took or renewed the lease.
     """
 
     owner: Owner
@@ -49,9 +49,9 @@ class _Holder:
 class RemoteLease:
     """An object in the store that names the process which writes the copy.
 
-    A thread renews it. If two processes take the lease at the same time, the later one holds it.
-    The other one notices this at its next `check`, which it makes before it writes anything to the
-    copy.
+    A thread renews the lease. If two processes take the lease at the same time, the later one holds
+    it. The other process notices this at its next `check`, which it makes before it writes anything
+    to the copy.
 
     Args:
         store: Store with the copy.
@@ -149,8 +149,8 @@ class RemoteLease:
         owner = self._look()
         if owner is not None and self._mine is not None and owner.token != self._mine.token:
             raise SyncError(
-                f"sync: {self._store.url} was taken over by {owner.words}, which goes on with "
-                "the study"
+                f"sync: {self._store.url} was taken over by {owner.words}, which now sweeps the "
+                "study; resume the study there, or stop that sweep first"
             )
 
     def release(self) -> None:
@@ -158,8 +158,8 @@ class RemoteLease:
         self._closing.set()
         if self._mine is None or self._thread is None:
             return
-        self._thread.join()  # a renewal must not follow the release
-        with suppress(SyncError, StoreError):  # the lease is lost, or will expire by itself
+        self._thread.join()  # A renewal must not follow the release.
+        with suppress(SyncError, StoreError):  # The lease is lost, or will expire by itself.
             self._replace(replace(self._mine, has_ended=True))
 
     def _renew(self) -> None:
@@ -168,7 +168,7 @@ class RemoteLease:
                 assert self._mine is not None
                 self._replace(self._mine)
             except SyncError:
-                return  # the next copy checks the lease, and reports its loss
+                return  # The next copy checks the lease, and reports its loss.
             except StoreError:
                 continue
 

@@ -34,7 +34,7 @@ class Stored:
             # `validate_json` would refuse file names that are not valid Unicode.
             return TypeAdapter(cls).validate_python(json.loads(text))
         except RecursionError as error:
-            raise ValueError("nested too deeply") from error
+            raise ValueError("the JSON is nested too deeply") from error
 
     @classmethod
     def at(cls, path: Path) -> Self | None:
@@ -56,11 +56,11 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A file in the copy. Its object is named by the hash of its content.
+    """A file in the copy. The name of its object in the store is the hash of its content.
 
     Attributes:
         hash: Hash of the content.
-        mtime_s: Time of its last change, in seconds since 1970.
+        mtime_s: Time of the file's last change, in seconds since 1970.
     """
 
     hash: Hash
@@ -80,7 +80,7 @@ class Manifest(Stored):
         study: Name of the study.
         study_id: Id of the study. Empty if the study is on a server.
         copy_id: Id of the folder that is copied. A machine that restores the copy makes a new one.
-        generation: Number of the manifest. Each new one has the next number.
+        generation: Number of the manifest. Each new manifest has the next number.
         template: Path of the executed notebooks on the machine that was copied, with `{run_id}`.
         artifacts: URI of MLflow's artifact folder on that machine.
         files: Files by their names in the copy. A name states what a file is, not its path on a
@@ -103,7 +103,7 @@ class Manifest(Stored):
 
 @dataclass(frozen=True, kw_only=True)
 class Owner(Stored):
-    """The lease: the process that writes the copy. It is stored again at every interval.
+    """The lease: the process that writes the copy. The process stores it again at every interval.
 
     Attributes:
         host: Machine of the process.

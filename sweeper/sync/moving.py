@@ -40,7 +40,7 @@ def follow(move: Move) -> None:
             move_artifacts(
                 now.tracking, before=before.artifacts.as_uri(), now=now.artifacts.as_uri()
             )
-        if is_storage(now.storage):  # else it is missing, and can be rebuilt
+        if is_storage(now.storage):  # A missing database can be rebuilt.
             _move_records(now, changes)
         replace(move.facts, **changes).write(now.facts, study=now.study)
     except (OSError, sqlite3.Error) as error:
@@ -56,7 +56,7 @@ def _move_records(now: StudyPaths, changes: Mapping[str, Any]) -> None:
     try:
         move_records(now.storage, now, **changes)
     except sqlite3.OperationalError:
-        raise  # the disk is full or read-only
+        raise  # The disk is full or read-only.
     except (sqlite3.DatabaseError, ValueError) as error:
         _log.info("%s is damaged, and can be rebuilt: %s", display_path(now.storage), error)
 

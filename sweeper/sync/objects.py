@@ -1,4 +1,4 @@
-"""Send the contents of files to the store as objects, each content once."""
+"""Send the contents of files to the store as objects, equal contents only once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Objects:
     def missing(self, names: Set[str]) -> Set[str]:
         """Return the names for which the store has no object.
 
-        This is known from the last `look` and the calls since then.
+        The answer comes from the last `look` and the calls since then.
         """
         return names - self._there
 
@@ -102,13 +102,13 @@ class Objects:
             file: Path of the file.
 
         Returns:
-            None if the file changes meanwhile, or cannot be read.
+            Hash and time of the file. None if the file changes meanwhile, or cannot be read.
 
         Raises:
             StoreError: The store is unavailable.
         """
         try:
-            with open(file, "rb") as opened:  # another file may get this name meanwhile
+            with open(file, "rb") as opened:  # Another file may get this name meanwhile.
                 held = Path(f"/dev/fd/{opened.fileno()}")
                 now = _stamp(held)
                 known_stamp, entry = self._hashed.get(name, (None, None))

@@ -27,7 +27,7 @@ _NO_STUDY = (
     "sync: the study's database in the remote copy is missing or damaged; choose another name with "
     "--study, and other outputs with -o, to start anew"
 )
-#: A warning names at most this many files.
+#: A warning names at most this many files (chosen, not measured).
 _MOST_NAMES = 5
 #: This many objects are downloaded at the same time (chosen, not measured).
 _AT_ONCE = 8
@@ -124,7 +124,7 @@ def _has_moved(tracking: Path, manifest: Manifest, contents: Contents) -> bool:
     try:
         move_artifacts(tracking, before=manifest.artifacts, now=contents.paths.artifacts.as_uri())
     except sqlite3.OperationalError:
-        raise  # the disk is full or read-only
+        raise  # The disk is full or read-only.
     except sqlite3.DatabaseError:
         return False
     return True
@@ -143,7 +143,7 @@ def _move_study(study: Path, contents: Contents) -> None:
     try:
         move_records(study, paths, **changes)
     except (sqlite3.DatabaseError, ValueError, RecursionError) as error:
-        if isinstance(error, sqlite3.OperationalError):  # the disk is full or read-only
+        if isinstance(error, sqlite3.OperationalError):  # The disk is full or read-only.
             raise
         raise SyncError(_NO_STUDY) from error
 

@@ -1,4 +1,4 @@
-"""Select the version of each file for a copy: the present one, or that of the previous copy."""
+"""Select the version of each file for a copy: the present version or that of the previous copy."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Selection:
     def _written(self) -> Set[int]:
         """Numbers of the trials whose checkpoints may change now.
 
-        A retry changes those of its first trial.
+        A retry changes the checkpoints of its first trial.
         """
         begun = (self.begun or {}).values()
         return {record.first_number for record in begun if not record.state.has_ended}

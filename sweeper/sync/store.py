@@ -1,6 +1,6 @@
-"""A folder in an object storage. Only this module uses fsspec.
+"""Read and write the objects in a folder of an object storage. Only this module uses fsspec.
 
-Which objects are stored, and when, is decided elsewhere.
+`copying.py` and `archive.py` decide which objects are stored, and when.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class StoreError(Exception):
 
 
 class Store:
-    """The objects in one folder, by their names relative to it.
+    """The objects in one folder, by their names relative to the folder.
 
     Args:
         url: URL of the folder, without secrets.
@@ -98,7 +98,7 @@ class Store:
             is_plain_s3 = self._scheme == "s3" and not fsspec.config.conf.get("s3")
             options: dict[str, Any] = {"config_kwargs": _BRIEF} if is_plain_s3 else {}
             options["skip_instance_cache"] = True
-            if LOCAL_SCHEME.match(self._stated):  # fsspec would divide the path at `::`
+            if LOCAL_SCHEME.match(self._stated):  # fsspec would divide the path at `::`.
                 path = LOCAL_SCHEME.sub("", self._stated)
                 self._opened = fsspec.filesystem(self._scheme, **options), path
             else:
@@ -152,20 +152,20 @@ class Store:
                 write(fs, part)
                 fs.mv(part, path)
             except BaseException:
-                with suppress(Exception):  # the first exception is raised below
+                with suppress(Exception):  # The first exception is raised below.
                     fs.rm_file(part)
                 raise
 
     def _clear(self, fs: Any, folder: str) -> None:
         """Remove unfinished objects that killed processes have left in a folder.
 
-        This is done once.
+        Only the first call does so.
         """
         if folder in self._cleared:
             return
         self._cleared.add(folder)
         now = datetime.datetime.now(datetime.UTC)
-        with suppress(Exception):  # some stores have no times; unfinished objects do no harm
+        with suppress(Exception):  # Some stores have no times, and unfinished objects do no harm.
             for path in fs.ls(folder, detail=False):
                 name = str(path).rpartition("/")[2]
                 if _PART_OF_OURS.fullmatch(name):
@@ -227,7 +227,7 @@ class Store:
                 now = fs.modified(self._at(_CLOCK)[1])
                 return float((now - fs.modified(path)).total_seconds())
             except NotImplementedError:
-                return 0.0  # the store has no times; the object counts as new
+                return 0.0  # The store has no times, so the object counts as new.
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

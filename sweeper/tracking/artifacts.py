@@ -80,8 +80,8 @@ class Artifacts:
     def begin(self, mlflow_id: str, uri: str) -> None:
         """Note where the files of a new run are stored.
 
-        Otherwise MLflow's client would read the whole run again to find this out, which takes 6 ms
-        of CPU time.
+        Otherwise, MLflow's client would read the whole run again to find the place, which takes 6
+        ms of CPU time.
         """
         if self._is_embedded:
             from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
@@ -117,10 +117,10 @@ class Artifacts:
                 record.run_id,
                 first_line(error),
             )
-            # The notebooks of other trials fail alike, and only the first one warns.
+            # The notebooks of other trials fail alike, so only the first failure is a warning.
             self._has_failed = True
         else:
-            with suppress(OSError, ValueError):  # if this fails, a later `export` writes the cells
+            with suppress(OSError, ValueError):  # If this fails, a later `export` writes the cells.
                 write_cells(self._paths.page_notebooks, record.run_id, rendered)
         log_file = self._log_file.pop(mlflow_id, partial(self._client.log_artifact, mlflow_id))
         log_file(str(notebook))

@@ -48,7 +48,7 @@ def forget_connections(uri: str) -> None:
 
 
 def wait_for_disk_once(uri: str) -> None:
-    """Let commits of this process return before the disk has them. `settle` waits for the disk.
+    """Let commits of this process return before they are on the disk. `settle` waits for the disk.
 
     A trial has six commits or more. The SQLite file stays valid if the machine crashes. It may then
     lack the last trials, which the study's next sweep writes again.
@@ -59,7 +59,7 @@ def wait_for_disk_once(uri: str) -> None:
     if engine is not None:
         less = "PRAGMA synchronous=NORMAL"
         event.listen(engine, "connect", lambda connection, _: connection.execute(less))
-        engine.dispose()  # close connections that still wait for the disk
+        engine.dispose()  # Close connections that still wait for the disk.
 
 
 def settle(file: Path) -> None:
@@ -72,7 +72,7 @@ def _engine_of(uri: str) -> Any:
     """Return the SQLAlchemy engine of MLflow's store.
 
     Returns:
-        None if this version of MLflow keeps it elsewhere.
+        None if this version of MLflow keeps its engine elsewhere.
     """
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
@@ -113,8 +113,8 @@ class Found:
 def look_into(file: Path, experiment: str) -> Found:
     """Check a store without MLflow, whose import takes seconds.
 
-    A file that is missing, locked or not a store passes this check. It is found when MLflow opens
-    the file.
+    A file that is missing, locked or not a store passes this check: MLflow finds the problem when
+    it opens the file.
 
     Args:
         file: File of the store.
@@ -187,8 +187,8 @@ def make_store(place: Path) -> None:
                 shutil.copyfile(kept, beside)
             else:
                 _migrate(beside)
-                with suppress(OSError):  # the user's cache may be read-only
-                    if kept.is_absolute():  # the path is relative for a user without a home folder
+                with suppress(OSError):  # The user's cache may be read-only.
+                    if kept.is_absolute():  # The path is relative for a user without a home folder.
                         kept.parent.mkdir(parents=True, exist_ok=True)
                         copy_atomically(beside, kept)
             replace_database(beside, place)
@@ -199,7 +199,7 @@ def make_store(place: Path) -> None:
 
 def put_in_place(file: Path, place: Path) -> None:
     """Move a store's file to its final path, unless another study has created a store there."""
-    with FileLock(f"{place}.lock", mode=PRIVATE):  # `make_store` holds the same lock
+    with FileLock(f"{place}.lock", mode=PRIVATE):  # `make_store` holds the same lock.
         if not place.exists():
             replace_database(file, place)
 

@@ -19,7 +19,7 @@ TimedPoint = tuple[str, int, float, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """The place where a study's runs are written. It is the first message.
+    """The MLflow store of a study's runs, and what is written there. The first message of a sweep.
 
     Attributes:
         address: Address of MLflow's store or server.
@@ -68,7 +68,7 @@ class Reply(NamedTuple):
     Attributes:
         value: Return value of the method. For the first message: `experiment_id`, `runs` and
             `attempts` of the `RunWriter`.
-        error: Why MLflow did not accept the call. None if it did.
+        error: Why MLflow did not accept the call. None if MLflow accepted the call.
     """
 
     value: Any = None

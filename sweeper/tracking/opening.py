@@ -46,9 +46,9 @@ _DENIED = re.compile(r"\b(401|403)\b|PERMISSION_DENIED|UNAUTHENTICATED")
 def reachable(store: Store) -> Store:
     """Check that a store can be used, and return it with its password.
 
-    If the store's address has no password, the one of `MLFLOW_TRACKING_URI` is used. Only problems
-    that do not pass by themselves are found here, before any trial. A store in a file is opened
-    later, while trials run.
+    If the store's address has no password, the password in `MLFLOW_TRACKING_URI` is used. This
+    check, before any trial, finds only problems that do not pass by themselves. A store in a file
+    is opened later, while trials run.
 
     Raises:
         TrackingError: The server does not answer, the experiment was deleted, or the store in a
@@ -108,8 +108,8 @@ def _why_unusable(address: Address, error: BaseException) -> str:
 def without_repetition() -> Iterator[None]:
     """Make MLflow's client send each call in the block only once.
 
-    Otherwise it repeats a call whose answer was lost. If that call created a run, the repetition
-    creates another one.
+    Otherwise, the client repeats a call whose answer was lost. If that call had created a run, the
+    repetition would create another run.
     """
     before = os.environ.get(_REPETITIONS)
     os.environ[_REPETITIONS] = "0"
@@ -210,13 +210,13 @@ def _probe(address: Address) -> None:
         proxy = None
     try:
         health = f"{address.bare.rstrip('/')}/health"
-        # `urlopen` would use the proxies that were set at its first call, so each probe has an
-        # opener of its own.
+        # `urlopen` would use the proxies that were set at its first call, so each probe uses a new
+        # opener.
         urllib.request.build_opener().open(health, timeout=_PROBE_TIMEOUT_S).close()
     except (OSError, ValueError) as error:
         code = getattr(error, "code", None)
         if code is not None and (proxy is None or code not in _CODES_OF_PROXIES):
-            return  # the server answers; the first real call shows whether it refuses the user
+            return  # The server answers. The first real call shows whether it refuses the user.
         reason = getattr(error, "reason", error)
         remedy = ""
         if proxy is not None:

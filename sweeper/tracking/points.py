@@ -35,9 +35,9 @@ class LoggedPoints:
         self._logged: dict[str, dict[tuple[str, int, str], None]] = {}
 
     def begin(self, mlflow_id: str, *, is_new: bool) -> None:
-        """Begin with a run.
+        """Prepare to log the points of a run.
 
-        A new run has no points; the points of other runs are read from MLflow.
+        A new run has no points. The points of other runs are read from MLflow.
         """
         self._logged[mlflow_id] = {} if is_new else self._stored(mlflow_id)
 

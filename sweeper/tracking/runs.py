@@ -31,7 +31,7 @@ _STATUS = {
     TrialState.STOPPED: "KILLED",
 }
 _ATTEMPT = "sweeper.attempt"
-_PARENT = "mlflow.parentRunId"  # MLflow's own tag for nested runs
+_PARENT = "mlflow.parentRunId"  # MLflow's own tag for nested runs.
 
 
 class RunWriter:
@@ -41,8 +41,8 @@ class RunWriter:
         experiment_id: MLflow's id of the study's experiment.
         runs: MLflow's ids of the study's runs, by the run ids of the trials.
         attempts: For each run that had ended when the store was opened: the number of the attempt
-            that it shows, by the run ids of the trials. Empty if its end was not written
-            completely.
+            that the run shows, by the run ids of the trials. The number is empty if the run's end
+            was not written completely.
 
     Args:
         client: MLflow's client.
@@ -146,16 +146,16 @@ class RunWriter:
                 self._client.set_tag(nested_id, _PARENT, mlflow_id)
         if not is_new and not self._points.has_all_names(mlflow_id, series):
             self._points.begin(mlflow_id, is_new=False)
-        points = [  # if two points have the same step, MLflow shows the later one
+        points = [  # If two points have the same step, MLflow shows the later one.
             (name, step, value, at_ms - len(scraped) + i)
             for name, scraped in series.items()
             for i, (step, value) in enumerate(scraped)
         ]
-        self._points.log(mlflow_id, [*reported, *points])  # `points` also has printed ones
+        self._points.log(mlflow_id, [*reported, *points])  # `points` also contains printed points.
         metrics = []
         for name, value in record.scores.items() if record.is_final else ():
             step, newest = self._points.newest(mlflow_id, name)
-            if newest != value:  # MLflow's table of runs shows the newest value of the last step
+            if newest != value:  # MLflow's table of runs shows the newest value of the last step.
                 metrics.append(metric(name, value, step, at_ms + 1))
         self._points.end(mlflow_id)
         all_tags = {**tags, **_tags_of(record), **stage_tags(record)}
@@ -174,7 +174,7 @@ class RunWriter:
             params=as_params(described),
             tags=as_tags(all_tags),
         )
-        ended_ms = max(at_ms, _start_ms(record))  # the clock may have been set back meanwhile
+        ended_ms = max(at_ms, _start_ms(record))  # The clock may have been set back meanwhile.
         self._client.set_terminated(mlflow_id, status=_STATUS[record.state], end_time=ended_ms)
         if failure is not None:
             raise failure
@@ -233,9 +233,9 @@ class RunWriter:
     def _run_of(self, record: TrialRecord) -> tuple[str, bool]:
         """Return MLflow's id of a trial's run, and whether this call has created the run.
 
-        A server may have created the run for an earlier call whose answer was lost. So the run is
-        searched for first, which is repeated while the server is unavailable. Then it is created,
-        without repetitions.
+        A server may have created the run for an earlier call whose answer was lost. So this method
+        first searches for the run, again and again while the server is unavailable. Then it creates
+        the run, without repetition.
         """
         run_id = record.run_id
         if run_id not in self.runs and self._store.address.is_http:

@@ -78,8 +78,8 @@ _Entry = Call | threading.Event | None
 class Tracker:
     """Writes the trials of one study to MLflow, through a separate process.
 
-    It begins at once to open the experiment, which is created if it does not exist. If the store
-    cannot be opened, this is tried again until the sweep ends.
+    The tracker opens the experiment at once, and creates it if it does not exist. If the store
+    cannot be opened, the tracker tries again until the sweep ends.
 
     Args:
         store: The store.
@@ -160,7 +160,7 @@ class Tracker:
         It may be called from another thread, and more than once.
         """
         self._on_open = call
-        if self.experiment_id:  # the other thread may have called this function, too
+        if self.experiment_id:  # The other thread may have called this function, too.
             call()
 
     # --- calls of the scheduler ------------------------------------------------------------------
@@ -176,7 +176,7 @@ class Tracker:
 
     def reported(self, run_id: str, point: Point) -> None:
         """Write a point of a running trial, together with points that arrive soon after it."""
-        if point.step is None:  # a final value, which is written with the trial's end
+        if point.step is None:  # A final value is written with the trial's end.
             return
         at_ms, step = now_ms(), point.step
         with self._adding:
@@ -254,7 +254,7 @@ class Tracker:
             self._over.set()
         self._calls.put(None)
         if self._process is not None:
-            if is_done:  # the process still has to end runs that notebooks have left open
+            if is_done:  # The process still has to end runs that notebooks have left open.
                 with suppress(subprocess.TimeoutExpired):
                     self._process.wait(max(0.0, min(left_s(), _END_S)))
             self._process.kill()
@@ -285,7 +285,7 @@ class Tracker:
         """
         if not self.mlflow_run_ids:
             return None
-        with self._adding:  # otherwise two threads could choose two ports
+        with self._adding:  # Otherwise, two threads could choose two ports.
             if self._ui_port is None:
                 self._ui_port = free_port(USUAL_PORT)
             ui = f"http://127.0.0.1:{self._ui_port}"
@@ -296,12 +296,12 @@ class Tracker:
     def _work(self) -> None:
         """Start one process after another, until all calls are carried out."""
         while (problem := self._use_process()) is not None:
-            if self._over.is_set():  # the sweep's end has killed the process
+            if self._over.is_set():  # The sweep's end has killed the process.
                 break
             self.problem = problem
             self._has_tried.set()
             if self._ending.is_set() and not self._is_open:
-                break  # the store cannot be opened, and nobody waits until it can be
+                break  # The store cannot be opened, and no caller waits for it any more.
             self._ending.wait(_PAUSE_S if self._is_open else _PAUSE_UNOPENED_S)
             if self._over.is_set():
                 break
@@ -345,7 +345,7 @@ class Tracker:
     def _answer(self, connection: Connection) -> Reply:
         """Return the next answer of the process.
 
-        Messages that it logs before that are logged here.
+        Log messages of the process that come before the answer are logged in this process, too.
         """
         while isinstance(received := connection.recv(), logging.LogRecord):
             if _log.isEnabledFor(received.levelno):
@@ -357,8 +357,8 @@ class Tracker:
         """Let the process carry out calls until the last one.
 
         Raises:
-            EOFError: The process has ended before that.
-            OSError: The process has ended before that.
+            EOFError: The process has ended before the last call. OSError: The process has ended
+                before the last call.
         """
         sent: deque[Call | threading.Event] = deque()
         is_over = False
@@ -426,7 +426,8 @@ class Tracker:
     def _take(self, call: Call, reply: Reply) -> None:
         self._heard_s = time.monotonic()
         self._n_written += call.method == "end"
-        if reply.error is not None:  # while a server is unavailable, all calls fail with one reason
+        if reply.error is not None:
+            # While a server is unavailable, all calls fail for the same reason.
             self.problem = reply.error
             written = f"{_WHAT[call.method]} {call.about}"
             self._warn_once(reply.error, f"MLflow did not accept {written}: {reply.error}")
@@ -436,7 +437,7 @@ class Tracker:
                 self._attempts[call.about] = str(call.arguments[0].attempt)
 
     def _warn_once(self, reason: str, message: str) -> None:
-        """Log a message: as a warning if its reason is new, else as information."""
+        """Log a message as a warning if its reason is new, else as information."""
         _log.log(logging.INFO if reason in self._warned else logging.WARNING, "%s", message)
         self._warned.add(reason)
 
@@ -444,7 +445,7 @@ class Tracker:
 def _merged(calls: deque[_Entry]) -> deque[_Entry]:
     """Return the calls without the starts and reports of trials whose end follows.
 
-    The call for the end writes all of them.
+    The call for the end of a trial also writes its start and its reports.
     """
     kept: deque[_Entry] = deque()
     ended: set[str] = set()

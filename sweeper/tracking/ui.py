@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def ui_over(address: Address) -> WSGIApplication:
-    """Return MLflow's WSGI application for a store. It asks for no user or password.
+    """Return MLflow's WSGI application for a store, which asks for no user or password.
 
     A process can have only one store's application.
 

@@ -37,7 +37,7 @@ def run_params(space: SearchSpace, params: Params) -> dict[str, str]:
     """
     texts = {name: value_text(params[name]) if name in params else "n/a" for name in space}
     for name in space.log_names:
-        if log10_name(name) in space:  # the user sweeps a param of this name
+        if log10_name(name) in space:  # The user sweeps a param of this name.
             continue
         value = params.get(name)
         texts[log10_name(name)] = (
@@ -85,8 +85,8 @@ def as_params(described: Mapping[str, str]) -> list[Param]:
 def legal(name: str) -> str:
     """Return a name that MLflow accepts.
 
-    This is the name itself if MLflow accepts it. Otherwise illegal characters are replaced, and a
-    hash keeps the name distinct from all others. MLflow treats names as paths, so that
+    A name that MLflow accepts is returned unchanged. Otherwise, illegal characters are replaced,
+    and a hash keeps the name distinct from all others. MLflow treats names as paths, so that
     `train//loss` would be the same as `train/loss`.
     """
     is_short = len(name) <= _NAME_CHARACTERS

@@ -49,8 +49,8 @@ def launch() -> tuple[subprocess.Popen[bytes], Connection]:
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # output would disturb the live table on the terminal
-            start_new_session=True,  # a Ctrl-C on the terminal must not end it
+            stderr=subprocess.DEVNULL,  # Output would disturb the live table on the terminal.
+            start_new_session=True,  # A Ctrl-C on the terminal must not end this process.
         )
     return process, ours
 
@@ -68,7 +68,7 @@ def main(descriptor: int) -> None:
         descriptor: File descriptor of the connection.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # this process must not end before the sweep
+        signal.signal(number, signal.SIG_IGN)  # This process must not end before the sweep.
     connection: Connection = Connection(descriptor)
     store: Store = connection.recv()
     calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
@@ -86,11 +86,11 @@ def main(descriptor: int) -> None:
             connection.send(carried_out(call, writer, store))
         carried_out(Call("end_nested", "", ()), writer, store)
         if store.is_embedded:
-            with suppress(OSError, sqlite3.Error):  # the next sweep writes trials that are missing
+            with suppress(OSError, sqlite3.Error):  # The next sweep writes trials that are missing.
                 settle(store.paths.tracking)
         # When the last connection closes, SQLite merges its log.
         forget_connections(store.address.full)
-    os._exit(0)  # do not wait for threads of libraries
+    os._exit(0)  # Do not wait for threads of libraries.
 
 
 def _receive(connection: Connection, calls: queue.SimpleQueue[Call | None]) -> None:
@@ -98,7 +98,7 @@ def _receive(connection: Connection, calls: queue.SimpleQueue[Call | None]) -> N
         while True:
             calls.put(connection.recv())
     except (EOFError, OSError):
-        os._exit(0)  # the sweep has died; the next sweep writes trials that are missing
+        os._exit(0)  # The sweep has died. The next sweep writes trials that are missing.
 
 
 def carried_out(call: Call, writer: RunWriter, store: Store) -> Reply:
