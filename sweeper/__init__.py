@@ -1,4 +1,4 @@
-"""Hyperparameter sweeps over a notebook: `report` and friends inside it, `Sweep` around it.
+"""Sweep the hyperparameters of a notebook. `report` is for the notebook, `Sweep` for scripts.
 
 Every kernel pays for `import sweeper`, so names are loaded when they are first used.
 """
@@ -78,7 +78,7 @@ def __getattr__(name: str) -> Any:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Give IPython the line `%sweep`, which sweeps a notebook: `%load_ext sweeper`."""
+    """Add the line magic `%sweep` to IPython, after the user's `%load_ext sweeper`."""
     magic = import_module(".cli.magic", __name__)
     shell.register_magic_function(magic.sweep, "line")
 

@@ -1,6 +1,6 @@
-"""The answer of a study: who has won, what mattered, where to look next; as data and in words.
+"""Make the answer of a study: which trial is the best, which params matter, what to do next.
 
-Its data is defined in `trials`. What people see of it belongs to `display`, `page` and `cli`.
+The folder `trials` defines the answer's data. The folders `display`, `page` and `cli` show it.
 """
 
 from __future__ import annotations

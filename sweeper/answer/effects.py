@@ -1,8 +1,8 @@
-"""Test which params have an effect on a score that is larger than the noise, and which pairs have.
+"""Test which params, and which pairs of params, affect a score by more than the noise.
 
 The importances of fANOVA add up to 1 even if all scores are noise. So this module asks first
 whether there is anything to explain. It fits the ranks of the scores by least squares. Ranks make
-the tests insensitive to a few scores that are far off.
+the tests insensitive to a few outliers.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 from ..trials import TrialRecord, is_number, value_text
 
 #: A param or a pair has an effect if its F test has a p-value below this level, divided by the
-#: number of params or pairs (chosen). In 60 studies each with 12, 30, 60 and 120 random trials of
-#: five params, whose scores were normal noise, 2, 4, 3 and 1 had such a param, and 0, 0, 1 and 0
-#: such a pair (measured).
+#: number of params or pairs (chosen). Measured on studies of five params whose scores were normal
+#: noise, 60 studies each with 12, 30, 60 and 120 random trials: 2, 4, 3 and 1 of them had a param
+#: with an effect, and 0, 0, 1 and 0 had such a pair.
 _LEVEL, _LEVEL_OF_PAIRS = 0.05, 0.01
 #: A pair acts together if its products explain at least this share of the variance of the ranks
 #: (chosen). Smaller shares also come from the curvature of a single effect.
@@ -41,8 +41,8 @@ def clear_effects(
         objective: Name of the score.
 
     Returns:
-        The params with an effect of their own, and the pair of params that act together most. None
-        if no pair does.
+        The params that have an effect alone, and the pair of params with the largest joint effect.
+        The pair is None if no pair has a joint effect.
     """
     ranks = _ranks([record.scores[objective] for record in completed])
     names = [p for p in completed[0].params if all(p in trial.params for trial in completed)]
@@ -53,8 +53,8 @@ def clear_effects(
     def regression(names: Iterable[str]) -> _Columns:
         return np.hstack([ones, *(columns[name] for name in names)])
 
-    # A sampler moves all params at once, so the others are taken into account if there are enough
-    # trials for that.
+    # A sampler changes all params at once. So the test of a param accounts for the other params, if
+    # there are enough trials.
     has_enough = 2 * sum(own.shape[1] for own in columns.values()) < len(completed)
     chances = {}
     for name, own in columns.items():
@@ -91,7 +91,7 @@ def _columns(values: Sequence[Any]) -> _Columns:
 
 
 def _ranks(values: Sequence[float]) -> _Columns:
-    """Return the ranks of values, from -1 to 1. Equal values have the same rank. 0 if all are."""
+    """Return the ranks of values, from -1 to 1. Equal values have the same rank."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     middles = np.cumsum(counts) - (counts + 1) / 2
     ranks: _Columns = 2 * middles[places] / max(len(values) - 1, 1) - 1
@@ -103,7 +103,8 @@ def _test(known: _Columns, added: _Columns, ranks: _Columns) -> tuple[float, flo
 
     The p-value is 1 if there are too few trials for the test.
     """
-    from scipy.special import fdtrc  # the F distribution; scipy.stats takes 10 times as long
+    # This is the F distribution. An import of scipy.stats takes 10 times as long.
+    from scipy.special import fdtrc
 
     before, n_known = _left_over(known, ranks)
     after, n_columns = _left_over(np.hstack([known, added]), ranks)

@@ -1,4 +1,4 @@
-"""Make the answer of a study from the records of its trials. This module alone decides it."""
+"""Make the answer of a study from the records of its trials. Only this module decides it."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from .effects import clear_effects
 from .regions import region_of
 from .wording import sentences_of
 
-#: The best tenth of the trials, but at least this number (chosen): fewer have narrow ranges by
-#: chance.
+#: The best trials are the best tenth of the trials, but at least this number (chosen). Fewer trials
+#: have narrow ranges by chance.
 _FEWEST_BEST = 5
 #: A param is named if it explains at least this share of the variance, and not less than the second
 #: share in nine of ten samples (both chosen).
@@ -57,17 +57,18 @@ _ALIKE = 0.5
 #: A cheaper trial takes at most this share of the winner's time, and loses at most this share of
 #: the winner's lead over the median trial (both chosen).
 _TIME_SHARE, _LOST_SHARE = 0.5, 0.1
-#: Shorter trials do not differ in cost (chosen): the start of a kernel takes as long.
+#: Trials that take fewer seconds than this do not differ in cost (chosen), because the start of a
+#: kernel takes as long.
 _SHORTEST_S = 2.0
 #: A region is left out of the space if at least this share of its trials fail (chosen).
 _MOSTLY = 0.8
-#: More trials and more seeds are suggested up to these numbers (chosen).
+#: The answer suggests at most these numbers of trials and of seeds (chosen).
 _MOST_TRIALS, _MOST_SEEDS = 200, 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudySoFar:
-    """What the answer of a study is made of.
+    """Everything from which the answer of a study is made.
 
     Attributes:
         settings: Settings of the study.
@@ -77,12 +78,12 @@ class StudySoFar:
         trials: Number of trials that the study is to have. None for the number in the settings.
         confirmation: Ranking of its trials by means. None if there is none.
         importances: Share of each objective's variance that each param explains, by objective and
-            param. None while it is not known, and nothing is then said about it.
+            param. None while the shares are not known. Then the answer does not mention them.
         cost: Cost of all its sweeps, with those of the study that confirms it. None if no price is
             known.
         ablated: Run id of the trial that `ablate` has run with the notebook's values. None if there
             is none.
-        is_running: Whether a sweep runs on the study. There is then nothing to do next.
+        is_running: Whether a sweep runs on the study. If so, the answer suggests nothing to do.
         is_search: Whether the study proposes params. If not, it runs given params again.
     """
 
@@ -105,7 +106,7 @@ class StudySoFar:
         return [trial for trial in self.records if all(has_score(trial, goal) for goal in goals)]
 
     def goodness(self, record: TrialRecord, goal: str) -> float:
-        """Return a trial's score, negative if it is minimized: a greater value is better."""
+        """Return a trial's score with the sign that makes greater values better."""
         is_maximized = self.settings.objective[goal].direction == "maximize"
         return record.scores[goal] if is_maximized else -record.scores[goal]
 
@@ -181,7 +182,7 @@ def _cheaper(study: StudySoFar, winner: TrialRecord, goal: str) -> CheaperTrial 
 
 
 def _mattered(study: StudySoFar) -> Iterator[Mattered]:
-    """Yield what mattered for each score for which it is known."""
+    """Yield, for each score with known importances, which params mattered."""
     completed = study.completed
     tried = [
         param
@@ -209,10 +210,10 @@ def _mattered(study: StudySoFar) -> Iterator[Mattered]:
 
 
 def _groups(named: Mapping[str, Importance]) -> list[dict[str, float]]:
-    """Return the params grouped by what is known of their order, the largest share first.
+    """Return params in groups within which their order is not known, the largest share first.
 
-    A param is in the group of a larger one if their intervals overlap, or if it is not much
-    smaller.
+    A param joins the group of a param with a larger share if their intervals overlap, or if its
+    share is not much smaller.
     """
     groups: list[dict[str, float]] = []
     largest = Importance(math.inf, math.inf, math.inf)
@@ -231,7 +232,7 @@ def _best_region(study: StudySoFar) -> Region | None:
     if len(study.settings.objective) > 1 or count > len(study.completed) / 2:
         return None
     (goal,) = study.settings.objective
-    # Trials with the same score as the last one of the best are as good.
+    # Trials with the same score as the worst of the best trials count as best trials, too.
     least = sorted(study.goodness(record, goal) for record in study.completed)[-count]
     best = [record for record in study.completed if study.goodness(record, goal) >= least]
     return region_of(best, study.completed)
@@ -274,7 +275,7 @@ def _spent(study: StudySoFar) -> Spent:
 
 
 def _actions(study: StudySoFar, found: Insights) -> Iterator[Action]:
-    """Yield what is to be done next, the most useful action first."""
+    """Yield what the user can do next, the most useful action first."""
     failures, confirmation, space = found.failures, study.confirmation, study.settings.search_space
     if failures and not any(trial.state is TrialState.COMPLETED for trial in study.records):
         yield Correct(run_id=failures.groups[0].first)
@@ -293,7 +294,7 @@ def _actions(study: StudySoFar, found: Insights) -> Iterator[Action]:
 
 
 def _is_in_space(region: Region, space: SearchSpace) -> bool:
-    """Return whether the search space still has a region. The user may have narrowed it since."""
+    """Return whether the search space still has a region. The user may have narrowed the space."""
     return all(
         part.param in space and any(map(space[part.param].allows, part.values))
         for part in region.parts
@@ -301,7 +302,7 @@ def _is_in_space(region: Region, space: SearchSpace) -> bool:
 
 
 def _checks(study: StudySoFar, winner: Winner) -> Iterator[Action]:
-    """Yield what shows whether the winner is the best trial, and why."""
+    """Yield actions that show whether the winner is really the best trial, and why."""
     confirmation, mean = study.confirmation, winner.mean
     if confirmation is None and len(study.completed) > 1:
         yield Confirm(best=DEFAULT_BEST, runs=DEFAULT_BEST * DEFAULT_SEEDS)
@@ -314,7 +315,7 @@ def _checks(study: StudySoFar, winner: Winner) -> Iterator[Action]:
 
 
 def _wider_searches(study: StudySoFar, found: Insights) -> Iterator[Action]:
-    """Yield the range to widen, because the best trials are at its end, and how many more trials.
+    """Yield a range to widen, because the best trials are at its end, and a number of more trials.
 
     Many params cannot be less than 0 or more than 1, so ranges that end there are left alone.
     """

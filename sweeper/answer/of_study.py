@@ -1,4 +1,4 @@
-"""Make the answer of a study that lies in a storage, with the study that confirmed its trials."""
+"""Make the answer of a stored study, with the results of the study that confirmed its trials."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def answer_of_study(
                 is_search=facts.confirms is None,
             )
         )
-    except SweepError:  # such as a storage that does not answer
+    except SweepError:  # The storage may not answer.
         raise
     except Exception as error:  # noqa: BLE001  no sweep ends because its trials are analyzed
         _log.warning("the answer of the study cannot be made: %s", first_line(error))
@@ -58,7 +58,7 @@ def answer_of_study(
 
 
 def runs_page_of(paths: StudyPaths, confirmation: Confirmation | None) -> Path | None:
-    """Return the page with the runs of a ranking. None if they are trials of the study itself."""
+    """Return the page with the runs on fresh seeds. None if they are trials of the study itself."""
     if confirmation is None or confirmation.study == paths.study:
         return None
     return paths.following("confirm").page

@@ -1,6 +1,6 @@
-"""Find the part of the space in which some trials are, such as the best tenth of them.
+"""Find the part of the space in which some trials are, such as the best tenth of all trials.
 
-A range is reported only if so narrow a range would not come about by chance: the test counts the
+A range is reported only if chance alone would hardly produce a range as narrow: the test counts the
 ways in which as many trials could be chosen from all trials.
 """
 
@@ -12,8 +12,8 @@ from typing import Any
 
 from ..trials import NumberRange, Region, TrialRecord, ValueSet, is_number, value_text
 
-#: A range is reported if it would come about by chance with at most this probability, divided by
-#: the number of params (chosen). Of 240 studies with 12 to 120 random trials of five params, whose
+#: A range is reported if chance would produce it with at most this probability, divided by the
+#: number of params (chosen). Of 240 studies with 12 to 120 random trials of five params, whose
 #: scores were normal noise, one had a range of its best trials (measured).
 _LEVEL = 0.03
 #: A range ends at an end of the space if at most this share of the trials is beyond it (chosen).
@@ -21,7 +21,7 @@ _BEYOND = 0.1
 
 
 def region_of(chosen: Sequence[TrialRecord], trials: Sequence[TrialRecord]) -> Region | None:
-    """Return where some of the trials are. None if they are everywhere, or too few to say."""
+    """Return the region of some chosen trials. None if they are everywhere, or too few."""
     parts = []
     names = [name for name in chosen[0].params if all(name in trial.params for trial in trials)]
     for name in names:
@@ -57,10 +57,10 @@ def _common(name: str, own: Sequence[Any], tried: Sequence[Any]) -> NumberRange 
 
 
 def _chance(common: NumberRange | ValueSet, own: Sequence[Any], tried: Sequence[Any]) -> float:
-    """Return at most how probable it is that trials chosen by chance have as much in common.
+    """Return an upper bound of the probability that trials chosen by chance have as much in common.
 
-    It is the number of ranges with as many trials, or of sets with as many values, times the
-    probability that all chosen trials are in a certain one of them.
+    The bound is the number of ranges with as many trials, or of sets with as many values, times the
+    probability that one of them contains all chosen trials.
     """
     n_inside = sum(map(common.contains, tried))
     n_ways = len(tried) - n_inside + 1

@@ -1,8 +1,8 @@
-"""Word the answer of a study. Terminal, page, `--json` and Jupyter show these sentences.
+"""Put the answer of a study into sentences, which terminal, page, `--json` and Jupyter show.
 
 A sentence is a list of clauses. A clause names the facts that it needs, each with its format, as
 `str.format` has it. A clause with a fact that is missing is left out. Of several clauses in
-brackets, the first one that can be said is said.
+brackets, the sentence gets the first one whose facts are known.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from ..trials import (
 _MOST_NAMES, _MOST_ACTIONS = 3, 2
 #: An error message has at most this number of characters (chosen).
 _LONGEST = 60
-#: Scores have this number of significant digits, all other numbers the second one (chosen).
+#: Scores have the first number of significant digits, all other numbers the second (chosen).
 _OF_A_SCORE, _DIGITS = 4, 3
 #: With fewer completed trials, it is too early to say what mattered (chosen).
 _EARLY = 30
 #: If no other param has a larger share than one of these, the answer says so (chosen).
 _SMALL_SHARES = (0.05, 0.1)
 
-#: A clause, or several of which one is said.
+#: A clause, or several clauses of which the sentence gets one.
 _Clauses = str | tuple[str, ...]
 
 _BEST: Sequence[_Clauses] = (
@@ -97,7 +97,7 @@ _ACTIONS: Mapping[type, str] = {
 _REASON = ("{count} {reason} ({first}: {message:message})",)
 _PART: Sequence[_Clauses] = (("{param}={ends:range}", "{param}={values:choices}"),)
 _TRIED = (*_PART, " (tried: {tried:range})")
-#: What is known of the order of the params in a group, by their number.
+#: What the answer says about the order of the params in a group, by the number of these params.
 _ORDERS = {1: "", 2: ", in this order or the other"}
 
 
@@ -143,7 +143,7 @@ def _say(clauses: Sequence[_Clauses], facts: object) -> str:
     said = ""
     for alternatives in clauses:
         for clause in (alternatives,) if isinstance(alternatives, str) else alternatives:
-            with suppress(AttributeError):  # `_MissingError`, or a part of what is missing
+            with suppress(AttributeError):  # A fact, or the object that would have it, is missing.
                 said += _Sayer().vformat(clause, (facts,), {})
                 break
     return said.removeprefix("; ")
@@ -200,7 +200,7 @@ def _ends(ends: Mapping[str, tuple[str, Mapping[str, float]]]) -> str:
 
 
 def _groups(groups: Sequence[Mapping[str, float]]) -> str:
-    """Return params with their shares. Those of a group have no order."""
+    """Return params with their shares. Within a group, their order is not known."""
     orders = [_ORDERS.get(len(group), ", in any order") for group in groups]
     named = [
         ", ".join(f"{param} {_percent(share)}" for param, share in group.items())
@@ -210,7 +210,7 @@ def _groups(groups: Sequence[Mapping[str, float]]) -> str:
 
 
 def _others(share: float) -> str:
-    """Say how little the other params matter."""
+    """Return a clause that says how little the other params matter."""
     limit = next((limit for limit in _SMALL_SHARES if share < limit), None)
     return f"all others below {_percent(limit)}" if limit else "no other stands out from the noise"
 

@@ -1,6 +1,6 @@
 """The command line: read flags, call other folders, print, and return exit codes.
 
-Only this folder prints. It only calls what the library can do.
+Only this folder prints. Everything else that it does is a call of the library.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ def _run(words: Sequence[str]) -> tuple[_Command | None, int]:
         _print_error(str(error))
         has_begun = isinstance(error, BrokenError | FailedRunError)
         return command, NOTHING_COMPLETED if has_begun else WRONG_USE
-    except KeyboardInterrupt:  # a sweep that has begun handles Ctrl-C itself
+    except KeyboardInterrupt:  # A sweep that has begun handles Ctrl-C itself.
         when = " before anything had started" if command in (None, run) else ""
         _print_error(f"stopped by Ctrl-C{when}")
         return command, INTERRUPTED
     except SystemExit as end:
-        # argparse raises SystemExit after the help or the version. Handlers of signals also do.
+        # argparse raises SystemExit after the help or the version. Signal handlers raise it, too.
         return command, end.code if isinstance(end.code, int) else OK
 
 
 def _print_error(message: str) -> None:
-    lines = map(shortened, message.splitlines())  # a message may quote a very long option
+    lines = map(shortened, message.splitlines())  # A message may quote a very long option.
     print("notebook_hpo.py:", "\n".join(lines), file=sys.stderr)
 
 

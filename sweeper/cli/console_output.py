@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from ..sweep.planning.plan import SweepPlan
     from ..trials import Event
 
-#: Without `-v`, `status` prints at most this number of ended trials.
+#: Without `-v`, `status` prints at most this number of ended trials (chosen, not measured).
 _MOST_ENDED = 20
-#: The endings of trials are padded to the width of the longest ending, but to this number of
-#: characters at most, so that params are aligned.
+#: The endings of trials are padded to the width of the longest ending, so that params are aligned,
+#: but at most to this number of characters (chosen, not measured).
 _WIDEST = 60
 #: Without a live table, a task of the sweep is printed once it has taken more than `_LONG_S`
 #: seconds. The tasks are checked every `_LOOK_S` seconds.
@@ -121,7 +121,7 @@ class ConsoleOutput:
             case "trial_ended" if record is not None:
                 objectives = self._sweep.plan.settings.objective
                 ending = f"{record.run_id} {screen.ending_line(record, objectives)}"
-                if self._has_table:  # lines above the table must not be wider than the terminal
+                if self._has_table:  # Lines above the table must not be wider than the terminal.
                     room = shutil.get_terminal_size().columns - len("[10h00m] ")
                     ending = ending if len(ending) <= room else f"{ending[: room - 1]}…"
                 self.progress(ending)
@@ -146,7 +146,7 @@ class ConsoleOutput:
             self._print(screen.summary(result, self._fold))
 
     def _fold(self, lines: Iterable[str]) -> Iterable[str]:
-        """Wrap lines to the width of the terminal, if the output is one."""
+        """Wrap lines to the width of the terminal, if the output is a terminal."""
         is_terminal = self._stream.isatty()
         return folded(lines, shutil.get_terminal_size().columns) if is_terminal else lines
 
@@ -224,12 +224,12 @@ class ConsoleOutput:
             )
 
     def tell_kernel(self, plan: SweepPlan) -> None:
-        """Print which environment runs the notebook, if nobody has named it."""
+        """Print which environment runs the notebook, if the user has not named one."""
         if plan.kernel.reason is not None:
             self.progress(f"kernel: {plan.kernel.name} ({plan.kernel.reason})")
 
     def progress(self, line: str) -> None:
-        """Print what is being done to stderr, with the time since the command began."""
+        """Print a line of progress to stderr, with the time since the command began."""
         if not self._quiet:
             took = duration(time.monotonic() - self._started)
             with self._lock:

@@ -50,7 +50,7 @@ def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[
             area.draw()
 
     thread = threading.Thread(target=redraw, name="table", daemon=True)
-    before, sys.stderr = sys.stderr, area  # `_Area` has all attributes of a stream
+    before, sys.stderr = sys.stderr, area  # `_Area` has all attributes of a stream.
     try:
         area.draw()
         thread.start()
@@ -66,7 +66,7 @@ def live_table(look: Callable[[], Snapshot | None], stream: TextIO) -> Iterator[
 class _Area:
     """The last rows of a terminal, which are redrawn.
 
-    It replaces stderr and prints lines above them.
+    The object replaces stderr, and prints lines above these rows.
 
     It can be used from any thread, and its lock is reentrant, because a signal handler may print.
 
@@ -88,7 +88,7 @@ class _Area:
 
     def draw(self) -> None:
         """Draw the next frame in place of the last one."""
-        # Outside of the lock: `next` may log a warning, and would wait for a thread that logs and
+        # Do not hold the lock: `next` may log a warning, and would wait for a thread that logs and
         # waits for the lock.
         frame = self._frames.next()
         with self._lock:
@@ -104,7 +104,7 @@ class _Area:
         return len(text)
 
     def flush(self) -> None:
-        """Do nothing: complete lines are already on the screen."""
+        """Do nothing, because complete lines are already on the screen."""
 
     def close(self) -> None:
         """Erase the frame, so that only the lines above it remain."""
@@ -120,7 +120,7 @@ class _Area:
     def _put(self, lines: Sequence[str], frame: Frame) -> None:
         """Replace the frame, and print lines above it."""
         columns, height = self._frames.size
-        if frame.columns > columns:  # the frame was drawn before the window became narrower
+        if frame.columns > columns:  # The frame was drawn before the window became narrower.
             frame = Frame(columns=columns)
         self._above.extend(lines)
         if columns < self._frame.columns:

@@ -32,7 +32,7 @@ def sweep(line: str) -> SweepResult | None:
     """
     if TRIAL_VARIABLE in os.environ:
         return None
-    with suppress(SystemExit):  # argparse raises SystemExit after the help
+    with suppress(SystemExit):  # argparse raises SystemExit after the help.
         try:
             arguments = parse(_words(line))
             if arguments.command is not run:
@@ -51,5 +51,5 @@ def sweep(line: str) -> SweepResult | None:
 def _words(line: str) -> list[str]:
     try:
         return shlex.split(line)
-    except ValueError as error:  # a closing quote is missing
+    except ValueError as error:  # A closing quote is missing.
         raise SettingsError(str(error)) from error

@@ -34,7 +34,7 @@ class Command:
 
 
 def _argument(names: str, metavar: str, help: str, **options: Any) -> Argument:
-    """Return an argument with a value.
+    """Return an argument of the command line that has a value.
 
     Args:
         names: Names of the argument, separated by spaces.
@@ -68,7 +68,7 @@ def _whole_run_id(text: str) -> str:
 
 
 def _count(names: str, metavar: str, help: str, *, least: int = 1, **options: Any) -> Argument:
-    """Return an argument whose value is a whole number.
+    """Return an argument of the command line whose value is a whole number.
 
     Args:
         least: Smallest allowed number.

@@ -1,4 +1,4 @@
-"""Parse the command line. A wrong command line gets one message."""
+"""Parse the command line. Refuse a wrong command line with one message."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         SystemExit: The help or the version was requested and printed.
     """
     words = list(arguments) or ["--help"]
-    with suppress(FileNotFoundError):  # the working folder was removed
+    with suppress(FileNotFoundError):  # The working folder was removed.
         _refuse_other_encodings([*words, str(Path.cwd())])
     if "--version" in words:
         from importlib.metadata import version
@@ -69,7 +69,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         del words[0]
     proposes = words[0].endswith((".ipynb", ".py"))
     if not words[0].startswith("-"):
-        if proposes:  # the user's options come after these words, so they have priority
+        if proposes:  # The user's options have priority, because they come after these words.
             path = Path(words[0])
             parameters = str(path.with_suffix(".yml"))
             output = f"out/{as_template(path.stem)}.{{run_id}}.ipynb"
@@ -88,7 +88,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             commands[words[0]].error(f"unexpected argument {rest[0]!r}")
         names = [name for names, _ in COMMANDS[words[0]].arguments for name in names]
         flags = ["--help", *(name for name in names if name.startswith("--"))]
-        # Imported only for unknown options, because this import takes as long as everything else
+        # Import this only for unknown options, because the import takes as long as everything else
         # here.
         from ..settings.sections import StudySettings
 

@@ -1,7 +1,7 @@
 """Propose a sweep of a notebook without a parameters file, after one run of the notebook.
 
-The run shows the scores and params, which are listed. With a key, the user chooses a score, keeps
-the sweep as a file, and starts it. If there is no terminal to ask, the sweep starts only if the
+After the run, its scores and params are listed. With a key, the user chooses a score, keeps the
+sweep as a file, and starts the sweep. If there is no terminal to ask, the sweep starts only if the
 score is clear.
 """
 
@@ -82,7 +82,7 @@ def propose(options: RunOptions, console: ConsoleOutput) -> bool:
 
 
 def _show_static(notebook: ResearchNotebook, console: ConsoleOutput) -> None:
-    """Print the params that could be swept, which are known without a run."""
+    """Print the params that could be swept. They are known without a run of the notebook."""
     from ..drafting.draft import draft
 
     lines = _section(draft(notebook), "space:")
@@ -187,7 +187,7 @@ class _Proposal:
         """Keep the sweep of the score that `--score` names, or of a clear score, without asking.
 
         Returns:
-            True: the sweep starts.
+            True, because the sweep starts.
 
         Raises:
             SettingsError: No score was named and none is clear, or its direction is unknown.
@@ -236,7 +236,7 @@ class _Proposal:
                     return False
                 case "e" | "edit":
                     return self._edit()
-                case _ if not line:  # the input has ended
+                case _ if not line:  # The input has ended.
                     return False
                 case "":
                     name = self._chosen.name
@@ -285,7 +285,7 @@ class _Proposal:
         """Write the file and open it in an editor. The user starts the sweep later.
 
         Returns:
-            False: no sweep starts now.
+            False, because no sweep starts now.
         """
         self._keep()
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
@@ -308,7 +308,7 @@ class _Proposal:
     def _show_or_say_why_not(self) -> None:
         try:
             self._show()
-        except NotebookError as error:  # the user may choose another score
+        except NotebookError as error:  # The user may choose another score.
             self._console.line(str(error))
 
     def _show(self) -> None:

@@ -163,7 +163,7 @@ def _signals(sweep: Sweep) -> Iterator[list[int]]:
 def _end(number: int, _frame: FrameType | None) -> None:
     """End the command while the sweep is being built.
 
-    This also closes a cluster that it has started.
+    This also ends a cluster that the command has started.
     """
     raise SystemExit(OF_SIGNALS[signal.Signals(number).name])
 

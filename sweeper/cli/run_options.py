@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class RunOptions:
     """The options of a sweep. `check` has only some of them.
 
-    Each field has the name of its option in `cli/options.py`. It is None if the option was not
+    Each field has the name of its option in `cli/options.py`. A field is None if its option was not
     given.
 
     Attributes:

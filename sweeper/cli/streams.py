@@ -18,7 +18,8 @@ from typing import Any, TextIO
 #: Errors of a write after the reader (the other end of a pipe, or the terminal) has gone away.
 _NO_READER = (errno.EPIPE, errno.EIO, errno.ECONNRESET)
 
-#: What stays in one row when a line is wrapped. `textwrap` does not break at `_FIXED_SPACE`.
+#: Pattern of text that stays in one row when a line is wrapped, and the space that it then gets, at
+#: which `textwrap` does not break.
 _TOGETHER, _FIXED_SPACE = re.compile(r"`[^`]*`|\d %|\S+ ± \S+"), "\u00a0"
 
 

@@ -166,7 +166,7 @@ def ui(options: argparse.Namespace) -> int:
     console = ConsoleOutput.of(options)
     existing = find_study(options.study, storage=options.storage, tracking_uri=options.tracking_uri)
     page = existing.paths.page
-    if not (page.exists() and existing.swept_by()):  # a running sweep keeps its page up to date
+    if not (page.exists() and existing.swept_by()):  # A running sweep keeps its page up to date.
         write_page(existing, on_render=lambda n: console.line(f"{n} notebooks are rendered"))
     console.line(f"{existing.study.name}: starting MLflow's UI, which takes some seconds")
     with StudyServer(existing, page, port=options.port) as server:

@@ -20,9 +20,9 @@ from ..settings.machines import Cluster, is_exposed
 from ..settings.secrets import masked
 
 _INSTALL = "pip install 'notebook-hpo[dask]'"
-#: A scheduler has this many seconds for its first answer.
+#: A scheduler has this many seconds for its first answer (chosen, not measured).
 _CONNECT_S = 5.0
-#: A later call to the scheduler may take this many seconds.
+#: A later call to the scheduler may take this many seconds (chosen, not measured).
 _CALL_S = 30.0
 _LOGGERS = ("distributed", "distributed.client", "tornado", "asyncio")
 #: Code that makes a worker ignore SIGINT. A Ctrl-C on a terminal reaches all processes that were
@@ -42,7 +42,7 @@ class DaskWorker:
     Attributes:
         address: Address of the worker.
         identity: Text that differs between this worker and a later one at the same address.
-        threads: Number of tasks that Dask runs on it at once.
+        threads: Number of tasks that Dask runs on the worker at once.
     """
 
     address: str
@@ -58,7 +58,8 @@ class DaskCluster:
     """A Dask cluster and the connection to its scheduler. Safe to use from several threads.
 
     Args:
-        settings: Section `cluster` of the parameters file. It says whether to start a cluster.
+        settings: Section `cluster` of the parameters file. The section says whether to start a
+            cluster.
         on_event: Called with each event that workers log under `key`, in their order.
 
     Attributes:
@@ -104,7 +105,7 @@ class DaskCluster:
         """
         scheduler, answer = self._client.scheduler, None
         try:
-            if scheduler is not None:  # None if Dask has given up the connection
+            if scheduler is not None:  # The answer is None if Dask has given up the connection.
                 answer = self._client.sync(scheduler.identity, callback_timeout=_CALL_S)
         except Exception as error:
             raise LostError(first_line(error)) from error
@@ -116,7 +117,7 @@ class DaskCluster:
         return {
             DaskWorker(
                 address=str(address),
-                # Each worker process has a local directory of its own.
+                # Two worker processes never have the same local directory.
                 identity=str(about["local_directory"]),
                 threads=int(about["nthreads"]),
             )
@@ -148,7 +149,7 @@ class DaskCluster:
             raise LostError(first_line(error)) from error
 
     def scale(self, workers: int) -> None:
-        """Ask the cluster for this number of workers. It also replaces workers that were lost."""
+        """Ask the cluster for this number of workers. The cluster also replaces lost workers."""
         try:
             self._cluster.scale(workers)
         except Exception as error:  # noqa: BLE001  a class may raise anything
@@ -163,13 +164,13 @@ class DaskCluster:
 
 
 def _close(part: Any | None) -> None:
-    with suppress(Exception):  # the scheduler may be gone
+    with suppress(Exception):  # The scheduler may be gone.
         if part is not None:
             part.close()
 
 
 def _dask() -> Any:
-    """Import Dask, and keep its log out of the sweep's output. Its errors become our messages."""
+    """Import Dask, and keep its log out of the sweep's output. The sweep reports Dask's errors."""
     try:
         import dask
 
@@ -221,7 +222,7 @@ def _private() -> Iterator[None]:
     routes = [f"distributed.{part}.http.routes" for part in ("scheduler", "worker")]
     settings = {"temporary-directory": str(folder), **{key: [] for key in routes}}
     with dask.config.set(settings), warnings.catch_warnings(action="ignore"):
-        yield  # ignore Dask's warning that another program uses the default port of its pages
+        yield  # Ignore Dask's warning that another program uses the default port of its pages.
 
 
 def _started(settings: Cluster, distributed: Any) -> Any:
@@ -237,7 +238,7 @@ def _started(settings: Cluster, distributed: Any) -> Any:
             n_workers=settings.local_workers,
             threads_per_worker=1,
             dashboard_address=None,
-            memory_limit=0,  # kernels are separate processes, whose memory Dask does not see
+            memory_limit=0,  # Kernels are separate processes, whose memory Dask does not see.
             security=True,
             silence_logs=logging.CRITICAL,
             preload=[_IGNORE_CTRL_C],

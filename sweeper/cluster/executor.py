@@ -67,18 +67,18 @@ _SCALE_AGAIN_S = 30.0
 _ANSWER_S = 30.0
 _OUTCOME, _FINDINGS = TypeAdapter(TrialOutcome), TypeAdapter(list[str])
 _ENVIRONMENT = TypeAdapter(dict[str, Any] | None)
-#: The message of a trial is cut to this many characters.
+#: The message of a trial is cut to this many characters (chosen, not measured).
 _MESSAGE = 10_000
 
 
 class RefusedError(Exception):
-    """A worker cannot run the trials of this sweep."""
+    """A worker cannot run the trials of this sweep. The message says why."""
 
 
 class DaskExecutor:
     """Runs trials on the workers of a Dask cluster. Made by `open`, ended by `run` or `close`.
 
-    Trials are never frozen here: a frozen trial would keep its worker's thread.
+    On a cluster, trials are never frozen, because a frozen trial would keep its worker's thread.
 
     Args:
         workload: Workload of the trials.
@@ -96,8 +96,8 @@ class DaskExecutor:
         outputs = f"the outputs in {display_path(workload.paths.root)}"
         self._patience = Patience(outputs, may_pass=is_of_the_machine)
         self._python = kernel_python(workload.kernel_name)
-        #: This condition guards the attributes below. It is notified whenever a worker or a slot
-        #: changes.
+        #: This condition guards the attributes below. Each change of a worker or a slot notifies
+        #: it.
         self._change = threading.Condition(threading.RLock())
         self._members: dict[DaskWorker, Member] = {}
         self._source: TrialSource | None = None
@@ -158,7 +158,7 @@ class DaskExecutor:
 
     @property
     def description(self) -> str:
-        """Number of workers and their cluster, for people, and how `pruner: auto` differs there."""
+        """Number of workers and their cluster, for people, and how `pruner: auto` works there."""
         workers = len(self._usable())
         prunes = self._workload.settings.study.pruner.name == "auto"
         ends = ", where pruner auto prunes and does not freeze" if prunes else ""
@@ -200,13 +200,13 @@ class DaskExecutor:
                 wait(self._slots)
                 self.close()
         for slot in self._slots:
-            slot.result()  # raises the error that ended the slot, if any
+            slot.result()  # This call raises the error that ended the slot, if any.
         return self._findings
 
     # --- workers ----------------------------------------------------------------------------------
 
     def _usable(self) -> list[Member]:
-        """Return the workers that can run trials now, or can when the sweep begins."""
+        """Return the workers that can run trials now or will be able to when the sweep begins."""
         with self._change:
             return [
                 member
@@ -238,7 +238,7 @@ class DaskExecutor:
             try:
                 self._look()
                 is_away = False
-            except LostError as error:  # Dask connects again, or gives up
+            except LostError as error:  # Dask connects again, or gives up.
                 _log.info("%s: %s", self._cluster.place, error)
                 is_away = True
             if is_done():
@@ -251,7 +251,7 @@ class DaskExecutor:
                 are_all_refused = bool(refusals) and len(refusals) == len(self._members)
             limit_s = self._settings.wait
             if self._settings.class_ is None and are_all_refused:
-                limit_s = 0.0  # no other workers will come
+                limit_s = 0.0  # No other workers will come.
             elif self._source is not None and self._source.is_closed():
                 limit_s = min(limit_s, _ANSWER_S)
             if now_s - used_s >= limit_s:
@@ -267,7 +267,7 @@ class DaskExecutor:
         """Return why there is no worker, and what the user can do.
 
         Args:
-            refusal: Reason why a worker was refused. None if none was.
+            refusal: Reason why a worker was refused. None if no worker was refused.
         """
         if refusal is not None:
             return (
@@ -279,7 +279,7 @@ class DaskExecutor:
         return f"no worker has connected within {limit}; start one{how}"
 
     def _look(self) -> None:
-        """Poll the scheduler once. Add the workers that have come, and give up those that are gone.
+        """Poll the scheduler once. Add new workers, and give up workers that are gone.
 
         Raises:
             LostError: The scheduler does not answer.
@@ -317,7 +317,7 @@ class DaskExecutor:
             if self._source is not None:
                 member.open(*self._files)
                 member.is_ready = True
-        except LostError as error:  # the next poll tries again if the worker is still there
+        except LostError as error:  # The next poll tries again if the worker is still there.
             _log.info("%s: %s", member.worker.address, error)
             member.lose()
         except Exception as error:  # noqa: BLE001  an answer can hold anything
@@ -396,14 +396,14 @@ class Member:
         worker: The worker as the scheduler knows it.
         workload: Workload of the trials.
         patience: How long to wait for a full or unavailable disk of the sweep's machine.
-        findings: Sentences for users about how trials ran. This object adds to them.
-        running: Trials that run on any worker, by the names of their tasks. This object adds to
-            them.
+        findings: Sentences for users about how trials ran. This object appends sentences.
+        running: Trials that run on any worker, by the names of their tasks. This object adds its
+            own trials.
         host: Name of the worker's machine. Empty before `begin`.
         used: Number of slots in use. `DaskExecutor` counts them.
         is_accepted: Whether the worker can run the trials of this sweep.
-        is_ready: Whether trials can be sent to it.
-        is_lost: Whether it can run no more trials.
+        is_ready: Whether trials can be sent to the worker.
+        is_lost: Whether the worker can run no more trials.
         refusal: Reason why the worker is not used. None if it can be used.
     """
 
@@ -465,11 +465,11 @@ class Member:
         self._environment = _ENVIRONMENT.validate_python(opened["environment"])
 
     def end(self) -> threading.Event:
-        """Ask the worker to end everything. Return an event that is set when it has."""
+        """Ask the worker to end everything. Return an event that is set when it has answered."""
         ended = threading.Event()
         try:
             self._submit("end", {}).add_done_callback(lambda _: ended.set())
-        except LostError:  # the worker ends by itself, as if the sweep had died
+        except LostError:  # The worker ends by itself, as if the sweep had died.
             ended.set()
         return ended
 
@@ -497,7 +497,7 @@ class Member:
             self.refuse(outcome.message)
         except RefusedError as error:
             return failed(Reason.INTERNAL, f"on {self.host}: {error}")
-        except OSError as error:  # a fault of the sweep's machine
+        except OSError as error:  # The sweep's machine has a fault.
             message = f"{spec.notebook}: {error.strerror or error}"
             return TrialOutcome(state=TrialState.STOPPED, reason=Reason.FILE, message=message)
         except LostError as error:
@@ -508,7 +508,7 @@ class Member:
         finally:
             running.control.on_stop(None)
             del self.running[task]
-            try:  # a later attempt sends its files again
+            try:  # A later attempt sends its files again.
                 self._ask("forget", {"task": task})
             except (LostError, RefusedError):
                 self.lose()
@@ -547,7 +547,7 @@ class Member:
         wake: threading.Event | None = None,
         meanwhile: Callable[[], object] | None = None,
     ) -> dict[str, Any]:
-        """Call a method of `TrialsOnWorker` and wait for its answer. Its bytes are in `data`.
+        """Call a method of `TrialsOnWorker` and return its answer, with its bytes under `data`.
 
         Args:
             act: Name of the method.
@@ -562,16 +562,16 @@ class Member:
         wake = wake or threading.Event()
         future = self._submit(act, arguments)
         if act == "begin":
-            self._session = future  # Dask keeps the task on the worker while this future exists
+            self._session = future  # Dask keeps the task on the worker while this future exists.
         future.add_done_callback(lambda _: wake.set())
         while not future.done():
             if self.is_lost:
                 raise LostError("the worker is lost")
             meanwhile() if meanwhile is not None else wake.wait(_LOOK_S)
-        if future.status == "error":  # the call could not even begin
+        if future.status == "error":  # The call could not even begin.
             needed = f"notebook-hpo {version('notebook-hpo')} is needed there"
             raise RefusedError(f"{needed}: {first_line(future.exception(timeout=_ANSWER_S))}")
-        try:  # a lost connection to the scheduler cancels the future
+        try:  # A lost connection to the scheduler cancels the future.
             line, _, data = bytes(future.result(timeout=_ANSWER_S)).partition(b"\n")
             answer = json.loads(line)
         except Exception as error:
@@ -603,7 +603,7 @@ class Member:
             self._send([spec.continues])
         for path in {input_file.path for input_file in spec.inputs.values()} - self._sent_inputs:
             self._send(files_below(path) if path.is_dir() else [path])
-            self._sent_inputs.add(path)  # these files never change
+            self._sent_inputs.add(path)  # These files never change.
 
     def _follow(self, trial: _TrialThere) -> None:
         """Fetch the new files of a trial, then wait for the next poll or an event."""
@@ -611,7 +611,7 @@ class Member:
         # lost.
         with suppress(LostError, RefusedError, OSError):
             self._bring(trial)
-        trial.wake.wait(max(_LOOK_S, len(self.running) / 50))  # less often if many trials run
+        trial.wake.wait(max(_LOOK_S, len(self.running) / 50))  # Poll less often if many trials run.
         trial.wake.clear()
 
     def _ended(self, trial: _TrialThere, answer: Mapping[str, Any]) -> TrialOutcome:
@@ -662,7 +662,7 @@ class Member:
         reason, message = trial.running.control.stop_reason, trial.running.control.message
         stop = None if reason is None else (str(reason), message)
         answer = self._ask("follow", {"task": trial.task, "stop": stop})
-        if "files" not in answer:  # the trial has not begun
+        if "files" not in answer:  # The trial has not begun.
             return
         trial.running.points.note_cells(*map(int, answer["cells"]))
         files = answer["files"].items()

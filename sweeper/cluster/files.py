@@ -1,4 +1,4 @@
-"""The files and the description of Python that the sweep's machine and a worker exchange.
+"""Name and compare what the sweep's machine and a worker exchange: files, and their Python.
 
 Both sides name the files of a trial in the same way, wherever the files are on a machine.
 """
@@ -119,7 +119,8 @@ class Mirror:
             paths=paths,
             code_folder=code,
             host=host,
-            tracking=url if url.startswith("http") else None,  # a worker cannot reach a file store
+            # A worker cannot reach a store in a file.
+            tracking=url if url.startswith("http") else None,
         )
 
     def spec(self, spec: TrialSpec) -> TrialSpec:
@@ -146,7 +147,7 @@ def travelling_files(workload: Workload) -> tuple[list[Path], list[Path]]:
     """
     paths = workload.paths
     others = {paths.folder, paths.tracking, paths.artifacts}
-    if workload.data is not None:  # each machine fetches the data itself
+    if workload.data is not None:  # Each machine fetches the data itself.
         others.add(workload.data.place())
     travelling: list[Path] = []
     large: list[Path] = []
@@ -158,7 +159,7 @@ def travelling_files(workload: Workload) -> tuple[list[Path], list[Path]]:
             if not name.startswith((".", "__pycache__"))
             and Path(place, name) not in others
             and not Path(place, name, "pyvenv.cfg").exists()
-            and not Path(place, name, "sweep.lock").exists()  # the folder belongs to another study
+            and not Path(place, name, "sweep.lock").exists()  # The folder belongs to another study.
         ]
         for path in (Path(place, name) for name in sorted(names)):
             is_own = path.name.startswith(".") or path.suffix == ".ipynb" or path in others
@@ -187,13 +188,13 @@ def kernel_python(kernel_name: str) -> dict[str, Any] | None:
 
 
 def difference(here: Mapping[str, Any] | None, there: Mapping[str, Any] | None) -> str | None:
-    """Return how the Python of a worker differs from ours, or None if it does not.
+    """Return how a worker's Python differs from that of the sweep's machine. None if it does not.
 
     A worker whose Python differs must not run trials.
 
     Args:
         here: Python of the kernel on the sweep's machine. None if the kernel is not for Python.
-        there: Python of the same kernel on the worker. None if it does not answer.
+        there: Python of the same kernel on the worker. None if the kernel does not answer.
     """
     if here is None:
         return None

@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 #: not measured). At the end of a SLURM job, the kernels may die shortly before this process. Then
 #: the trial has lost its worker, and must not fail.
 _DOUBT_S = 2.0
-#: Wait this many seconds for a disk that is full or unavailable.
+#: Seconds to wait for a disk that is full or unavailable (chosen, not measured).
 _PATIENCE_S = 300.0
 
 
@@ -64,7 +64,10 @@ def carry_out(payload: bytes) -> bytes:
         asked = pickle.loads(payload)
         if asked["version"] != version("notebook-hpo"):
             there = version("notebook-hpo")
-            raise SweepError(f"notebook-hpo: {asked['version']} here, {there} there")
+            raise SweepError(
+                f"the sweep runs notebook-hpo {asked['version']}, and this worker {there}; "
+                "install the same version on both"
+            )
         worker: Any = get_worker()
         key = asked["key"]
         if asked["act"] == "begin":
@@ -165,7 +168,7 @@ class TrialsOnWorker(WorkerPlugin):
         with open(place, "r+b" if offset else "wb") as file:
             file.seek(offset)
             file.write(data)
-        os.utime(place, ns=(changed_ns, changed_ns))  # the sweep compares this stamp
+        os.utime(place, ns=(changed_ns, changed_ns))  # The sweep compares this stamp.
 
     def open(self, *, linked: Sequence[str]) -> dict[str, Any]:
         """Prepare this worker for trials. The longest part is to fetch their data.

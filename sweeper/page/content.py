@@ -73,7 +73,7 @@ def trial_of(record: TrialRecord, *, has_notebook: bool) -> dict[str, Any]:
 
     Args:
         record: Record of the trial.
-        has_notebook: Whether its executed notebook has been rendered.
+        has_notebook: Whether the trial's executed notebook has been rendered.
     """
     known = {name: fact for name, fact in trial_json(record).items() if fact is not None}
     return {

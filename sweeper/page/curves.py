@@ -1,4 +1,4 @@
-"""The learning curves of a study's trials. Each executed notebook is read once."""
+"""Collect the learning curves of a study's trials. Each executed notebook is read once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Curves:
                 self._known[run_id] = stamp, curves
 
     def update(self, records: Sequence[TrialRecord], objectives: Mapping[str, str]) -> bool:
-        """Read the curves of trials that have ended since the last call. Return if any has changed.
+        """Read the curves of trials that have ended since the last call. Return whether any is new.
 
         Args:
             records: Records of all trials. If there are more than 500, only the best trials by the
@@ -76,16 +76,16 @@ def _best(records: Sequence[TrialRecord], objectives: Mapping[str, str]) -> Sequ
 
 
 def _stamp(record: TrialRecord) -> str:
-    """Return a text that no other attempt has, not even in an earlier study of the same folder."""
+    """Return a text that no other attempt has, not even one of an earlier study."""
     return f"{record.attempt} {record.started_at_s}"
 
 
 def _thinned(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float | str]]:
     """Return the steps and the values of a curve.
 
-    Of many points, only every k-th one is kept, and always the last one.
+    If there are too many points, only every k-th point and the last point are kept.
     """
-    last = list(dict(points).items())  # if a step has several points, the last one counts
+    last = list(dict(points).items())  # If a step has several points, the last one counts.
     kept = last[:: -(-len(last) // _MOST_POINTS) or 1]
     if last and kept[-1] != last[-1]:
         kept.append(last[-1])

@@ -11,18 +11,20 @@ from itertools import accumulate
 from pathlib import Path
 
 _HEIGHT_PX = 860
-#: At most this many bytes of rendered notebooks are put into an output, before they are compressed
-#: (chosen, not measured): it is saved with the notebook that displays it.
+#: At most this many bytes of rendered notebooks, before compression, are put into an output
+#: (chosen, not measured), because the output is saved with the notebook that displays it.
 _MOST_BYTES = 20_000_000
 _LOADED = re.compile(r'<(link rel="stylesheet" href|script)[^>]*?="(page/[^"]+)">(?:</script>)?')
-#: What the frame may do. It has an origin of its own, and cannot reach the notebook around it.
+#: What the frame may do. Without `allow-same-origin`, the frame cannot reach the notebook around
+#: it.
 _ALLOWED = "allow-scripts allow-downloads allow-modals allow-popups allow-popups-to-escape-sandbox"
 #: The page in a frame has the colours of JupyterLab's theme, and not those of the system.
 _THEME = """<style>
 [data-jp-theme-light="true"] iframe.sweeper { color-scheme: light; }
 [data-jp-theme-light="false"] iframe.sweeper { color-scheme: dark; }
 </style>"""
-#: Unpacks the page. A sandboxed frame may not load files, and the page has a megabyte of scripts.
+#: HTML that unpacks the page, because a sandboxed frame may not load files, and the page has a
+#: megabyte of scripts.
 _UNPACK = """<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark">
 <script>
 const bytes = Uint8Array.from(atob("{packed}"), (character) => character.charCodeAt(0));
@@ -36,12 +38,12 @@ new Response(unpacked).text().then((page) => {{
 
 
 def frame_of(index: Path, notebooks: Iterable[str]) -> str:
-    """Return a frame with a page, as HTML. It needs no other file, server or network.
+    """Return a frame with a page, as HTML that needs no other file, server or network.
 
     Args:
         index: `index.html` of the page.
-        notebooks: Run ids of the trials whose rendered notebooks are to be in it, as far as they
-            fit.
+        notebooks: Run ids of the trials whose rendered notebooks the frame should contain, as far
+            as they fit.
 
     Raises:
         OSError: A file of the page cannot be read.
@@ -65,7 +67,10 @@ def frame_of(index: Path, notebooks: Iterable[str]) -> str:
 
 
 def _inlined(file: Path, tag: str = "script") -> str:
-    """Return a file as an HTML element. A script of data has no text that could end the element."""
+    """Return a file as an HTML element.
+
+    Scripts of data contain no text that could end the element.
+    """
     text = file.read_text(encoding="utf-8")
     if text.startswith("sweeper."):
         text = text.replace("<", "\\u003c")

@@ -56,24 +56,24 @@ class Page:
     ) -> None:
         """Write the page with the current state of the study.
 
-        The rendered notebooks are not part of this: `notebooks.html.write_cells` writes them.
+        `notebooks.html.write_cells` writes the rendered notebooks, not this method.
 
         Args:
             study: The study.
             settings: Settings of the study.
             is_running: Whether a sweep runs on the study.
             importances: Share of each objective's variance that each param explains, by objective
-                and param. None while it is not known.
+                and param. None while the shares are not known.
             surfaces: Scores predicted over pairs of params, as `Study.surfaces` returns them. None
                 while they are not known.
-            insights: The answer of the study. None while it is not known.
+            insights: The answer of the study. None while the answer is not known.
             confirmation: Ranking of its trials on fresh seeds. Default: the ranking that the study
                 itself has.
             runs_page: Page of another study that ran the trials on fresh seeds. None if there is
                 no such study.
 
         Raises:
-            OSError: A file cannot be written. Files from before are still complete.
+            OSError: A file cannot be written. Files of the previous page are still complete.
         """
         if not self._has_begun:
             self._begin()
@@ -161,7 +161,7 @@ def is_rendered(record: TrialRecord, folder: Path) -> bool:
     try:
         return rendered_ns >= record.notebook.stat().st_mtime_ns
     except OSError:
-        return True  # somebody has moved the notebook, and only its rendering is left
+        return True  # The notebook was moved, and only its rendering is left.
 
 
 def _url(file: Path, folder: Path) -> str:

@@ -197,7 +197,8 @@ def _reports(notebook: Path, metadata: TrialMetadata, settings: Settings) -> dic
     """Return the values that a trial reported to the pruner, by step."""
     if settings.study.pruner.name == "none":
         return {}
-    from ..notebooks.reading import read_notebook  # nbformat takes 10 % of the time of `status`
+    # Import late: nbformat takes 10 % of the time of `status`.
+    from ..notebooks.reading import read_notebook
 
     cells = read_notebook(notebook).cells
     found = scrape(cells, metadata, sources=settings.scores, objectives=settings.objective)

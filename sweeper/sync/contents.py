@@ -1,5 +1,4 @@
-"""List the files of a study that are copied: their names in the copy, their paths on this
-machine."""
+"""List the files of a study that are copied, with their names in the copy and their paths."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Builders, doubles and contract classes for tests of sweeps, for us and for users.
+"""Help to test sweeps and executors: builders, doubles and contract classes.
 
-The package itself uses nothing of this. `executor_contract` needs pytest, so you import it
-yourself.
+Tests of the package and of users share them. The package itself uses nothing of this folder.
+`executor_contract` needs pytest, so import that module yourself.
 """
 
 from .builders import trial_spec, write_notebook

@@ -50,7 +50,7 @@ sweeper.score(val=3.0, {WORKER_PID}=worker_pid)
 
 
 class ListedTrials(SideTrials):
-    """A source of trials from a list. It keeps their points and outcomes.
+    """A source of trials from a list, which keeps the trials' points and outcomes.
 
     Args:
         specs: Specs of the trials.
@@ -139,7 +139,7 @@ class ExecutorContract(ABC):
         ]
 
     def test_each_trial_comes_back_once_after_its_points(self, tmp_path: Path) -> None:
-        """A slot runs the next trial after a failure. `ListedTrials` fails if a point is late."""
+        """Check also that a failure frees its slot. `ListedTrials` fails if a point is late."""
         source = ListedTrials(self.specs(tmp_path, "complete", "fail", "report", "complete"))
         executor = self.make(tmp_path, jobs=2)
         assert executor.jobs == 2
@@ -158,7 +158,7 @@ class ExecutorContract(ABC):
     def test_a_stop_reaches_a_running_trial_and_is_its_outcome(
         self, tmp_path: Path, reason: StopReason, state: TrialState
     ) -> None:
-        """This holds for a stop by hand and for a stop by the pruner."""
+        """Check this for a stop by hand and for a stop by the pruner."""
 
         def stop(spec: TrialSpec, running: RunningTrial) -> None:
             if spec.params["act"] == "wait":
@@ -173,7 +173,7 @@ class ExecutorContract(ABC):
         assert time.monotonic() - began_s < _LONG_S
 
     def test_as_many_trials_run_at_once_as_there_are_slots(self, tmp_path: Path) -> None:
-        """Each of two trials is stopped only after both have reported."""
+        """Stop each of two trials only after both have reported."""
         trials: dict[int, RunningTrial] = {}
 
         def stop_when_both_run(spec: TrialSpec, running: RunningTrial) -> None:
@@ -187,7 +187,7 @@ class ExecutorContract(ABC):
         assert source.states == ["stopped", "stopped"]
 
     def test_a_lost_worker_costs_its_trial_and_no_other(self, tmp_path: Path) -> None:
-        """The trial ends as stopped, so that the sweep runs it again."""
+        """Check that the trial ends as stopped, so that the sweep runs it again."""
         self._skip_without_workers()
         source = ListedTrials(self.specs(tmp_path, "lose", "complete", "complete"))
         self.make(tmp_path, jobs=1).run(source)
@@ -195,7 +195,7 @@ class ExecutorContract(ABC):
         assert source.outcomes[0].reason is Reason.WORKER_LOST
 
     def test_a_stop_for_a_worker_that_is_lost_raises_nothing(self, tmp_path: Path) -> None:
-        """The thread that stops a trial must also stop others. The worker never reads the stop."""
+        """The thread that stops trials must not wait for a worker that never reads the stop."""
         self._skip_without_workers()
         raised: list[BaseException] = []
 
@@ -218,7 +218,7 @@ class ExecutorContract(ABC):
     def test_a_stop_that_comes_when_its_trial_has_ended_returns_and_stops_no_other(
         self, tmp_path: Path
     ) -> None:
-        """The stop reaches the executor while the slot runs the next trial.
+        """Send the stop to the executor while the slot runs the next trial.
 
         In a sweep, the thread that stops a trial may be suspended just before it asks.
         """

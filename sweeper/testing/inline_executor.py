@@ -15,7 +15,7 @@ class InlineExecutor:
     Args:
         run_trial: Function that runs one trial. It may publish points to the running trial, and
             should end soon after the trial is stopped. If it raises an exception, the trial fails.
-        jobs: Number of trials that run at once, each on its own thread. With one, trials run on the
+        jobs: Number of trials that run at once, each on its own thread. With 1, trials run on the
             thread that calls `run`.
     """
 

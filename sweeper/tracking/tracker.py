@@ -357,8 +357,8 @@ class Tracker:
         """Let the process carry out calls until the last one.
 
         Raises:
-            EOFError: The process has ended before the last call. OSError: The process has ended
-                before the last call.
+            EOFError: The process has ended before the last call.
+            OSError: The process has ended before the last call.
         """
         sent: deque[Call | threading.Event] = deque()
         is_over = False

@@ -80,7 +80,8 @@ def bound_of(
 def floor_of(values: Sequence[float] | np.ndarray) -> float:
     """Return the value to which lower scores are raised, so that outliers do not decide.
 
-    Higher scores are better."""
+    Higher scores are better.
+    """
     middle = float(np.median(values))
     return middle - FURTHEST * (float(np.max(values)) - middle)
 

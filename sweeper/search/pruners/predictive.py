@@ -219,7 +219,8 @@ class PredictivePruner(BasePruner):
     def _reach(self, curves: Curves, race: Race) -> dict[int, float]:
         """Return the highest probable lead of each judged trial that can win, by number.
 
-        The lead is the predicted one plus one standard deviation."""
+        The lead is the predicted one plus one standard deviation.
+        """
         beginning = _beginning(curves, race)
         return {
             number: float(race.leads[place] + race.off[place])

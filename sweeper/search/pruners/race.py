@@ -143,7 +143,8 @@ class Race:
     def _level(self) -> Array:
         """For each trial and step, its extrapolated value.
 
-        The gain that all trials share is left out, because it cancels out in a lead."""
+        The gain that all trials share is left out, because it cancels out in a lead.
+        """
         halves = np.maximum(self._steps // 2, 1) - 1
         gains = self.values - self.values[:, halves]
         kept = np.minimum(GAIN_KEPT, GAIN_KEPT_NEAR_THE_END * self._left / math.log(2))

@@ -95,7 +95,8 @@ def _surface(
 ) -> dict[str, Any]:
     """Return the surface of two params, given as columns of `points`.
 
-    The first point is the best trial."""
+    The first point is the best trial.
+    """
     along = [padding.places(column, _PLACES) for column in pair]
     cells = np.tile(points[:_BACKGROUND], (len(along[0]), len(along[1]), 1, 1))
     for axis, (column, places) in enumerate(zip(pair, along, strict=True)):
