@@ -89,7 +89,7 @@ class RemoteLease:
         least_age_s = first.age_s
         end_s = read_s + first.left_s + _CHECK_S
         _log.warning(
-            "remote copy: %s swept this study %.0f s ago; waiting %.0f s for another sign of life",
+            "remote copy: %s swept this study %.0f s ago; waiting %.0f s for another renewal",
             holder.owner.words,
             holder.age_s,
             math.ceil(holder.left_s),
@@ -98,8 +98,8 @@ class RemoteLease:
             is_renewed = holder.owner != first.owner or holder.age_s < least_age_s - _CLOCK_S
             if is_renewed or is_stopped() or time.monotonic() > end_s:
                 raise SyncError(
-                    f"sync: {self._store.url}: {holder.owner.words} sweeps this study and gave a "
-                    f"sign of life {holder.age_s:.0f} s ago; stop it there, or choose another name "
+                    f"sync: {self._store.url}: {holder.owner.words} sweeps this study, and renewed "
+                    f"its lease {holder.age_s:.0f} s ago; stop it there, or choose another name "
                     "with --study and other outputs with -o"
                 )
             time.sleep(min(_CHECK_S, holder.left_s))

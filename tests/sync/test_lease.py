@@ -95,7 +95,7 @@ def test_a_lease_that_is_renewed_is_refused_and_an_ended_one_can_be_taken(leases
     first.take("one")
     renewing = threading.Timer(3.0, lambda: first._replace(leases.owner()))
     renewing.start()
-    with pytest.raises(SyncError, match=r"gave a sign of life \d+ s ago.*--study"):
+    with pytest.raises(SyncError, match=r"renewed its lease \d+ s ago.*--study"):
         second.wait_until_free(None)
     renewing.join()
     second.wait_until_free(LocalMarker(copy_id="one", generation=1))  # the same folder
@@ -114,7 +114,7 @@ def test_a_lease_of_a_killed_process_is_waited_for(
     began_s = time.monotonic()
     other.wait_until_free(None)
     assert time.monotonic() - began_s > 1.5  # S3 has times in whole seconds
-    assert caplog.text.count("for another sign of life") == 1
+    assert caplog.text.count("for another renewal") == 1
     other.take("two")
 
 
