@@ -25,14 +25,14 @@ _MOST_SCORES = 4
 
 
 def params_behind(
-    notebook: ResearchNotebook, code: Code, statements: Sequence[int]
+    notebook: ResearchNotebook, code: Code, scores: Sequence[Score]
 ) -> list[dict[str, bool]]:
-    """Return for each statement of a notebook the names of what could be swept and leads to it.
+    """Return for each score of a notebook the names of what could be swept and leads to it.
 
     Args:
         notebook: The research notebook.
         code: Its code.
-        statements: Positions in `Code.statements`.
+        scores: The scores.
 
     Returns:
         Names, each with whether the notebook writes its value.
@@ -41,8 +41,8 @@ def params_behind(
     found = [
         candidates
         if notebook.parameters_cell
-        else without_given_defaults(notebook, behind(notebook, candidates, code.lines(at)))
-        for at in statements
+        else without_given_defaults(notebook, behind(notebook, candidates, code.lines(score)))
+        for score in scores
     ]
     return [{name: not it.is_left_out for name, it in each.items()} for each in found]
 
@@ -78,7 +78,7 @@ def draft(
     candidates = every = candidates_of(notebook)
     scores = scores_of(code, {*candidates}) if seen is None else list(seen)
     if not notebook.parameters_cell:
-        found = [behind(notebook, every, code.lines(score.at)) for score in scores]
+        found = [behind(notebook, every, code.lines(score)) for score in scores]
         if seen is None:  # a guess to which no parameter leads may be no score at all
             scores = [score for score, leading in zip(scores, found, strict=True) if leading]
             found = [*filter(None, found)]

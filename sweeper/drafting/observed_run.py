@@ -185,7 +185,7 @@ def _reached_first(
 
     Of several models' scores, the one comes first to which most of the notebook's own values lead.
     """
-    behind = params_behind(notebook, code, [score.at for score in scores])
+    behind = params_behind(notebook, code, [score.as_score() for score in scores])
     found = [
         replace(score, params={*params})
         if params

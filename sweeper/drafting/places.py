@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..notebooks.left_out import defaults_of
-from ..notebooks.plain import LeftOut, plain_value
+from ..notebooks.plain import LeftOut, is_plain, plain_value
 from .metrics import split_of, words_of
 from .modules import constants_to_assign, defaults_to_give
 from .receivers import Receivers
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ..notebooks.research import ResearchNotebook
     from .score_guesses import Score
 
+#: Layers of a network, each with the parameter that is its size.
+_SIZED = {"Dense": "units", "Linear": "out_features", "LSTM": "units", "GRU": "units"}
 _MOST_SWEPT, _MOST_REFUSED, _MOST_NUMBERS = 8, 3, 4
 
 
@@ -163,6 +165,7 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
     for target, why in constants_to_assign(flows, "\n".join(notebook.code), folder, _has_row):
         if not assignments.knows(target):
             found.append(why)
+    found += _sizes_of_layers(notebook, flows, known)
     last = {call.callee: call for call in flows.calls}  # one remedy for each callee is enough
     for call in last.values():
         found += defaults_to_give(call, folder, _has_row)
@@ -193,6 +196,42 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
             obstacle = notebook.why_not(name)
             found += [] if obstacle is None else [f"{name} is {obstacle}"]
     return [*dict.fromkeys(found)]
+
+
+def _sizes_of_layers(
+    notebook: ResearchNotebook, flows: Flows, known: Set[ast.AST | None]
+) -> Iterator[str]:
+    """Yield the sizes of hidden layers that are no plain number of their own, with the remedy.
+
+    Args:
+        known: Values that the draft names already.
+    """
+    layers = []
+    for call in flows.calls:
+        if name := _SIZED.get(call.callee.rpartition(".")[2]):
+            position = 1 if name == "out_features" else 0
+            given = call.given.get(name) or next(iter(call.node.args[position:]), None)
+            if given is not None and not known & {given, *flows.origins(given)}:
+                layers.append((call, given))
+    hidden = {ast.unparse(size): call for call, size in layers[:-1] if is_plain(size)}
+    if hidden:
+        first = next(iter(hidden.values()))
+        yield (
+            f"sizes of layers are {', '.join(hidden)}, the first in {first}: assign each size to a "
+            "name at the top level, and use that"
+        )
+    assignments = notebook.assignments
+    told: set[Assignment] = set()
+    for name in (*assignments.names(), *assignments.arguments()):
+        places = {*assignments.places(name)}
+        if "hidden" not in words_of(name) or "layer" not in name or places & told:
+            continue
+        told |= places
+        value, why_not = assignments.plain_value(name), notebook.why_not(name)
+        if why_not:
+            yield f"{name} is {why_not}"
+        elif isinstance(value, list | tuple):
+            yield f"{name} is {value}: choices sweep it, as {name}: [{[*value]}, …]"
 
 
 def _optimizer_to_write(call: LibraryCall, flows: Flows) -> Iterator[str]:

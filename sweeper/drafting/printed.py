@@ -151,7 +151,7 @@ def _labelled(text: Text) -> Iterator[tuple[str, float]]:
             continues = bool(label) and _CONTINUES.match(words) is not None
             label = _trimmed(f"{label} #{words}" if continues else words)
             end, has_numbers = reading.end, True
-            is_count = _COUNTED.match(line, end) is not None
+            is_count = _COUNTED.match(line, end) and metric_of(words_of(label))
             if reading.value is not None and _LETTERS.search(label) and not is_count:
                 yield label, reading.value
         if line.strip():

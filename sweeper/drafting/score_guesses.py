@@ -97,15 +97,24 @@ class Code:
             for i, it in self.nodes
             if isinstance(it, ast.Constant) and isinstance(it.value, str)
         ]
+        #: Numbers in the code.
+        self.numbers = {
+            it.value
+            for _, it in self.nodes
+            if isinstance(it, ast.Constant) and isinstance(it.value, int | float)
+        }
         self.functions = {it.name: it for _, it in self.nodes if isinstance(it, ast.FunctionDef)}
         self._defined = {name: it for _, it in self.statements for name in _defined(it)}
 
-    def lines(self, statement: int) -> set[tuple[int, int]]:
-        """Return the cells and lines on which a statement's result depends, by their names."""
-        last = self.run_by(statement)
+    def lines(self, score: Score) -> set[tuple[int, int]]:
+        """Return the cells and lines on which a score depends, by their names."""
+        last = self.run_by(score.at)
         needed, found = set[str](), set[tuple[int, int]]()
         for index in range(last, -1, -1):
             cell, node = self.statements[index]
+            if index == last and (item := _item(node, score.source)) is not None:
+                needed, found = self._with_definitions(_names(item)[0]), _lines(cell, item)
+                continue
             read, stored = _names(node)
             if index == last or needed & (stored | self._changed(cell, node)):
                 needed = (needed - (stored - read)) | self._with_definitions(read)
@@ -151,6 +160,16 @@ class Code:
         own, later = _defined(self.statements[statement][1]), self.statements[statement + 1 :]
         users = [i for i, (_, it) in enumerate(later, statement + 1) if own & _names(it)[0]]
         return self.run_by(users[-1]) if users else statement
+
+
+def _item(node: ast.stmt, source: str) -> ast.expr | None:
+    """Return the item of a dict that is a score, if a statement makes the dict of all items."""
+    match node:
+        case ast.Assign(value=ast.Dict(keys=keys, values=values)):
+            for key, value in zip(keys, values, strict=True):
+                if key is not None and source.endswith(f"[{ast.unparse(key)}]"):
+                    return value
+    return None
 
 
 def _lines(cell: int, node: ast.stmt | ast.expr) -> set[tuple[int, int]]:

@@ -12,7 +12,9 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 from ..notebooks.flows import takes_steps
@@ -45,6 +47,7 @@ _CHANGES_NOTHING = {"cross_val_score", "cross_val_predict"}
 #: least this many digits are printed.
 _LEAST_DIGITS = 3
 _NAME_WORDS = 5
+_LEAST_OF_SERIES = 2
 #: Matches an expression that falls where the score in it rises, such as `1 - accuracy`.
 _COMPLEMENT = re.compile(r"-|1(?:\.0)? - ")
 
@@ -218,7 +221,29 @@ class _Run:
         scores = [score for score in by_name.values() if not score.is_count]
         directed = [score for score in scores if score.direction]
         # A person has to say which of the other numbers is a score.
-        return directed or [score for score in scores if self._may_be_a_score(score)]
+        unknown = [score for score in scores if self._may_be_a_score(score)]
+        return (
+            directed
+            or unknown
+            or [
+                replace(
+                    score, direction=None, is_loss=False, doubts=[*{*score.doubts, Doubt.UNKNOWN}]
+                )
+                for score in by_name.values()
+                if self._may_be_a_length(score)
+            ]
+        )
+
+    def _may_be_a_length(self, score: SeenScore) -> bool:
+        """Return whether a printed whole number may be a result, as the steps of a found way.
+
+        Numbers that the code states are none, and neither are those that count evenly.
+        """
+        if score.key != "pattern" or Doubt.EARLY in score.doubts or metric_of(score.words):
+            return False
+        steps = {later - earlier for earlier, later in pairwise(score.values)}
+        is_stated = score.value in self._code.numbers and len(steps) < _LEAST_OF_SERIES
+        return score.value.is_integer() and not is_stated and (not steps or len(steps) > 1)
 
     def _may_be_a_score(self, score: SeenScore) -> bool:
         """Return whether a number of unknown meaning may be a score.
@@ -416,6 +441,9 @@ class _Run:
                 continue
             taken |= {id(number) for number in same}
             words = [*variable.words, *(word for number in same for word in number.words)]
+            if metric_of(words) is None and variable.value.is_integer():
+                yield from same  # the printed words say more than the name
+                continue
             values = max([variable.values, *(number.values for number in same)], key=len)
             yield replace(variable, words=words, values=[*values[:-1], variable.value])
         yield from (number for number in printed if id(number) not in taken)
@@ -716,6 +744,6 @@ def _is_rounded(printed: float, value: float, *, least: int = _LEAST_DIGITS) -> 
     digits = f"{printed:.15g}".lstrip("-0.").partition("e")[0]
     if len(digits.replace(".", "")) < least or not math.isfinite(value):
         return False
-    decimals = len(f"{printed:.15f}".rstrip("0").partition(".")[2])
+    decimals = max(0, -int(Decimal(f"{printed:.15g}").as_tuple().exponent))
     step = 0.51 * 10**-decimals
     return any(abs(printed - factor * value) <= step for factor in (1, 100))
