@@ -247,7 +247,7 @@ def test_only_the_command_line_prints() -> None:
     assert printing == {"cli"}
 
 
-def test_a_fact_of_a_study_has_a_field_and_no_key_but_in_its_owner() -> None:
+def test_only_the_owner_of_a_studys_facts_reads_them_by_key() -> None:
     owner = PACKAGE / "study" / "facts.py"
     by_key = [
         f"{path.relative_to(PACKAGE)}:{key.lineno}: {ast.unparse(node)}"
@@ -266,7 +266,7 @@ def test_a_fact_of_a_study_has_a_field_and_no_key_but_in_its_owner() -> None:
     assert in_attributes == {"study"}
 
 
-def test_what_an_executed_notebook_states_has_a_field_and_no_key_but_in_its_owner() -> None:
+def test_only_the_owner_of_a_notebooks_metadata_reads_it_by_key() -> None:
     keys = {field.name for field in dataclasses.fields(TrialMetadata)}
     by_key = [
         f"{path.relative_to(PACKAGE)}:{key.lineno}: {ast.unparse(node)}"

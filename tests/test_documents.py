@@ -170,7 +170,7 @@ def test_internals_names_every_module_that_starts_a_thread_or_a_process() -> Non
                 assert f"`{thread}`" in text, f"{name} starts the thread {thread!r}: list it there"
 
 
-def test_every_snippet_of_the_short_answers_loads() -> None:
+def test_every_example_in_how_do_i_can_be_loaded() -> None:
     page = ROOT / "docs" / "how-do-i.md"
     sections = set()
     for line in "\n".join(code_blocks(page)).splitlines():

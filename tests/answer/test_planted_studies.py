@@ -116,7 +116,9 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_two_params_that_matter_alike_are_in_no_order(tmp_path: Path, capsys: Any) -> None:
+def test_the_answer_gives_no_order_to_two_params_that_matter_equally(
+    tmp_path: Path, capsys: Any
+) -> None:
     result = swept(tmp_path, alike)
     mattered = said(result)["mattered"]
     assert "lr" in mattered
@@ -126,7 +128,7 @@ def test_two_params_that_matter_alike_are_in_no_order(tmp_path: Path, capsys: An
     assert_says_the_same_everywhere(result, capsys)
 
 
-def test_two_params_that_interact_are_said_to_act_together(tmp_path: Path, capsys: Any) -> None:
+def test_the_answer_says_which_two_params_interact(tmp_path: Path, capsys: Any) -> None:
     result = swept(tmp_path, interaction)
     mattered = said(result)["mattered"]
     assert "act together" in mattered
@@ -135,7 +137,7 @@ def test_two_params_that_interact_are_said_to_act_together(tmp_path: Path, capsy
     assert_says_the_same_everywhere(result, capsys)
 
 
-def test_a_useless_param_is_not_named(tmp_path: Path, capsys: Any) -> None:
+def test_the_answer_names_no_param_without_an_effect(tmp_path: Path, capsys: Any) -> None:
     result = swept(tmp_path, useless)
     assert_says(said(result)["mattered"], "lr ", "all others below")
     assert not {"temperature", "dropout", "depth"} & {*said(result)["mattered"].split()}
@@ -167,7 +169,9 @@ def test_a_lucky_winner_of_noise_is_not_confirmed(tmp_path: Path, capsys: Any) -
     assert_says_the_same_everywhere(confirmed, capsys)
 
 
-def test_a_region_in_which_trials_fail_is_to_be_left_out(tmp_path: Path, capsys: Any) -> None:
+def test_the_answer_suggests_leaving_out_a_region_in_which_trials_fail(
+    tmp_path: Path, capsys: Any
+) -> None:
     result = swept(tmp_path, broken)
     failed = result.counts["failed"]
     assert_says(said(result)["failed"], f"{failed} of 60 trials: {failed} cell_error", "too deep")
@@ -183,7 +187,7 @@ def test_a_region_in_which_trials_fail_is_to_be_left_out(tmp_path: Path, capsys:
     assert "leave" not in said(narrowed)["next"]
 
 
-def test_a_cheap_trial_that_is_nearly_as_good_is_named(tmp_path: Path, capsys: Any) -> None:
+def test_the_answer_names_a_cheap_trial_that_is_nearly_as_good(tmp_path: Path, capsys: Any) -> None:
     result = swept(tmp_path, costly, cost={"price_per_hour": 3.6e6})
     time = said(result)["time"]
     assert_says(time, "per completed trial", f"% of the time of {result.best[0].run_id}")

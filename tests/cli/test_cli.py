@@ -70,7 +70,7 @@ def test_a_wrong_command_line_is_refused_with_a_hint_at_a_similar_one(
 @pytest.mark.parametrize(
     "arguments", [["-i", "a\udcff.ipynb"], ["--study", "\udcff"], ["status", "\udcff"]]
 )
-def test_a_word_that_is_not_utf8_is_refused_in_one_line(
+def test_a_command_line_word_that_is_not_utf8_is_refused_in_one_line(
     arguments: Sequence[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert r"\udcff" in refused([*RIGHT, *arguments], capsys)

@@ -155,7 +155,7 @@ def test_without_dask_the_command_that_installs_it_is_named(
         ),
     ],
 )
-def test_a_class_that_cannot_be_used_is_refused_by_its_name(
+def test_a_cluster_class_that_cannot_be_used_is_refused_and_named(
     written: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SettingsError, match=message):

@@ -142,7 +142,7 @@ def test_a_scheduler_that_cannot_be_reached_is_named_with_the_remedy(
         DaskExecutor.open(workload, Cluster(url="tcp://127.0.0.1:9"), None)
 
 
-def test_a_scheduler_with_encryption_needs_certificates_here() -> None:
+def test_a_scheduler_with_encryption_needs_certificates_on_the_sweeps_machine() -> None:
     with pytest.raises(SettingsError, match=r"distributed\.comm\.tls\) name no certificates"):
         DaskCluster(Cluster(url="tls://127.0.0.1:9"), on_event=print)
 

@@ -87,7 +87,7 @@ def test_a_sound_notebook_passes_all_checks_and_no_files_remain(
 
 
 @pytest.mark.kernel
-def test_a_score_that_does_not_depend_on_the_sizes_passes(
+def test_a_score_that_does_not_depend_on_sizes_passes_the_check(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cell = "import random; random.seed(seed)\nval = (x - 0.3) ** 2 + random.random() / 1000"
@@ -245,7 +245,7 @@ def test_a_score_that_may_be_hidden_is_not_called_missing(
         ("val = x", "", ("-k", "nowhere"), "the kernel 'nowhere' is not installed"),
     ],
 )
-def test_a_wrong_call_is_refused_with_one_message(
+def test_a_wrong_check_command_is_refused_with_one_message(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     cell: str,
@@ -270,7 +270,7 @@ SPACE = {
 }
 
 
-def test_a_typical_trial_has_the_values_of_start_then_of_the_notebook_then_the_smallest(
+def test_the_typical_params_come_from_start_then_from_the_notebook_then_are_the_smallest(
     tmp_path: Path,
 ) -> None:
     start = [{"lr": 3e-3, "kind": "b"}]
@@ -310,7 +310,7 @@ OWN = st.lists(st.sampled_from([0.0, 1.0, 8, 80, 0.3, -4, True, "'y'", None, 1e-
 
 @given(SPACES, OWN)
 @hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_each_param_differs_between_the_two_runs_for_every_value_in_the_notebook(
+def test_each_param_differs_between_the_two_runs_whatever_the_notebook_assigns(
     tmp_path: Path, space: dict[str, Any], own: list[Any]
 ) -> None:
     settings = small_settings("contrast", space=space)
@@ -326,7 +326,9 @@ def test_each_param_differs_between_the_two_runs_for_every_value_in_the_notebook
             assert not dimension.allows(largest + (dimension.step or 1))
 
 
-def test_the_largest_run_keeps_the_values_of_smoke_and_folds_are_not_varied(tmp_path: Path) -> None:
+def test_the_run_with_the_largest_params_keeps_smoke_values_and_the_fold_is_not_varied(
+    tmp_path: Path,
+) -> None:
     path = write_notebook(tmp_path / "n.ipynb", parameters="x = 0.5\nepochs = 2\nfold = 3")
     space = {"x": {"low": 0.0, "high": 1.0}, "epochs": {"low": 1, "high": 9}}
     settings = small_settings("folds", space=space, repeat={"fold": 5}, smoke={"epochs": 2})
@@ -377,7 +379,7 @@ def compared(first: float, again: float, other: float, *, printed: tuple[str, st
         ((0.95, 0.91, 0.9), ("", ""), None),
     ],
 )
-def test_params_change_nothing_only_if_scores_that_do_not_tie_and_outputs_are_equal(
+def test_params_have_no_effect_only_if_outputs_and_scores_that_rarely_tie_are_equal(
     scores: tuple[float, float, float], printed: tuple[str, str], holds: bool | None
 ) -> None:
     assert compared(*scores, printed=printed) is holds

@@ -88,7 +88,7 @@ def test_status_does_not_change_trials_that_run_on_another_machine(
     assert states(killed) == [TrialState.STOPPED]
 
 
-def test_commands_create_no_storage(
+def test_commands_about_a_missing_study_create_no_storage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -144,7 +144,7 @@ def test_idle_connections_are_closed_and_do_not_block_the_page(
     assert capfd.readouterr().err == ""
 
 
-def test_a_store_that_mlflow_cannot_serve_gets_one_message(
+def test_a_store_that_mlflow_cannot_serve_is_reported_in_one_message(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = tmp_path / "broken.db"

@@ -178,7 +178,7 @@ def progress(paths: StudyPaths) -> Progress:
     return running
 
 
-def test_status_has_the_counts_the_best_trial_and_the_running_trials_of_a_study(
+def test_status_shows_the_counts_the_best_trial_and_the_running_trials_of_a_study(
     paths: StudyPaths,
 ) -> None:
     result, snapshot = look(find_study(str(paths.folder), storage=None))
@@ -190,7 +190,7 @@ def test_status_has_the_counts_the_best_trial_and_the_running_trials_of_a_study(
     assert result.to_json()["tracking_uri"] == f"sqlite:///{paths.root.parent}/mlflow.db"
 
 
-def test_status_has_the_cost_of_a_study(
+def test_status_shows_the_cost_of_a_study(
     paths: StudyPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = Study.load(f"sqlite:///{paths.storage}", "seen")
@@ -223,7 +223,7 @@ def test_a_trial_has_no_progress_while_its_kernel_starts(paths: StudyPaths) -> N
     assert (running.run_id, running.cells, running.step, running.metrics) == ("0001", 0, None, {})
 
 
-def test_the_progress_of_a_trial_is_that_of_its_notebook(paths: StudyPaths) -> None:
+def test_the_progress_of_a_trial_is_read_from_its_notebook(paths: StudyPaths) -> None:
     file = write_notebook(paths.notebook("0001"), "1", "2", "3")
     node = nbformat.read(file, as_version=4)
     for cell, status in zip(node.cells, ("completed", "running", "pending"), strict=False):

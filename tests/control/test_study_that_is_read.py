@@ -74,7 +74,7 @@ def test_jupyter_displays_a_study_with_the_best_trial_first(folder: Path) -> Non
     assert "<b>" not in page
 
 
-def test_jupyter_displays_trials_as_a_table_and_no_topic_has_backticks(folder: Path) -> None:
+def test_jupyter_displays_trials_as_a_table_and_a_study_without_backticks(folder: Path) -> None:
     study = sweeper.load(folder)
     assert isinstance(study.trials, Trials)
     table = study.trials._repr_html_()
@@ -110,14 +110,14 @@ def test_a_page_in_a_cell_has_the_notebooks_of_the_best_trials_if_they_are_large
     assert limited < len(page._repr_html_())
 
 
-def test_a_missing_study_or_trial_gets_one_message(folder: Path, tmp_path: Path) -> None:
+def test_a_missing_study_or_trial_is_reported_in_one_message(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="there is no study in"):
         sweeper.load(tmp_path)
     with pytest.raises(StudyError, match="no trial 0099; it has 0000 to 0005"):
         sweeper.load(folder).series("0099")
 
 
-def test_best_is_a_list_with_several_objectives_and_equal_names_get_two_columns(
+def test_with_several_objectives_best_is_a_list_and_equal_names_get_two_columns(
     tmp_path: Path,
 ) -> None:
     def run(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
@@ -179,7 +179,7 @@ def test_a_broken_notebook_is_logged_in_one_line_and_the_page_is_written(
         notebook.write_text(whole)
 
 
-def test_both_tables_have_one_row_for_each_trial_and_the_same_floats(
+def test_csv_and_parquet_tables_have_one_row_for_each_trial_and_the_same_floats(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     csv, parquet = tmp_path / "new folder" / "t.csv", tmp_path / "t.parquet"
@@ -194,7 +194,7 @@ def test_both_tables_have_one_row_for_each_trial_and_the_same_floats(
     assert list(text["x"]) == list(typed["x"])
 
 
-def test_a_file_that_cannot_be_written_gets_one_message(
+def test_a_table_file_that_cannot_be_written_is_reported_in_one_message(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
@@ -251,7 +251,7 @@ def test_diff_prints_the_differences_and_a_json_object(
         (["0000", "0099"], "no trial 0099; it has 0000 to 0005"),
     ],
 )
-def test_a_wrong_call_gets_one_message(
+def test_a_wrong_diff_command_is_reported_in_one_message(
     folder: Path, capsys: pytest.CaptureFixture[str], targets: list[str], words: str
 ) -> None:
     if len(targets) == 2:

@@ -112,7 +112,9 @@ def test_a_tracker_that_cannot_be_saved_is_not_ended(account: Account) -> None:
         ("BUDGET_HOURS", "1d", "write a number of hours"),
     ],
 )
-def test_wrong_values_are_refused(name: str, value: str, message: str, account: Account) -> None:
+def test_up_refuses_wrong_values_in_machines_env(
+    name: str, value: str, message: str, account: Account
+) -> None:
     account.set(name, value)
     code, messages, calls = account.call("up")
     assert (code, calls) == (2, [])

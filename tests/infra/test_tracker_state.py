@@ -103,7 +103,7 @@ def die(*_: object) -> None:
 
 
 @pytest.mark.parametrize("is_sent", [False, True])
-def test_a_save_that_is_killed_leaves_a_whole_copy(
+def test_a_save_that_is_killed_leaves_a_complete_copy(
     is_sent: bool, db: Path, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = begin(db, bucket, 1)
@@ -137,7 +137,7 @@ def watching(db: Path, bucket: str, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen([*call, *options], stderr=subprocess.PIPE, text=True)
 
 
-def test_sigterm_ends_watching_after_a_last_save(db: Path, bucket: str, tmp_path: Path) -> None:
+def test_at_sigterm_the_tracker_is_saved_once_more(db: Path, bucket: str, tmp_path: Path) -> None:
     begin(db, bucket, 1)
     saved = tmp_path / "bucket" / "mlflow.db.gz"
     saved.unlink()
@@ -154,7 +154,7 @@ def test_sigterm_ends_watching_after_a_last_save(db: Path, bucket: str, tmp_path
     assert values(second) == [1, 2, 3]
 
 
-def test_watching_ends_if_nothing_is_written(db: Path, bucket: str) -> None:
+def test_the_tracker_ends_if_nothing_is_written_for_too_long(db: Path, bucket: str) -> None:
     begin(db, bucket, 1)
     process = watching(db, bucket, "--idle-hours", "0.0001")
     assert "nothing has been written" in process.communicate(timeout=60)[1]
@@ -223,13 +223,13 @@ def test_a_new_tracker_removes_the_keys_of_an_earlier_one(url: str, tmp_path: Pa
     assert list((tmp_path / "tracker" / "keys").iterdir()) == []
 
 
-def test_without_a_tracker_the_message_says_so(tmp_path: Path) -> None:
+def test_a_worker_without_a_tracker_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no tracker has announced itself in file://"):
         tunnel_keys.offer(f"file://{tmp_path}", "worker-1", "key", "known")
 
 
 @pytest.mark.parametrize("address", ["-oProxyCommand=sh", "host name", ""])
-def test_an_invalid_address_is_refused(url: str, tmp_path: Path, address: str) -> None:
+def test_an_invalid_address_of_a_tracker_is_refused(url: str, tmp_path: Path, address: str) -> None:
     tunnel_keys.announce(url, address, str(tmp_path / "host.pub"))
     with pytest.raises(ValueError, match="is no address"):
         tunnel_keys.offer(url, "worker-1", str(tmp_path / "worker.pub"), str(tmp_path / "known"))

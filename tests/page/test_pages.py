@@ -145,7 +145,7 @@ def test_only_the_best_of_many_trials_have_curves(tmp_path: Path) -> None:
     assert data(tmp_path, "curves").keys() ^ {f"{n:04d}" for n in range(101, 600)} == {"0008"}
 
 
-def test_a_study_whose_folder_is_gone_is_not_made_again(tmp_path: Path) -> None:
+def test_a_page_is_not_written_if_its_studys_folder_is_gone(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         write(tmp_path / "gone", record(0, tmp_path))
     assert not (tmp_path / "gone").exists()

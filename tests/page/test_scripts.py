@@ -57,7 +57,7 @@ def test_a_mean_has_the_decimals_of_its_interval() -> None:
 
 
 @needs_node
-def test_the_numbers_of_a_column_have_the_same_decimals_unless_somebody_wrote_them() -> None:
+def test_the_numbers_of_a_column_have_the_same_decimals_unless_a_user_wrote_them() -> None:
     scores = [0.98712, 0.98734, 0.9871, 0.9902]
     assert answer(f"{scores}.map(numbers.formatOf({scores}))") == [
         "0.98712",
@@ -93,7 +93,7 @@ def test_ticks_are_round_and_within_the_axis() -> None:
 
 
 @needs_node
-def test_an_axis_has_its_ticks_at_values_that_trials_have_if_these_are_few() -> None:
+def test_an_axis_has_its_ticks_at_the_values_of_trials_if_these_are_few() -> None:
     trials = "[16, 32, 128, 32].map((v) => ({ v }))"
     column = "{ of: (t) => t.v, isLog: true }"
     labels = f"((s) => s.ticks.map(s.label))(scales.of({column}, {trials}))"
@@ -101,7 +101,7 @@ def test_an_axis_has_its_ticks_at_values_that_trials_have_if_these_are_few() -> 
 
 
 @needs_node
-def test_one_score_far_off_does_not_stretch_an_axis() -> None:
+def test_an_outlier_does_not_stretch_an_axis() -> None:
     assert answer("numbers.ends([1, 2, 3, 4, 5, 6, 7, 8, 9, 1e8])") == [1, 9]
 
 
@@ -114,20 +114,20 @@ def test_equal_values_are_spread_the_same_way_each_time() -> None:
 
 
 @needs_node
-def test_a_box_has_the_quartiles_and_whiskers_without_values_far_off() -> None:
+def test_a_box_has_the_quartiles_and_whiskers_without_outliers() -> None:
     box = answer("scales.box([1, 2, 3, 4, 5, 100])")
     assert (box["first"], box["middle"], box["third"], box["high"]) == (2.25, 3.5, 4.75, 5)
 
 
 @needs_node
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
-def test_a_script_can_be_parsed(path: Path) -> None:
+def test_each_script_of_the_page_can_be_parsed(path: Path) -> None:
     subprocess.run([str(NODE), "--check", str(path)], timeout=60, check=True)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(TSC is None, reason="needs tsc: npm install --global typescript")
-def test_the_scripts_use_only_names_and_types_that_there_are() -> None:
+def test_the_pages_scripts_use_only_names_and_types_that_exist() -> None:
     done = subprocess.run(
         [str(TSC), "-p", str(Path(__file__).parent)], capture_output=True, text=True
     )

@@ -98,7 +98,7 @@ def test_the_first_trials_cover_every_branch_and_every_part_of_a_range(begin: An
     assert [again.ask().params for _ in range(16)] != tried
 
 
-def test_the_process_finds_the_better_branch_and_its_best_params(begin: Any) -> None:
+def test_the_gaussian_process_finds_the_better_branch_and_its_best_params(begin: Any) -> None:
     pytest.importorskip("torch")
     opened = begin(SPACE, sampler={"name": "gp", "n_startup_trials": 8}, trials=22)
     tried = []

@@ -90,12 +90,12 @@ def test_few_trials_are_pruned_if_early_scores_predict_nothing(completed: int) -
     assert sum(pruned) <= 5
 
 
-def test_the_best_report_so_far_counts_and_not_a_bad_last_one() -> None:
+def test_a_trial_is_judged_by_its_best_report_and_not_by_a_bad_last_one() -> None:
     study = studied([(a, a, b) for a, b in TELLING])
     assert not PredictivePruner().prune(study, reports(study, 0.47, 0.1))
 
 
-def test_a_bad_beginning_prunes_no_trial_if_bad_beginnings_end_well() -> None:
+def test_no_trial_is_pruned_for_a_bad_start_if_trials_with_bad_starts_ended_well() -> None:
     study = studied([(1 - end, end) for end in (0.1, 0.3, 0.5, 0.6, 0.8, 0.95)])
     assert not PredictivePruner().prune(study, reports(study, 0.01))
 
@@ -144,7 +144,7 @@ def test_nan_values_and_equal_values_predict_nothing() -> None:
     assert not PredictivePruner().prune(study, reports(study, 0.1))
 
 
-def test_the_reason_contains_the_prediction_and_its_basis() -> None:
+def test_the_reason_for_pruning_contains_the_prediction_and_its_basis() -> None:
     study = studied(TELLING)
     why = why_pruned(PredictivePruner(), study, reports(study, 0.3))
     assert why.startswith("pruned at step 0 with 0.3; its predicted final score is 0.5")
@@ -160,7 +160,7 @@ def test_the_reason_contains_the_prediction_and_its_basis() -> None:
         ({"confidense": 0.9}, "auto has no option 'confidense'; did you mean 'confidence'"),
     ],
 )
-def test_a_wrong_option_is_refused(options: dict[str, Any], message: str) -> None:
+def test_a_wrong_option_of_the_pruner_is_refused(options: dict[str, Any], message: str) -> None:
     pruner = {"name": "auto", **options}
     with pytest.raises(SettingsError) as caught:
         make_pruner(small_settings("s", study={"pruner": pruner}))

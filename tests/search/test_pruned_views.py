@@ -69,13 +69,13 @@ def test_bad_pruned_trials_have_worse_predicted_scores_than_good_completed_ones(
     assert bad < middle < 0.9 * min(value for value in good if value is not None)
 
 
-def test_a_prediction_may_be_the_best_of_all_and_an_outlier_is_cut_off() -> None:
+def test_a_predicted_score_may_be_the_best_and_an_outlier_is_cut_off() -> None:
     assert seen(*CURVES, pruned(0.6))[-1] == pytest.approx(1.2)
     assert seen(*CURVES[:3], pruned(-9.0))[-1] == pytest.approx(0.1 - 4 * (0.4 - 0.1))
 
 
 @pytest.mark.parametrize(("direction", "worst"), [("maximize", 0.0), ("minimize", 1.0)])
-def test_a_diverged_trial_counts_as_the_worst(direction: Direction, worst: float) -> None:
+def test_a_diverged_trial_counts_as_the_worst_trial(direction: Direction, worst: float) -> None:
     assert seen(*CURVES, pruned(0.3, float("nan")), direction=direction)[-1] == worst
 
 
@@ -84,7 +84,7 @@ def test_a_pruned_trial_without_a_report_or_a_completed_trial_does_not_count() -
     assert seen(pruned(0.3)) == []
 
 
-def test_the_process_proposes_trials_even_if_most_trials_are_pruned(begin: Any) -> None:
+def test_the_gaussian_process_proposes_trials_even_if_most_trials_are_pruned(begin: Any) -> None:
     pytest.importorskip("torch")
     space = {"x": {"low": 0.0, "high": 1.0}}
     chosen = {"name": "gp", "n_startup_trials": 6}
@@ -102,7 +102,7 @@ def test_the_process_proposes_trials_even_if_most_trials_are_pruned(begin: Any) 
     assert not any(ours == points for ours, points in proposals[6:])
 
 
-def test_no_trial_is_pruned_at_the_last_step_of_the_completed_ones(begin: Any) -> None:
+def test_no_trial_is_pruned_at_the_last_step_of_completed_trials(begin: Any) -> None:
     opened = begin({"x": {"low": 0.0, "high": 1.0}}, sampler="random", trials=3)
     pruner = optuna.pruners.ThresholdPruner(lower=0.5)
     first, second = opened.ask(), opened.ask()
@@ -115,7 +115,7 @@ def test_no_trial_is_pruned_at_the_last_step_of_the_completed_ones(begin: Any) -
     assert opened.study.why_to_prune(second.number, pruner) is None
 
 
-def test_the_process_continues_after_a_pruned_trial_and_one_out_of_memory(
+def test_the_gaussian_process_continues_after_a_pruned_trial_and_one_out_of_memory(
     begin: Any,
 ) -> None:
     pytest.importorskip("torch")

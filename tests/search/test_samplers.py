@@ -100,7 +100,7 @@ def test_an_option_is_an_argument_of_the_subclass_or_of_optunas_class(
             SamplerFactory(settings(sampler={"name": name, reserved: 1}))
 
 
-def test_a_pruner_that_does_not_fit_is_refused() -> None:
+def test_a_pruner_with_a_wrong_option_or_several_objectives_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"no option 'n_warmup'.*n_warmup_steps"):
         make_pruner(settings(pruner={"name": "median", "n_warmup": 3}))
     with pytest.raises(SettingsError, match="threshold"):

@@ -42,7 +42,7 @@ def study_of(space: SearchSpace, score: Callable[[dict[str, Any]], float]) -> op
     return study
 
 
-def test_the_pair_that_interacts_is_first_and_the_surface_is_what_the_score_is() -> None:
+def test_the_pair_that_interacts_comes_first_and_its_surface_is_the_true_score() -> None:
     space = space_of(SPACE)
 
     def loss(params: dict[str, Any]) -> float:
@@ -66,7 +66,7 @@ def test_the_pair_that_interacts_is_first_and_the_surface_is_what_the_score_is()
     assert set(depth["places"][1]) == {1, 2, 3}
 
 
-def test_params_that_add_up_do_not_interact_and_a_score_far_off_changes_little() -> None:
+def test_params_with_additive_effects_do_not_interact_and_an_outlier_changes_little() -> None:
     space = space_of({"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}})
 
     def loss(params: dict[str, Any]) -> float:

@@ -82,7 +82,7 @@ def test_a_missing_password_is_taken_from_the_same_address_only() -> None:
         "tried postgresql://you:x@else/where",
     ],
 )
-def test_a_message_of_a_library_is_scrubbed_of_the_password(message: str) -> None:
+def test_passwords_are_removed_from_messages_of_libraries(message: str) -> None:
     scrubbed = Address.of("http://me:hu@sh@host").scrubbed(message)
     assert "***" in scrubbed
     assert "hu@sh" not in scrubbed

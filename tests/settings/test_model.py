@@ -31,7 +31,7 @@ from sweeper.settings.sections import (
 from sweeper.settings.space import ChoiceDimension, FloatDimension, IntDimension
 
 
-def test_the_smallest_file_is_enough(load_settings: Load) -> None:
+def test_a_parameters_file_needs_only_an_objective_and_a_space(load_settings: Load) -> None:
     settings = load_settings(SMALLEST)
     assert settings.name == "digits"  # the file's stem
     assert settings.resources.claim_bytes is None
@@ -112,7 +112,7 @@ def test_a_fixed_name_leaves_the_space_and_the_start_trials(load_settings: Load)
     assert changed.start_params[0] == {"optimizer": "adam", "width": 64}
 
 
-def test_fixing_a_parent_opens_or_closes_its_branch(load_settings: Load) -> None:
+def test_fixing_a_param_opens_or_closes_the_branch_that_depends_on_it(load_settings: Load) -> None:
     settings = load_settings(EVERYTHING)
     opened = settings.with_overrides(fixed={"optimizer": "sgd"})
     assert set(opened.search_space) == {*settings.search_space} - {"optimizer"}
@@ -123,7 +123,7 @@ def test_fixing_a_parent_opens_or_closes_its_branch(load_settings: Load) -> None
     assert all_fixed.start_params == []  # nothing of it is left
 
 
-def test_a_fixed_list_decides_its_branches(load_settings: Load) -> None:
+def test_fixing_a_param_to_a_list_opens_the_branch_of_that_list(load_settings: Load) -> None:
     settings = load_settings(
         "objective: {val: maximize}\n"
         "space:\n"
@@ -247,7 +247,7 @@ def test_nan_is_refused_and_not_mistaken_for_a_secret() -> None:
 
 
 @pytest.mark.parametrize("text", ["lr", "=3", "x=[1", "x={a", "x=" + "[" * 600, "x=&a [*a]"])
-def test_a_text_without_name_or_value_is_refused(text: str) -> None:
+def test_a_set_flag_without_a_name_or_a_value_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="--set"):
         read_value(text)
 

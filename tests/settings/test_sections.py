@@ -43,7 +43,7 @@ def test_a_scheduler_elsewhere_needs_encryption_unless_insecure_is_stated(
         ("250ms", 0.25),
     ],
 )
-def test_durations_have_units(load_settings: Load, text: str, seconds: float) -> None:
+def test_a_duration_is_read_with_its_unit(load_settings: Load, text: str, seconds: float) -> None:
     assert load_settings(SMALLEST + f"limits: {{trial: {text}}}").limits.trial == seconds
 
 
@@ -51,7 +51,7 @@ def test_durations_have_units(load_settings: Load, text: str, seconds: float) ->
     ("text", "size"),
     [("10MB", 10_000_000), ("9GB", 9_000_000_000), ("512KiB", 524288), ("1.5k", 1500), ("7", 7)],
 )
-def test_sizes_have_units(load_settings: Load, text: str, size: int) -> None:
+def test_a_size_is_read_with_its_unit(load_settings: Load, text: str, size: int) -> None:
     assert load_settings(SMALLEST + f"limits: {{cell_output: {text}}}").limits.cell_output == size
 
 

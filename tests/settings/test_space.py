@@ -104,7 +104,7 @@ def test_a_choice_may_be_a_list_or_a_mapping_in_the_short_form_too() -> None:
         assert choices.count() == 2
 
 
-def test_different_values_have_different_scalars() -> None:
+def test_different_values_are_stored_as_different_scalars() -> None:
     values: list[Any] = [
         *([1], [1.0], [True], "[1]", "json:[1]", 'json:"json:[1]"', [[1]], ["1"], [None]),
         *(1, "1", None, [], {}, {"a": 1}, {"a": [1]}, {"a": "1"}, "json:", "ä", ["ä"], -0.5),
@@ -190,7 +190,7 @@ def test_a_list_opens_a_branch_whose_when_has_a_list_of_lists() -> None:
     assert space.count() == 2 * 2 + 2
 
 
-def test_a_large_tree_of_branches_is_counted() -> None:
+def test_the_size_of_a_space_with_many_branches_is_counted() -> None:
     wide = {f"w{i}": {"low": 1, "high": 1000} for i in range(20)}
     assert space_of(**wide).count() == 1000**20
     assert space_of(**OPTIMIZERS).count() is None  # momentum is continuous
@@ -261,13 +261,13 @@ def test_every_trial_has_allowed_values_for_exactly_the_params_of_its_branch(
 
 @given(finite_spaces())
 @settings(max_examples=60, deadline=None)
-def test_the_count_is_the_number_of_trials(space: SearchSpace) -> None:
+def test_the_size_of_a_space_is_the_number_of_different_trials(space: SearchSpace) -> None:
     assert space.count() == len(all_trials(space))
 
 
 @given(finite_spaces(), st.data())
 @settings(max_examples=60, deadline=None)
-def test_fixing_a_name_leaves_the_trials_that_had_its_value(
+def test_fixing_a_param_keeps_exactly_the_trials_with_the_fixed_value(
     space: SearchSpace, data: st.DataObject
 ) -> None:
     roots = [name for name, dimension in space.items() if not dimension.when]

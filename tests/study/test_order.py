@@ -172,7 +172,9 @@ def test_trials_that_do_not_complete_or_run_again_do_not_block_others(make: Make
     assert tables[0] == tables[1]
 
 
-def test_start_trials_come_first_and_their_open_params_are_proposed_the_same(make: Make) -> None:
+def test_start_trials_come_first_and_a_kill_changes_none_of_their_proposed_params(
+    make: Make,
+) -> None:
     start = [{"x": 0.25}, {"y": 0.5}, {"x": 0.75, "y": 0.75}]
     tables = []
     for seed in (1, 2):

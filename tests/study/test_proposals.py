@@ -98,7 +98,7 @@ def test_a_parameter_outside_of_its_branch_is_left_out(begin: Any) -> None:
         ("brute_force", {"o": ["s", "a"], "m": {"low": 1, "high": 3, "when": {"o": "s"}}}, [], 4),
     ],
 )
-def test_an_exhaustive_sampler_tries_every_combination_once_and_ends(
+def test_an_exhaustive_sampler_ends_when_it_has_tried_every_combination_once(
     begin: Any, sampler: str, space: Mapping[str, Any], start: list[Any], n_trials: int
 ) -> None:
     opened = begin(space, sampler=sampler, start=start, trials=50)
@@ -113,7 +113,7 @@ def test_an_exhaustive_sampler_tries_every_combination_once_and_ends(
     assert len({tuple(sorted(params.items())) for params in tried}) == n_trials
 
 
-def test_start_trials_come_first_in_order_and_may_leave_params_open(begin: Any) -> None:
+def test_start_trials_come_first_in_order_and_may_lack_params(begin: Any) -> None:
     start: list[dict[str, Any]] = [
         {"optimizer": "sgd", "momentum": 0.9},
         {"optimizer": "adam"},

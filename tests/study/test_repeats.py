@@ -50,7 +50,7 @@ def confirmation_of(opened: Opened) -> Confirmation:
     return opened.study.confirmation
 
 
-def test_each_proposal_runs_on_the_same_seeds_until_it_has_lost(repeat: Any) -> None:
+def test_each_proposal_runs_on_the_same_seeds_until_it_can_no_longer_win(repeat: Any) -> None:
     opened = repeat(30, seeds=3)
     noise = random.Random(1)
     ended = scores_of(opened, lambda it: float(it.params["x"]) + noise.gauss(0, 0.01))
@@ -72,7 +72,9 @@ def test_the_mean_decides_the_best_and_samplers_see_one_trial_per_proposal(repea
     assert values == [pytest.approx(0.5), pytest.approx(0.7)]
 
 
-def test_repeats_continue_after_a_restart_and_not_after_a_failure(repeat: Any) -> None:
+def test_repeats_of_a_proposal_continue_after_a_restart_but_not_after_a_failure(
+    repeat: Any,
+) -> None:
     opened = repeat(6, seeds=3)
     opened.run(0.5)
     again = opened.again()
@@ -82,7 +84,7 @@ def test_repeats_continue_after_a_restart_and_not_after_a_failure(repeat: Any) -
     assert again.ask().repeat_of is None
 
 
-def test_a_slot_waits_for_a_run_that_may_be_repeated_and_the_planned_number_is_kept(
+def test_a_slot_waits_for_a_run_that_may_be_repeated_and_no_more_trials_than_planned_run(
     repeat: Any,
 ) -> None:
     opened = repeat(3, seeds=2)
@@ -99,7 +101,7 @@ def test_a_slot_waits_for_a_run_that_may_be_repeated_and_the_planned_number_is_k
     assert opened.next() is None  # one trial is left, and a proposal needs two
 
 
-def test_the_fold_is_a_param_that_no_sampler_chooses(repeat: Any) -> None:
+def test_the_fold_of_a_repeat_is_a_param_that_no_sampler_chooses(repeat: Any) -> None:
     space = {"x": {"low": 0, "high": 2}}
     opened = repeat(100, space=space, sampler="grid", fold=2)
     ended = scores_of(opened, lambda it: float(it.params["x"]) + 10.0 * float(it.params["fold"]))

@@ -42,7 +42,7 @@ def test_a_resumed_study_counts_its_earlier_trials(begin: Any) -> None:
     assert more.next() is None
 
 
-def test_a_trial_that_ends_while_a_slot_thaws_it_has_ended(begin: Any) -> None:
+def test_a_trial_that_ends_while_a_slot_thaws_it_stays_ended(begin: Any) -> None:
     opened = begin(trials=2)
     ended = opened.study.tell(opened.ask().number, completed(0.5))
     assert opened.study.note_state(ended.number, RUNNING) == ended

@@ -64,7 +64,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
 NASTY = ["a?b", "%41 100%", "{SCHEMA_VERSION}", "josé@corp #1 (2)&'s", "2026-11-26T13:10", "日本\n"]
 
 
-def test_a_storage_uses_the_file_of_its_path_and_leaves_no_other_file(tmp_path: Path) -> None:
+def test_a_storage_in_a_path_with_special_characters_uses_exactly_that_file(tmp_path: Path) -> None:
     for name in NASTY:
         file = tmp_path / name / "study.db"
         file.parent.mkdir()
@@ -231,7 +231,7 @@ def of_another_study(file: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [halved, without_its_header, of_another_study])
-def test_damage_of_the_file_is_noticed_at_the_next_write_and_at_opening(
+def test_a_damaged_storage_file_is_noticed_at_the_next_write_and_at_opening(
     begin: Begin, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     begin().study.close()  # after this, all data is in the file and none in SQLite's log

@@ -142,7 +142,7 @@ def assert_same(opened: Opened) -> None:
     assert found.best() == opened.study.best()
 
 
-def test_records_and_facts_are_those_that_optuna_reads(begin: Any) -> None:
+def test_records_and_facts_are_read_from_tables_as_optuna_reads_them(begin: Any) -> None:
     opened = begin(start=[{"x": 0.5}])
     assert_same(opened)
     opened.study.note_facts(template="ä/{run_id}.ipynb", trials=7)

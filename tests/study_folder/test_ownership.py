@@ -68,7 +68,7 @@ def test_the_refusal_of_a_second_sweep_says_when_the_first_counts_as_dead(
 @pytest.mark.parametrize(
     "owner", ["", "{", "[]", "{}", "7", '{"machine": null}', f'{{"machine": "{this_machine()}"}}']
 )
-def test_only_locks_count_on_the_same_machine_and_without_a_readable_owner(
+def test_on_the_same_machine_only_the_lock_shows_whether_a_sweep_is_alive(
     paths: StudyPaths, owner: str
 ) -> None:
     paths.owner.write_text(owner)

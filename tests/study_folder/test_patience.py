@@ -15,7 +15,7 @@ NUMBERS = "ENOSPC EDQUOT EROFS EIO ESTALE EACCES EPERM ENOENT ENOTDIR EMFILE ENF
 
 
 @pytest.mark.parametrize("number", NUMBERS.split())
-def test_a_call_waits_for_the_end_of_a_fault_of_the_machine(number: str) -> None:
+def test_a_call_is_repeated_until_a_fault_of_the_machine_has_ended(number: str) -> None:
     assert is_of_the_machine(OSError(getattr(errno, number), "…"))
     assert is_of_the_machine(zmq.ZMQError(getattr(errno, number)))
 
@@ -26,7 +26,7 @@ def test_lack_of_memory_is_a_fault_of_the_machine_and_a_bug_is_not() -> None:
     assert not is_of_the_machine(OSError(errno.ENAMETOOLONG, "File name too long"))
 
 
-def test_a_call_waits_for_a_full_disk_and_not_for_a_name_that_is_too_long() -> None:
+def test_a_call_is_repeated_if_the_disk_is_full_but_not_if_a_name_is_too_long() -> None:
     patience = Patience("the outputs in out", may_pass=is_of_the_machine)
     failures = [OSError(28, "No space left on device")] * 3
 
@@ -45,7 +45,7 @@ def test_a_call_waits_for_a_full_disk_and_not_for_a_name_that_is_too_long() -> N
         patience.insist(write)
 
 
-def test_a_call_is_not_repeated_after_the_limit(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_call_is_not_repeated_after_the_time_limit(caplog: pytest.LogCaptureFixture) -> None:
     patience = Patience("db", may_pass=lambda error: isinstance(error, TimeoutError))
     patience.limit_s = lambda: 0.2
     calls = []
@@ -62,7 +62,7 @@ def test_a_call_is_not_repeated_after_the_limit(caplog: pytest.LogCaptureFixture
     ]
 
 
-def test_a_change_whose_answer_was_lost_is_repeated_by_the_second_function(
+def test_a_change_whose_answer_was_lost_is_repeated_by_the_function_for_repetitions(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     patience = Patience("db", may_pass=lambda error: isinstance(error, TimeoutError))
@@ -75,7 +75,7 @@ def test_a_change_whose_answer_was_lost_is_repeated_by_the_second_function(
     assert caplog.records[-1].getMessage() == "db can be used again"
 
 
-def test_an_unsteady_disk_is_reported_twice_and_not_each_time(
+def test_a_disk_that_fails_again_and_again_is_reported_only_twice(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patience, "_SETTLED_S", 0.3)

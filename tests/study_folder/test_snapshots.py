@@ -114,7 +114,7 @@ def test_a_kept_artifact_is_a_hard_link_if_possible_and_survives_its_original(
     assert (tmp_path / "copied").read_text() == "w"
 
 
-def test_a_changed_or_missing_file_is_not_intact(tmp_path: Path) -> None:
+def test_a_changed_or_missing_artifact_is_not_intact(tmp_path: Path) -> None:
     file = tmp_path / "model"
     file.write_text("w")
     sha256 = content_of(file).sha256
@@ -125,7 +125,7 @@ def test_a_changed_or_missing_file_is_not_intact(tmp_path: Path) -> None:
     assert not is_intact(file, sha256)
 
 
-def test_pipes_and_broken_links_are_left_out_without_waiting(
+def test_pipes_and_broken_links_are_not_saved_as_artifacts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "model").write_text("weights")

@@ -130,7 +130,9 @@ def test_a_sweep_of_a_complete_search_runs_the_missing_confirmations(make_sweep:
     assert best_x(without) == 0.4, "what is known stays known"
 
 
-def test_both_studies_can_be_in_one_storage(make_sweep: Make, tmp_path: Path) -> None:
+def test_a_search_and_its_confirmation_can_be_in_one_storage(
+    make_sweep: Make, tmp_path: Path
+) -> None:
     options = {"storage": f"sqlite:///{tmp_path}/both.db"}
     assert best_x(make_sweep("both", options=options, template="b.{run_id}").run()) == 0.4
     existing = find_study("both", storage=options["storage"])
@@ -139,7 +141,7 @@ def test_both_studies_can_be_in_one_storage(make_sweep: Make, tmp_path: Path) ->
     assert confirming.study.records()[0].notebook.name == "b.confirm-0000.ipynb"
 
 
-def test_failed_runs_cannot_win_and_end_a_sweep_as_other_failures_do(make_sweep: Make) -> None:
+def test_failed_runs_on_fresh_seeds_cannot_win_and_may_end_the_sweep(make_sweep: Make) -> None:
     def fails(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         if is_confirming(spec):
             raise ValueError("not on this seed")

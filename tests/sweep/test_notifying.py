@@ -57,7 +57,7 @@ def test_ntfy_gets_a_title_and_a_text(server: Any) -> None:
     assert body.decode() == "3 completed, best 0.97 ± 0.01"
 
 
-def test_a_server_that_does_not_answer_delays_nothing(
+def test_a_notification_server_that_does_not_answer_delays_no_trial(
     server: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(notifying, "_LIMIT_S", 0.2)

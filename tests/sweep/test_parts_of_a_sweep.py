@@ -108,7 +108,7 @@ stop_switch.stop_all("the end")
 
 
 @pytest.mark.slow
-def test_a_signal_may_stop_the_trial_that_is_just_being_stopped() -> None:
+def test_a_signal_may_stop_a_trial_that_is_being_stopped_already() -> None:
     # Runs in another process, because a deadlock could not be ended in this one.
     subprocess.run([sys.executable, "-c", _STOPPED_MEANWHILE], check=True, timeout=30)
 

@@ -97,7 +97,7 @@ class FreezingExecutor:
 
 
 @pytest.mark.slow
-def test_no_trial_is_lost_or_run_twice_while_all_threads_hurry(
+def test_no_trial_is_lost_or_run_twice_however_threads_are_interleaved(
     tmp_path: Path, hurried_threads: None
 ) -> None:
     executor = FreezingExecutor()

@@ -317,7 +317,7 @@ def member(name: str, *, kind: bytes = tarfile.REGTYPE, target: str = "") -> tar
     ],
     ids=lambda found: f"{found.name}-{found.linkname}",
 )
-def test_an_archive_with_hostile_names_is_not_used_and_changes_no_other_file(
+def test_an_archive_with_names_that_lead_out_is_not_used_and_changes_no_other_file(
     make: Make, tmp_path: Path, hostile: tarfile.TarInfo
 ) -> None:
     dataset = make("away")
@@ -340,7 +340,7 @@ def test_an_archive_with_hostile_names_is_not_used_and_changes_no_other_file(
     assert (outside.read_bytes(), outside.stat().st_mtime) == (b"mine", 1)
 
 
-def test_a_hostile_version_is_refused(make: Make) -> None:
+def test_a_version_that_leads_out_of_the_folder_is_refused(make: Make) -> None:
     pushed(make("home"))
     Store("memory://bucket/data").put("newest", b"../../../home/me/.ssh")
     with pytest.raises(DataError, match="instead of a version, which has 16 digits"):

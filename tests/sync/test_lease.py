@@ -90,7 +90,7 @@ def test_an_expired_lease_can_be_taken_and_is_no_longer_renewed_by_its_process(
     assert leases.owner().copy_id == "two"
 
 
-def test_a_lease_that_is_renewed_is_refused_and_an_ended_one_can_be_taken(leases: Leases) -> None:
+def test_a_lease_that_is_renewed_cannot_be_taken_and_a_released_lease_can(leases: Leases) -> None:
     first, second = leases(), leases()
     first.take("one")
     renewing = threading.Timer(3.0, lambda: first._replace(leases.owner()))
@@ -105,7 +105,7 @@ def test_a_lease_that_is_renewed_is_refused_and_an_ended_one_can_be_taken(leases
     assert leases.owner().copy_id == "two"
 
 
-def test_a_lease_of_a_killed_process_is_waited_for(
+def test_a_sweep_waits_until_the_lease_of_a_killed_process_expires(
     leases: Leases, caplog: pytest.LogCaptureFixture
 ) -> None:
     killed, other = leases(), leases()

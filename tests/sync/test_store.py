@@ -19,7 +19,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Any) -> Store:
     return Store("memory://bucket/x" if request.param == "memory" else tmp_path.as_uri())
 
 
-def test_an_object_is_what_was_written_last(store: Store, tmp_path: Any) -> None:
+def test_reading_an_object_returns_what_was_written_last(store: Store, tmp_path: Any) -> None:
     assert store.get("deep/a") is None
     store.put("deep/a", b"1")
     store.put("deep/a", b"2")
@@ -51,7 +51,7 @@ def test_unfinished_objects_have_temporary_names_and_old_ones_are_removed(
     assert (tmp_path / "a.part").read_text() == "the user's"
 
 
-def test_schemes_and_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_scheme_or_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match=r"fsspec knows no s4://; expected something like s3:"):
         Store("s4://bucket/x")
     import fsspec
@@ -64,7 +64,7 @@ def test_schemes_and_packages_that_are_missing_are_named(monkeypatch: pytest.Mon
         Store("s3://bucket/x")
 
 
-def test_messages_have_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_about_the_store_contain_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush")
     message = scrubbed("cannot reach http://me:hush@host/x?X-Amz-Signature=hush with hush-hush")
     assert message == "cannot reach http://host/x with …"

@@ -156,7 +156,9 @@ def as_if_dead() -> None:
 # --- the layout ----------------------------------------------------------------------------------
 
 
-def test_a_copy_is_a_manifest_over_objects_that_are_named_by_their_content(tmp_path: Path) -> None:
+def test_the_manifest_of_a_copy_lists_objects_that_are_named_by_their_content(
+    tmp_path: Path,
+) -> None:
     a = Machine(tmp_path)
     with a.opened():
         run_id = a.run()
@@ -389,7 +391,7 @@ def test_a_process_that_lost_its_lease_removes_no_objects_of_its_successor(tmp_p
         assert "objects/next" in objects()
 
 
-def test_an_object_is_removed_one_generation_after_nothing_names_it(tmp_path: Path) -> None:
+def test_an_object_is_removed_one_manifest_after_the_last_one_that_names_it(tmp_path: Path) -> None:
     a = Machine(tmp_path)
     with a.opened():
         a.run()
@@ -461,7 +463,7 @@ def test_a_copy_stays_whole_if_a_removal_fails_after_it_was_carried_out(
 
 
 @pytest.mark.parametrize("damage", ["missing", "damaged"])
-def test_a_missing_or_damaged_object_only_loses_its_own_file(
+def test_a_missing_or_damaged_object_loses_only_its_own_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     a = Machine(tmp_path / "a")
@@ -738,7 +740,7 @@ def test_an_outdated_folder_does_not_overwrite_a_copy_that_was_continued_elsewhe
         assert again.trials() == b.trials()
 
 
-def test_a_restored_folder_goes_on_after_a_kill_before_its_first_manifest(tmp_path: Path) -> None:
+def test_a_restored_study_resumes_after_a_kill_before_its_first_manifest(tmp_path: Path) -> None:
     a = swept(tmp_path / "a")
     with Machine(tmp_path / "b").opened() as is_brought_back:
         assert is_brought_back
@@ -880,7 +882,7 @@ HOSTILE_VALUES = st.one_of(
 )
 
 
-def test_a_hostile_copy_is_refused_in_one_line_or_stays_in_the_studys_folders(
+def test_a_manipulated_copy_is_refused_in_one_line_or_stays_in_the_studys_folders(
     tmp_path: Path,
 ) -> None:
     a = Machine(tmp_path / "a")
@@ -1037,7 +1039,7 @@ def remote(name: str) -> Manifest | None:
 
 
 @pytest.mark.kernel
-def test_an_empty_machine_finishes_the_sweep_of_one_that_was_killed(
+def test_an_empty_machine_completes_the_sweep_of_a_machine_that_was_killed(
     tmp_path: Path, s3: str
 ) -> None:
     name, trials = "killed", 8

@@ -78,7 +78,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_a_local_server_is_reached_without_the_proxy_and_earlier_exceptions_remain(
+def test_a_local_server_is_reached_without_the_proxy_and_earlier_no_proxy_hosts_remain(
     host: str, variable: str, environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     environment.delenv(variable.lower())

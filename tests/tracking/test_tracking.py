@@ -230,7 +230,7 @@ def test_a_store_that_mlflow_cannot_open_is_refused_in_one_line(tmp_path: Path) 
     ],
     ids=["a deleted experiment", "a newer MLflow", "an older MLflow"],
 )
-def test_lasting_problems_are_found_before_a_store_is_opened(
+def test_problems_that_do_not_pass_are_found_before_a_store_is_opened(
     tmp_path: Path, change: str, remedy: str
 ) -> None:
     opened(tmp_path).close()
@@ -609,7 +609,7 @@ def test_parallel_coordinates_have_logarithms_and_only_params_that_each_trial_ha
     assert chart["selectedMetrics"] == ["val loss", "cost"]
 
 
-def test_links_lead_to_the_view() -> None:
+def test_links_to_mlflow_open_the_view_of_the_study() -> None:
     here = "http://127.0.0.1:5000"
     assert view_url(Address.of("http://tracking:5001/"), "7", ui=here) == (
         "http://tracking:5001/#/experiments/7/runs?viewStateShareKey=sweeper"
@@ -620,7 +620,7 @@ def test_links_lead_to_the_view() -> None:
     )
 
 
-def test_the_port_of_a_link_is_free() -> None:
+def test_a_link_to_mlflow_names_a_free_port() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -658,7 +658,7 @@ def test_a_name_that_mlflow_accepts_is_kept(name: str) -> None:
     assert legal(name) == name
 
 
-def test_series_with_similar_names_stay_separate_and_a_renamed_one_is_logged(
+def test_series_with_similar_names_stay_separate_and_a_changed_name_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer, store = writer_of(tmp_path, "names")

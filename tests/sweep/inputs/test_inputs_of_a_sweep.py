@@ -125,7 +125,7 @@ def test_all_trials_get_the_file_of_the_best_trial(stages: Stages) -> None:
     assert file.path.is_relative_to(stages.out / "finetune")
 
 
-def test_a_study_is_named_by_its_folder_and_a_trial_by_its_run_id(stages: Stages) -> None:
+def test_an_input_can_name_a_study_by_its_folder_and_a_trial_by_its_run_id(stages: Stages) -> None:
     source = {**ENCODER, "study": str(stages.out / "pretrain"), "take": "0001"}
     stages.finetune(inputs={"encoder": source})
     assert set(stages.used) == {"weights of 0001"}

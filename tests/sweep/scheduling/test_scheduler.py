@@ -74,7 +74,7 @@ Swept = Callable[..., tuple[Study, TrialScheduler]]
 
 
 @pytest.mark.parametrize("jobs", [1, 4])
-def test_a_study_gets_as_many_trials_as_it_should_and_a_resumed_one_the_rest(
+def test_a_study_gets_its_number_of_trials_and_a_resumed_study_gets_the_rest(
     swept: Swept, tracker: Tracker, jobs: int
 ) -> None:
     made: list[TrialScheduler] = []
@@ -134,7 +134,7 @@ def test_a_snapshot_shows_the_best_trial_even_if_trials_end_while_it_is_made(swe
 
 
 @pytest.mark.parametrize(("jobs", "most"), [(1, 3), (5, 5)])
-def test_a_sweep_ends_after_first_trials_with_equal_failures(
+def test_a_sweep_ends_if_its_first_trials_fail_with_the_same_error(
     swept: Swept, jobs: int, most: int
 ) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
@@ -145,7 +145,7 @@ def test_a_sweep_ends_after_first_trials_with_equal_failures(
     assert "No module named 'mlx'" in str(scheduler.stopped_by)
 
 
-def test_a_sweep_ends_after_ten_first_trials_with_different_failures(swept: Swept) -> None:
+def test_a_sweep_ends_if_its_first_ten_trials_fail_with_different_errors(swept: Swept) -> None:
     def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
         return failed(message=f"ValueError: {spec.number}")
 
@@ -153,7 +153,7 @@ def test_a_sweep_ends_after_ten_first_trials_with_different_failures(swept: Swep
     assert counts_of(study)[TrialState.FAILED] == 10
 
 
-def test_failed_trials_in_a_row_end_the_sweep_and_a_completed_one_begins_a_new_row(
+def test_failed_trials_in_a_row_end_the_sweep_and_a_completed_trial_restarts_the_count(
     swept: Swept,
 ) -> None:
     fails = iter([True, True, False, True, True, True, True])
@@ -263,7 +263,7 @@ def test_an_end_that_a_lost_worker_has_sent_counts_if_its_artifacts_are_here(
         assert (len(specs), record.state) == (3, TrialState.FAILED)
 
 
-def test_the_sweep_result_says_that_the_executor_could_not_continue(
+def test_the_result_of_a_sweep_says_that_its_executor_could_not_continue(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     settings = small_settings("no host", study={"trials": 2})
@@ -273,7 +273,7 @@ def test_the_sweep_result_says_that_the_executor_could_not_continue(
     assert scheduler.stopped_by == "the host has no such kernel"
 
 
-def test_a_stop_of_all_reaches_every_slot_and_the_next_sweep_runs_those_trials_first(
+def test_a_stop_of_all_trials_reaches_every_slot_and_the_next_sweep_runs_them_first(
     swept: Swept,
 ) -> None:
     stop_switch = StopSwitch(Events())
@@ -305,7 +305,7 @@ def test_a_stop_of_all_reaches_every_slot_and_the_next_sweep_runs_those_trials_f
     assert [spec.params for spec in specs[:2]] == before
 
 
-def test_a_waiting_slot_continues_after_the_end_a_rerun_or_a_stop_of_a_trial(
+def test_a_slot_that_waits_continues_when_a_trial_ends_runs_again_or_is_stopped(
     storage: RDBStorage, make_scheduler: Make
 ) -> None:
     settings = small_settings("waits", study={"order": "fixed"})

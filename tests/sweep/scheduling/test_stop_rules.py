@@ -20,7 +20,7 @@ from sweeper.sweep.scheduling.stop_rules import PruneRule, StopRules
 from sweeper.trials import RunningTrial
 
 
-def test_a_rule_that_fails_is_logged_once_and_ends_no_trial(
+def test_a_stop_rule_that_raises_an_error_is_logged_once_and_ends_no_trial(
     storage: RDBStorage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     pruned = small_settings("misjudged", study={"pruner": {"name": "threshold", "lower": 0.5}})

@@ -47,7 +47,7 @@ def rule(*outputs: str) -> WorthlessRule:
     return WorthlessRule(read)
 
 
-def test_three_equal_trials_with_different_params_end_the_sweep() -> None:
+def test_three_trials_with_equal_results_and_different_params_end_the_sweep() -> None:
     trials = [trial(n, {"lr": n / 10, "width": 8}, LOSS) for n in range(3)]
     assert rule().judge(trials[:2]) is None
     found = rule().judge(trials)
@@ -64,11 +64,13 @@ def test_three_equal_trials_with_different_params_end_the_sweep() -> None:
     ],
     ids=["one differs", "of the same params", "none completed"],
 )
-def test_a_sweep_continues_if_trials_differ_or_are_too_few(trials: list[TrialRecord]) -> None:
+def test_a_sweep_continues_if_its_first_trials_differ_or_are_too_few(
+    trials: list[TrialRecord],
+) -> None:
     assert rule().judge(trials) is None
 
 
-def test_a_coarse_equal_score_is_only_reported() -> None:
+def test_equal_scores_that_are_coarse_are_only_reported() -> None:
     trials = [trial(n, {"lr": n / 10}, ACCURACY) for n in range(3)]
     found = rule().judge(trials)
     assert isinstance(found, Tied)
