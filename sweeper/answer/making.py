@@ -60,7 +60,8 @@ _TIME_SHARE, _LOST_SHARE = 0.5, 0.1
 #: Trials that take fewer seconds than this do not differ in cost (chosen), because the start of a
 #: kernel takes as long.
 _SHORTEST_S = 2.0
-#: A region is left out of the space if at least this share of its trials fail (chosen).
+#: The answer suggests leaving a region out of the space if at least this share of its trials fail
+#: (chosen).
 _MOSTLY = 0.8
 #: The answer suggests at most these numbers of trials and of seeds (chosen).
 _MOST_TRIALS, _MOST_SEEDS = 200, 20

@@ -1,4 +1,4 @@
-"""The live table of a sweep at the bottom of a terminal, below the lines that were printed.
+"""Draw the live table of a sweep at the bottom of a terminal, below the printed lines.
 
 rich's `Live` is not used. After the window has become narrower, it leaves rows of the old table on
 the screen, and an exception during a drawing ends it for good.
@@ -136,7 +136,7 @@ class _Area:
         self._frame = replace(frame, columns=columns)
 
     def _last_lines(self, width: int, room: int) -> list[str]:
-        """Return the last rows of printed lines.
+        """Return the printed lines that fit into the window, as rows.
 
         Args:
             width: Number of columns.

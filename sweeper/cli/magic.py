@@ -1,4 +1,4 @@
-"""The line magic `%sweep` of IPython: the command `run` in a notebook's own kernel."""
+"""Define IPython's line magic `%sweep`: the command `run` in a notebook's own kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of the command line, and their options."""
+"""Define the commands of the command line, and their options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..settings.units import parse_duration
 from ..trials import run_id_of
 from . import agents, checks, data, init, run, studies
 
-#: The names of an argument, and the options of `add_argument`.
+#: An argument of the command line: its names, and the options of argparse's `add_argument`.
 Argument: TypeAlias = tuple[tuple[str, ...], dict[str, Any]]
 
 

@@ -266,7 +266,9 @@ class _Proposal:
         by_number = {str(number): score for number, score in enumerate(self._listed, 1)}
         found = by_number.get(name) or by_name.get(name)
         if found is None:
-            raise SettingsError(f"--score: the run showed no {name!r}; {nearest(name, by_name)}")
+            raise SettingsError(
+                f"--score: the run showed no score {name!r}; {nearest(name, by_name)}"
+            )
         self._chosen = found
         self._direction = _WORDS.get(way) or found.direction
 

@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def ablate(options: argparse.Namespace) -> int:
-    """Run the best trial of a study again, with one param at a time at the notebook's own value."""
+    """Run the best trial of a study again, with one param at a time at the notebook's value."""
     with _handled(_end), closing(ConsoleOutput.of(options)) as console:
         console.begin("preparing the ablation: the study and the MLflow store")
         from ..control.ablating import ablation

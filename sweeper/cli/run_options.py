@@ -1,4 +1,4 @@
-"""The options of a sweep, read from argparse's namespace once."""
+"""Read the options of a sweep from argparse's namespace, once."""
 
 from __future__ import annotations
 

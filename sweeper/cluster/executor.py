@@ -146,7 +146,7 @@ class DaskExecutor:
 
     @property
     def jobs(self) -> int:
-        """Number of trials that run at once. It grows when workers come late.
+        """Number of trials that run at once. The number grows when workers come late.
 
         If the study's order is fixed, this is the number that the user asked for, because the order
         depends on it.
@@ -631,7 +631,9 @@ class Member:
         scores = [outcome.scores.get(name, math.nan) for name in self.workload.settings.objective]
         is_completed = outcome.state is TrialState.COMPLETED
         if not outcome.state.has_ended or (is_completed and any(map(math.isnan, scores))):
-            raise ValueError(f"the trial is {outcome.state} without its scores")
+            raise ValueError(
+                f"the worker says that the trial is {outcome.state}, but not its scores"
+            )
         if outcome.reason is Reason.INTERRUPTED and trial.running.control.stop_reason is None:
             raise LostError("the worker is ending")
         findings = _FINDINGS.validate_python(answer["findings"])

@@ -1,4 +1,4 @@
-"""The code that runs inside a Dask worker: a plugin for each sweep, and one Dask task per call.
+"""Run trials inside a Dask worker: a plugin for each sweep, and one Dask task per call.
 
 The plugin opens an `execution.worker.Worker`, which runs the trials. A worker sends only JSON and
 the bytes of a trial's files to the sweep. `files` defines the names of the files.

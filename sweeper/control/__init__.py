@@ -1,6 +1,6 @@
 """Read and change a study from outside its sweep: look it up, show, stop, enqueue, retry, export.
 
-How a sweep carries out a request does not belong here.
+The folder `sweep` carries out what other processes request.
 """
 
 from __future__ import annotations

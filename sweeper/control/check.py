@@ -51,7 +51,7 @@ _SEED_REMEDY = (
     "assign `seed` a number, or read sweeper.trial().seed, to measure the effect of chance"
 )
 _TRIAL_SEED = re.compile(r"\btrial\(\)\.seed|\b(t|trial)\.seed\b")
-#: Code that can assign or report names which do not appear in its text.
+#: Pattern of code that can assign or report names which do not appear in its text.
 _HIDES_NAMES = re.compile(r"[(,]\s*\*\*|import \*|%run|exec\(|globals\(\)|setattr\(")
 #: Every sweep needs this many bytes of free disk space, for its databases and notebooks (chosen,
 #: not measured).
@@ -268,7 +268,7 @@ def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> li
     The first runs use the values of `smoke`; the last one does not.
 
     Returns:
-        The runs in their order. After a run that failed there are no more.
+        The runs in their order. A run that failed is the last one.
     """
     settings = plan.settings
     contrast = contrast_of(settings, plan.notebook)
@@ -361,7 +361,7 @@ class _MemoryWatch:
 def _of_runs(
     measured: Sequence[Measured], settings: Settings, *, takes_seed: bool
 ) -> Iterator[Finding]:
-    """Yield the failure of the last run, or if all runs completed, the findings about them."""
+    """Yield the failure of the last run. If all runs completed, yield the findings about them."""
     if not measured[-1].is_completed:
         yield _failure(measured[-1])
         return

@@ -1,4 +1,4 @@
-"""Results of a study as an object, for notebooks and scripts."""
+"""Give notebooks and scripts the results of a study as an object."""
 
 from __future__ import annotations
 
@@ -122,7 +122,8 @@ class LoadedStudy:
 
         `ranking` has the confirmed trials, the best first, each with `run_id`, `mean`, `std`,
         `interval` (95 %) and `scores` by seed. `winner` is the first of them, or None until all
-        runs have ended. `alike` are the trials that cannot be told from the winner.
+        runs have ended. `alike` are the trials that the seeds do not show to be worse than the
+        winner.
         """
         return self._found().confirmation()
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication
 
 _HOST = "127.0.0.1"
-#: The first port that is tried.
+#: The server tries this port first.
 _PORT = 8800
 #: First part of the paths below the key: for MLflow's UI and for studies. Without it, a study named
 #: `mlflow` would hide the UI.

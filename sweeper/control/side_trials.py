@@ -1,4 +1,4 @@
-"""Run a list of trials that belong to no study."""
+"""Run a list of trials that belong to no study, as `check` and `replay` do."""
 
 from __future__ import annotations
 

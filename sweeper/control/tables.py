@@ -1,4 +1,4 @@
-"""Tables for a paper: mean scores with 95 % intervals, grouped by the values of params."""
+"""Make tables for a paper: mean scores with 95 % intervals, grouped by values of params."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def _rows(
 
 
 def _places(name: str, records: Sequence[TrialRecord], space: SearchSpace) -> list[_Place]:
-    """Return the row of each trial by its value of a param. Trials without this param are last."""
+    """Return the row of each trial by its value of a param. Trials without the param come last."""
     values = [record.params[name] for record in records if name in record.params]
     numbers = [
         value for value in values if isinstance(value, int | float) and not isinstance(value, bool)

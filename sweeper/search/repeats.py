@@ -14,7 +14,7 @@ from ..trials import TrialState as State
 from .seeds import derived_seed
 from .trial_codec import record_of
 
-#: Trial attribute of a repeat: number of the first trial of its proposal.
+#: Name of a repeat's trial attribute with the number of the first trial of its proposal.
 REPEAT = "sweeper.repeat"
 
 
@@ -38,7 +38,7 @@ def plan_of_repeats(settings: Settings) -> dict[str, Any]:
 
 
 class RepeatedTrials(Repeats):
-    """The proposals of a search that repeats them, made of Optuna's trials.
+    """The proposals of a study with `repeat`, made of Optuna's trials.
 
     Args:
         settings: Settings of the study, with `repeat`.
@@ -77,7 +77,7 @@ class RepeatedTrials(Repeats):
 
     @property
     def is_running(self) -> bool:
-        """Whether a proposal is running, so that another run of it may become due."""
+        """Whether a proposal is running, so that it may need another run."""
         return any(map(_is_running, self.proposals.values()))
 
     def seen(self) -> list[FrozenTrial]:

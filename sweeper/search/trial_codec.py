@@ -37,7 +37,7 @@ def record_of(trial: FrozenTrial) -> TrialRecord | None:
 
 
 def has_begun(trial: FrozenTrial) -> bool:
-    """Return whether a trial has begun: whether it has a record of its own."""
+    """Return whether a trial has begun, so that it has its own record."""
     stored = trial.user_attrs.get(RECORD)
     return stored is not None and is_own(stored, has_ended=trial.state.is_finished())
 

@@ -123,7 +123,7 @@ class Address:
         return whole if is_same and self.is_incomplete else self
 
     def scrubbed(self, text: str) -> str:
-        """Return a library's message without this address's secrets and passwords in other URLs."""
+        """Remove this address's secrets, and passwords in other URLs, from a library's message."""
         for stated in self._secrets():
             for secret in (stated, _quoted(stated), unquote(stated)):
                 if len(secret) >= _SECRET_CHARACTERS:

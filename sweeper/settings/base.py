@@ -1,4 +1,4 @@
-"""Base class of the models of a parameters file, and checks of names and plain values."""
+"""Define the base class of a parameters file's models, and check names and plain values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs: parameters that get the path of an artifact of another study."""
+"""Define the section `inputs`: parameters that get the path of another study's artifact."""
 
 from __future__ import annotations
 

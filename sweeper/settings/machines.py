@@ -1,4 +1,4 @@
-"""The sections `resources` and `cluster`: what trials use of a machine, and where they run."""
+"""Define the sections `resources` and `cluster`: what trials use, and where they run."""
 
 from __future__ import annotations
 

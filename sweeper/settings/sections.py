@@ -1,4 +1,4 @@
-"""The sections of a parameters file, each a frozen model. The search space has its own module."""
+"""Define most sections of a parameters file, each as a frozen model."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ class Limits(SettingsModel):
 
 
 class CheckpointPolicy(SettingsModel):
-    """Which checkpoints of ended trials are kept. Failed and stopped trials always keep theirs."""
+    """Which checkpoints of ended trials are kept. Failed and stopped trials keep all of theirs."""
 
     completed: Literal["keep", "best", "remove"] = "keep"
     """Checkpoints of completed trials. `best` keeps only those of the best trial."""
@@ -228,7 +228,7 @@ class CheckpointPolicy(SettingsModel):
 class Confirm(SettingsModel):
     """Runs the best trials again on fresh seeds after the search.
 
-    The means of these runs decide.
+    The means of these runs decide which trial is the best.
     """
 
     best: Annotated[int, Field(ge=1)] = DEFAULT_BEST
@@ -238,7 +238,7 @@ class Confirm(SettingsModel):
 
 
 class Repeat(SettingsModel):
-    """Runs each proposal several times, each run as a trial. The mean of their scores counts."""
+    """Runs each proposal several times. Its score is the mean of these runs, which are trials."""
 
     seeds: Annotated[int, Field(ge=2)] | None = None
     """The number of seeds on which each proposal runs. The seeds are the same for all proposals."""

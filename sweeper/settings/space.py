@@ -1,4 +1,4 @@
-"""The search space: its dimensions, their allowed values, and the branches to which they belong.
+"""Define the search space: its dimensions, their allowed values, and their branches.
 
 This module knows no sampler: `SearchSpace.sample` calls a function that chooses a value.
 """
@@ -59,7 +59,7 @@ _VALUE_OR_VALUES = {
 
 
 class Dimension(SettingsModel):
-    """Base class of all dimensions. It states the branch to which a dimension belongs."""
+    """Base class of all dimensions, with the branch to which a dimension belongs."""
 
     when: Annotated[
         Mapping[str, Annotated[tuple[ChoiceValue, ...], Field(min_length=1)]],
@@ -250,7 +250,7 @@ DimensionEntry = Annotated[
 
 
 class SearchSpace(Mapping[str, AnyDimension]):
-    """The dimensions by name. Each one comes after the dimensions on which its branch depends.
+    """The dimensions by name. A dimension comes after those on which its branch depends.
 
     Args:
         dimensions: The dimensions in any order.

@@ -1,4 +1,4 @@
-"""Durations and sizes: read texts such as `90s`, and format them for people."""
+"""Read durations from texts such as `90s`, and format durations and sizes for people."""
 
 from __future__ import annotations
 

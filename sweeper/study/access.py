@@ -140,7 +140,7 @@ def _options_without_writing(file: Path) -> dict[str, Any]:
         StudyError: The file has a log without an index.
     """
     log, index = (file.with_name(f"{file.name}-{kind}") for kind in ("wal", "shm"))
-    if index.exists():  # A sweep is running.
+    if index.exists():  # The index exists while a sweep runs.
         return {}
     if log.exists() and log.stat().st_size:
         raise StudyError(
@@ -245,7 +245,8 @@ def refuse_another_file(engine: Engine, file: Path, *, is_ours: Callable[[], boo
             else:
                 if not os.path.samestat(found, known):
                     damage = "it was removed or replaced while the sweep was using it"
-                # This check is rarely needed: a commit changes only the log and not this file.
+                # Check the content only if the file has changed. This is rare, because a commit
+                # changes only the log.
                 elif (found.st_size, found.st_mtime_ns) != (known.st_size, known.st_mtime_ns):
                     known, damage = found, damage_of(file)
                     if damage is None and not is_ours():

@@ -157,7 +157,7 @@ def interrupted(record: TrialRecord) -> TrialRecord:
 
 
 def never_begun(number: int) -> TrialRecord:
-    """Return a record for a trial whose sweep was killed before it stored one. No cell has run."""
+    """Return a record for a trial whose sweep was killed before it stored any. No cell has run."""
     return TrialRecord(
         number=number, state=TrialState.STOPPED, params={}, seed=0, attempt=0, notebook=Path()
     )

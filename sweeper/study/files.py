@@ -126,7 +126,7 @@ def move_records(file: Path, paths: StudyPaths, **changes: Any) -> None:
 
 
 def _mapping(text: object) -> dict[str, Any]:
-    """Return the JSON object in a column.
+    """Return the JSON object in a column of the database.
 
     Raises:
         ValueError: The text is not a JSON object.

@@ -71,7 +71,7 @@ class LocatedStudy:
             return None
 
     def ablated(self) -> str | None:
-        """Return the run id of the trial that was run with the notebook's values. None if none was.
+        """Return the run id of the trial that `ablate` has run with the notebook's values, or None.
 
         The ablation may still run.
         """

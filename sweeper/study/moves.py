@@ -52,5 +52,5 @@ def move_of(file: Path) -> Move | None:
         if now.facts.samefile(before.facts):
             return None
     if before.written_run_ids() and not now.written_run_ids():
-        return None  # The notebooks have stayed where they were.
+        return None  # The notebooks are at their old paths, so the study was not moved.
     return Move(facts=facts, before=before, now=now)

@@ -150,8 +150,8 @@ class TrialQueue:
         """Return the queued trials, the next one first.
 
         Trials that were queued by hand come before trials from the parameters file. With a fixed
-        order, the number decides. Otherwise, a trial could wait for one that is behind it in the
-        queue.
+        order, the trial number decides. Otherwise, a trial could wait for another trial that is
+        behind it in the queue.
         """
         queued = storage.trials(OptunaState.WAITING)
         if self.lag is not None and not self._is_complete(storage, samplers):

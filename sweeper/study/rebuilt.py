@@ -1,7 +1,7 @@
 """Rebuild a study's database from its executed notebooks.
 
-An executed notebook keeps Optuna's data of its trial's start. The study's folder keeps the facts
-about the study.
+An executed notebook keeps what Optuna stored when its trial began. The study's folder keeps the
+facts about the study.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ENDED = {
 
 
 def proposal_of(trial: FrozenTrial, noted: Mapping[str, Any]) -> Proposal:
-    """Return Optuna's data of a trial that begins.
+    """Return what Optuna has stored about a trial that begins, for its executed notebook.
 
     Args:
         trial: The trial in Optuna's form.

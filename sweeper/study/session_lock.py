@@ -147,7 +147,9 @@ class _SessionLock:
                 cursor.execute("SELECT pg_terminate_backend(%s)", (holder.pid,))
         connection.close()
         if is_ours or holder is None:
-            raise StorageAwayError(f"{self._place}: an earlier connection has not ended yet")
+            raise StorageAwayError(
+                f"{self._place}: an earlier connection of this sweep has not ended yet"
+            )
         if self._has_held:
             raise StudyError(
                 f"{self._place}: {holder.process} has begun to sweep the study {self._study!r} "

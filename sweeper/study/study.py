@@ -196,7 +196,7 @@ class Study:
         self.close()
 
     def be_patient(self, limit_s: Callable[[], float]) -> None:
-        """From now on, wait while the storage is unavailable. Raise `StorageAwayError` only then.
+        """From now on, wait for an unavailable storage before `StorageAwayError` is raised.
 
         Args:
             limit_s: Returns the seconds to wait. Called anew at each wait.
@@ -266,7 +266,7 @@ class Study:
     ) -> TrialRecord | None:
         """Return the next trial to run.
 
-        Return None if the study has all its trials or `wait` is False.
+        Return None if the study has all its trials, or if `wait` returns False.
 
         Args:
             samplers: Makes the sampler for a new proposal.
@@ -474,7 +474,7 @@ class Study:
         return before.ended(outcome)
 
     def proposal(self, number: int) -> Proposal:
-        """Return Optuna's data of a trial that begins."""
+        """Return what Optuna has stored about a trial that begins, for its executed notebook."""
         mirror = self._mirror
         noted = mirror.get_study_system_attrs(mirror.study_id)
         return proposal_of(self._trial(number), noted)
@@ -507,7 +507,7 @@ class Study:
 
     @property
     def confirmation(self) -> Confirmation | None:
-        """Ranking by the runs of a study that confirms another one or repeats its proposals.
+        """Ranking by means, for a study that confirms another study or repeats its proposals.
 
         None for any other study.
         """
@@ -530,7 +530,7 @@ class Study:
         return self.best_by_score()
 
     def best_by_score(self) -> list[TrialRecord]:
-        """Return the trials that Optuna has as the best, by number, regardless of confirmations."""
+        """Return Optuna's best trials, sorted by number. Runs on fresh seeds do not count."""
         try:
             is_single = len(self._study.directions) == 1
             best = [self._study.best_trial] if is_single else self._study.best_trials
@@ -567,10 +567,7 @@ class Study:
         importances: Mapping[str, Mapping[str, Importance]],
         before_step: Callable[[], None] = lambda: None,
     ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """Return the score that is predicted over pairs of the most important params.
-
-        `surfaces_of` describes it.
-        """
+        """Return predicted scores over pairs of the most important params; see `surfaces_of`."""
         important = {name: list(found) for name, found in importances.items()}
         objectives = self.facts.objectives
         return surfaces_of(self._study, space, objectives, important, before_step=before_step)

@@ -1,4 +1,4 @@
-"""Check whether a sweep on another machine is alive, by the time of a file that it touches.
+"""Check whether a sweep on another machine is alive, by the age of a file that it touches.
 
 File locks work between processes of one machine, but on many network disks not between machines.
 """

@@ -130,7 +130,8 @@ class Housekeeping:
         while True:
             self._write_spending()
             if time.monotonic() >= page_at_s:
-                began_s = time.thread_time()  # CPU time, which a slow disk does not increase
+                # Measure CPU time, which a slow disk does not increase.
+                began_s = time.thread_time()
                 self.write_page()
                 pause_s = min((time.thread_time() - began_s) / _CORES, _LONGEST_S)
                 page_at_s = time.monotonic() + pause_s

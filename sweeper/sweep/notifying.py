@@ -22,7 +22,7 @@ _LIMIT_S = 5.0
 class Notifier:
     """Sends the messages that the section `notify` of the parameters file asks for.
 
-    Each message is sent by a thread of its own, so that no trial waits for it.
+    Each message is sent by its own thread, so that no trial waits for it.
 
     Args:
         notify: Section `notify`. None if no message is to be sent.

@@ -1,4 +1,4 @@
-"""Refuse to resume a study that was made of other code or settings, or that would lose files."""
+"""Refuse to resume a study with other code or settings, or if its files would be lost."""
 
 from __future__ import annotations
 

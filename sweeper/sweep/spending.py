@@ -30,7 +30,7 @@ class Spending:
 
     @property
     def cost(self) -> float | None:
-        """Cost of that time, in the currency of the parameters file. None if no price is known."""
+        """Cost of the time spent, in the currency of the parameters file. None without a price."""
         return None if self._cost is None else self._cost.price_of(self.spent_s)
 
     @property

@@ -34,7 +34,8 @@ from ..trials import display_path
 from .manifest import Stored
 from .store import Store, StoreError
 
-#: Object with the version that was pushed last, and folder with the archives of all versions.
+#: Names of the object with the version that was pushed last, and of the folder with the archives of
+#: all versions.
 _NEWEST, _ARCHIVES = "newest", "archives"
 _RECORD = ".notebook-hpo-data.json"
 _DIGITS = 16

@@ -74,7 +74,7 @@ class Contents:
 
     @property
     def _folders(self) -> dict[str, Path]:
-        """The folders whose files may have any names, by their names in the copy."""
+        """Folders whose files are all copied, whatever their names, by names in the copy."""
         paths = self.paths
         return {
             "code": paths.code,

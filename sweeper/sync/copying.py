@@ -255,7 +255,9 @@ class RemoteCopy:
             manifest = None if data is None else Manifest.read(data)
         except ValueError as error:
             url = f"{self.display_url}/{_MANIFEST}"
-            raise SyncError(f"sync: {url} is damaged: {first_line(error)}") from error
+            raise SyncError(
+                f"sync: {url} is damaged: {first_line(error)}; choose another url"
+            ) from error
         if manifest is not None and here is not None:
             self._refuse_other_history(manifest, here, mark)
         return manifest

@@ -70,7 +70,8 @@ class RemoteLease:
     ) -> None:
         """Wait until no other process holds the lease.
 
-        The lease of a killed process expires. A live process renews its lease, which is noticed.
+        The lease of a killed process expires. If the holder is alive, this method notices that the
+        lease is renewed.
 
         Args:
             mark: Marker in the study's folder, which this process has locked. So a process of this

@@ -1,4 +1,4 @@
-"""JSON files of a copy: the manifest and the lease in the store, and a marker on this machine."""
+"""Define the JSON files of a copy: manifest and lease in the store, and a local marker."""
 
 from __future__ import annotations
 
@@ -147,9 +147,10 @@ class LocalMarker(Stored):
     origin_generation: int | None = None
 
     def knows(self, manifest: Manifest) -> bool:
-        """Return whether the folder has all that a manifest has.
+        """Return whether the folder has everything that is in a manifest.
 
-        The folder wrote the manifest, or was restored from it and has not written one since.
+        This is so if the folder wrote the manifest, or was restored from it and has not written one
+        since.
         """
         if (manifest.copy_id, manifest.generation) == (self.origin_id, self.origin_generation):
             return True

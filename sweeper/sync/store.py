@@ -203,7 +203,7 @@ class Store:
             fs.rm_file(path)
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of the objects in a folder, including the folder's name."""
+        """Return the names of the objects in a folder, each with the folder's name in front."""
         with self._errors():
             fs, path = self._at(folder)
             fs.invalidate_cache()

@@ -72,8 +72,8 @@ class Artifacts:
         self._client = client
         self._experiment_id = experiment_id
         self._paths, self._is_embedded = store.paths, store.is_embedded
-        #: Functions that log a file to a run, by MLflow's id of the run. They exist for the runs
-        #: that this process has created.
+        #: Functions that log a file to a run, by MLflow's id of the run. Only runs that this
+        #: process has created have such a function.
         self._log_file: dict[str, Callable[[str], object]] = {}
         self._has_failed = False
 

@@ -1,4 +1,7 @@
-"""Messages between a sweep and the process that writes to MLflow. All of them can be pickled."""
+"""Define the messages between a sweep and the process that writes to MLflow.
+
+All messages can be pickled.
+"""
 
 from __future__ import annotations
 

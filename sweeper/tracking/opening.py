@@ -39,7 +39,8 @@ _CODES_OF_PROXIES = (403, 407, 502, 503, 504)
 _REPETITIONS = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 #: SQLite's errors for a damaged file. Its errors for a full disk or a lock are temporary.
 _BROKEN = ("SQLITE_ERROR", "SQLITE_NOTADB", "SQLITE_CORRUPT")
-#: Texts in the errors of a server that refuses the user, the password, or the host name in its URL.
+#: Pattern of texts in the errors of a server that refuses the user, the password, or the host name
+#: in its URL.
 _DENIED = re.compile(r"\b(401|403)\b|PERMISSION_DENIED|UNAUTHENTICATED")
 
 

@@ -1,7 +1,8 @@
 """Write a sweep's trials to MLflow. No trial waits for MLflow.
 
-A separate process writes. If it dies, another one is started. If it was writing the end of a trial,
-this end is written when the sweep ends, from the executed notebook, or by the next command.
+A separate process writes. If this process dies, another one is started. If it was writing the end
+of a trial, this end is written from the executed notebook, when the sweep ends or by the next
+command.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ USUAL_PORT = 5000
 #: The start and the end of a sweep wait this many seconds for a store that does not answer (chosen,
 #: not measured).
 PATIENCE_S = 60.0
-#: If the start of a sweep has waited for MLflow for this many seconds, a line says so (chosen, not
-#: measured).
+#: If the start of a sweep has waited for MLflow for this many seconds, a log message says so
+#: (chosen, not measured).
 _SAY_S = 10.0
 #: A call waits this many seconds for further calls, to be sent together with them (chosen, not
 #: measured). Meanwhile the slot that made the call starts the next trial. A call to MLflow with
@@ -51,9 +52,9 @@ _POLL_S = 0.05
 #: While nothing is written, this many seconds pass between two checks whether the process has
 #: ended.
 _LOOK_S = 2.0
-#: After a process has ended, another one is started after the first number of seconds. If the
-#: process could not open the store, it is the second number (chosen, not measured). Each process
-#: uses seconds of CPU time to import MLflow.
+#: After a process has ended, another one is started after the first number of seconds, or after the
+#: second number if the process could not open the store (chosen, not measured). Each process uses
+#: seconds of CPU time to import MLflow.
 _PAUSE_S, _PAUSE_UNOPENED_S = 2.0, 15.0
 #: After this many seconds without an answer, a store counts as unavailable, and not only as slow
 #: (chosen, not measured).
@@ -117,8 +118,8 @@ class Tracker:
         #: Set once a process has opened the store, or has failed to open it.
         self._has_tried = threading.Event()
         self._is_open = False
-        #: `_ending` is set when the sweep's end waits for the last calls, `_over` when nothing is
-        #: written any more.
+        #: `_ending` is set when the end of the sweep waits for the last calls. `_over` is set when
+        #: nothing is written any more.
         self._ending, self._over = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="tracker", daemon=True)
         self._thread.start()

@@ -1,4 +1,4 @@
-"""MLflow's UI for a store, as a WSGI application in this process."""
+"""Run MLflow's UI for a store as a WSGI application in this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def ui_over(address: Address) -> WSGIApplication:
     """Return MLflow's WSGI application for a store, which asks for no user or password.
 
-    A process can have only one store's application.
+    A process can have the application of only one store.
 
     Args:
         address: Address of a store that is a file or a database.

@@ -52,9 +52,9 @@ def log10_name(name: str) -> str:
 
 
 def metric(name: str, value: float, step: int, timestamp_ms: int) -> Metric | None:
-    """Return a metric for MLflow. None if MLflow cannot hold its value or its step.
+    """Return a metric for MLflow. None if MLflow cannot store its value or its step.
 
-    MLflow would store and draw infinity as 1.8e308.
+    For example, MLflow would store and draw infinity as 1.8e308.
     """
     from mlflow.entities import Metric
 

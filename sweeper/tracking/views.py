@@ -1,4 +1,4 @@
-"""The view with which MLflow's UI opens an experiment: columns, order and parallel coordinates.
+"""Make the view with which MLflow's UI opens an experiment: columns, order and charts.
 
 MLflow stores views that users share in tags of the experiment, in an undocumented format.
 """

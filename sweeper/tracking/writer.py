@@ -1,4 +1,4 @@
-"""The process that writes a sweep's trials to MLflow.
+"""Run the process that writes a sweep's trials to MLflow.
 
 MLflow takes seconds to import, and a large part of each short trial's CPU time. The sweep's own
 process has no time to spare for this.

@@ -1,6 +1,6 @@
 """Predict final scores by comparing trials at the same step.
 
-Contains all constants of the pruner.
+This module contains all constants of `pruner: auto`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ MOST_STEPS = 64
 # Constants of the decisions:
 #: A frozen trial can be pruned once this many trials have completed (chosen, not measured).
 COMPLETED = 2
-#: While new trials are left, one of this many slots continues a trial (chosen, not measured).
+#: While new trials are left, one slot in this many continues a judged trial, and the other slots
+#: begin new trials (chosen, not measured).
 SLOTS = 4
 #: A trial that can win runs until it completes once it has more than this many times the steps of
 #: the first judgement (chosen, not measured). Without this rule, a sweep that was stopped early had

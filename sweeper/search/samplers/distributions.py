@@ -48,7 +48,7 @@ def _distribution(dimension: AnyDimension) -> BaseDistribution:
 
 
 def in_words(distribution: BaseDistribution) -> str:
-    """Describe one of Optuna's distributions in the words of a parameters file."""
+    """Return one of Optuna's distributions as a parameters file would describe it."""
     attributes = json.loads(distribution_to_json(distribution))["attributes"]
     if "choices" in attributes:
         attributes["choices"] = [from_scalar(choice) for choice in attributes["choices"]]

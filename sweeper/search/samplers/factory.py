@@ -30,7 +30,7 @@ _TURNS_FROM = 25
 #: A stepped dimension has at most this many values. A sampler that enumerates so many takes 0.5 s
 #: and 100 MB.
 _MOST_VALUES = 1_000_000
-#: Samplers that go through one sequence, so that all their proposals need the same seed.
+#: Samplers whose proposals are points of one sequence, so all of them need the same seed.
 _ONE_SEED = ("qmc", "grid", "brute_force")
 #: Samplers that end when they have tried every combination.
 _EXHAUSTIBLE = ("grid", "brute_force")
@@ -112,7 +112,7 @@ class SamplerFactory:
             return kind(seed=seed, **passed)
 
     def seen(self, storage: Any, learned: Sequence[Sequence[LearnedTrial]] = ()) -> Any:
-        """Return the storage that the sampler sees: the study's storage, or a view of it.
+        """Return the storage that the sampler reads: the study's storage, or a view of it.
 
         Args:
             storage: Storage of the study.

@@ -77,7 +77,8 @@ class Padding:
         return np.linspace(0, 1, most)
 
     def values_at(self, column: int, places: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return the values of a dimension at some coordinates. A choice keeps its number."""
+        """Return a dimension's values at coordinates. For a choice, both are the numbers of
+        values."""
         name = list(self.distributions)[column]
         if self.is_choice[column]:
             return places
@@ -110,7 +111,7 @@ class Padding:
         return filled
 
     def only_active(self, acquisition: Any) -> Any:
-        """Return an acquisition function that uses the fixed value of each missing dimension."""
+        """Return an acquisition function that fixes dimensions which a candidate will not have."""
         return _OnlyActive(acquisition, self) if self._branches else acquisition
 
     def padded(self, candidates: torch.Tensor) -> torch.Tensor:
@@ -155,7 +156,7 @@ class _OnlyActive:
 def _branches(
     space: SearchSpace, columns: list[str]
 ) -> list[tuple[int, list[tuple[int, np.ndarray[Any, Any]]]]]:
-    """Return the columns of the dimensions that not all trials have, parents first.
+    """Return the columns of the dimensions that only some trials have, parents first.
 
     Returns:
         For each such column, its conditions: a parent's column, and which of the parent's choices

@@ -41,8 +41,8 @@ def surfaces_of(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return predicted surfaces of two params each, by objective, the strongest interaction first.
 
-    The process is the one by which `sampler: gp` proposes, so it needs torch. It takes 1 s
-    of CPU time for each objective of 200 trials.
+    The Gaussian process is that of `sampler: gp`, so it needs torch. It takes 1 s of CPU time for
+    each objective of 200 trials.
 
     Args:
         study: Optuna's study.

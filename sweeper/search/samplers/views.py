@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ..pruners import PredictivePruner, curves_of, floor_of
 from ..trial_codec import RECORD
 
-#: Trial attribute with the attributes that its sampler has stored about the study.
+#: Name of a trial attribute with everything that the trial's sampler has stored about the study.
 _NOTED = "sweeper.noted"
 #: If the study has this many completed trials, the trials of earlier studies are no longer used
 #: (chosen, not measured).
@@ -149,9 +149,10 @@ def with_learned(
 ) -> list[FrozenTrial]:
     """Return the trials together with those of earlier studies.
 
-    If ten trials of the study have completed, earlier studies are no longer used. Earlier scores
-    are shifted by the difference that the best earlier params have made here. So another data set
-    or a longer training does not make one study look better than the other.
+    If ten trials of the study have completed, earlier studies are no longer used. If this study has
+    run an earlier study's best params, all scores of the earlier study are shifted by the
+    difference between the two scores of these params. So another data set or a longer training does
+    not make one study look better than the other.
 
     Args:
         trials: Trials of the study.

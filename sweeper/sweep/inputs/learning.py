@@ -19,7 +19,7 @@ _MOST_TRIALS = 100
 def learn(plan: SweepPlan, study: Study) -> None:
     """Store the best trials of the studies in `learn_from` in a new study.
 
-    A study that has begun keeps the trials that it got then.
+    A study that has begun keeps the trials that it got at its start.
 
     Raises:
         SettingsError: An earlier study does not exist, or none of its trials fits this study.

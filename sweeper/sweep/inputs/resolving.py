@@ -1,4 +1,4 @@
-"""Settle which files and which version of the data a study uses, once, when the study begins.
+"""Decide which files and which version of the data a study uses, once, when it begins.
 
 A resumed study uses the same files. Its folder keeps them under its own names.
 """
@@ -114,7 +114,7 @@ def _found(name: str, source: InputSource, plan: SweepPlan) -> InputFile:
 
 @contextmanager
 def _at(where: str) -> Iterator[None]:
-    """Put the key of the parameters file before the message of each `SweepError` in the block."""
+    """Put a key of the parameters file before the message of each `SweepError` in the block."""
     try:
         yield
     except SweepError as error:

@@ -1,4 +1,4 @@
-"""Hold all parts of a sweep, which are checked before a kernel starts or a file is written."""
+"""Define the plan of a sweep, which is checked before a kernel starts or a file is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remove checkpoints of ended trials while a sweep runs. An error here ends no trial."""
+"""Remove checkpoints of ended trials while a sweep runs. An error of this module ends no trial."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ class CheckpointCleaner:
         # The best trials are read after `records`. A trial that has ended in between may be the
         # best one. It still counts as running in `records`, so its checkpoints are kept.
         best = self._best(records) if self._policy.completed == "best" else ()
-        # All attempts at a trial and its retries use the same checkpoints, so the last one decides.
+        # All attempts at a trial and its retries use the same checkpoints, so the last attempt
+        # decides.
         last = {record.first_number: record for record in records.values()}
         for folder in self._folder.iterdir():
             record = last.get(int(folder.name)) if folder.name.isdecimal() else None

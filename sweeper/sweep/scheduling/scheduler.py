@@ -492,7 +492,7 @@ class TrialScheduler:
             study_id=self._study.study_id,
             number=record.number,
             params=record.params,
-            # A trial that an earlier sweep began keeps the params of that time.
+            # A trial that an earlier sweep began keeps its params, even if a name is fixed now.
             fixed={
                 name: value
                 for name, value in self._settings.fixed.items()
@@ -546,7 +546,8 @@ def _mark_lost(spec: TrialSpec, outcome: TrialOutcome) -> None:
         if metadata.attempt == spec.attempt:
             mark_ended(spec.notebook, outcome.state, outcome.message)
     except Exception as error:  # noqa: BLE001
-        # The notebook may be an incomplete copy; the study's record counts.
+        # Only log this error, because the notebook may be an incomplete copy. The study's record
+        # counts.
         _log.info("%s: %s", spec.notebook, first_line(error))
 
 

@@ -117,7 +117,7 @@ class TrialLog:
         return {"sweeper.proposal": run_id_of(record.proposal)} if repeats else {}
 
     def _series_of(self, record: TrialRecord) -> Mapping[str, list[tuple[int, float]]]:
-        """Return the series of scores in the notebook of a trial that ended earlier."""
+        """Return the series of scores of a trial that ended earlier, from its executed notebook."""
         if not record.notebook.exists():
             return {}
         scores, goals = self._settings.scores, self._settings.objective

@@ -75,7 +75,7 @@ class WorthlessRule:
         self._is_decided = False
 
     def judge(self, records: Iterable[TrialRecord]) -> Tied | Worthless | None:
-        """Return whether the first completed trials are equal, if there are enough of them now.
+        """Compare the first completed trials, once there are enough of them.
 
         Return None if they differ, if there are too few, or if they were judged before.
 
