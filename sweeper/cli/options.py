@@ -105,14 +105,16 @@ _JOBS = _jobs("trials at once", default="1, on a cluster as many as it offers")
 _KERNEL = _argument(
     "-k --kernel",
     "NAME|PATH",
-    "kernel, or environment's folder or interpreter, to use instead of the notebook's own",
+    "kernel, environment folder or interpreter to use instead of the notebook's kernel",
 )
 #: Arguments of `run` and `check`.
 _OF_SWEEP = (
     _PARAMETERS,
     _JOBS,
     _count("--trials", "N", "total trials of the study, over all calls (default: study.trials)"),
-    _argument("--study", "NAME", "name of the study (default: study.name, else the file's)"),
+    _argument(
+        "--study", "NAME", "name of the study (default: study.name, else the name of the file)"
+    ),
     _argument(
         "--storage", "URL", "Optuna's storage (default: an SQLite file in the study's folder)"
     ),
@@ -129,9 +131,13 @@ _OF_SWEEP = (
         default=[],
     ),
     _count(
-        "--confirm", "K", "after the search run the K best again on fresh seeds; their means decide"
+        "--confirm",
+        "K",
+        "after the search, run the K best trials again on fresh seeds; the means decide",
     ),
-    _count("--seeds", "S", "on how many fresh seeds --confirm runs each (default: 5)", least=2),
+    _count(
+        "--seeds", "S", "number of fresh seeds for each trial of --confirm (default: 5)", least=2
+    ),
     _KERNEL,
     _flag("--cold", "start every kernel anew (kernels: cold of the parameters file)"),
 )
@@ -222,7 +228,7 @@ COMMANDS = {
         _argument(
             "-o --output",
             "TEMPLATE",
-            "where the sweep will write, for the check of the disk",
+            "where the sweep will write: its disk is checked for free space",
             default="./out/{run_id}.ipynb",
         ),
         *_OF_SWEEP,
@@ -266,7 +272,10 @@ COMMANDS = {
             nargs="*",
         ),
         _argument(
-            "--like", "RUN_ID", "the trial whose values all other params get", type=_whole_run_id
+            "--like",
+            "RUN_ID",
+            "the trial from which all other params are copied",
+            type=_whole_run_id,
         ),
         *_OF_STUDY,
     ),
@@ -296,8 +305,8 @@ COMMANDS = {
             type=_whole_run_id,
         ),
         _flag("--all", "all trials of the study that completed"),
-        _count("--sample", "N", "only N of them, evenly spread over the study"),
-        _flag("--here", "on a machine without the trials' kernel or GPU, too"),
+        _count("--sample", "N", "only N completed trials, evenly spread over the study"),
+        _flag("--here", "replay also on a machine without the trials' kernel or GPU"),
         _jobs("replays at once", default="1"),
         *_OF_STUDY,
     ),
@@ -308,9 +317,7 @@ COMMANDS = {
         "ablate out/digits -j 4",
         _ONE_STUDY,
         _JOBS,
-        _count(
-            "--seeds", "S", "on how many fresh seeds (default: those of confirm, else 5)", least=2
-        ),
+        _count("--seeds", "S", "number of fresh seeds (default: that of confirm, else 5)", least=2),
         _ALLOW_CHANGES,
         *_OF_STUDY,
     ),
@@ -362,17 +369,19 @@ COMMANDS = {
             "by the values of params",
             choices=("latex", "markdown", "csv"),
         ),
-        _argument("--by", "NAME[,NAME]", "the params whose values are its rows (default: each)"),
+        _argument(
+            "--by", "NAME[,NAME]", "params whose values are the rows of the table (default: each)"
+        ),
         _argument(
             "--figure",
             "FILE",
-            "draw what the file's name says: parallel.svg, history.pdf, importances.png, slice.svg",
+            "draw the figure in the file's name: parallel.svg, history.pdf, importances.png, slice.svg",
         ),
         _STORAGE,
         *_OUTPUT,
     ),
     "rebuild": _command(
-        "make a study's damaged database again from its executed notebooks",
+        "rebuild a study's damaged database from its executed notebooks",
         studies.rebuild,
         "rebuild out/digits",
         _argument("folder", "FOLDER", "the study's folder, or the folder of its outputs"),
@@ -405,7 +414,7 @@ COMMANDS = {
         _argument(
             "action",
             "push",
-            "put data.path at data.from, as its newest version; a sweep fetches it",
+            "send data.path to data.from as the newest version, which a sweep fetches",
             choices=("push",),
         ),
         _argument(

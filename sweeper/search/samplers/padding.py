@@ -77,8 +77,7 @@ class Padding:
         return np.linspace(0, 1, most)
 
     def values_at(self, column: int, places: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return a dimension's values at coordinates. For a choice, both are the numbers of
-        values."""
+        """Return a dimension's values at coordinates, for a choice as the numbers of its values."""
         name = list(self.distributions)[column]
         if self.is_choice[column]:
             return places
