@@ -375,7 +375,7 @@ COMMANDS = {
         _argument(
             "--figure",
             "FILE",
-            "draw the figure in the file's name: parallel.svg, history.pdf, importances.png, slice.svg",
+            "draw the figure of this name: parallel.svg, history.pdf, importances.png, slice.svg",
         ),
         _STORAGE,
         *_OUTPUT,

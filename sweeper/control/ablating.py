@@ -50,7 +50,9 @@ def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: An
             "ablate: runs on seeds, so a study with `repeat: {fold: …}` cannot be ablated"
         )
     if not found.best:
-        raise StudyError(f"ablate: no trial of the study {found.study!r} has completed")
+        raise StudyError(
+            f"ablate: no trial of the study {found.study!r} has completed; sweep it first"
+        )
     sweep = Sweep.from_settings(
         settings,
         notebook=facts.notebook,

@@ -64,7 +64,9 @@ def write_figure(existing: ExistingStudy, file: Path) -> None:
         OutputError: The file or its format cannot be written. An earlier file is unchanged.
     """
     if not existing.study.best():
-        raise StudyError(f"--figure: no trial of the study {existing.study.name!r} has completed")
+        raise StudyError(
+            f"--figure: no trial of the study {existing.study.name!r} has completed; sweep it first"
+        )
     figure = existing.study.figure(file.stem)
     save = partial(figure.savefig, format=file.suffix[1:], bbox_inches="tight")
     _write(file, save, flag="--figure")

@@ -236,7 +236,9 @@ def targets_of(
             record for record in existing.study.records() if record.state is TrialState.COMPLETED
         ]
         if not records:
-            raise StudyError(f"the study {existing.study.name!r} has no trial that has completed")
+            raise StudyError(
+                f"the study {existing.study.name!r} has no trial that has completed; sweep it first"
+            )
     if sample is not None:
         n = min(sample, len(records))
         records = [records[index * len(records) // n] for index in range(n)]

@@ -126,7 +126,9 @@ def _table_of(existing: ExistingStudy, by: Sequence[str]) -> _Table:
         over, is_each = f"runs on {len(confirmation.seeds)} {on}", False
     records = [record for record in records if all(has_score(record, name) for name in goals)]
     if not records:
-        raise StudyError(f"--table: no trial of the study {existing.study.name!r} has completed")
+        raise StudyError(
+            f"--table: no trial of the study {existing.study.name!r} has completed; sweep it first"
+        )
     params = [name for name in settings.space if any(name in record.params for record in records)]
     for name in by:
         if name not in params:

@@ -361,8 +361,8 @@ class SearchSpace(Mapping[str, AnyDimension]):
             for parent, values in dimension.when.items():
                 if parent in params and not any(_same(params[parent], v) for v in values):
                     raise problem(
-                        f"{name!r} does not exist when {parent} is {as_yaml(params[parent])}; "
-                        "leave it out"
+                        f"the param {name!r} does not exist when {parent} is "
+                        f"{as_yaml(params[parent])}; leave it out"
                     )
 
 
