@@ -68,7 +68,8 @@ class _Area:
 
     The object replaces stderr, and prints lines above these rows.
 
-    It can be used from any thread, and its lock is reentrant, because a signal handler may print.
+    All methods can be called from any thread. The lock is reentrant, because a signal handler may
+    print.
 
     Attributes:
         has_printed: Event that is set by each printed line.

@@ -25,8 +25,8 @@ _log = logging.getLogger(__name__)
 def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: Any) -> Sweep:
     """Return the sweep of the study NAME-ablate, which measures the effect of each param.
 
-    It runs the best trial of a study on fresh seeds, and the same trial with one param at a time
-    set to the value that the notebook assigns.
+    The sweep runs the best trial of a study on fresh seeds, and the same trial with one param at a
+    time set to the value that the notebook assigns.
 
     Args:
         existing: Study whose best trial is ablated.

@@ -21,7 +21,7 @@ from ..machine.nvml import GpuError, Nvml, driver_version
 
 #: Libraries on whose versions the behaviour of a sweep depends.
 _LIBRARIES = ("optuna", "papermill", "nbclient", "jupyter_client", "ipykernel", "mlflow", "dask")
-#: Packages of a kernel that matter to trials.
+#: Packages of a kernel that a bug report should state, because they change how trials run.
 _IN_KERNELS = ("ipykernel", "notebook-hpo", "torch", "tensorflow", "jax", "scikit-learn")
 _GB = 1e9
 

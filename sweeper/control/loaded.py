@@ -69,8 +69,8 @@ class StudyPage:
 
     Attributes:
         path: File of the page.
-        run_ids: Run ids of the trials, the best first. If the notebooks of all trials are too
-            large for an output, it has those of the first ones.
+        run_ids: Run ids of the trials, the best first. If their notebooks are too large for an
+            output, the page shows only the first of them.
     """
 
     path: Path

@@ -126,7 +126,7 @@ class MirroredStorage(InMemoryStorage):
     def _find(self, trial: FrozenTrial) -> int | None:
         """Return the id of a trial in the storage. Return None if the storage lacks the trial.
 
-        Its number there is higher if another process used its number first.
+        The number in the storage is higher if another process used the trial's number first.
         """
         number = trial.number
         while (found_id := self._id_of(number)) is not None:

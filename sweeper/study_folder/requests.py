@@ -34,7 +34,9 @@ def ask_to_stop(folder: Path, request: str) -> None:
 
 
 class Requests:
-    """Checks for requests while a sweep runs, and touches the owner's file. Uses a thread.
+    """Checks for requests on a thread while a sweep runs, and shows that the sweep is alive.
+
+    To show this, the thread touches the file of the folder's owner at intervals.
 
     Requests that exist already were meant for an earlier sweep, and are dropped. So make this
     object as soon as other commands can see that the sweep is alive.

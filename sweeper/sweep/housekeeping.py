@@ -79,10 +79,10 @@ class Housekeeping:
 
         Args:
             surfaces: Scores predicted over pairs of params, as `Study.surfaces` returns them.
-            is_running: Whether trials run. The following values are then not known yet.
+            is_running: Whether trials run. If so, the following values are not known yet.
             insights: The answer of the study.
             importances: Importance of each param, by objective, then by param.
-            confirmation: Ranking of its trials.
+            confirmation: Ranking of the study's trials by means.
         """
         study, plan = self._study, self._plan
         waits = nullcontext() if is_running else self._chores.during(ChoreKind.PAGE)

@@ -452,7 +452,7 @@ class Sweep:
     def _importances(self, study: Study) -> Mapping[str, Mapping[str, Importance]] | None:
         """Return the importance of each param, by objective, then by param.
 
-        It is None if a machine is about to be taken away, or if the study runs given params.
+        Return None if the machine is about to be taken away, or if the study runs given params.
         """
         if self.plan.confirming is not None:
             return None
@@ -470,7 +470,7 @@ class Sweep:
     ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """Return the score that is predicted over pairs of params.
 
-        It is empty without importances, or if the machine is about to be taken away.
+        Return an empty mapping without importances, or if the machine is about to be taken away.
         """
         if not importances:
             return {}

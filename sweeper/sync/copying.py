@@ -145,7 +145,7 @@ class RemoteCopy:
     def when_lost(self, call: Callable[[SyncError], object]) -> None:
         """Call a function once another machine has taken over the copy.
 
-        It may be called from another thread, and more than once.
+        The function may be called from another thread, and more than once.
         """
         self._on_loss = call
         if self._loss is not None:  # The copying thread may have called this function, too.

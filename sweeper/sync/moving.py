@@ -56,7 +56,7 @@ def _move_records(now: StudyPaths, changes: Mapping[str, Any]) -> None:
     try:
         move_records(now.storage, now, **changes)
     except sqlite3.OperationalError:
-        raise  # The disk is full or read-only.
+        raise  # The disk is full or read-only, and the database is intact.
     except (sqlite3.DatabaseError, ValueError) as error:
         _log.info("%s is damaged, and can be rebuilt: %s", display_path(now.storage), error)
 

@@ -158,7 +158,7 @@ class Tracker:
     def when_open(self, call: Callable[[], object]) -> None:
         """Call a function once MLflow has opened the store.
 
-        It may be called from another thread, and more than once.
+        The function may be called from another thread, and more than once.
         """
         self._on_open = call
         if self.experiment_id:  # The other thread may have called this function, too.

@@ -35,7 +35,7 @@ def bound_of(
     """Return the prediction for a trial at its last step.
 
     The final scores of completed trials are regressed on their best reports up to that step,
-    linearly by least squares. The bound is that of the prediction of one more value (Draper and
+    linearly by least squares. The bound is the prediction bound for one new value (Draper and
     Smith, 1998, "Applied Regression Analysis", section 3.1).
 
     Args:

@@ -25,8 +25,8 @@ def with_inputs(plan: SweepPlan) -> SweepPlan:
     """Return the plan with its input files and the version of its data. Fetch and write nothing.
 
     A study that has begun keeps its files as long as the parameters file asks for the same files.
-    It keeps the version of its data, unless the parameters file names another one or changes are
-    allowed.
+    The study also keeps the version of its data, unless the parameters file names another one or
+    changes are allowed.
 
     Raises:
         SettingsError: An input cannot be found, or it has changed since its trial saved it.

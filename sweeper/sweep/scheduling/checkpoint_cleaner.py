@@ -19,8 +19,8 @@ _log = logging.getLogger(__name__)
 class CheckpointCleaner:
     """Removes the checkpoints of ended trials, except those that the parameters file keeps.
 
-    It keeps the checkpoints of trials that are running, will be run again, or have failed and may
-    be retried.
+    Trials that are running, will be run again, or have failed and may be retried always keep their
+    checkpoints.
 
     Args:
         study: The study, open.

@@ -13,10 +13,10 @@ from .decisions import Decision, Freeze, Prune, Thaw
 class Freezer:
     """The stop rule of `pruner: auto` if the executor can freeze trials.
 
-    It only decides, and the scheduler acts. A trial that is unlikely to win is frozen. Its slot
-    goes to a new trial, or to the frozen trial that is most likely to win. A frozen trial keeps its
-    memory as long as no other trial needs it. If a trial waits for memory or a GPU, or if no memory
-    is left to freeze a trial, the frozen trial that is least likely to win is pruned.
+    The rule only decides, and the scheduler acts. A trial that is unlikely to win is frozen. Its
+    slot goes to a new trial, or to the frozen trial that is most likely to win. A frozen trial
+    keeps its memory as long as no other trial needs it. If a trial waits for memory or a GPU, or if
+    no memory is left to freeze a trial, the frozen trial that is least likely to win is pruned.
 
     Args:
         study: The study, open.

@@ -87,7 +87,7 @@ class StopRules:
     def forget(self, number: int) -> None:
         """Stop judging a trial, because it has ended.
 
-        Its last reports may still be in the queue.
+        The last reports of the trial may still be in the queue.
         """
         with self._lock:
             self._running.discard(number)
