@@ -269,7 +269,9 @@ class SearchSpace(Mapping[str, AnyDimension]):
             names = [*TopologicalSorter(parents).static_order()]
         except CycleError as error:
             circle = ", ".join(sorted({*error.args[1]}))
-            raise problem(f"the `when` of {circle} refer to each other in a circle") from error
+            raise problem(
+                f"the `when` of {circle} refer to each other in a circle; remove one of them"
+            ) from error
         self._dimensions = {name: dimensions[name] for name in names}
 
     def __iter__(self) -> Iterator[str]:

@@ -115,7 +115,10 @@ def read_snapshot(paths: StudyPaths, name: str) -> CodeSnapshot:
     except (ValueError, AttributeError, TypeError):
         is_whole = False
     if not is_whole:
-        raise StudyError(f"{display_path(file)}: was changed after the sweep had written it")
+        raise StudyError(
+            f"{display_path(file)}: was changed after the sweep had written it; put the original "
+            "back"
+        )
     return snapshot
 
 
@@ -151,5 +154,8 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise StudyError(f"{display_path(file)}: cannot be read: {error}") from error
     if not isinstance(content, dict):
-        raise StudyError(f"{display_path(file)}: was changed after the sweep had written it")
+        raise StudyError(
+            f"{display_path(file)}: was changed after the sweep had written it; put the original "
+            "back"
+        )
     return content

@@ -55,7 +55,7 @@ def test_a_pruned_trial_counts_with_its_predicted_score() -> None:
     assert 0 < low < middle < high < 1
 
 
-def test_a_frozen_trial_counts_as_a_pruned_one_does_and_a_running_one_does_not() -> None:
+def test_frozen_and_pruned_trials_have_predicted_scores_and_running_ones_have_none() -> None:
     frozen, running = trial(TrialState.RUNNING, 0.25), trial(TrialState.RUNNING, 0.25)
     frozen.user_attrs = {RECORD: {"state": "frozen"}}
     assert seen(*CURVES, frozen) == seen(*CURVES, pruned(0.25))

@@ -77,7 +77,7 @@ MADE_OF_RECORDS: dict[str, Any] = {
         lambda load: load(SMALLEST).model_copy(update={"study": StudySettings(name="copied")}),
     ],
 )
-def test_the_stored_mapping_and_the_kept_file_make_the_same_settings(
+def test_settings_can_be_made_again_from_their_mapping_and_from_their_yaml(
     load_settings: Load, made: Callable[[Load], Settings]
 ) -> None:
     settings = made(load_settings)

@@ -122,7 +122,7 @@ def test_different_values_are_stored_as_different_scalars() -> None:
     assert as_scalar("json:[1]") == 'json:"json:[1]"'
 
 
-def test_scalars_are_stored_unchanged() -> None:
+def test_numbers_truth_values_and_texts_are_stored_unchanged() -> None:
     values = [None, True, 2, 3.0, "4", "[32]", "{}", "", "json"]
     assert list(map(repr, map(as_scalar, values))) == list(map(repr, values))
 

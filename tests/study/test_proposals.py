@@ -81,7 +81,7 @@ def test_lists_can_be_queued_by_the_parameters_file_and_by_hand(begin: Any) -> N
     assert opened.again().ask().params == asked[1].params
 
 
-def test_a_parameter_outside_of_its_branch_is_left_out(begin: Any) -> None:
+def test_a_proposal_has_no_param_outside_of_its_branch(begin: Any) -> None:
     opened = begin(BRANCHES)
     records = [opened.ask() for _ in range(5)]
     for record in records:

@@ -75,7 +75,7 @@ def test_an_interrupted_trial_keeps_its_params_even_if_the_space_has_changed(
     assert Opened(opened.storage, changed(opened, space=space)).ask().params == before.params
 
 
-def test_each_interruption_adds_one_attempt(begin: Any) -> None:
+def test_each_interruption_of_a_trial_adds_one_attempt(begin: Any) -> None:
     opened = begin(trials=1)
     attempts = []
     for _ in range(3):

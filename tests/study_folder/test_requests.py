@@ -57,7 +57,7 @@ def test_a_request_for_a_sweep_that_has_ended_is_dropped(paths: StudyPaths) -> N
     assert received.requests == []
 
 
-def test_the_owners_file_is_touched_and_never_created(
+def test_the_file_that_shows_that_a_sweep_is_alive_is_touched_and_never_created(
     paths: StudyPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sweeper.study_folder.requests.TOUCH_S", 0.0)

@@ -146,7 +146,9 @@ def test_the_same_data_is_sent_once_and_may_be_the_newest_again(make: Make) -> N
     fetched(make("away", version=old))
 
 
-def test_an_incomplete_push_is_never_used(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_of_an_incomplete_push_is_never_used(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 

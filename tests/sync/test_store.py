@@ -91,7 +91,7 @@ def test_a_manifest_can_contain_file_names_that_are_not_unicode() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", json.dumps({**STORED, "generation": "x"})])
-def test_a_damaged_manifest_is_refused(text: str) -> None:
+def test_a_damaged_manifest_of_a_copy_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"Expecting value|validation error"):
         Manifest.read(text)
 

@@ -191,7 +191,7 @@ def test_a_kill_during_the_creation_of_the_store_leaves_no_store_or_a_complete_o
     assert not beside.exists()
 
 
-def test_a_store_from_the_cache_equals_a_new_one(
+def test_an_mlflow_store_copied_from_the_cache_equals_a_new_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -409,7 +409,9 @@ def test_a_store_that_refuses_files_gets_the_values_now_and_the_files_from_the_n
     assert files == {"0000.ipynb", "0000.html"}
 
 
-def test_the_tags_of_a_run_state_the_outcome_of_its_trial(store: Path, tmp_path: Path) -> None:
+def test_the_tags_of_an_mlflow_run_state_the_outcome_of_its_trial(
+    store: Path, tmp_path: Path
+) -> None:
     writer, _ = writer_of(store, "on a gpu")
     gpu = GpuUse(peak_bytes=8_412_000_000, busy_share=0.5)
     facts: dict[str, Any] = {"is_infeasible": True, "not_replicable": ("put_", "b")}
@@ -435,7 +437,7 @@ def test_a_restored_study_deletes_runs_of_trials_that_it_does_not_have(store: Pa
     assert {*RunWriter.open(earlier._store).runs} == {"0000"}
 
 
-def test_an_error_of_the_store_is_one_line_without_mlflows_traceback(
+def test_an_error_of_mlflows_store_is_one_line_without_a_traceback(
     store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """MLflow logs each error of its store with a traceback before it raises the error."""
@@ -508,7 +510,9 @@ def test_only_the_current_call_is_lost_if_the_writer_dies(
     assert [tracker.has_end_of(record) for record in ended] == [False, True, True, True, True]
 
 
-def test_the_run_of_a_later_attempt_has_one_series(store: Path, tmp_path: Path) -> None:
+def test_the_mlflow_run_of_a_later_attempt_has_each_series_once(
+    store: Path, tmp_path: Path
+) -> None:
     writer, of_study = writer_of(store, "attempts")
     record = completed(tmp_path)
     first = replace(record, state=TrialState.STOPPED)
@@ -642,7 +646,7 @@ NAMES = st.one_of(
 @given(names=st.lists(NAMES, unique=True, max_size=6))
 @example(names=["0/./0", "0//0", "0/0"])
 @hypothesis_settings(max_examples=300, deadline=None)
-def test_every_name_gets_a_unique_name_that_mlflow_accepts(names: list[str]) -> None:
+def test_every_name_becomes_a_unique_name_that_mlflow_accepts(names: list[str]) -> None:
     from mlflow.utils.validation import _validate_metric_name
 
     found = [legal(name) for name in names]

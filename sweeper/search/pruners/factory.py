@@ -47,7 +47,7 @@ def make_pruner(settings: Settings) -> BasePruner:
     if chosen.name != "none" and len(settings.objective) > 1:
         raise SettingsError(
             f"{where}: {chosen.name} needs a single objective, and there are "
-            f"{len(settings.objective)}; use none"
+            f"{len(settings.objective)}; set study.pruner to none"
         )
     kind = _CLASSES[chosen.name]
     check_options(
