@@ -94,7 +94,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
         key = flag.lstrip("-").replace("-", "_")
         if key in StudySettings.model_fields and flag not in flags:
-            raise SettingsError(f"unknown option {flag!r}; the parameters file has it: study.{key}")
+            raise SettingsError(f"unknown option {flag!r}; set study.{key} in the parameters file")
         raise SettingsError(f"unknown option {flag!r}; {nearest(flag, flags)}")
     parsed.proposes = proposes
     return parsed

@@ -128,7 +128,8 @@ def _made(name: str, facts: StudyFacts, paths: StudyPaths) -> Rebuilt:
             notebooks[int(run_id)] = path, metadata
     if not notebooks:
         raise StudyError(
-            f"{paths.displayed_template}: there are no executed notebooks of the study {name!r}"
+            f"{paths.displayed_template}: there are no executed notebooks of the study {name!r}, "
+            "from which its database is rebuilt; put them back"
         )
     storage = paths.storage
     new = storage.with_name(f"{storage.name}.rebuilt")

@@ -296,13 +296,13 @@ def _target(existing: ExistingStudy, record: TrialRecord) -> ReplayTarget:
     if record.state is not TrialState.COMPLETED:
         raise StudyError(
             f"trial {record.run_id} is {record.state}, and only completed trials have results to "
-            "compare with"
+            "compare with; choose a trial that has completed"
         )
     metadata = read_metadata(record.notebook)
     if metadata is None:
         raise NotebookError(
             f"{display_path(record.notebook)}: the executed notebook of trial {record.run_id} is "
-            "missing or damaged, so a replay has nothing to be compared with"
+            "missing or damaged, so there is nothing to compare with; choose another"
         )
     target = ReplayTarget(record=record, metadata=metadata)
     earlier = read_metadata(target.replay) or BLANK

@@ -316,7 +316,7 @@ class Settings(SettingsModel):
                 f"{file}: expected a mapping with the keys objective and space; got {as_yaml(data)}"
             )
         if "nbformat" in data:
-            raise SettingsError(f"{file}: a notebook, where a parameters file (YAML) is expected")
+            raise SettingsError(f"{file}: is a notebook; expected a parameters file (YAML)")
         return cls.from_mapping(data, file=file)
 
     @classmethod

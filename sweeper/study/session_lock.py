@@ -153,7 +153,7 @@ class _SessionLock:
         if self._has_held:
             raise StudyError(
                 f"{self._place}: {holder.process} has begun to sweep the study {self._study!r} "
-                "while this sweep had no connection"
+                "while this sweep had no connection; wait for it or stop it, and resume this sweep"
             )
         raise StudyError(
             f"the study {self._study!r} in {self._place} is being swept by {holder.process}; wait "

@@ -151,7 +151,7 @@ def _move_study(study: Path, contents: Contents) -> None:
 def _refuse_other_stores(manifest: Manifest, contents: Contents) -> None:
     where = f"sync: the copy of the study {manifest.study!r}"
     if (STUDY in manifest.files) != (contents.storage is not None):
-        raise SyncError(f"{where} was made with another kind of --storage; give the same here")
+        raise SyncError(f"{where} was made with another kind of --storage; give that kind")
     if contents.storage is None and manifest.template != contents.paths.template:
         raise SyncError(
             f"{where}, which is on a server, needs the -o of its sweep: {manifest.template}"

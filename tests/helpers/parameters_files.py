@@ -63,7 +63,7 @@ WRONG_TYPES: list[tuple[str, list[str]]] = [
     (OBJECTIVE, ["space", "missing"]),
     (SPACE, ["objective", "missing, as in objective: {val_acc: maximize}"]),
     (BOTH + "trials: 3", ["unknown key 'trials'", "it belongs to study, as in study: {trials: …}"]),
-    ("nbformat: 4", ["a notebook, where a parameters file"]),
+    ("nbformat: 4", ["is a notebook; expected a parameters file"]),
     (BOTH + "studdy: {trials: 3}", ["'studdy'", "did you mean 'study'?"]),
     # study
     (BOTH + "study: {trials: 0}", ["study.trials", "1 or more", "got 0"]),

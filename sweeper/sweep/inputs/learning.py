@@ -70,7 +70,7 @@ def _found(wanted: str, plan: SweepPlan) -> list[LearnedTrial]:
     if not fitting:
         raise SettingsError(
             f"{where}: none of its {len(records)} completed trials has all params of this space "
-            f"({', '.join(settings.search_space)}) within their ranges"
+            f"({', '.join(settings.search_space)}) within their ranges; leave it out of learn_from"
         )
     sign = -1.0 if goal.direction == "maximize" else 1.0
     fitting.sort(key=lambda record: sign * record.scores[name])
