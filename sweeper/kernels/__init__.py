@@ -1,8 +1,7 @@
 """Run one notebook in one kernel.
 
-Only this folder uses papermill, nbclient, jupyter_client and zmq.
-
-The folder `execution` decides what the scores mean for the trial.
+Only this folder uses papermill, nbclient, jupyter_client and zmq. The folder `execution` calls
+`execute`, and decides from its result how the trial has ended.
 """
 
 from .cells.engine import execute

@@ -1,5 +1,5 @@
 """Notebooks as data: the research notebook, executed notebooks, scores, shared cells, fingerprint.
 
-Only this folder uses nbformat and nbconvert; `metadata` needs neither. Cells are executed
-elsewhere.
+This folder reads, changes and writes notebooks. `kernels/` executes them. The module `metadata`
+needs no notebook library, because it is also used where imports must be fast.
 """

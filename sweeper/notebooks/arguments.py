@@ -1,4 +1,4 @@
-"""Find plain values that are not assigned to a variable: arguments, dict items and defaults."""
+"""Find literals that are not assigned to a variable: arguments, dict items and defaults."""
 
 from __future__ import annotations
 
@@ -19,27 +19,31 @@ def arguments_of(
 ) -> Iterator[tuple[str, Assignment]]:
     """Yield call arguments, dict items and parameter defaults that have plain values.
 
-    Arguments are keywords, and positional arguments if the names of their parameters are known. An
-    option of a command line has the name of the attribute that gets its value, as `lr` for `--lr`.
+    Keyword arguments count, and positional arguments if the names of their parameters are known. A
+    command line option has the name of the attribute that gets its value: `lr` for `--lr`.
 
-    Each value has several names. The short one is the name alone. Longer names have an owner and a
-    dot before it. An owner is the function that is called or that has the default, the variable or
-    keyword that gets the result of the call or the dict, or the cell, as `cell12`. The name of a
-    function alone means the first argument of its calls.
+    Each value is yielded under several names. The short name stands alone, such as `lr`. A longer
+    name has an owner and a dot in front, such as `Adam.lr`. The owner is one of these:
+
+    - the function that is called, or that has the default
+    - the variable or keyword that gets the dict, or the result of the call
+    - the cell, such as `cell12`
+
+    The name of a function alone means the first argument of its calls.
 
     Args:
         cell: Code cell.
         signatures: Parameter names of the functions that the notebook calls.
-        parsed: Variables that get the parsed options of a command line.
+        parsed: Variables that get the parsed options of a command line, such as `args`.
 
     Yields:
-        Each name with the place of its value.
+        Each name with the place of its value in the notebook.
     """
     owners: dict[ast.AST, str] = {}
     variables: dict[ast.AST, str] = {}
     functions: dict[ast.AST, str] = {}
     parameters = parameters_of(cell)
-    for node in ast.walk(cell.tree):  # outer nodes come before inner ones
+    for node in ast.walk(cell.tree):  # Outer nodes come before the nodes inside of them.
         function, named = functions.get(node, ""), list[tuple[str, ast.expr]]()
         match node:
             case ast.Assign(targets=[ast.Name(id=target)], value=value):
@@ -113,7 +117,11 @@ def parsed_into(cells: Iterable[Cell]) -> Iterator[str]:
 
 
 def given_options(cells: Iterable[Cell]) -> Mapping[str, str]:
-    """Return the options that the notebook itself passes to `parse_args`, with the places."""
+    """Return the options that the notebook itself passes to `parse_args`.
+
+    Returns:
+        The code cell and line of each call, by the name of the option.
+    """
     found: dict[str, str] = {}
     for cell in cells:
         for node in ast.walk(cell.tree):

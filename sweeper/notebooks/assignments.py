@@ -1,8 +1,8 @@
-"""Find where a notebook assigns its names, and replace the notebook's values by a trial's.
+"""Find where a notebook assigns its names, and replace the notebook's values with a trial's.
 
-A name can get a trial's value if one statement at the top level assigns it a plain value, and no
-other statement gives it another value. The value is replaced in this statement, so that all code
-that follows uses the trial's value, even in the same cell.
+A trial can set a name if exactly one statement at the top level assigns it a plain value, and no
+other statement gives it another value. The trial's value is written into this statement, so all
+code that follows uses it, even in the same cell.
 
 If no statement at the top level assigns a name, the name means the keyword of a call, the key of a
 dict, or the parameter of a function with a default. A name with a dot can also mean the attribute
@@ -37,8 +37,8 @@ _BLOCKS: Mapping[type[ast.stmt], str] = {
     ast.For: "a loop",
     ast.While: "a loop",
 }
-#: Code of a sample value, to try whether the value in a cell can be replaced. It should differ from
-#: the cell's value, because replacing a value by itself changes nothing.
+#: Code of a sample value, which tests whether a cell's value can be replaced. It has to differ from
+#: the cell's value: replacing a value with itself changes nothing, and so tests nothing.
 _PROBE = "'sweeper'"
 
 
@@ -97,17 +97,18 @@ class Assignments:
         )
 
     def at_top(self, name: str) -> list[Assignment]:
-        """Return the assignments of a name outside of functions, classes, loops and branches."""
+        """Return the assignments to a name outside of functions, classes, loops and branches."""
         return [a for a in self._found.get(name, ()) if not a.block]
 
     def places(self, name: str) -> list[Assignment]:
-        """Return the places of a name's plain values, which a trial's value replaces."""
+        """Return the places in the notebook where a trial's value replaces that of a name."""
         return [a for a in self.at_top(name) or self._arguments.get(name, []) if a.is_plain]
 
     def overlaps(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Yield pairs of names.
+        """Yield pairs of names whose values overlap.
 
-        The value of the first name is a part of the value of the second one.
+        Yields:
+            A name, and the name whose value contains the value of the first one.
         """
         stand = sorted(
             (place.cell, it.lineno, it.col_offset, it.end_lineno or 0, it.end_col_offset or 0, name)
@@ -120,28 +121,29 @@ class Assignments:
                 yield inner, outer
 
     def plain_value(self, name: str) -> Any:
-        """Return the value that the notebook gives to a name.
+        """Return the plain value that the notebook gives to a name.
 
         Returns:
-            None if the notebook gives it no plain value, or the value None.
+            None if the notebook gives the name no plain value, or if this value is None.
         """
         plain = [a for a in self.places(name) if not self._is_overridden(a)] or self.places(name)
         return plain_value(plain[-1].value) if plain and plain[-1].value else None
 
     def arguments(self) -> list[str]:
-        """Return the arguments, keys and attributes that can get a trial's value, in order."""
+        """Return the arguments, keys and attributes that a trial can set, in notebook order."""
         return [it for it in self._arguments if not self.at_top(it) and not self.why_not(it)]
 
     def replaceable(self) -> Iterator[str]:
-        """Yield the variables that can get a trial's value, in their order.
+        """Yield the variables that a trial can set, in notebook order.
 
-        Each one costs a search of the whole notebook, so the list is made lazily.
+        Each variable costs a search of the whole notebook, so callers take only as many as they
+        need.
         """
         plain = (name for name in self._found if self.places(name))
         return (name for name in plain if not self.why_not(name))
 
     def constants(self) -> set[str]:
-        """Return the variables that the notebook assigns exactly once, and a plain value."""
+        """Return the variables whose only assignment in the notebook is a plain value."""
         return {
             name for name, found in self._found.items() if len(found) == 1 and found[0].is_plain
         }
@@ -159,13 +161,13 @@ class Assignments:
         return bool(self._found.get(name) or self._arguments.get(name))
 
     def why_not(self, name: str, asked: Set[str] = frozenset()) -> str | None:
-        """Return why a name cannot get a trial's value, with a remedy. None if it can.
+        """Return why a trial cannot set a name, with a remedy. None if it can.
 
         The text completes the sentence "NAME is …".
 
         Args:
             name: Name of a variable, argument, key or attribute.
-            asked: Names that are not proposed as alternatives.
+            asked: Names that the remedy must not propose.
         """
         asked = asked | {name}
         at_top = self.at_top(name)
@@ -191,7 +193,7 @@ class Assignments:
         return "not assigned"
 
     def other_value(self, name: str, *, after_cell: int) -> str | None:
-        """Return where a name gets another value after a cell, with a remedy.
+        """Return where code after a cell gives a name another value, with a remedy.
 
         The text completes the sentence "NAME is …".
 
@@ -207,15 +209,15 @@ class Assignments:
         return f"assigned another value in {rival}: keep one of the two" if rival else None
 
     def remedy_for_unknown(self, name: str, *, is_local: bool = False) -> str:
-        """Return where a name that is not assigned occurs, and what to do about it.
+        """Return how to make a name sweepable that no top-level statement assigns.
 
         Args:
             name: Name that is not assigned at the top level.
-            is_local: Whether a function or a class has a variable of this name, so that code that
-                reads the name means that variable.
+            is_local: Whether a function or class has its own variable of this name. Then code that
+                reads the name may mean that variable.
 
         Returns:
-            An empty text if the name does not occur.
+            The remedy with the place where the name occurs. Empty if the name does not occur.
         """
         name = name.rpartition(".")[2]
         for cell in self.cells:
@@ -268,10 +270,10 @@ class Assignments:
         return self._why_not_replaced(name, arguments)
 
     def _longer(self, name: str) -> str:
-        """Return the advice to write a longer name, such as `Adam.lr` for `lr`.
+        """Return the advice to write a longer name, such as `Adam.lr` in place of `lr`.
 
         Returns:
-            An empty text if there is none.
+            An empty text if no longer name can be swept.
         """
         longer = (it for it in self._arguments if it.endswith(f".{name}"))
         return next((f"write {it!r}" for it in longer if not self.why_not(it)), "")
@@ -292,10 +294,10 @@ class Assignments:
         return place.parameter is not None and self._calls.overriding(place.parameter) is not None
 
     def _other_item(self, place: Assignment) -> str:
-        """Return where an item of a dict, or an option, gets another value than its first one.
+        """Return where code gives a dict item or a command line option another value later.
 
         Returns:
-            A code cell with a line. Empty if it gets no other value.
+            A code cell with a line. Empty if no code does so.
         """
         if place.item is None:
             return ""
@@ -324,7 +326,7 @@ class Assignments:
         return f"a default in {default}, which the call in {override} overrides: {remedy}"
 
     def _reaches(self, name: str, override: Override) -> bool:
-        """Return whether a call passes the value that a trial gives to a name."""
+        """Return whether a call would pass on the value that a trial gives to a name."""
         if isinstance(override.value, ast.Name):
             cell = self.cells[override.cell - 1]
             can_reach = bool(self.at_top(name)) and is_read(cell, override.line, name)
@@ -343,10 +345,14 @@ class Assignments:
         return None
 
     def _instead(self, computed: Assignment, asked: Set[str]) -> str:
-        """Return the advice to sweep a name from which a value is computed.
+        """Return the advice to sweep a name from which the code computes a value.
+
+        Args:
+            computed: Assignment of the computed value.
+            asked: Names that the advice must not propose.
 
         Returns:
-            An empty text if there is none.
+            An empty text if no such name can be swept.
         """
         nodes = ast.walk(computed.value) if computed.value is not None else ()
         read = {node.id: None for node in nodes if isinstance(node, ast.Name)}
@@ -377,7 +383,11 @@ def _assignments_in(cell: Cell) -> Iterator[tuple[str, Assignment]]:
 
 
 def plain_values(source: str) -> dict[str, tuple[Any, str]]:
-    """Return the plain values that names have after a cell, each with the comment on its line."""
+    """Return the plain values that a cell gives to names.
+
+    Returns:
+        By name, the last value and the comment on its line.
+    """
     found: dict[str, tuple[Any, str]] = {}
     cell = Cell(1, source)
     said = comments(cell.code)
@@ -404,7 +414,9 @@ def assigned_only(source: str) -> list[str]:
 def with_values(
     sources: Sequence[str], values: Mapping[str, Any], as_code: Callable[[Any], str]
 ) -> list[str]:
-    """Replace the plain values of names in cells. A comment on each line states the original value.
+    """Replace the plain values of names in cells.
+
+    A comment on each changed line states the original value.
 
     Args:
         sources: Sources of all code cells.
@@ -427,7 +439,7 @@ def with_values(
     if None in changed:
         raise NotebookError(
             f"code cell {changed.index(None) + 1}: its values cannot be replaced without changing "
-            "other code; put each into a cell of its own"
+            "other code; move each assignment to a cell of its own"
         )
     return [source for source in changed if source is not None]
 
@@ -436,7 +448,8 @@ def _pairs(statement: ast.stmt) -> Iterator[tuple[ast.Name, ast.expr | None, boo
     """Yield the names that a statement assigns, with their values.
 
     Yields:
-        The name, its value (None in a loop), and whether the value belongs to this name alone.
+        The name, its value (None for a loop variable), and whether the statement gives this value
+        to no other name.
     """
     if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For):
         return

@@ -21,8 +21,10 @@ _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 def attributes_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
     """Yield the attributes that get a plain value at the top level or in the body of a class.
 
-    Items with text keys, such as `cfg["lr"] = 0.1`, count as attributes. Each name begins with its
-    class or object, as in `CFG.lr`.
+    Items with text keys, such as `cfg["lr"] = 0.1`, count as attributes.
+
+    Yields:
+        The name, which begins with its class or object, as in `CFG.lr`, and the assignment.
     """
     for index, statement in enumerate(cell.statements):
         body = statement.body if isinstance(statement, ast.ClassDef) else [statement]
@@ -60,9 +62,10 @@ def attributes_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
 
 
 def locals_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
-    """Yield the local variables of functions that get exactly one value, and a plain one.
+    """Yield the local variables of functions whose only value is a plain value.
 
-    Each name begins with its function, as in `train.lr`.
+    Yields:
+        The name, which begins with its function, as in `train.lr`, and the assignment.
     """
     for statement in cell.statements:
         inside = statement.body if isinstance(statement, ast.ClassDef) else [statement]
@@ -78,7 +81,7 @@ def _bindings(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]
     """Yield each name that a function binds, once for each binding.
 
     Statements such as `lr *= 2` do not count. A name that is declared `global` or `nonlocal` is
-    yielded twice, so that it never seems to have only one binding.
+    yielded twice, because other functions may bind it too. So it never counts as bound once.
     """
     changed = {node.target for node in ast.walk(function) if isinstance(node, ast.AugAssign)}
     for node in ast.walk(function):
@@ -92,15 +95,15 @@ def _bindings(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]
 
 
 def attribute_rival(cells: Sequence[Cell], name: str, places: Sequence[Assignment]) -> str | None:
-    """Return where an attribute gets another value, or is read before it gets its value.
+    """Return where code gives an attribute another value, or reads it too early.
 
     Args:
         cells: All code cells.
         name: Name of the attribute with its owner, such as `CFG.lr`.
-        places: Places of its plain values.
+        places: Places where the notebook gives the attribute its plain value.
 
     Returns:
-        A code cell with a line. None if there is no such place.
+        A code cell with a line. None if there is no such code.
     """
     owner, _, attribute = name.rpartition(".")
     first = min((place.cell, place.index) for place in places)
@@ -125,7 +128,7 @@ def attribute_rival(cells: Sequence[Cell], name: str, places: Sequence[Assignmen
 
 
 def _others(cells: Iterable[Cell], owner: str) -> Iterator[str]:
-    """Yield the other variables that get a class or an instance of it."""
+    """Yield the other variables to which a class, or an instance of the class, is assigned."""
     for cell in cells:
         for node in ast.walk(cell.tree):
             match node:
@@ -139,13 +142,13 @@ def _others(cells: Iterable[Cell], owner: str) -> Iterator[str]:
 def _uses(
     statement: ast.stmt, owners: set[str] | None, attribute: str, *, reads: bool
 ) -> Iterator[ast.AST]:
-    """Yield the nodes of a statement that change an attribute, and those that read it.
+    """Yield the nodes of a statement that change an attribute, and on request those that read it.
 
     Args:
         statement: Top-level statement.
-        owners: Variables whose attribute counts. None for all variables.
+        owners: Variables whose attribute counts. None if that of every variable counts.
         attribute: Name of the attribute.
-        reads: Whether to yield the nodes that read it, too.
+        reads: Whether to yield also the nodes that read the attribute.
     """
     for node in ast.walk(statement):
         match node:
@@ -160,9 +163,9 @@ def _uses(
 
 
 def _in_texts(statement: ast.stmt, owners: set[str], attribute: str) -> Iterator[ast.AST]:
-    """Yield calls that run a text as code, if this changes an attribute or its owner.
+    """Yield calls that run a text as code, if this code changes an attribute or its owner.
 
-    `%time` makes such a call, for example.
+    IPython turns magics such as `%time` into such calls.
     """
     for node in ast.walk(statement):
         match node:
@@ -206,7 +209,11 @@ def _in_body(statement: ast.ClassDef | ast.stmt, attribute: str) -> Iterator[ast
 
 
 def _scheduled(statement: ast.stmt, owners: set[str] | None, attribute: str) -> set[ast.expr]:
-    """Return targets that are only declared, or that get a value computed from their old value."""
+    """Return the targets with which a statement does not replace an attribute's value.
+
+    A declaration assigns no value, and a schedule such as `cfg.lr *= 0.9` computes the value from
+    the attribute's old one.
+    """
     found: set[ast.expr] = set()
     for node in ast.walk(statement):
         match node:
@@ -232,10 +239,12 @@ def _is_attribute(node: ast.AST, owners: set[str] | None, attribute: str) -> boo
 
 
 def overwritten_items(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
-    """Return the dict items and attributes that get a value by an assignment, with its place.
+    """Return the dict items and attributes to which the notebook assigns a value.
 
-    A new value that is computed from the old one does not count: it is a schedule. The keys of the
-    result are pairs of variable and key.
+    A value that is computed from the old one does not count, because it is a schedule.
+
+    Returns:
+        The code cell and line of the first assignment, by variable and key.
     """
     found: dict[tuple[str, str], str] = {}
     for cell in cells:
@@ -291,10 +300,7 @@ def _plain_targets(statements: Iterable[ast.stmt]) -> Iterator[tuple[ast.expr, a
 
 
 def _fields(statement: ast.stmt) -> dict[str, Parameter]:
-    """Return the fields of a dataclass or a similar class.
-
-    Calls of the class may pass their values.
-    """
+    """Return the fields of a dataclass or a similar class as parameters of its calls."""
     if not isinstance(statement, ast.ClassDef):
         return {}
     has_init = any(

@@ -51,12 +51,12 @@ class Calls:
     def overriding(self, parameter: Parameter) -> Override | None:
         """Return a call that passes a parameter, if all calls pass it.
 
-        A library that gets a class may pass it arguments. skorch and scikit-learn write these as
-        keywords with a prefix: `NeuralNetClassifier(Net, module__hidden_dim=50)`.
+        A library that gets a class may pass arguments to the class. skorch and scikit-learn take
+        these arguments as prefixed keywords: `NeuralNetClassifier(Net, module__hidden_dim=50)`.
 
         Returns:
-            None also if there may be unknown calls: the function's name is bound twice, or is used
-            for anything else than calls.
+            None if some call does not pass the parameter, or if there may be unknown calls: code
+            binds the function's name twice, or uses the name for anything but calls.
         """
         name = parameter.callee
         for cell, call in self._given_to.get(name, []):
@@ -72,12 +72,12 @@ class Calls:
 
     def _read(self, cell: Cell) -> None:
         if not cell.tree.body:
-            # A cell that is not Python, or that runs elsewhere (%%timeit), may call any function
-            # that it names.
+            # A cell that is not Python, or whose code runs in another namespace (%%timeit), may
+            # call any function that it names.
             self._passed_on |= _words(cell.source)
         nodes = [*ast.walk(cell.tree)]
         calls = [node for node in nodes if isinstance(node, ast.Call)]
-        # A call, or an annotation such as `config: Config`, passes a class on to nobody.
+        # In a call `Net()` or an annotation `config: Config`, a name passes its class on to nobody.
         used = {call.func for call in calls} | {*_in_annotations(nodes)}
         for call in calls:
             for given in [*call.args, *(keyword.value for keyword in call.keywords)]:
@@ -111,9 +111,12 @@ def _in_annotations(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def parameters_of(cell: Cell) -> dict[ast.expr, Parameter]:
-    """Return the parameters of the functions and classes of a cell, by the nodes of their defaults.
+    """Return the parameters with a default of a cell's functions and classes.
 
     Decorated functions and classes are left out, because a decorator may change their parameters.
+
+    Returns:
+        The parameters, by the syntax tree nodes of their defaults.
     """
     found = {}
     for statement in cell.statements:

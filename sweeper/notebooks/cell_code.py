@@ -1,4 +1,4 @@
-"""Turn a cell into Python that can be parsed, compare syntax trees, and read comments and scopes.
+"""Turn a cell into plain Python, parse it, compare syntax trees, and read comments and scopes.
 
 Only this module knows IPython's syntax: magics, shell commands and help.
 """
@@ -23,15 +23,15 @@ _FOREIGN = frozenset(
     "bash cmd file HTML html javascript js latex markdown perl pypy python python2 python3 ruby "
     "script sh svg SVG system sx timeit writefile R cython sql".split()
 )
-#: IPython's own limit on the magics of one cell.
+#: Largest number of magics in one cell, the same as IPython's own limit.
 _MOST_MAGICS = 500
 
-#: Only one thread at a time may parse. Before CPython 3.11.8 and 3.12.2, two threads that parse at
-#: once can fail with a SystemError (gh-106905), and filters of warnings belong to the whole
-#: process. So the whole package parses in this module.
+#: Only one thread may parse at a time, so the whole package parses through this module. Before
+#: CPython 3.11.8 and 3.12.2, two threads that parse at once can fail with a SystemError
+#: (gh-106905). Parsing also changes the filters of warnings, which all threads share.
 _PARSING = threading.Lock()
-#: The same code is parsed at most this many times (chosen, not measured). A library may parse at
-#: the same time and cause that SystemError.
+#: Code is parsed again up to this number of times in all if parsing fails with a SystemError
+#: (chosen, not measured). A library that parses in another thread can cause this error.
 _PARSE_TRIES = 10
 
 
@@ -39,9 +39,9 @@ def plain_python(source: str) -> str:
     """Convert a cell with IPython syntax to plain Python. Each line keeps its number.
 
     Magics, shell commands and help become the calls that IPython would make. Blank lines replace
-    lines that IPython would join or drop. Under `%%time` and similar cell magics, the code remains;
-    under `%%bash` and similar ones, nothing remains. If IPython strips a prompt, a line lacks its
-    first characters.
+    lines that IPython would join or drop. The code under `%%time` and similar cell magics is kept.
+    The code under `%%bash` and similar cell magics is dropped. A line lacks its first characters if
+    IPython strips a prompt such as `>>>` from it.
     """
     if parse_or_none(source) is not None:
         return source
@@ -49,10 +49,13 @@ def plain_python(source: str) -> str:
 
 
 def executed_tree(source: str) -> ast.Module | None:
-    """Return the syntax tree of the Python that IPython makes of a cell. None if that is not valid.
+    """Return the syntax tree of the Python code that IPython runs for a cell.
 
-    The tree equals `parse(plain_python(source))`, unless IPython understands the cell in another
-    way.
+    The tree differs from `parse(plain_python(source))` if keeping the line numbers has changed the
+    meaning of the code.
+
+    Returns:
+        None if the code is not valid Python.
     """
     if (tree := parse_or_none(source)) is not None:
         return tree
@@ -60,9 +63,8 @@ def executed_tree(source: str) -> ast.Module | None:
 
 
 def _converted(source: str, *, keeps_lines: bool) -> str:
-    from IPython.core.inputtransformer2 import (
-        TransformerManager,
-    )  # this import takes 0.2 s, so it is done only for cells with magics
+    # This import takes 0.2 s, so only cells with magics pay for it.
+    from IPython.core.inputtransformer2 import TransformerManager
 
     manager: Any = TransformerManager()  # type: ignore[no-untyped-call]
     whole = (source if source.endswith("\n") else f"{source}\n").splitlines(keepends=True)
@@ -82,7 +84,8 @@ def _converted(source: str, *, keeps_lines: bool) -> str:
         if not has_changed:
             break
         if keeps_lines:
-            # Blank lines take the place of the lines that IPython has joined to another line.
+            # IPython has joined some lines to another one. Blank lines replace them, so that
+            # all later lines keep their numbers.
             changed = [*map(operator.ne, lines, after)].index(True) + 1
             after[changed:changed] = ["\n"] * (_ends(lines) - _ends(after))
         lines = after
@@ -96,7 +99,8 @@ def _ends(lines: Sequence[str]) -> int:
 def python_lines(source: str) -> list[bytes]:
     """Split code into the lines that Python counts, with their line ends, as bytes.
 
-    Syntax trees count columns in bytes. Other separators, such as a form feed, do not end a line.
+    Syntax trees count columns in bytes. Unlike in `str.splitlines`, a form feed and other
+    separators do not end a line.
     """
     return re.findall(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z", source.encode())
 
@@ -116,7 +120,7 @@ def parse(source: str) -> ast.Module:
         SyntaxError: The code is not valid Python, contains null bytes, or is nested too deeply.
     """
     try:
-        with _PARSING, warnings.catch_warnings(action="ignore"):  # kernels print the same warnings
+        with _PARSING, warnings.catch_warnings(action="ignore"):  # The kernel prints the same ones.
             return _tree(source)
     except (ValueError, RecursionError, MemoryError) as error:
         raise SyntaxError(str(error) or "too deeply nested") from error
@@ -130,10 +134,10 @@ def _tree(source: str) -> ast.Module:
 
 
 def scope_of(source: str) -> symtable.SymbolTable | None:
-    """Return the symbol table of code: the names that it binds and reads.
+    """Return the symbol table of code: the names that the code binds and reads.
 
     Returns:
-        None if it does not compile.
+        None if the code does not compile.
     """
     try:
         with _PARSING, warnings.catch_warnings(action="ignore"):
@@ -162,8 +166,8 @@ class _Generators(ast.NodeTransformer):
 def _with_own_scopes(source: str) -> str:
     """Return code in which each comprehension has a scope of its own.
 
-    Python 3.12 and later run comprehensions inside the scope around them. Their symbol tables do
-    not tell which names belong to which scope (PEP 709).
+    Python 3.12 and later run a comprehension in the scope around it (PEP 709). So their symbol
+    tables do not tell which names belong to the comprehension.
     """
     if " for " not in f" {source}".replace("\n", " "):
         return source
@@ -185,7 +189,7 @@ def is_same_but(
         replaced: Nodes that `after` must have, by the nodes of `before` that they replace.
     """
     pairs: list[tuple[object, object]] = [(before, after)]
-    while pairs:  # without recursion, because trees may be deep
+    while pairs:  # A loop and not a recursion, because trees may be deep.
         old, new = pairs.pop()
         if isinstance(old, ast.AST):
             old = replaced.get(old, old)
@@ -197,7 +201,7 @@ def is_same_but(
             if len(old) != len(new):
                 return False
             pairs += zip(old, new, strict=True)
-        elif repr(old) != repr(new):  # distinguishes 0.0 from -0.0, and NaN equals NaN
+        elif repr(old) != repr(new):  # Texts tell 0.0 from -0.0, and let NaN equal NaN.
             return False
     return True
 

@@ -21,21 +21,21 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 Points = Sequence[tuple[int, float]]
 
-#: A line of output is quoted up to this number of characters.
+#: Messages quote at most this number of characters of a line of output (chosen, not measured).
 _QUOTED_CHARACTERS = 60
-#: At most this number of differences of the environment is listed for people. Two machines may have
-#: hundreds.
+#: Messages list at most this number of differences of the environment (chosen, not measured). Two
+#: machines may have hundreds.
 _MOST_LISTED = 8
 _NONE = "none"
 _TEXTS = ("text/plain", "text", "error")
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 _PROGRESS_BAR = re.compile(r"^.*\d%\|.*$", re.MULTILINE)
-#: Matches a warning with its file, line number and source line, of which only the warning is
-#: compared: a forked kernel repeats the warnings of its imports with other file names.
+#: Matches a warning with its file, line number and source line. Only the warning is compared,
+#: because a forked kernel repeats the warnings of its imports with other file names.
 _PLACE = re.compile(r"^\S.*:\d+: (\w*Warning: .*)\n  .*$", re.MULTILINE)
 #: Matches texts that differ between any two processes, and so are not compared. The possessive
-#: quantifiers (`++`) keep the time of the search from growing with the square of the number of
-#: digits.
+#: quantifiers (`++`) keep the search fast: without them, its time grows with the square of the
+#: number of digits.
 _VOLATILE = re.compile(
     r"0x[0-9a-fA-F]{4,}"
     r"|\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"
@@ -51,15 +51,15 @@ _VOLATILE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """Everything that is compared of one execution of a notebook.
+    """The parts of one execution of a notebook that are compared with another execution.
 
     Attributes:
         cells: Cells of the executed notebook, with their outputs.
         scores: Final value of each score.
         series: The (step, value) pairs of each score that was reported.
         params: Params of the trial.
-        environment: Facts that may change results, by their names for people. If it is empty for
-            one of two executions, the environments are not compared.
+        environment: Facts that may change results, by their names for people, such as the version
+            of Python. Environments are compared only if both executions state theirs.
     """
 
     cells: Sequence[Mapping[str, Any]] = ()
@@ -74,12 +74,12 @@ class Parting:
     """The first difference between two series of one score.
 
     Attributes:
-        n_equal: Number of equal points before it.
+        n_equal: Number of equal points before the difference.
         step: Step of the first difference. None if the series are equal.
-        first: Value of the first execution at this step. None if it has none.
-        second: Value of the second execution at this step. None if it has none.
-        distance: Largest relative distance of two values at the same step. Infinite if one of them
-            is missing or not finite.
+        first: The first execution's value at this step. None if it has no value there.
+        second: The second execution's value at this step. None if it has no value there.
+        distance: Largest relative distance of two values at the same step, from 0. Infinite if one
+            of two values is missing or not finite.
     """
 
     n_equal: int
@@ -100,7 +100,7 @@ class OutputDifference:
     """The first difference in the outputs of a cell.
 
     Attributes:
-        cell: Position of the cell in the notebook, from 1, as the live table counts.
+        cell: Position of the cell among all cells of the notebook, from 1, as in the live table.
         is_same_kind: Whether the outputs have the same types in the same order.
         line: Line of the text output, from 1. None if an image or another output without text
             differs.
@@ -125,14 +125,15 @@ class OutputDifference:
 class Differences:
     """The differences between two executions.
 
-    In each pair, the first execution's value comes first.
+    In each pair of values, that of the first execution comes first. None stands for a value that
+    one execution lacks.
 
     Attributes:
-        scores: Scores that differ. None for an execution that lacks a score.
+        scores: Both values of each score that differs.
         series: First difference of each series. Equal series are included.
-        outputs: First difference of each cell with other outputs.
-        params: Params that differ. None for an execution that lacks a param.
-        environment: Facts of the environment that differ.
+        outputs: First difference of each cell whose outputs differ.
+        params: Both values of each param that differs.
+        environment: Both values of each fact of the environment that differs.
     """
 
     scores: Mapping[str, tuple[float | None, float | None]]
@@ -148,18 +149,18 @@ class Differences:
 
     @property
     def agrees_in_kind(self) -> bool:
-        """Whether both have the same scores, and outputs of the same types in the same order."""
+        """Whether both executions give the same scores, and the same types of output in order."""
         has_both = all(None not in pair for pair in self.scores.values())
         return has_both and all(it.is_same_kind for it in self.outputs)
 
     @property
     def distance(self) -> float:
-        """Largest relative distance of two numbers. Infinite if one of them is missing."""
+        """Largest relative distance of two compared numbers. Infinite if one is missing."""
         of_scores = [_distance(*pair) for pair in self.scores.values()]
         return max([*of_scores, *(it.distance for it in self.series.values())], default=0.0)
 
     def numbers_in_words(self) -> list[str]:
-        """Return texts for the series that differs first (by step) and the scores that differ."""
+        """Return a text for the series with the earliest difference, and one for each score."""
         found = [f"{name} {change(*pair)}" for name, pair in self.scores.items()]
         apart = [(it.step, name) for name, it in self.series.items() if it.step is not None]
         if apart:
@@ -170,22 +171,25 @@ class Differences:
     def environment_in_words(self) -> list[str]:
         """Return the differences of the environment as texts.
 
-        If there are too many, the last one counts them.
+        After the first eight differences, the last text counts the others.
         """
         found = [f"{name}: {change(*pair)}" for name, pair in self.environment.items()]
         more = len(found) - _MOST_LISTED
         return found[:_MOST_LISTED] + ([f"and {more} more"] if more > 0 else [])
 
     def __str__(self) -> str:
-        """Return the first difference of scores, steps or outputs in words.
+        """Return the first difference of series, scores or outputs in words.
 
         Returns:
-            An empty text if there is none.
+            An empty text if there is no difference.
         """
         return next(iter([*self.numbers_in_words(), *map(str, self.outputs)]), "")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that `--json` prints. Infinity and NaN, which JSON lacks, are texts."""
+        """Return the object that `--json` prints.
+
+        Infinity and NaN become texts, because JSON lacks them.
+        """
         data: dict[str, Any] = as_json(asdict(self))
         return data
 
@@ -205,17 +209,17 @@ def compare(a: Execution, b: Execution) -> Differences:
 
 
 def change(first: object, second: object) -> str:
-    """Return how a value has changed as text for people, such as `1 → 2`."""
+    """Return the change of a value as text for people, such as `1 → 2`."""
     if isinstance(first, float) and isinstance(second, float):
         return f"{first!r} → {second!r} ({second - first:+.3g})"
     return " → ".join(_NONE if value is None else str(value) for value in (first, second))
 
 
 def _distance(first: float | None, second: float | None) -> float:
-    """Return the distance of two numbers relative to the larger one.
+    """Return the distance of two numbers, relative to the one with the larger absolute value.
 
     Returns:
-        Infinite unless both are finite.
+        Infinity if one of the numbers is missing or not finite.
     """
     if first is None or second is None or not (math.isfinite(first) and math.isfinite(second)):
         return math.inf
@@ -227,7 +231,7 @@ def _changed(
     first: Mapping[_Key, _Value], second: Mapping[_Key, _Value]
 ) -> dict[_Key, tuple[_Value | None, _Value | None]]:
     pairs = {key: (first.get(key), second.get(key)) for key in {**first, **second}}
-    # The representations are compared, because a NaN does not equal itself.
+    # Compare the values as text, because NaN does not equal itself.
     return {key: pair for key, pair in pairs.items() if repr(pair[0]) != repr(pair[1])}
 
 
@@ -244,7 +248,7 @@ def _parting(first: Points, second: Points) -> Parting:
 
 # --- outputs -------------------------------------------------------------------------------------
 
-#: One output: its type, and its content by MIME type.
+#: Type of an output, and its content by MIME type.
 _Output = tuple[str, Mapping[str, str]]
 
 
@@ -271,8 +275,8 @@ def _output_differences(
 def _outputs_in(outputs: Sequence[Mapping[str, Any]]) -> Iterator[_Output]:
     """Yield the outputs of a cell in an order that is the same in all executions.
 
-    ipykernel sends stdout and stderr independently, several times a second. So the text of each
-    stream between two displays is joined, and the streams are sorted by name.
+    ipykernel sends the text of stdout and stderr in pieces, whose order depends on timing. So all
+    text that a stream prints between two displays is joined, and the streams are sorted by name.
     """
     is_stream = [output["output_type"] == "stream" for output in outputs]
     for are_streams, run in itertools.groupby(range(len(outputs)), is_stream.__getitem__):
@@ -288,7 +292,7 @@ def _outputs_in(outputs: Sequence[Mapping[str, Any]]) -> Iterator[_Output]:
 def _display(output: Mapping[str, Any]) -> _Output:
     data = dict(output.get("data", {}))
     if output["output_type"] == "error":
-        # The traceback is left out, because its file names and lines may differ.
+        # Leave out the traceback: its file names and line numbers differ between kernels.
         data["error"] = f"{output['ename']}: {output['evalue']}"
     if _WIDGET_VIEW in data:
         data[_WIDGET_VIEW] = "a widget"
@@ -303,7 +307,7 @@ def _is_picture(mime: str) -> bool:
 
 
 def _joined(part: Any) -> str:
-    """Return a part of an output as text. A notebook's file may contain it as a list of lines."""
+    """Return the content of an output as text. A notebook file may store it as a list of lines."""
     if isinstance(part, list) and all(isinstance(line, str) for line in part):
         return "".join(part)
     return part if isinstance(part, str) else json.dumps(part, sort_keys=True)
@@ -320,10 +324,7 @@ def _lines(outputs: Sequence[_Output]) -> list[str]:
 
 
 def _quoted(first: str, second: str) -> Iterator[str]:
-    """Yield two lines as quotations.
-
-    Long lines are cut to the part around their first difference.
-    """
+    """Yield two lines as quoted texts, each cut to the part around their first difference."""
     place = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), 0)
     start = max(0, place - _QUOTED_CHARACTERS // 3)
     for text in (first, second):

@@ -1,4 +1,4 @@
-"""The executed notebook of a trial: its file, whose metadata state the trial's progress and end."""
+"""The executed notebook of a trial. The metadata in its file state the trial's progress and end."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .state_cell import with_state
 
 
 class ExecutedNotebook:
-    """The executed notebook of one running trial. Its file is valid at every moment.
+    """The executed notebook of one running trial. Its file is a valid notebook at every moment.
 
     Attributes:
-        node: Notebook, into which papermill's engine writes the outputs.
-        path: Path of the file.
+        node: Notebook in memory. The engine that runs the cells writes the outputs into it.
+        path: Path of the notebook's file.
         points: Points that the trial has reported so far.
 
     Args:
@@ -72,18 +72,18 @@ class ExecutedNotebook:
             self._noted = replace(self._noted, **changes)
 
     def begin(self) -> None:
-        """Note that the trial begins now: it has got its memory and GPU."""
+        """Note that the trial begins now, because its memory and GPU are reserved."""
         self._began = _now()
         self.note(started_at=self._began)
 
     def note_freezing(self, idle_s: float, *, is_frozen: bool) -> None:
-        """Note whether the trial is frozen.
+        """Note that the trial was frozen or thawed.
 
-        The time in which it is frozen does not count as its duration.
+        The time for which a trial is frozen does not count towards its duration.
 
         Args:
-            idle_s: Seconds in which the trial was frozen since it began.
-            is_frozen: Whether it is frozen now.
+            idle_s: Seconds for which the trial has been frozen since it began.
+            is_frozen: Whether the trial is frozen now.
         """
         self.note(
             state=TrialState.FROZEN if is_frozen else TrialState.RUNNING,
@@ -92,7 +92,7 @@ class ExecutedNotebook:
         )
 
     def note_ranks(self, ranks: Mapping[str, ScoreRank]) -> None:
-        """Note which source gives each score, for the scores whose source is known so far."""
+        """Note which source gives each score. Scores without a known source are left out."""
         with self._lock:
             given_by = {**self._noted.given_by, **ranks}
             self._noted = replace(self._noted, given_by=given_by)
@@ -106,15 +106,15 @@ class ExecutedNotebook:
     def write(self) -> None:
         """Write the file atomically.
 
-        Once the trial has ended, the file is formatted as Jupyter does it.
+        After the trial's end, the file has the layout that Jupyter writes.
         """
         with self._write_lock:
             metadata = self.metadata
             if metadata.state.has_ended:
                 text = _text_of(self.node, metadata)
             else:
-                # The file is written whenever a cell starts or ends, so it is written as one long
-                # line. That takes a third of the time that indented lines take.
+                # A running trial's file is written whenever a cell starts or ends. One long line
+                # takes a third of the time that indented lines take.
                 text = _text_of(self.node, metadata, indent=None, split_lines=False)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path, text)
@@ -127,11 +127,13 @@ def change_metadata(path: Path, **changes: Any) -> None:
 
 
 def mark_ended(path: Path, state: TrialState, message: str) -> None:
-    """Set the state in the executed notebook of a trial whose process was killed.
+    """Set the final state in the executed notebook of a trial whose process was killed.
+
+    A killed process cannot do this itself.
 
     Args:
-        path: File of the notebook.
-        state: State of the trial.
+        path: File of the executed notebook.
+        state: Final state of the trial.
         message: Why the trial ended, for people.
     """
     node = read_notebook(path)
@@ -143,7 +145,7 @@ def mark_ended(path: Path, state: TrialState, message: str) -> None:
 
 
 def _text_of(node: NotebookNode, metadata: TrialMetadata, **layout: Any) -> str:
-    """Return the text of the file, with the metadata, and a first cell that states them."""
+    """Return the text of a notebook's file, with the metadata and a first cell that shows them."""
     put_metadata(node, metadata)
     text: str = nbformat.v4.writes(with_state(node, metadata), **layout)
     return text

@@ -1,7 +1,7 @@
-"""Fingerprint of a study: everything that decides the results of its trials, and what has changed.
+"""Fingerprint of a study: everything that decides the results of its trials.
 
-Two trials can be compared if they ran the same cells over the same space, with the same local
-modules. Settings that only decide how trials run (number at once, limits, forked kernels) are not
+Two trials can be compared if they ran the same cells over the same search space, with the same
+local modules. Settings that only decide how trials run (`jobs`, limits, forked kernels) are not
 part of the fingerprint.
 """
 
@@ -27,7 +27,7 @@ from .research import ResearchNotebook
 #: decide the params.
 Fingerprint = Mapping[str, Any]
 
-#: The MLflow tag with the version of the fingerprint.
+#: MLflow tag whose value is the version of the fingerprint.
 CODE_TAG = "sweeper.code"
 _FIXED_TAG = "sweeper.fixed."
 
@@ -48,13 +48,13 @@ def fingerprint_of(
 ) -> Fingerprint:
     """Return the fingerprint of a notebook's trials under these settings.
 
-    All keys of a score's source, an objective and a dimension are part of it.
+    All keys of a score's source, an objective and a dimension are part of the fingerprint.
 
     Args:
         notebook: Research notebook.
         settings: Settings of the sweep.
         kernel_name: Name of the kernel, or absolute path of its interpreter.
-        code: Local modules as `local_code` returns them. None to read them now.
+        code: Local modules, as `local_code` returns them. None means that they are read now.
     """
     data = settings.model_dump(mode="json", exclude_none=True)
     code = local_code(notebook.code, notebook.path.parent) if code is None else code
@@ -73,14 +73,14 @@ def fingerprint_of(
 
 
 def _portable(kernel: str, folder: Path) -> str:
-    """Return a kernel as the fingerprint has it.
+    """Return the name of a kernel for the fingerprint.
 
-    If its environment is in the notebook's folder or in a folder above it, the path is relative to
-    the notebook's folder. So the project can be moved to another machine.
+    The path of an interpreter becomes relative to the notebook's folder if its environment is in
+    that folder or in a folder above. So the fingerprint stays the same on another machine.
     """
     if not Path(kernel).is_absolute():
         return kernel
-    project = Path(kernel).parents[2]  # of PROJECT/.venv/bin/python
+    project = Path(kernel).parents[2]  # PROJECT, if the kernel is PROJECT/.venv/bin/python.
     folder = Path(os.path.abspath(folder))
     return os.path.relpath(kernel, folder) if folder.is_relative_to(project) else kernel
 
@@ -107,9 +107,9 @@ def tags_of(
 
 
 def tags_as_run(tags: Mapping[str, str], metadata: TrialMetadata) -> dict[str, str]:
-    """Return the tags of a trial with the code version and fixed params that it ran with.
+    """Return the tags of a trial with the code version and fixed params with which it ran.
 
-    An earlier sweep may have run the trial with other ones than this sweep.
+    They may differ from those of this sweep if an earlier sweep ran the trial.
 
     Args:
         tags: Tags that all trials of this sweep have.
@@ -131,7 +131,7 @@ def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
     old_files, new_files = before["files"], now["files"]
     for path in sorted({*old_files, *new_files}):
         if path not in new_files:
-            found.append(f"{path} is not used any more")
+            found.append(f"{path} is no longer used")
         elif path not in old_files:
             found.append(f"{path} is used now")
         elif old_files[path] != new_files[path]:
@@ -157,16 +157,13 @@ def _changed_cells(before: Sequence[str], now: Sequence[str]) -> list[str]:
 
 
 def _cells(start: int, end: int) -> str:
-    """Return a text that names the code cells with the indices from `start` to `end` - 1.
-
-    The text counts cells from 1.
-    """
+    """Return the code cells from index `start` to `end - 1` in words, which count from 1."""
     return f"code cell {start + 1}" if end - start == 1 else f"code cells {start + 1} to {end}"
 
 
 def _brief(value: Any) -> str:
     if isinstance(value, Mapping):
-        # Defaults are left out, as in the parameters file.
+        # Leave out False and empty values: they are defaults, which parameters files do not state.
         kept = {k: v for k, v in value.items() if v is not False and v not in (None, {}, [])}
         return json.dumps(kept).replace('"', "")
     return json.dumps(value)
@@ -210,7 +207,7 @@ def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
 
 
 def _added_to_path(tree: ast.Module) -> Iterator[str]:
-    """Yield the folders that code adds to `sys.path` as literal texts."""
+    """Yield the folders that code adds to `sys.path`, if the code states them as literals."""
     for node in ast.walk(tree):
         if (
             isinstance(node, ast.Call)
@@ -225,7 +222,7 @@ def _added_to_path(tree: ast.Module) -> Iterator[str]:
 
 
 def _imported(tree: ast.Module, file: Path | None, roots: Sequence[Path]) -> Iterator[str]:
-    """Yield the dotted names in imports that may be modules. Relative imports are made absolute.
+    """Yield the dotted names in imports that may name modules. Relative names become absolute.
 
     Args:
         tree: Syntax tree of the code.
@@ -250,7 +247,7 @@ def _imported(tree: ast.Module, file: Path | None, roots: Sequence[Path]) -> Ite
 
 
 def _files_of(name: str, roots: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files that a module and the packages around it may have."""
+    """Yield the files in which a module and the packages around it may be defined."""
     parts = [part for part in name.split(".") if part]
     for root in roots:
         for depth in range(1, len(parts) + 1):

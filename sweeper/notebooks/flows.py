@@ -1,7 +1,7 @@
-"""Where a notebook's values flow: through its variables, attributes, dictionaries, functions and
-classes to the parameters of libraries' functions and classes.
+"""Find where a notebook's literals flow: to which parameters of libraries' functions and classes.
 
-It is read from the code, which is not run: what may flow counts as flowing.
+A literal may flow through variables, attributes, dictionaries, functions and classes. The code is
+read and not run, so every flow that is possible counts.
 """
 
 from __future__ import annotations
@@ -27,35 +27,39 @@ from .signatures import Signatures
 #: objects of a class.
 Path = tuple[str, ...]
 
-#: Paths that lead into libraries begin with this. The callee and the parameter follow.
+#: First part of a path that leads into a library. The callee and the parameter follow.
 _LIBRARY = "="
+#: Path of the parsed options of a command line.
 _OPTIONS: Path = ("options()",)
+#: Last part of the path of a function's result.
 _RESULT = "return"
-#: Stands for the parameter of a positional argument if the parameter's name is not known.
+#: Stands for the parameter of a positional argument if the parameter's name is unknown.
 _UNKNOWN = "?"
-#: Stand for the callees of numbers with which a training of the notebook itself computes, and of
-#: those that say how often its classes repeat something.
+#: Stand for a callee: for numbers with which a training of the notebook itself computes, and for
+#: numbers that state how often its classes repeat something.
 OWN_TRAINING, OWN_LOOP = "own training", "own loop"
-#: Methods by which classes train that follow the interface of scikit-learn or of agents.
+#: Names of methods that train a class with the interface of scikit-learn or of agents.
 _TRAINING_METHODS = frozenset({"fit", "train", "learn"})
-#: Functions whose first argument is a dict of parameters.
+#: Library functions whose first argument is a dict of parameters.
 _OF_DICTS = frozenset({f"{it}.{f}" for it in ("lightgbm", "xgboost") for f in ("train", "cv")})
-#: A value flows through these functions: their result counts as their argument.
+#: Values flow through these functions: the result counts as the argument.
 _CONVERSIONS = frozenset({"float", "int", "str", "abs", "round"})
-#: A path with more than `_DEEPEST` parts is not followed. The search ends after `_FARTHEST` paths
+#: The search follows no path with more than `_DEEPEST` parts, and ends after `_FARTHEST` paths
 #: (chosen, not measured).
 _DEEPEST, _FARTHEST = 8, 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LibraryCall:
-    """A call of what the notebook does not define.
+    """A call of a function, class or method that the notebook does not define.
 
     Attributes:
         callee: Function or class as imported, such as `torch.optim.Adam`, or a method as `.fit`.
-        cell: Number of its code cell, from 1.
-        given: What it gets, by the names of parameters as far as they are known.
-        is_open: Whether it may get more, as from `**options`.
+        node: Syntax tree node of the call.
+        cell: Number of the code cell with the call, from 1.
+        given: Arguments of the call, by the name of the parameter. Arguments for a parameter of
+            unknown name are left out.
+        is_open: Whether the call may pass more arguments, as in `f(**options)`.
     """
 
     callee: str
@@ -70,7 +74,13 @@ class LibraryCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Function:
-    """A function or method of the notebook; of a class without one, what makes its objects."""
+    """A function, method or class of the notebook that can be called.
+
+    Attributes:
+        key: First part of the paths of its parameters.
+        arguments: Its parameters. None for a class without `__init__`.
+        skipped: Number of parameters that a call does not pass, such as `self`.
+    """
 
     key: str
     arguments: ast.arguments | None
@@ -92,14 +102,14 @@ class _Function:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scope:
-    """Where the names in some code are looked up.
+    """A scope: where the names in a piece of code are looked up.
 
     Attributes:
-        key: What the paths of its variables begin with.
-        names: Its own variables.
-        own_name: What a method calls its object.
+        key: First part of the paths of its variables.
+        names: Names of its variables.
+        own_name: Name that a method uses for its object, usually `self`.
         owner: Class of that object.
-        outer: None at the top level.
+        outer: Scope around this one. None at the top level.
     """
 
     key: str = ""
@@ -124,9 +134,10 @@ class Flows:
 
     Attributes:
         calls: Calls of libraries.
-        imported: What names stand for that imports bind.
-        steps: Numbers that gradient steps have in place of a name, each with its code cell.
-        reads: Names of the variables, attributes and keys that something reads.
+        imported: Imported object for each name that an import binds, as `torch.nn` for `nn`.
+        steps: Literal learning rates in gradient steps such as `w -= 0.1 * grad`, each with the
+            number of its code cell.
+        reads: Names of the variables, attributes and keys that the notebook reads.
     """
 
     def __init__(self, cells: Sequence[Cell]) -> None:
@@ -147,16 +158,21 @@ class Flows:
         self._paths: dict[ast.expr, list[Path]] = {}
         for cell in cells:
             if not cell.tree.body:
-                # A cell that is not Python, as with %%bash, may still name a variable.
+                # A cell that is not Python, such as one with %%bash, may read any variable that it
+                # names.
                 self.reads |= {*re.findall(r"\w+", cell.source)}
-            for node in ast.walk(cell.tree):  # outer nodes come before inner ones
+            for node in ast.walk(cell.tree):  # Outer nodes come before the nodes inside of them.
                 self._define(node)
                 self.reads |= {*_names_read(node)}
         for cell in cells:
             self._read(cell.number, cell.tree)
 
     def receivers(self, value: ast.expr) -> list[tuple[str, str]]:
-        """List the callees and parameters of libraries that get a literal, the nearest first."""
+        """List the library parameters that a literal flows to, the nearest first.
+
+        Returns:
+            Pairs of callee and parameter, such as `("torch.optim.Adam", "lr")`.
+        """
         found = [path for path in self._reached(value) if path[0] == _LIBRARY]
         return [(path[1], path[-1]) for path in found if len(path) > 2 and path[-1] != _UNKNOWN]
 
@@ -166,14 +182,14 @@ class Flows:
         return [*dict.fromkeys(path[-1] for path in paths if path[-1] != _RESULT)]
 
     def is_used(self, value: ast.expr) -> bool:
-        """Return whether something reads the variable with a literal, or a library may."""
+        """Return whether the notebook or a library may read a literal after it is assigned."""
         return any(
             path[0] == _LIBRARY or path[-1] in self.reads or path[-1] == _RESULT
             for path in self._reached(value)
         )
 
     def origins(self, value: ast.expr) -> list[ast.expr]:
-        """List the literals that may flow into what a library gets."""
+        """List the literals that may flow into an argument of a library's function."""
         if value in self._literals:
             return [value]
         before = _spread(self._paths.get(value, ()), self._backwards)
@@ -232,7 +248,7 @@ class Flows:
                         waiting.append((node.body, _Scope(key=name, names=inside, outer=scope)))
 
     def _is_uncalled(self, node: ast.AST) -> bool:
-        """Return whether a node is a function or class that nothing names, and so nothing runs."""
+        """Return whether a node is a function or class that never runs, as no code names it."""
         return (
             isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
             and not node.decorator_list
@@ -244,7 +260,7 @@ class Flows:
         options = [it.arg for it in ast.walk(node.args) if isinstance(it, ast.arg)]
         names, owner = _bound(node.body) | {*options}, self._owners.get(node, "")
         if owner and outer.key == owner and outer.outer is not None:
-            outer = outer.outer  # methods do not see the names in the body of their class
+            outer = outer.outer  # Methods do not see the names in the body of their class.
         own_name = options[0] if owner and options else ""
         return _Scope(
             key=self._keys[node], names=names, own_name=own_name, owner=owner, outer=outer
@@ -402,9 +418,10 @@ class Flows:
         return None
 
     def _dotted(self, function: ast.expr) -> str | None:
-        """Return a function's name as imported: `optim.Adam` is torch.optim.Adam.
+        """Return the full name of a function: `torch.optim.Adam` for `optim.Adam`.
 
-        Of a method of an object only the method is known: `model.compile` is `.compile`.
+        The class of an object is unknown, so a method has a short name: `.compile` for
+        `model.compile`.
         """
         if found := dotted(function, self.imported):
             return found
@@ -416,7 +433,10 @@ class Flows:
 
 
 def _spread(begin: Iterable[Path], edges: Mapping[Path, Sequence[Path]]) -> list[Path]:
-    """Return all paths that can be reached, the nearest first; parts go where the whole goes."""
+    """Return all paths that can be reached along edges, the nearest first.
+
+    If a path flows somewhere, its parts flow there too.
+    """
     found, waiting = dict.fromkeys(begin), deque(begin)
     while waiting and len(found) < _FARTHEST:
         path = waiting.popleft()
@@ -437,7 +457,7 @@ def _is_parsing(value: ast.expr) -> bool:
 
 
 def _own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the nodes of some code, without the nodes inside of functions and classes."""
+    """Yield the nodes of code, without the nodes inside of its functions and classes."""
     waiting = deque(body)
     while waiting:
         node = waiting.popleft()
@@ -450,7 +470,7 @@ def _own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def _step_factors(node: ast.AST) -> list[ast.expr]:
-    """List the factors of a step of a variable, as of `w -= lr * grad` or `q += lr * (r - q)`."""
+    """List the possible learning rates in a step, as `lr` in `w -= lr * grad`, `q += lr * (r - q)`."""
     match node:
         case (
             ast.AugAssign(target=target, op=ast.Sub(), value=step)
@@ -562,7 +582,7 @@ def _operands(node: ast.AST) -> tuple[str, Sequence[ast.expr]]:
 
 
 def _bound(body: Iterable[ast.AST]) -> frozenset[str]:
-    """Return the names that some code assigns and does not declare global."""
+    """Return the names that code assigns and does not declare as global."""
     names, others = set(), set()
     for node in _own_nodes(body):
         match node:
@@ -574,7 +594,7 @@ def _bound(body: Iterable[ast.AST]) -> frozenset[str]:
 
 
 def _names_read(node: ast.AST) -> Iterator[str]:
-    """Yield the variables, keys and attributes that an expression reads by their names."""
+    """Yield the names of the variables, keys and attributes that an expression reads."""
     match node:
         case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name, ctx=ast.Load()):
             yield name

@@ -1,6 +1,6 @@
 """Render an executed notebook as HTML: as a page, or as separate cells for the comparison page.
 
-Only this module uses nbconvert. Its template here puts a mark around each cell.
+Only this module uses nbconvert.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from .metadata import metadata_of
 from .reading import read_notebook
 from .state_cell import with_state
 
-#: A text output has at most `_MOST_OF_TEXT` characters, and any other output at most
-#: `_MOST_OF_OUTPUT` (chosen, not measured). A browser has to hold many notebooks.
+#: A text output is shortened to `_MOST_OF_TEXT` characters. Any other output is replaced if it has
+#: more than `_MOST_OF_OUTPUT` characters. Both are chosen, not measured. The comparison page loads
+#: many notebooks into one browser tab.
 _MOST_OF_TEXT, _MOST_OF_OUTPUT = 100_000, 4_000_000
-#: Random part of the marks around cells. Because of it, no notebook can contain the marks.
+#: Random part of the mark around each cell. No notebook can contain a mark that it cannot guess.
 _KEY = secrets.token_hex(8)
 _CELL = f"<!--{_KEY}cell-->"
-#: nbconvert's template. Outputs that run scripts or are too large are displayed in another form.
+#: Template for nbconvert. It puts a mark before and after each cell, so that the page can be split
+#: into cells. It replaces outputs that run scripts or are too large.
 _TEMPLATE = (
     "{%- extends 'index.html.j2' -%}"
     f"{{% block any_cell %}}{_CELL}{{{{ super() }}}}{_CELL}{{% endblock %}}"
@@ -45,8 +47,8 @@ _HEAD = (
     '<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
     "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
 )
-#: The comment below a parameters cell that papermill's cell follows. Headings have no signs of
-#: links, which a frame without an address cannot follow.
+#: Styles that hide the link of each heading, because a frame without an address cannot follow it.
+#: They also add a comment below the parameters cell if papermill's injected cell follows it.
 _STYLE = """
 a.anchor-link { display: none; }
 .celltag_parameters:has(+ .celltag_injected-parameters) .jp-InputArea-editor::after {
@@ -56,7 +58,7 @@ a.anchor-link { display: none; }
 """
 _INTERACTIVE = "interactive: open the notebook"
 
-# --- HTML tags and attributes that are kept of a notebook's outputs ------------------------------
+# --- HTML tags and attributes that stay in a notebook's outputs ----------------------------------
 
 _TAGS = nh3.ALLOWED_TAGS | {"button", "fieldset", "input", "label", "section", "style"}
 _TAGS |= mathematics.TAGS
@@ -89,7 +91,7 @@ def render(path: Path) -> list[str]:
 
 
 def page_of(cells: Sequence[str]) -> str:
-    """Return a page of rendered cells that runs no scripts."""
+    """Return an HTML page with rendered cells. The page runs no scripts."""
     sheets = _styles()
     style = "\n".join(sheets[name] for name in ("base", "light", "code"))
     body = "\n".join(cells)
@@ -97,12 +99,13 @@ def page_of(cells: Sequence[str]) -> str:
 
 
 def write_cells(folder: Path, run_id: str, cells: Sequence[str]) -> None:
-    """Write a trial's rendered cells for the comparison page, and style sheets if there are none.
+    """Write a trial's rendered cells for the comparison page, and the style sheets if missing.
 
-    Browsers load local files only as scripts, so each file is a script with one call.
+    A page that is a local file can load other files only as scripts. So each file that is written
+    is a script with one call.
 
     Args:
-        folder: Folder for the files. It and its parent are made if they are missing.
+        folder: Folder for the files. The folder and its parent are made if they are missing.
         run_id: Run id of the trial.
         cells: Cells as HTML.
 
@@ -129,7 +132,7 @@ def _styles() -> Mapping[str, str]:
         key: environment.loader.get_source(environment, f"static/{name}.css")[0]
         for key, name in names.items()
     }
-    no_folder = {"config_dir": os.devnull}  # the user's own style sheet is not used
+    no_folder = {"config_dir": os.devnull}  # Ignore the style sheet in the user's configuration.
     _, resources = CSSHTMLHeaderPreprocessor().preprocess(new_notebook(), no_folder)
     sheets["base"] += mathematics.STYLE + _STYLE
     return {**sheets, "code": "\n".join(resources["inlining"]["css"])}
@@ -159,10 +162,10 @@ def _allowed(tag: str, name: str, value: str) -> str | None:
 
 
 def _still(output: Mapping[str, Any]) -> str | None:
-    """Return another form of an output that runs scripts or is too large.
+    """Return HTML that replaces an output that runs scripts or is too large.
 
     Returns:
-        None if it can be shown as it is.
+        None if the output can be shown unchanged.
     """
     if output["output_type"] == "stream":
         return _shortened(output["text"])
@@ -211,18 +214,19 @@ def _line(text: str) -> str:
 # --- nbconvert ----------------------------------------------------------------------------------
 
 
-# Cached, because compiling the templates takes four times as long as rendering a small notebook.
+# Make one exporter for all notebooks: compiling its templates takes four times as long as rendering
+# a small notebook.
 @cache
 def _exporter() -> Any:
     from jinja2 import pass_context
-    from nbconvert import HTMLExporter  # takes 0.5 s or more, so it is imported only to render
+    from nbconvert import HTMLExporter  # This import takes 0.5 s or more: pay only to render.
     from nbconvert.exporters.templateexporter import TemplateExporter
     from nbconvert.filters import Highlight2HTML, clean_html
     from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
     from nbconvert.filters.widgetsdatatypefilter import WidgetsDataTypeFilter
 
     class Renderer(IPythonRenderer):
-        """nbconvert's renderer of Markdown, with formulas as MathML, which needs no script."""
+        """nbconvert's Markdown renderer, with formulas as MathML, which needs no script."""
 
         def block_math(self, body: str) -> str:
             return mathematics.rendered(body, is_block=True) or super().block_math(body)
@@ -242,8 +246,9 @@ def _exporter() -> Any:
     class Exporter(HTMLExporter):
         """nbconvert's exporter without the steps that take most of its time.
 
-        The highlighting of code is cached, because trials differ in one cell and the outputs. The
-        finished page is not parsed again: nbconvert does that only to add descriptions to images.
+        Highlighted code is cached, because the notebooks of trials differ only in one cell and the
+        outputs. The finished page is not parsed again, which nbconvert does only to add
+        descriptions to images.
         """
 
         def rendered(self, node: Any) -> str:
@@ -268,7 +273,7 @@ def _exporter() -> Any:
         jquery_url="",
         mermaid_js_url="",
         embed_images=True,
-        optimistic_validation=True,  # validate the notebook once, not after each step
+        optimistic_validation=True,  # Validate the notebook once, not after each step.
     )
 
     @lru_cache(maxsize=1000)

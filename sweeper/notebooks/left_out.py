@@ -1,4 +1,4 @@
-"""Find the arguments that calls of libraries leave out, so that trials can give them values."""
+"""Find the arguments that calls of libraries leave out, so that trials can set them."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ def _table() -> Mapping[str, Mapping[str, Any]]:
 
 
 def defaults_of(callee: str) -> Mapping[str, Any]:
-    """Return the arguments of a library's class that people vary, with their defaults.
+    """Return the arguments of a library's class that people often vary, with their defaults.
 
     Args:
         callee: The class as imported, such as `torch.optim.Adam`.
 
     Returns:
-        The main argument comes first. Empty for classes that the table `defaults.yml` lacks.
+        The defaults by argument, the most important argument first. Empty for a class that the
+        table `defaults.yml` lacks.
     """
     return next((row for name, row in _table().items() if fnmatchcase(callee, name)), {})
 
 
 class LeftOutArguments:
-    """The arguments that a notebook's calls leave out.
+    """The arguments that a notebook's calls of libraries leave out.
 
-    An object that a search of the notebook itself gets, such as `GridSearchCV`, has none: the
-    search may set them.
+    If the notebook passes an object to a search of its own, such as `GridSearchCV`, the arguments
+    of this object are not found: the search may set them.
 
     Args:
         cells: All code cells.
@@ -69,11 +70,11 @@ class LeftOutArguments:
     def of(self, cell: Cell) -> Iterator[tuple[str, Assignment]]:
         """Yield the arguments that the calls of a cell leave out, each with a place for its value.
 
-        A value has several names: `SVC.C`, `model.C` if the call's result is assigned to `model`,
-        and `cell4.C`.
+        An argument is yielded under several names: `SVC.C`, `cell4.C`, and `model.C` if the call's
+        result is assigned to `model`.
         """
         owners: dict[ast.AST, str] = {}
-        for node in ast.walk(cell.tree):  # outer nodes come before inner ones
+        for node in ast.walk(cell.tree):  # Outer nodes come before the nodes inside of them.
             match node:
                 case ast.Assign(targets=[ast.Name(id=target)], value=value):
                     owners[value] = target
@@ -92,7 +93,7 @@ class LeftOutArguments:
                                 yield f"{before}.{value.parameter}", at
 
     def _is_searched(self, call: ast.Call, owner: str) -> bool:
-        """Return whether a search of the notebook may get an object.
+        """Return whether a search of the notebook itself may set the arguments of an object.
 
         Args:
             call: Call that makes the object.
@@ -110,7 +111,7 @@ class LeftOutArguments:
         is_open = any(option.arg is None for option in call.keywords)
         is_rate = bool(call.args) and re.search(r"keras.*\.optimizers\.", callee) is not None
         if is_open or len(known) < len(call.args) or is_rate:
-            return  # the call may give the argument in a way that is not understood
+            return  # The call may pass the argument in a way that is not understood.
         given = {*known, *(option.arg for option in call.keywords)} | self._set_later
         for name, value in options.items():
             if name not in given:
@@ -128,11 +129,11 @@ def _searches(call: ast.Call) -> bool:
 
 
 def dotted(function: ast.expr, imported: Mapping[str, str]) -> str:
-    """Return a function's name as imported. Empty if the name was not imported.
+    """Return the full name of an imported function. Empty if the function was not imported.
 
     Args:
         function: Function of a call, such as `optim.Adam`.
-        imported: What names stand for that imports bind.
+        imported: Full name of each imported name, as `imported_by` returns them.
     """
     first, _, rest = ast.unparse(function).partition(".")
     if first not in imported or "(" in rest:
@@ -141,7 +142,7 @@ def dotted(function: ast.expr, imported: Mapping[str, str]) -> str:
 
 
 def imported_by(cells: Iterable[Cell]) -> dict[str, str]:
-    """Return what the names stand for that the imports of cells bind."""
+    """Return the full name of each name that an import binds, such as `torch.nn` for `nn`."""
     found: dict[str, str] = {}
     for cell in cells:
         for node in ast.walk(cell.tree):

@@ -13,31 +13,30 @@ ATTRIBUTES = set(
     "accent columnalign display displaystyle fence form height linethickness lspace mathvariant "
     "maxsize minsize movablelimits rspace scriptlevel stretchy width".split()
 )
-#: Styles that replace attributes of MathML which Chromium ignores.
+#: Style sheet with the effect of those MathML attributes that Chromium ignores.
 STYLE = """
 math[display=block] { overflow: auto hidden; padding: 0.2em 0; }
 mtd[columnalign=left] { text-align: left; }
 mtd[columnalign=right] { text-align: right; }
 math [mathvariant^=bold] { font-weight: bold; }
 """
-#: Replacements for LaTeX that the converter does not know, or whose lines it would number.
+#: Replacements for LaTeX commands that latex2mathml does not know, or whose lines it would number.
 _KNOWN = (
     (re.compile(r"(\\(?:begin|end)){(?:align|aligned|flalign)\*?}"), r"\1{split}"),
     (re.compile(r"(\\(?:begin|end)){(?:gather|gathered|multline)\*?}"), r"\1{matrix}"),
     (re.compile(r"\\[lr]Vert\b"), r"\\|"),
     (re.compile(r"\\arg(?![a-z])"), r"\\operatorname{arg}"),
 )
-#: Matches the MathML of a function's name, because the converter typesets such names as variables
-#: or with too much space.
+#: Matches the MathML of a function's name, such as `log`. latex2mathml typesets these names as
+#: variables, or with too much space.
 _FUNCTION = re.compile(r"<m([io])>([A-Za-z]{2,})</m\1>")
-#: Matches text between two dollar signs that is not a formula, such as amounts of money or shell
-#: variables.
+#: Matches text between two dollar signs that is not a formula: amounts of money or shell variables.
 _PROSE = re.compile(r"\S.*\s|\d.*[(/,+–-]", re.DOTALL)
 
 
-@lru_cache(maxsize=1000)  # cached, because all trials have the same Markdown cells
+@lru_cache(maxsize=1000)  # All trials have the same Markdown cells.
 def rendered(latex: str, *, is_block: bool = False) -> str | None:
-    """Return a formula as MathML. None if it is not a formula or cannot be converted."""
+    """Return a LaTeX formula as MathML. None if the text is no formula or cannot be converted."""
     from latex2mathml.converter import convert
 
     if not is_block and _PROSE.fullmatch(latex):
@@ -47,5 +46,5 @@ def rendered(latex: str, *, is_block: bool = False) -> str | None:
     try:
         mathml = str(convert(latex, display="block" if is_block else "inline"))
         return _FUNCTION.sub(r'<mo lspace="0.1em" rspace="0.1em">\2</mo>', mathml)
-    except Exception:  # noqa: BLE001  the LaTeX is then shown as text
+    except Exception:  # noqa: BLE001  The page then shows the LaTeX as text.
         return None

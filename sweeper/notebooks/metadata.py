@@ -1,7 +1,7 @@
 """The metadata of an executed notebook: what its file states about the trial.
 
-Only `TrialMetadata` reads and writes `metadata.sweeper`. Files are read without nbformat and its
-validation, which takes time.
+Only `TrialMetadata` reads and writes `metadata.sweeper`. This module reads files as plain JSON,
+because nbformat's validation takes time.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from ..trials.records import TrialEnd
 
 #: Key of the trial's metadata in an executed notebook. Other folders use `TrialMetadata`.
 METADATA = "sweeper"
-#: Tag of the first cell of a file, which states the trial for people.
+#: Tag of the first cell in an executed notebook's file, which shows the trial's metadata to people.
 STATE_TAG = "sweeper-state"
 
 
 def _sound_entries(stored: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    """Validate a mapping, and leave out entries with an invalid value."""
+    """Return the valid entries of a mapping. Entries with an invalid value are left out."""
     try:
         return validate(stored)
     except ValidationError as error:
         damaged = _damaged_keys(error)
-        if not damaged:  # the value itself is not a mapping
+        if not damaged:  # No entry is to blame: the stored value is not a mapping.
             raise
         return validate({name: entry for name, entry in stored.items() if name not in damaged})
 
@@ -68,7 +68,7 @@ def _rank_of(stored: object) -> object:
     return ScoreRank.__members__.get(stored) if isinstance(stored, str) else stored
 
 
-#: Validator of a mapping that leaves out entries with an invalid value.
+#: Validator of a mapping. It leaves out entries with an invalid value, and raises no error.
 _LENIENT = WrapValidator(_sound_entries)
 _Moment = Annotated[AwareDatetime | None, PlainSerializer(_stamp)]
 _Input = Annotated[InputFile, PlainSerializer(InputFile.encode)]
@@ -77,11 +77,11 @@ _Rank = Annotated[ScoreRank, BeforeValidator(_rank_of), PlainSerializer(lambda r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadText:
-    """A match of a score's pattern that is not a number.
+    """A printed text that matches a score's pattern but is not a number.
 
     Attributes:
-        step: Position of the match among all matches, from 0.
-        text: Text that was printed in place of the number.
+        step: Position of the match among all matches of the pattern, from 0.
+        text: Text that was printed where a number was expected.
     """
 
     step: int
@@ -97,10 +97,10 @@ class StoredSeries:
         values: Value of each point.
         library: Library that logged the points. Empty for other sources.
         unread: Last match of the score's pattern that is not a number. None if all are numbers.
-        too_slow: Whether the score's pattern took too long and is no longer used.
+        too_slow: Whether the search for the score's pattern took too long and was given up.
 
     Raises:
-        ValueError: The numbers of steps and values differ.
+        ValueError: There are more steps than values, or more values than steps.
     """
 
     steps: tuple[int, ...]
@@ -111,7 +111,7 @@ class StoredSeries:
 
     def __post_init__(self) -> None:
         if len(self.steps) != len(self.values):
-            raise ValueError("each step has one value")
+            raise ValueError(f"{len(self.steps)} steps but {len(self.values)} values")
 
     @property
     def points(self) -> list[tuple[int, float]]:
@@ -125,8 +125,8 @@ class DataUse:
 
     Attributes:
         version: Version of the data.
-        source: URL from which machines fetch the data. Its key is `from`.
-        path: Path of the data, as the parameters file states it.
+        source: URL from which machines fetch the data. It is stored under the key `from`.
+        path: Path of the data, as written in the parameters file.
     """
 
     version: str
@@ -139,9 +139,9 @@ class NotedNumber:
     """A number that an observed run has computed.
 
     Attributes:
-        cell: Count of the cell execution that changed the number last.
-        values: All its values in hexadecimal notation, as `float.hex` writes them. The last one is
-            the value of the expression.
+        cell: Execution count of the cell that changed the number last.
+        values: All values that the number has had, as `float.hex` writes them. The last one is the
+            final value.
     """
 
     cell: int
@@ -166,18 +166,19 @@ class TrialMetadata(TrialEnd):
         state: State of the trial.
         params: Swept params.
         fixed: Params that are the same in all trials.
-        originals: Plain values that the notebook itself gives to params, as far as it does.
+        originals: Plain values that the research notebook gives to params. Params to which it gives
+            none are left out.
         seed: Seed of the trial.
         attempt: Number of the attempt, from 1.
         code: Version of the study's fingerprint.
         scores: Final value of each score.
         series: Points that the notebook reported.
         printed: Points that the notebook printed.
-        logged: Points that a library logged, with the `library`.
+        logged: Points that a library logged, with the name of the library.
         finals: Final values that the notebook reported.
         variables: Values of the variables and expressions that may give scores.
         given_by: Source that gives each score, as the name of its `ScoreRank`.
-        started_at: When the trial began. The time in which it was frozen is added.
+        started_at: When the trial began, plus the time for which it was frozen.
         duration_s: Duration of the attempt in seconds.
         frozen_at: When the trial was frozen. Only frozen trials have it.
         waits_for: What the trial waits for before it begins.
@@ -190,19 +191,21 @@ class TrialMetadata(TrialEnd):
         shared_cells: Number of tagged cells that ran before the kernel was forked.
         proof: Whether forked kernels were proven to give the same results, as a `Proof`.
         proven_by: Run id of the trial that was run again for the proof.
-        gpu: `peak_bytes` and `busy_share` of the GPU.
-        host: Machine of a trial on a cluster.
+        gpu: `peak_bytes` and `busy_share` of the GPU that the trial used.
+        host: Machine on which a trial on a cluster ran.
         environment: Name of the file in `OUT/STUDY/code/` that describes the trial's environment.
-        snapshot: Name of the file in `OUT/STUDY/code/` with the code of the trial.
+        snapshot: Name of the file in `OUT/STUDY/code/` that contains the trial's code.
         data: `version`, `from` and `path` of the data.
         inputs: Files of other studies, each with the fields of `InputFile`.
         artifacts: Artifacts that the trial saved, by name: `sha256` and `size_bytes`.
         proposal: Optuna's record of the trial when it began (`Proposal`), for `rebuild`.
         values_at_end: Values that swept and fixed variables had after the last cell.
-        disagreements: Sources that give other scores, each with the fields of `Disagreement`.
+        disagreements: Sources that give a score another value, each with the fields of
+            `Disagreement`.
         is_infeasible: Whether no trial with these params fits into memory.
-        not_replicable: Operations whose results may differ when they are repeated.
-        numbers: Numbers that the cells of an observed run left in variables, by expression.
+        not_replicable: Operations whose results may differ when the trial runs again.
+        numbers: Numbers that the cells of an observed run left in variables, by the expression that
+            reads each number.
         changes: Variables that each statement of an observed run has changed, by the execution
             count and the line of the statement, as in `7:3`.
         observed: What an observed run depends on (notebook, settings), as keys of a fingerprint.
@@ -248,10 +251,10 @@ class TrialMetadata(TrialEnd):
 
     @classmethod
     def decode(cls, stored: object) -> TrialMetadata | None:
-        """Return the metadata from JSON data that `encode` has made. None if the data has none.
+        """Return the metadata from JSON data that `encode` has made. None if there are none.
 
-        The file may have been edited. A key with an invalid value counts as missing. If this key is
-        one of the trial's end, the trial counts as running.
+        People may edit the file. A key with an invalid value counts as missing. If `TrialEnd` has
+        this key, the trial counts as running.
         """
         if not isinstance(stored, Mapping) or not stored:
             return None
@@ -266,9 +269,9 @@ class TrialMetadata(TrialEnd):
         return _METADATA.validate_python({**blank, **sound})
 
     def points_by(self, source: PointSource) -> Mapping[str, StoredSeries]:
-        """Return the stored series of a source.
+        """Return the stored series of a source, by score.
 
-        Displayed points have none: they stay in the outputs.
+        Displayed points are not stored here, because the notebook's outputs contain them.
         """
         match source:
             case PointSource.REPORTED:
@@ -283,12 +286,12 @@ class TrialMetadata(TrialEnd):
         """Return this metadata with the facts of the trial's end."""
         stated = {part.name: getattr(end, part.name) for part in fields(TrialEnd)}
         ended = replace(self, **stated)
-        host = self.host or end.host  # on a worker of a cluster, only `end.host` is known
+        host = self.host or end.host  # On a worker of a cluster, only `end` knows the host.
         return replace(ended, host=host, duration_s=round(end.duration_s, 3))
 
     def encode(self) -> dict[str, Any]:
-        """Return the metadata as JSON data. Infinity and NaN, which JSON lacks, are texts."""
-        # A value of another type, such as an int for a float, is written unchanged.
+        """Return the metadata as JSON data. Infinity and NaN, which JSON lacks, become texts."""
+        # Do not warn about a value of another type, such as an int for a float: write it as it is.
         dumped = _METADATA.dump_python(self, exclude_defaults=True, by_alias=True, warnings=False)
         encoded: dict[str, Any] = as_json(dumped)
         return encoded
@@ -296,7 +299,7 @@ class TrialMetadata(TrialEnd):
 
 _METADATA = TypeAdapter(TrialMetadata)
 
-#: If a file lacks a key, the key's value is taken from here.
+#: Metadata that state nothing. They give the value of each key that a file lacks.
 BLANK = TrialMetadata(
     study="",
     study_id="",
@@ -317,12 +320,12 @@ BLANK = TrialMetadata(
 
 
 def read_metadata(path: Path) -> TrialMetadata | None:
-    """Read the metadata of a trial from its file. None if no sweep has written the file."""
+    """Read a trial's metadata from its executed notebook. None if no sweep wrote the file."""
     return read_progress(path)[0]
 
 
 def read_progress(path: Path) -> tuple[TrialMetadata | None, Sequence[str | None]]:
-    """Read the metadata of a trial, and papermill's status of each cell, from its file.
+    """Read a trial's metadata, and papermill's status of each cell, from its executed notebook.
 
     Returns:
         None and an empty list if the file is missing or is not a notebook.
@@ -341,12 +344,12 @@ def read_progress(path: Path) -> tuple[TrialMetadata | None, Sequence[str | None
 
 
 def metadata_of(node: Mapping[str, Any]) -> TrialMetadata | None:
-    """Return the metadata of a trial in its notebook. None if no sweep has written it."""
+    """Return the trial's metadata that a notebook contains. None if it contains none."""
     return TrialMetadata.decode(node["metadata"].get(METADATA))
 
 
 def put_metadata(node: MutableMapping[str, Any], metadata: TrialMetadata) -> None:
-    """Put the metadata of a trial into its notebook."""
+    """Write the metadata of a trial into its notebook in memory."""
     node["metadata"][METADATA] = metadata.encode()
 
 

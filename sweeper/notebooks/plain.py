@@ -1,4 +1,4 @@
-"""Plain values (numbers, texts, None, lists or dicts of them), and their places in a notebook."""
+"""Plain values in a notebook: literal numbers, texts and None, and lists and dicts of these."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeGuard
 
-#: Arithmetic with which people write numbers, as in `10 ** -3` and `5 * 60`.
+#: Operators that a plain number may contain, because people write `10 ** -3` and `5 * 60`.
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
     ast.Pow: operator.pow,
 }
-#: A power is computed only if its base and its exponent are at most this (chosen, not measured).
-#: Larger powers could take forever.
+#: A power is computed only if its base and exponent are at most this number (chosen, not measured).
+#: The computation of a very large power could take forever.
 _MOST = 100
 
 
@@ -40,16 +40,16 @@ class Assignment:
     """One assignment of a value to one name.
 
     Attributes:
-        cell: Number of its code cell, from 1.
-        line: Line of the statement in its cell, from 1.
-        index: Number of the top-level statement in its cell, from 0.
-        block: Block that contains it, such as `a function`. Empty at the top level.
-        target: Target of the assignment. None for an argument.
-        value: Value that is assigned. None if a loop assigns one value after another.
-        is_plain: Whether the value is plain, so that it can be replaced.
-        is_attribute: Whether it is the value of an attribute, as in `CFG.lr = 0.1`.
-        parameter: Parameter whose default the value is, if calls by name may pass another value.
-        item: Variable and key of an item whose first value this is, as in `cfg = {"lr": 0.1}`.
+        cell: Number of the code cell, from 1.
+        line: Line of the statement in the cell, from 1.
+        index: Position of the top-level statement in the cell, from 0.
+        block: Block that contains the assignment, such as `a function`. Empty at the top level.
+        target: Node that gets the value. None for an argument.
+        value: Node of the value. None if a loop assigns one value after another.
+        is_plain: Whether the value is plain. Only a plain value can be replaced.
+        is_attribute: Whether an attribute gets the value, as in `CFG.lr = 0.1`.
+        parameter: Parameter whose default the value is, if calls may pass another value.
+        item: Variable and key of the dict item that gets the value, as in `cfg = {"lr": 0.1}`.
         is_option: Whether the value is the default of a command line option.
     """
 
@@ -70,12 +70,12 @@ class Assignment:
 
 
 class LeftOut(ast.Constant):
-    """The default of an argument that a call leaves out, at the place where the call may have it.
+    """An argument that a call leaves out, at the place where code could add it.
 
-    It is not part of the notebook's syntax tree.
+    This node is not part of the notebook's syntax tree.
 
     Attributes:
-        call: The call.
+        call: Call that leaves out the argument.
         callee: Called class as imported, such as `torch.optim.Adam`.
         parameter: Name of the argument.
         value: Default of the argument.
@@ -87,7 +87,7 @@ class LeftOut(ast.Constant):
 
     @classmethod
     def of(cls, call: ast.Call, *, callee: str, parameter: str, value: Any) -> Self:
-        """Return the argument's place, which is behind the last argument that the call has."""
+        """Return an argument whose place is after the last argument of its call."""
         given = [*call.args, *(option.value for option in call.keywords)]
         ends = [(node.end_lineno or 0, node.end_col_offset or 0) for node in given]
         line, column = max(ends, default=(call.end_lineno or 0, (call.end_col_offset or 0) - 1))

@@ -19,9 +19,9 @@ from .repair import repair_notebook
 
 #: Tag of a cell that trials skip, such as one that needs a server which trials cannot reach.
 SKIP_TAG = "skip"
-#: Limits of a notebook (chosen, not measured): bytes of its file with outputs, number of code
-#: cells, bytes of all code, and lines of one cell. A notebook of this size is checked in about ten
-#: seconds.
+#: Largest notebook that can be swept (chosen, not measured): bytes of the file with outputs, number
+#: of code cells, bytes of all code, and lines of one cell. The checks of such a notebook take about
+#: ten seconds.
 _MOST_BYTES, _MOST_CELLS, _MOST_CODE_BYTES, _MOST_LINES = 200_000_000, 2_000, 1_000_000, 10_000
 
 
@@ -30,10 +30,9 @@ class TooLargeError(Exception):
 
 
 def language_name(spelling: object) -> str:
-    """Return the language of a notebook or kernelspec, which may spell it in several ways.
+    """Return the usual name of a language that a notebook or kernelspec may spell differently.
 
-    `python3` and `ipython3` become `python`. A missing name or one that is not a text also means
-    `python`.
+    `python3` and `ipython3` become `python`. So does a name that is missing or not a text.
     """
     named = spelling if spelling and isinstance(spelling, str) else "python"
     return "python" if re.fullmatch(r"i?python *[\d.]*", named.lower()) else named
@@ -47,11 +46,11 @@ def read_notebook(
     Args:
         path: File to read.
         display_name: Name of the file in messages. Default: its path.
-        for_execution: Whether to remove the outputs, and to repair faults that do not change which
-            code runs.
+        for_execution: Whether the notebook will be executed. Then its outputs are removed, and
+            faults in its JSON are repaired.
 
     Returns:
-        The notebook in format 4.5 or later, without the cell that states a trial for people.
+        The notebook in format 4.5 or later, without the first cell that `with_state` adds.
 
     Raises:
         NotebookError: The file is missing, cannot be read, or is not a valid notebook.
@@ -74,7 +73,9 @@ def read_notebook(
         node = _parsed(text, for_execution=for_execution)
         nbformat.validate(node)
         if for_execution:
-            nbformat.writes(node).encode()  # fails for a lone surrogate, which cannot be written
+            nbformat.writes(
+                node
+            ).encode()  # This fails for a lone surrogate, which no file can have.
     except json.JSONDecodeError as error:
         raise NotebookError(
             f"{display_name}: not a notebook but another text ({error}); `jupytext --to ipynb` "
@@ -84,9 +85,9 @@ def read_notebook(
         raise NotebookError(f"{display_name}: {error}") from error
     except ValueError as error:
         raise NotebookError(f"{display_name}: not a notebook: {error}") from error
-    except Exception as error:  # nbformat's errors and jsonschema's have no common base class
+    except Exception as error:  # The errors of nbformat and jsonschema share no base class.
         raise NotebookError(f"{display_name}: not a valid notebook: {first_line(error)}") from error
-    # The sweep and papermill find cells by id, which formats before 4.5 do not have.
+    # The sweep and papermill find cells by their ids. Formats before 4.5 have no ids.
     node.nbformat_minor = max(node.nbformat_minor, 5)
     node.cells = [cell for cell in node.cells if STATE_TAG not in cell_tags(cell)]
     for cell in node.cells:
@@ -105,17 +106,19 @@ def _notebook_of(script: str, display_name: str) -> str:
         import jupytext
     except ImportError as error:
         raise NotebookError(
-            f"{display_name}: a script needs jupytext: pip install 'notebook-hpo[jupytext]'"
+            f"{display_name}: reading a script needs jupytext: pip install 'notebook-hpo[jupytext]'"
         ) from error
     if not re.search(r"^# ?%%", script, re.MULTILINE):
-        raise NotebookError(f"{display_name}: a script needs cells; begin each with a line # %%")
+        raise NotebookError(
+            f"{display_name}: the script has no cells; begin each cell with a line `# %%`"
+        )
     text: str = jupytext.writes(jupytext.reads(script, fmt="py:percent"), fmt="ipynb")
     return text
 
 
 def _parsed(text: str, *, for_execution: bool) -> NotebookNode:
-    # Python writes NaN into metadata, although JSON has no NaN. Its value does not matter, so it is
-    # read as None.
+    # Python's json module writes NaN, which is not valid JSON. Read it as None: only metadata have
+    # such numbers, and nothing uses them.
     data = json.loads(text, parse_constant=lambda _: None)
     if not isinstance(data, dict):
         raise ValueError("it has no cells")
@@ -125,7 +128,7 @@ def _parsed(text: str, *, for_execution: bool) -> NotebookNode:
         text = json.dumps(repair_notebook(data))
     node: NotebookNode = nbformat.convert(nbformat.reader.reads(text), 4)
     if for_execution:
-        with warnings.catch_warnings(action="ignore"):  # nbformat warns when it adds an id
+        with warnings.catch_warnings(action="ignore"):  # nbformat warns when it adds an id.
             _, node = nbformat.validator.normalize(node, strip_invalid_metadata=True)
     return node
 
@@ -163,7 +166,7 @@ def code_cells(node: NotebookNode) -> list[Any]:
 
 
 def is_skipped(cell: Any) -> bool:
-    """Return whether trials skip a cell because of its tag. papermill does not know this tag."""
+    """Return whether trials skip a cell because it is tagged `skip`."""
     return SKIP_TAG in cell_tags(cell)
 
 

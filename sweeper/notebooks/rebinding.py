@@ -1,7 +1,7 @@
-"""Find code that gives a variable of a notebook another value, with Python's own symbol tables.
+"""Find code that gives a variable of a notebook another value.
 
 A *schedule* computes the new value from the old one, as in `lr *= 0.95`. It does not count as
-another value.
+another value. Python's symbol tables tell which names code binds and reads.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ def rebinding(
     own: ast.expr | None = None,
     is_late: bool = False,
 ) -> str | None:
-    """Return the first place, apart from one given statement, where a name gets a value.
+    """Return the first place, apart from a given statement, where code gives a name a value.
 
-    An assignment before the statement counts only if other code reads the name before the
-    statement.
+    An assignment before the given statement counts only if code between the two reads the name.
 
     Args:
         cells: All code cells.
         name: Name of a variable.
-        at: Position of the statement: number of its code cell, from 1, and index in it, from 0.
-        own: Target in this statement that gets the value. None if its own assignments count, too.
-        is_late: Whether to ignore all assignments before the statement.
+        at: Position of the given statement: number of its code cell, from 1, and index in the
+            cell, from 0.
+        own: Target in the given statement that does not count. None if all its targets count.
+        is_late: Whether to ignore all assignments before the given statement.
 
     Returns:
-        A code cell with a line. None if the name gets no other value.
+        A code cell with a line. None if no other code gives the name a value.
     """
     earlier = None
     for cell in cells:
-        if name not in unicodedata.normalize("NFKC", cell.code):  # as Python normalizes names
+        if name not in unicodedata.normalize("NFKC", cell.code):  # Python normalizes names so.
             continue
         for index, statement in enumerate(cell.statements):
             here = (cell.number, index)
@@ -50,7 +50,7 @@ def rebinding(
             if own is not None and here == at:
                 allowed.add(own)
             scope = scope_of(_without(cell, statement, allowed))
-            if scope is None:  # the statement does not compile, so its cell will fail
+            if scope is None:  # The statement does not compile, so its cell will fail.
                 continue
             top, inner = _symbol(scope, name), [*_inner(scope, name)]
             place = f"code cell {cell.number}, line {statement.lineno}"
@@ -79,7 +79,7 @@ def has_schedule(sources: Iterable[str], name: str) -> bool:
 
 
 def is_read(cell: Cell, line: int, name: str) -> bool:
-    """Return whether the top-level statement that contains a line reads a variable of the notebook.
+    """Return whether the top-level statement around a line reads a global variable.
 
     Args:
         cell: Code cell.
@@ -96,8 +96,8 @@ def unpacked(
     """Yield the single targets of an assignment, as in `a, b = 1, 2`, with their values.
 
     Yields:
-        The target, its value, and whether this value belongs to this target alone. It does not if a
-        tuple is unpacked that the code does not spell out.
+        The target, its value, and whether the target gets the whole value. In `a, b = f()`, it gets
+        only a part.
     """
     if not isinstance(target, ast.Tuple | ast.List):
         yield target, value, True
@@ -112,14 +112,14 @@ def unpacked(
 
 
 def _harmless(cell: Cell, statement: ast.stmt, name: str) -> Iterator[ast.expr]:
-    """Yield targets that give a name no value, or a value computed from its own."""
+    """Yield the targets that declare or delete a name, or compute its value from the old one."""
     for target, part in _assigned(statement):
         if part is None or part is target or _reads(cell, part, name):
             yield from _named(target, name)
 
 
 def _scheduled(cell: Cell, statement: ast.stmt, name: str) -> Iterator[ast.expr]:
-    """Yield targets that give a name a value computed from its own."""
+    """Yield the targets that give a name a value computed from its old value."""
     for target, part in _assigned(statement):
         if part is not None and (part is target or _reads(cell, part, name)):
             yield from _named(target, name)
@@ -146,7 +146,7 @@ def _assigned(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None]]
 
 
 def _reads(cell: Cell, value: ast.expr, name: str) -> bool:
-    """Return whether an expression reads a variable of the notebook."""
+    """Return whether an expression reads a global variable of the notebook."""
     return _has_read(scope_of(f"({cell.text_of(value)}\n)"), name)
 
 
@@ -174,7 +174,7 @@ def _symbol(scope: symtable.SymbolTable, name: str) -> symtable.Symbol | None:
 
 
 def _inner(scope: symtable.SymbolTable, name: str) -> Iterator[symtable.Symbol]:
-    """Yield the symbols of a notebook's variable in functions and classes inside a scope."""
+    """Yield the symbols of a global variable in the functions and classes inside a scope."""
     for child in scope.get_children():
         symbol = _symbol(child, name)
         if symbol is not None and symbol.is_global():

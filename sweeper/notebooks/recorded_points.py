@@ -11,7 +11,7 @@ from .metadata import BLANK, StoredSeries, TrialMetadata, UnreadText
 
 @dataclass(slots=True, kw_only=True)
 class _GrowingSeries:
-    """A `StoredSeries` to which points are added."""
+    """A `StoredSeries` to which points can be added while the trial runs."""
 
     steps: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
@@ -42,14 +42,12 @@ class _GrowingSeries:
 
 
 class RecordedPoints:
-    """Collects the points of a trial, separately for each source.
-
-    It can be used from any thread.
+    """Collects the points of a trial, separately for each source. All methods are thread-safe.
 
     Args:
-        earlier: Metadata of the earlier attempt whose checkpoint this attempt resumes. This attempt
-            does not report the steps before the checkpoint again. `BLANK` if the trial starts from
-            scratch.
+        earlier: Metadata of the earlier attempt whose checkpoint this attempt resumes. `BLANK` if
+            the trial starts from scratch. This attempt does not report the steps before the
+            checkpoint again, so they are taken from the earlier attempt.
         code: Code version of this attempt.
     """
 
@@ -66,7 +64,7 @@ class RecordedPoints:
     def record(self, point: Point) -> None:
         """Add a point.
 
-        Displayed points are ignored: they are in the outputs, which a notebook may clear.
+        Displayed points are ignored, because the notebook's outputs contain them.
         """
         if point.source is PointSource.DISPLAYED:
             return
@@ -86,17 +84,17 @@ class RecordedPoints:
                 self._begun(point.source, name, step).too_slow = True
 
     def keep_earlier_series(self) -> None:
-        """Keep series of the earlier attempt that this attempt did not report.
+        """Keep those series of the earlier attempt that this attempt did not report.
 
-        This does nothing if the earlier attempt ran other code.
+        If the earlier attempt ran other code, nothing is kept: this code may report other scores.
         """
-        if self._is_same_code:  # other code may report these scores differently, or not at all
+        if self._is_same_code:
             self._kept = self._earlier
 
     def steps_before(self, source: PointSource) -> dict[str, int]:
-        """Return the number of steps that the earlier attempt has in each series of a source.
+        """Return the number of steps in each series that the earlier attempt has from a source.
 
-        The source numbers its steps by position, from 0.
+        A source that numbers its steps by position continues from this number.
         """
         counts = {}
         for name, series in self._earlier.points_by(source).items():
@@ -105,7 +103,7 @@ class RecordedPoints:
         return counts
 
     def added_to(self, metadata: TrialMetadata) -> TrialMetadata:
-        """Return a trial's metadata with the points so far."""
+        """Return a copy of a trial's metadata that has the points collected so far."""
         with self._lock:
             return replace(
                 metadata,
@@ -116,9 +114,9 @@ class RecordedPoints:
             )
 
     def _begun(self, source: PointSource, name: str, step: int) -> _GrowingSeries:
-        """Return a series of a source.
+        """Return the series of a score from a source.
 
-        A new series begins with the earlier attempt's points before a step.
+        A new series begins with those points of the earlier attempt that come before `step`.
         """
         kept = self._series_by(source)
         if name not in kept:

@@ -1,7 +1,7 @@
 """Repair small faults in a notebook's JSON before it is validated.
 
-papermill and Jupyter accept notebooks with these faults. A repair never changes which code runs. A
-cell without a type or a source is not repaired, so that the validation refuses it.
+papermill and Jupyter accept notebooks with these faults. A repair never changes which code runs.
+Validation still refuses a cell without a type or a source, because no repair adds them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CELL_KEYS: Mapping[str, tuple[str, ...]] = {
     "raw": ("id", "cell_type", "metadata", "source", "attachments"),
 }
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-#: Minor version of the first format in which cells have ids. The cells that sweeps write have ids.
+#: Minor version of the first notebook format in which cells have ids. Sweeps write cells with ids.
 _MINOR = 5
 
 
@@ -32,7 +32,7 @@ def repair_notebook(notebook: Mapping[str, Any]) -> dict[str, Any]:
     minor, cells = notebook.get("nbformat_minor"), notebook.get("cells")
     metadata = _mapping(notebook.get("metadata"))
     spec = _mapping(metadata.get("kernelspec"))
-    if isinstance(spec.get("name"), str):  # nbformat removes a kernel without a display name
+    if isinstance(spec.get("name"), str):  # nbformat removes a kernel without a display name.
         metadata["kernelspec"] = {"display_name": spec["name"], **spec}
     return {
         "nbformat": 4,

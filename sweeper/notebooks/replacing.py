@@ -9,7 +9,7 @@ from functools import cached_property
 from .cell_code import executed_tree, is_same_but, parse, parse_or_none, plain_python, python_lines
 from .plain import LeftOut
 
-#: The comment with a value's original code has at most this number of characters (chosen, not
+#: Comments that state a value's original code have at most this number of characters (chosen, not
 #: measured).
 _COMMENT_WIDTH = 60
 
@@ -18,7 +18,7 @@ class Cell:
     """A code cell in Python.
 
     Attributes:
-        number: Number among the code cells, from 1.
+        number: Number of the cell among the code cells, from 1.
         source: Text of the cell in the notebook.
     """
 
@@ -45,8 +45,8 @@ class Cell:
     def statements(self) -> list[ast.stmt]:
         """The statements at the top level of the cell.
 
-        The statements inside of `if __name__ == "__main__":` count, because this is true in a
-        kernel. Those of its `else` never run.
+        The statements inside of `if __name__ == "__main__":` count, because this condition is true
+        in a kernel. The statements of its `else` branch never run.
         """
         found: list[ast.stmt] = []
         for statement in self.tree.body:
@@ -66,20 +66,20 @@ class Cell:
         return text_in(self.lines, node)
 
     def _original_text(self, node: ast.expr) -> str:
-        """Return the code of a value. Of an argument that is left out, return its default."""
+        """Return the code of a value, or of the default of an argument that is left out."""
         return repr(node.value) if isinstance(node, LeftOut) else self.text_of(node)
 
     def with_values(self, news: Mapping[ast.expr, str]) -> str | None:
         """Replace values in the source. A comment on each changed line states the original value.
 
-        The result is parsed in the way IPython does it. Its syntax tree must equal the tree of this
-        cell except for these values.
+        IPython must read the new source as the old one, except for these values. This is checked
+        with the syntax trees of both.
 
         Args:
-            news: Code of the new values, by the nodes of the old ones.
+            news: Code of each new value, by the node of the old value.
 
         Returns:
-            The new source. None if anything else would change.
+            The new source. None if anything except the values would change.
         """
         changed = {node: code for node, code in news.items() if code != self._original_text(node)}
         if not changed:
@@ -98,16 +98,18 @@ class Cell:
         for at, texts in were.items():
             commented = [*lines[:at], _commented(lines[at], texts), *lines[at + 1 :]]
             if is_right(commented):
-                # A comment is wrong, and left out, if its line ends inside a multi-line string.
+                # The check fails if the line ends inside a multi-line string: the comment would
+                # become part of the string.
                 lines = commented
         return b"".join(lines).decode()
 
     def _edited(
         self, news: Mapping[ast.expr, str]
     ) -> tuple[list[bytes], dict[int, list[str]]] | None:
-        """Return the lines with new values, and the original values by line.
+        """Return the lines with the new values, and the original values by line.
 
-        A line of the source may begin with a prompt or white space that `code` lacks.
+        A line of the source may begin with a prompt or white space that `code` lacks. So the
+        columns in the syntax tree are shifted.
 
         Returns:
             None if the old values cannot be found in the source.
@@ -138,7 +140,7 @@ class Cell:
 
 
 def _replaced_nodes(news: Mapping[ast.expr, str]) -> dict[ast.AST, ast.AST]:
-    """Return the nodes that the syntax tree has with new values, by the nodes that they replace."""
+    """Return the nodes of the syntax tree after a replacement, by the nodes that they replace."""
     found: dict[ast.AST, ast.AST] = {}
     for node, code in news.items():
         if not isinstance(node, LeftOut):
@@ -154,9 +156,9 @@ def _replaced_nodes(news: Mapping[ast.expr, str]) -> dict[ast.AST, ast.AST]:
 
 
 def text_in(lines: Sequence[bytes], node: ast.expr | ast.stmt) -> str:
-    """Return the code of a node from lines, including its decorators.
+    """Cut the code of a node, including its decorators, out of the lines of a cell.
 
-    An indented statement gets `if 1:` in front, so that it compiles.
+    The line `if 1:` is put before an indented statement, so that the code compiles.
     """
     first, column = node.lineno, node.col_offset
     if decorators := getattr(node, "decorator_list", None):
@@ -177,10 +179,10 @@ def _is_main(test: ast.expr) -> bool:
 
 
 def _shift(source: bytes, code: bytes) -> int | None:
-    """Return how many bytes at the start of a line of the source are missing in `code`.
+    """Return how many bytes at the start of a source line are missing in the line of plain Python.
 
     Returns:
-        None if the rest of the line differs, too.
+        None if the rest of the line differs as well.
     """
     whole, rest = source.rstrip(b"\r\n"), code.rstrip(b"\r\n")
     return len(whole) - len(rest) if whole.endswith(rest) else None

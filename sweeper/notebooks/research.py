@@ -24,10 +24,10 @@ from .reading import cell_tags, code_cells, is_skipped, language_name, read_note
 PARAMETERS_TAG = "parameters"
 #: Tag that papermill gives the cell with a trial's params.
 INJECTED_TAG = "injected-parameters"
-#: Key in a cell's metadata for its original code, if values in it were replaced.
+#: Key in a cell's metadata with the cell's original code, present if values were replaced.
 RESEARCH_SOURCE = "research_source"
-#: For an unknown name, at most this number of known names is proposed (chosen, not measured). Each
-#: proposal costs a search of the whole notebook.
+#: A message about an unknown name proposes at most this number of known names (chosen, not
+#: measured). Each proposal costs a search of the whole notebook.
 _MOST_KNOWN = 10
 
 
@@ -38,13 +38,13 @@ class ResearchNotebook:
         path: Absolute path of the file.
         display_name: Path as the user wrote it, for messages.
         node: Content of the notebook, repaired and without outputs.
-        parameters_cell: Number of the parameters cell among the code cells, from 1. 0 if there is
-            none.
+        parameters_cell: Number of the parameters cell among the code cells, from 1. 0 if no cell
+            is tagged `parameters`.
 
     Args:
         path: File of the notebook.
-        is_executed: Whether the file is the executed notebook of a trial. Then the trial's values
-            are removed from its cells.
+        is_executed: Whether the file is the executed notebook of a trial. Then its cells get back
+            their original code.
 
     Raises:
         NotebookError: The file is missing or not a notebook, has several parameters cells, or has
@@ -67,8 +67,8 @@ class ResearchNotebook:
         ]
         if len(tagged) > 1:
             raise NotebookError(
-                f"{self.display_name}: {len(tagged)} cells are tagged 'parameters'; keep the tag "
-                "on one"
+                f"{self.display_name}: {len(tagged)} code cells are tagged 'parameters'; keep the "
+                "tag on one of them"
             )
         if not tagged and self.language != "python":
             raise NotebookError(
@@ -88,8 +88,8 @@ class ResearchNotebook:
         name = self.node.metadata.get("kernelspec", {}).get("name")
         if not name and self.language != "python":
             raise NotebookError(
-                f"{self.display_name}: names no kernel, and its language is "
-                f"{self.language}; choose a kernel with --kernel"
+                f"{self.display_name}: the notebook is in {self.language} and names no kernel; "
+                "choose a kernel with --kernel"
             )
         return str(name or "python3")
 
@@ -103,7 +103,7 @@ class ResearchNotebook:
     @property
     def text(self) -> str:
         """The notebook as the text of a file, without outputs."""
-        # Without validation, because the notebook was validated when it was read.
+        # This function does not validate. The notebook was validated when it was read.
         text: str = nbformat.v4.writes(self.node)
         return text
 
@@ -114,25 +114,23 @@ class ResearchNotebook:
 
     @cached_property
     def assignments(self) -> Assignments:
-        """The assignments in the cells. Empty for a language other than Python."""
+        """The assignments in the code cells. Empty for a language other than Python."""
         return Assignments(self.code if self.language == "python" else [])
 
     @cached_property
     def injected(self) -> frozenset[str]:
-        """The names that papermill assigns in a cell after the parameters cell."""
+        """The names that papermill assigns in its injected cell, which follows the parameters."""
         return frozenset(injected_names(self.node))
 
     def check_names(self, sources: Mapping[str, str]) -> None:
-        """Check that all names can get a trial's value.
-
-        Notebooks in other languages are not checked.
+        """Check that a trial can set all names. Only notebooks in Python are checked.
 
         Args:
-            sources: Names, each with the place where the user has written it, for the message.
+            sources: Place where the user has written each name, by name. Messages begin with it.
 
         Raises:
-            NotebookError: Some names cannot get a trial's value. The message states the reason and
-                a remedy for each.
+            NotebookError: A trial cannot set some names. The message states the reason and a
+                remedy for each.
         """
         if self.language != "python":
             return
@@ -141,7 +139,7 @@ class ResearchNotebook:
             is_known = name in self.injected or self.assignments.knows(name)
             if why := self.why_not(name):
                 where = f" ({self.display_name})"
-                if not is_known and len(wrong) <= MOST_LINES:  # further lines are only counted
+                if not is_known and len(wrong) <= MOST_LINES:  # `listed` only counts the rest.
                     where = f" in {self.display_name}; {self._remedy_for_unknown(name)}"
                 wrong.append(f"{source}: {name!r} is {why}{where}")
         for inner, outer in self.assignments.overlaps(sources):
@@ -186,7 +184,8 @@ class ResearchNotebook:
     def used_in_parameters_cell(self, names: Iterable[str]) -> list[str]:
         """Return the names that the parameters cell both assigns and reads.
 
-        They get a trial's value in the parameters cell itself, not in papermill's cell after it.
+        A trial's value for them is written into the parameters cell itself. papermill's injected
+        cell, which comes after it, would be too late.
         """
         if not self.parameters_cell:
             return []
@@ -198,26 +197,26 @@ class ResearchNotebook:
         return self.language == "python" and bool(self.assignments.at_top(name))
 
     def takes(self, name: str) -> bool:
-        """Return whether a variable of the notebook can get a trial's value."""
+        """Return whether the notebook has a variable of this name that a trial can set."""
         return self.assigns(name) and not self.why_not(name)
 
     def why_no_seed(self) -> str | None:
         """Return why trials cannot set the notebook's variable `seed`.
 
         Returns:
-            None if they can, or if the notebook does not assign it.
+            None if trials can set it, or if the notebook has no such variable.
         """
         why = self.why_not("seed") if self.assignments.at_top("seed") else None
         return None if why is None else f"seed is {why}"
 
     def why_not(self, name: str) -> str | None:
-        """Return why a name cannot get a trial's value, in the words of `Assignments.why_not`."""
+        """Return why a trial cannot set a name, in the words of `Assignments.why_not`."""
         if name in self.injected:
             return self.assignments.other_value(name, after_cell=self.parameters_cell)
         return self.assignments.why_not(name)
 
     def fresh_copy(self, kernel_name: str | None = None) -> NotebookNode:
-        """Return a copy of the notebook for a trial, without anything of an earlier execution.
+        """Return a copy of the notebook for a trial, without traces of an earlier execution.
 
         Args:
             kernel_name: Kernel to use if the notebook names none.
@@ -226,7 +225,7 @@ class ResearchNotebook:
         for key in (METADATA, "papermill", "widgets"):
             node.metadata.pop(key, None)
         for cell in node.cells:
-            cell.metadata.setdefault("tags", [])  # papermill expects every cell to have tags
+            cell.metadata.setdefault("tags", [])  # papermill reads this key of every cell.
             cell.metadata.pop("papermill", None)
             cell.metadata.pop("execution", None)
             cell.metadata.pop(RESEARCH_SOURCE, None)
@@ -240,10 +239,10 @@ class ResearchNotebook:
 
 
 def injected_names(node: NotebookNode) -> list[str]:
-    """Return the names that papermill's injected cell assigns.
+    """Return the names that papermill assigns in its injected cell.
 
-    These are the names that the parameters cell assigns but does not read. A name that it reads
-    would be injected too late, so its value is replaced in the parameters cell.
+    These are the names that the parameters cell assigns but does not read. If the cell reads a
+    name, the injected cell comes too late, so the value in the parameters cell is replaced.
     """
     tagged = (cell for cell in code_cells(node) if PARAMETERS_TAG in cell_tags(cell))
     return [name for cell in tagged for name in assigned_only(cell.source)]
@@ -255,7 +254,7 @@ def replace_values(
     """Replace the plain values of names in the cells of a notebook.
 
     Args:
-        node: Notebook, which is changed.
+        node: Notebook whose cells are changed in place.
         values: New values by name.
         as_code: Function that returns the Python code of a value.
 

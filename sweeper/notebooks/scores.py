@@ -1,10 +1,10 @@
 """Find the scores of an executed notebook.
 
-`ScoreRank` defines the order of the sources. The first source that gives a score counts. Only the
-content of the file is read, so that reading it again gives the same floats.
+`ScoreRank` defines the order of the sources of a score. The first source that gives the score
+counts. The scores depend only on the notebook's file, so reading it again gives the same floats.
 
-Printed text is read while the notebook runs, because a progress bar overwrites it. Its points are
-stored in the file like reported points.
+Printed text is read while the notebook runs, because a progress bar overwrites its text. The points
+found in printed text are stored in the file, as reported points are.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ Series = dict[str, list[tuple[int, float]]]
 
 _SCRAP, _RECORD = "application/scrapbook.scrap.", "application/papermill.record+json"
 _LINE_END = re.compile(r"([\r\n])")
-#: An unfinished line is read once it has more than this number of characters. Then only its latter
-#: half is kept.
+#: An unfinished line is searched for scores once it has more than this number of characters
+#: (chosen, not measured). Then only its last part of half this length is kept.
 _MAX_LINE_CHARACTERS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """A score as one source gives it.
+    """The score that one source gives.
 
     Attributes:
-        rank: Position of the source in the order of sources.
+        rank: Position of the source in the order of all sources.
         source: Name of the source for people, such as `variable test_acc` or `Keras`.
         value: Final value.
         points: The (step, value) pairs. Empty for a source that gives only a final value.
@@ -64,10 +64,11 @@ class Scraped:
         series: The (step, value) pairs of each score that has a series. If a library and another
             source give the same score, the library's series has the name that `lesser_name`
             returns.
-        unread: Printed text that is not a number, by the score whose value it keeps unknown.
-        too_slow: Scores whose patterns took too long, so that some of their values were not found.
-        ranks: Source that counts, by score.
-        given: What each source gives, by score. The source that counts is first.
+        unread: Printed text where a number was expected, by score. The value of such a score is
+            unknown.
+        too_slow: Scores whose patterns took too long. Some values of these scores were not found.
+        ranks: Rank of the source that counts, by score.
+        given: What each source gives, by score. The source that counts comes first.
     """
 
     scores: dict[str, float] = field(default_factory=dict)
@@ -93,15 +94,15 @@ def scrape(
 ) -> Scraped:
     """Find all scores and series of an executed notebook.
 
-    If the parameters file names the source of a score, other sources except reports do not count: a
-    variable with the score's name may belong to another model. If a printed text is not a number,
-    only a report gives the score.
+    If the parameters file names the source of a score, only this source and reports count: a
+    variable with the score's name may belong to another model. If the pattern of a score matched a
+    text that is not a number, only a report can give the score.
 
     Args:
         cells: Cells of the notebook.
         metadata: Metadata of the notebook.
-        sources: Sources of scores that are not reported, from the parameters file.
-        objectives: Objectives. They decide which value of a series is the score.
+        sources: Sources that the parameters file names, by score.
+        objectives: Objectives by score. They decide which value of a series is the score.
     """
     given = [
         *_reported(metadata, objectives),
@@ -222,10 +223,10 @@ def _lesser_series(name: str, given: Iterable[Given], sources: Mapping[str, Scor
 def _unread(
     metadata: TrialMetadata, sources: Mapping[str, ScoreSource], objectives: _Objectives
 ) -> dict[str, str]:
-    """Return the printed texts that keep scores from being known, by score.
+    """Return the printed texts that are not numbers and leave a score unknown, by score.
 
-    If the last text is not a number, the last value is unknown. If any text is not a number, the
-    mean is unknown.
+    If the last match of a pattern is not a number, the last value is unknown. If any match is not a
+    number, the mean is unknown.
     """
     found = {}
     for name, printed in metadata.printed.items():
@@ -245,21 +246,21 @@ def _too_slow(metadata: TrialMetadata, sources: Mapping[str, ScoreSource]) -> se
 
 
 def _final_value(points: Sequence[tuple[int, float]], objective: Objective | None) -> float:
-    """Return the score of a series. This is the last value if the score is not an objective."""
+    """Return the score of a series: its last value, or what the objective's `take` states."""
     values = [value for _, value in points]
     if objective is None or objective.take == "last":
         return values[-1]
     if objective.take == "mean":
-        return float(statistics.mean(values))  # exact, without rounding errors of a sum
+        return float(statistics.mean(values))  # This mean has no rounding errors.
     finite = [value for value in values if not math.isnan(value)] or values
     return max(finite) if objective.direction == "maximize" else min(finite)
 
 
 def _shown(cells: Iterable[Mapping[str, Any]]) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the numbers of scrapbook's `glue`, and those of papermill's old `record`.
+    """Return the numbers displayed by scrapbook's `glue`, and those by papermill's old `record`.
 
-    This is also called for each display while the notebook runs. A display that cannot be read has
-    no scores. It must not raise, because an exception would fail the trial.
+    A display that cannot be read has no numbers. This function must not raise, because it is also
+    called while the notebook runs, and an exception would fail the trial.
     """
     glued: dict[str, float] = {}
     recorded: dict[str, float] = {}
@@ -273,42 +274,44 @@ def _shown(cells: Iterable[Mapping[str, Any]]) -> tuple[dict[str, float], dict[s
 
 
 def _numbers(values: Mapping[Any, Any]) -> dict[str, float]:
-    """Return the values that are numbers, or texts for NaN and infinity, which JSON lacks."""
+    """Return the values that are numbers. Texts for NaN and infinity, which JSON lacks, count."""
     words = ("nan", "inf", "-inf", "infinity", "-infinity")
     numbers = {}
     for name, value in values.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number or (isinstance(value, str) and value.lower() in words):
-            with suppress(OverflowError):  # an integer that is too large for a float is ignored
+            with suppress(OverflowError):  # Ignore an integer that is too large for a float.
                 numbers[str(name)] = float(value)
     return numbers
 
 
 def displayed_point(data: Mapping[str, Any]) -> Point | None:
-    """Return the scores in a display's data as a point without a step. None if there are none."""
+    """Return the scores that a display shows as a point without a step. None if it shows none."""
     glued, recorded = _shown([{"outputs": [{"data": data}]}])
     metrics = {**recorded, **glued}
     return Point(step=None, metrics=metrics, source=PointSource.DISPLAYED) if metrics else None
 
 
 def _series(stored: Mapping[str, StoredSeries]) -> Series:
-    """Return the series that have points."""
+    """Return the stored series that have points, as pairs of step and value."""
     return {name: series.points for name, series in stored.items() if series.steps}
 
 
 class PrintedScores:
-    """Finds scores in text while it is printed.
+    """Finds scores in text while the notebook prints it.
 
-    Each match in a line is a point. Its step is its position among all matches, from 0. A match
-    that is not a number is a point without a value, so that no older number counts in its place. A
-    line that is redrawn, like a progress bar, gives points only when its values change. A pattern
-    that takes too long, on one line or on all lines together, is no longer used; this is a point
-    without a value, too. A pattern with a `\\n` is matched in each line together with the line
-    above it.
+    Each match of a pattern is a point, whose step is its position among all matches, from 0.
+
+    - A match that is not a number is a point without a value, so that no older number counts in its
+      place.
+    - A line that is redrawn, such as a progress bar, gives points only when its values change.
+    - A pattern is given up if it takes too long, on one line or on all lines together. A point
+      without a value tells so.
+    - A pattern with a `\\n` is matched in each line together with the line above.
 
     Args:
-        sources: Sources of scores. Those without a pattern are ignored.
-        on_point: Called with each point.
+        sources: Sources of scores. Sources without a pattern are ignored.
+        on_point: Function that is called with each point.
     """
 
     def __init__(
@@ -333,7 +336,7 @@ class PrintedScores:
         *ended, rest = _LINE_END.split(text)
         for drawn, end in zip(ended[::2], ended[1::2], strict=True):
             self._match(line, line.text + drawn)
-            # The earlier values of a redrawn line are kept, in case its new text has no number.
+            # Keep the earlier values of a redrawn line, because its new text may lack a number.
             previous = {**line.previous, **line.values} if end == "\r" else {}
             above = (line.text + drawn).rstrip() or line.above
             line = self._lines[stream] = _Line(previous=previous, above=above)
@@ -346,9 +349,9 @@ class PrintedScores:
         line.text = rest
 
     def settle(self) -> None:
-        """Find the points in unfinished lines, when nothing has been printed for a while.
+        """Find the points in unfinished lines. Call this if nothing was printed for a while.
 
-        A number at the very end of a line is ignored: it may be the first part of a longer number.
+        A number at the very end of a line is ignored: more of its digits may follow.
         """
         for line in self._lines.values():
             self._match(line, line.text, is_whole=False)
@@ -372,13 +375,11 @@ class PrintedScores:
             line.values[name] = found
 
     def _found(self, name: str, text: str, *, is_whole: bool) -> list[float | str]:
-        """Return the numbers in a line.
-
-        If a match is not a number, its text is returned in its place.
+        """Return the matches of a score's pattern in a line: numbers, or texts that are none.
 
         Args:
             name: Name of the score.
-            text: The line.
+            text: Line, with the line above if the pattern contains a `\\n`.
             is_whole: Whether the line is complete.
         """
         began_s = time.thread_time()
@@ -406,7 +407,7 @@ class PrintedScores:
         end = 0
         for match in find_all(pattern, without_codes(text)):
             reading = read_number(match)
-            if reading is None or match.start(1) < end:  # the match is within the previous number
+            if reading is None or match.start(1) < end:  # It lies in the previous number.
                 continue
             if not (is_whole or reading.is_complete):
                 break
@@ -425,11 +426,11 @@ class PrintedScores:
 
 @dataclass(slots=True, kw_only=True)
 class _Line:
-    """A line that is being printed. Each redrawing of a line is a new one.
+    """A line that the notebook is printing. A line that is redrawn counts as a new line.
 
     Attributes:
         text: Text of the line so far.
-        above: Last line above it that is not blank, for patterns with a `\\n`.
+        above: Last line above that is not blank, for patterns with a `\\n`.
         previous: Values of the previous drawing, by score.
         values: Values of this drawing so far, by score.
     """

@@ -1,4 +1,4 @@
-"""Where a notebook seeds itself: `torch.manual_seed(SEED)`, `random_state=42`, `PRNGKey(0)`."""
+"""Find where a notebook seeds itself, as in `torch.manual_seed(SEED)` or `random_state=42`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _SEEDING = frozenset(
 )
 #: Names of arguments that take a seed.
 _PARAMETERS = ("random_state", "seed", "random_seed")
-#: Callees that split, draw or make data. Their seeds are not replaced, so that every trial has the
-#: notebook's original data.
+#: Functions that split, sample or generate data. Their seeds are never replaced, so that all trials
+#: use the same data.
 _OF_DATA = (
     "sklearn.model_selection.*",
     "sklearn.datasets.*",
@@ -42,12 +42,13 @@ _OF_DATA = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSeed:
-    """An argument of a library that a notebook seeds it with.
+    """An argument with which a notebook seeds a library.
 
     Attributes:
-        cell: Number of its code cell, from 1.
+        cell: Number of the code cell, from 1.
+        line: Line in the cell, from 1.
         value: Expression that is passed.
-        number: The seed.
+        number: Value of the expression: the seed.
     """
 
     cell: int
@@ -60,9 +61,9 @@ class OwnSeed:
 
 
 def own_seeds(cells: Sequence[Cell]) -> list[OwnSeed]:
-    """Find the arguments of libraries by which a notebook seeds itself with a whole number.
+    """Find the arguments with which a notebook seeds libraries with a whole number.
 
-    Leave out seeds of splits of the data, and arguments that may get more than one number.
+    Seeds that only split the data are left out, and arguments that may get several numbers.
     """
     flows, found = Flows(cells), list[OwnSeed]()
     for call in flows.calls:
@@ -75,7 +76,11 @@ def own_seeds(cells: Sequence[Cell]) -> list[OwnSeed]:
 
 
 def seeds_in_words(found: Sequence[OwnSeed]) -> str:
-    """Say what a notebook's own seeds are, and what becomes of them; there is at least one."""
+    """Return a sentence that states a notebook's original seeds, and which commands replace them.
+
+    Args:
+        found: Seeds of the notebook, at least one.
+    """
     numbers = ", ".join(map(str, dict.fromkeys(own.number for own in found)))
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     return (
@@ -85,15 +90,15 @@ def seeds_in_words(found: Sequence[OwnSeed]) -> str:
 
 
 def replace_seeds(node: NotebookNode, seed: int) -> None:
-    """Replace the seeds of a notebook with that of a trial; comments say what they were.
+    """Replace a notebook's original seeds with the seed of a trial. Comments state the originals.
 
-    Cells that run once for all trials stay as they are.
+    Shared cells are not changed, because they run once for all trials.
     """
     in_cells = code_cells(node)
     cells = [Cell(number, cell.source) for number, cell in enumerate(in_cells, start=1)]
     news: defaultdict[int, dict[ast.expr, str]] = defaultdict(dict)
     found = own_seeds(cells)
-    order = list(dict.fromkeys(own.number for own in found))  # seeds that differ stay different
+    order = list(dict.fromkeys(own.number for own in found))  # Keep different seeds different.
     for own in found:
         if own.number != seed:
             news[own.cell][own.value] = str(seed + order.index(own.number))

@@ -19,19 +19,20 @@ from .research import (
 )
 
 SHARED_TAG = "shared"
-#: Calls of `sweeper.trial()`, whose result differs between trials. Shared cells must not call it.
+#: Matches calls of `sweeper.trial`. Shared cells must not make such a call, because its result
+#: differs between trials.
 _OWN_CALL = re.compile(r"\bsweeper\.trial\b|\bfrom\s+sweeper\s+import\b.*\btrial\b")
-#: Tags are advised only if they save at least `_WORTH_S` seconds in each trial, and at least the
-#: share `_WORTH_PART` of the trial's duration (chosen, not measured).
+#: The advice to tag cells is given only if a trial saves at least `_WORTH_S` seconds, and at least
+#: the share `_WORTH_PART` of its duration (both chosen, not measured).
 _WORTH_S, _WORTH_PART = 1.0, 0.2
 
 
 def check_shared_cells(notebook: ResearchNotebook, own_names: Set[str]) -> None:
-    """Check that tagged cells are the same in all trials, and come before all other cells.
+    """Check that cells tagged `shared` are the same in all trials, and come before other cells.
 
     Args:
         notebook: Research notebook.
-        own_names: Names that have another value in each trial.
+        own_names: Names whose values differ between trials.
 
     Raises:
         NotebookError: A tagged cell differs between trials, or comes after a cell without the tag.
@@ -49,27 +50,27 @@ def check_shared_cells(notebook: ResearchNotebook, own_names: Set[str]) -> None:
         elif first_untagged:
             raise NotebookError(
                 f"{where} is tagged 'shared', and code cell {first_untagged} before it is not; "
-                f"shared cells come first: tag code cell {first_untagged} as well, or take the tag "
-                f"off code cell {number}"
+                f"shared cells come first: tag code cell {first_untagged} as well, or remove the "
+                f"tag from code cell {number}"
             )
         elif own := _own_in(cell.source, own_names) or in_calls.get(number):
             raise NotebookError(
                 f"{where} is tagged 'shared', so it runs once for all trials, but it uses {own}, "
-                "whose value differs between trials; take the tag off, or move the code that uses "
+                "whose value differs between trials; remove the tag, or move the code that uses "
                 f"{own} to a later cell"
             )
 
 
 def sharing_advice(node: NotebookNode, own_names: Set[str]) -> str | None:
-    """Return how much time it would save to tag the first cells of a notebook as shared.
+    """Return how much time each trial would save if the notebook's first cells were shared.
 
     Args:
         node: Notebook that was executed in a forked kernel, with papermill's injected cell and
             without shared cells.
-        own_names: Names that have another value in each trial.
+        own_names: Names whose values differ between trials.
 
     Returns:
-        The advice in words. None if tags would save too little.
+        The advice to tag these cells, in words. None if that would save too little time.
     """
     total_s = leading_s = 0.0
     numbers: list[int] = []
@@ -96,10 +97,10 @@ def sharing_advice(node: NotebookNode, own_names: Set[str]) -> str | None:
 
 
 def _own_in(source: str, own_names: Set[str]) -> str:
-    """Return the first thing in a cell that differs between trials, such as a swept name.
+    """Return a name or call in a cell whose value differs between trials.
 
     Returns:
-        An empty text if there is none.
+        An empty text if the cell has no such name or call.
     """
     if _OWN_CALL.search(source):
         return "sweeper.trial()"
@@ -109,7 +110,7 @@ def _own_in(source: str, own_names: Set[str]) -> str:
 def _global_names(source: str) -> set[str]:
     """Return the global names that code reads or assigns, also inside of its functions."""
     top = scope_of(plain_python(source))
-    # None means that the cell does not compile, and will fail.
+    # A cell that does not compile has no symbol table. It will fail in the kernel.
     tables = [] if top is None else [top]
     found = set()
     for table in tables:

@@ -1,4 +1,4 @@
-"""The names of positional parameters: of a notebook's own functions, and of libraries'."""
+"""Names of the positional parameters of functions, both in the notebook and in libraries."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def _table() -> Mapping[str, Mapping[str, Sequence[str]]]:
 
 
 class Signatures:
-    """Positional parameters by the last part of a callee's name.
+    """Names of positional parameters, by the last part of the called function's or class's name.
 
     Args:
-        cells: All code cells, whose own functions and classes come first.
+        cells: All code cells. Their functions and classes have priority over libraries' ones.
     """
 
     def __init__(self, cells: Iterable[Cell]) -> None:
@@ -52,9 +52,14 @@ class Signatures:
 def _definitions(
     tree: ast.Module,
 ) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | None, bool]]:
-    """Yield callees with the functions that get their arguments, and whether these have a self."""
+    """Yield the functions and classes that a notebook defines.
+
+    Yields:
+        The name, the function that gets the arguments of a call, and whether its first parameter is
+        the object (`self`). The function is None for a class without `__init__`.
+    """
     methods = set()
-    for node in ast.walk(tree):  # outer nodes come before inner ones
+    for node in ast.walk(tree):  # Outer nodes come before the nodes inside of them.
         if isinstance(node, ast.ClassDef):
             inside = [it for it in node.body if isinstance(it, ast.FunctionDef)]
             methods |= {*inside}

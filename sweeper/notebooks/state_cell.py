@@ -1,6 +1,6 @@
-"""The first cell of an executed notebook's file, which states the trial for people.
+"""The first cell of an executed notebook's file. It shows the trial's state, scores and params.
 
-Only the file and its HTML have this cell. `read_notebook` leaves it out, so replays, comparisons
+Only the file and its HTML have this cell. `read_notebook` removes the cell, so replays, comparisons
 and fingerprints never see it.
 """
 
@@ -13,18 +13,18 @@ from ..settings.units import duration
 from ..trials import short_text
 from .metadata import STATE_TAG, TrialMetadata
 
-#: What a file says that is still written. JupyterLab does not notice by itself.
+#: Shown while the trial runs. JupyterLab does not notice that the file has changed.
 _RELOAD = "reload the file for its news"
 
 
 def with_state(node: NotebookNode, trial: TrialMetadata) -> NotebookNode:
-    """Return a notebook with a first cell that states the trial's state, scores and params.
+    """Return a notebook with an added first cell that shows the trial's state, scores and params.
 
-    A param that differs from the notebook's original value has this value next to it, struck.
+    If a param differs from the notebook's original value, this value is shown struck through.
 
     Args:
         node: Executed notebook, which is not changed.
-        trial: Metadata of its trial.
+        trial: Metadata of the notebook's trial.
     """
     facts = [f"**Trial {trial.run_id}: {trial.state}**"]
     facts += [f"`{name} = {score:.6g}`" for name, score in trial.scores.items()]
@@ -37,7 +37,8 @@ def with_state(node: NotebookNode, trial: TrialMetadata) -> NotebookNode:
         )
         for name, value in {**trial.params, **trial.fixed}.items()
     ]
-    # A line that begins with four spaces is code, in which no character has a meaning.
+    # Markdown shows a line that begins with four spaces as code. So no character of the message
+    # counts as Markdown.
     why = [f"    {line}" for line in trial.message.splitlines()[:1]]
     source = "\n\n".join([" · ".join(facts), *why, " · ".join(params)])
     cell = new_markdown_cell(source, id=STATE_TAG, metadata={"tags": [STATE_TAG]})

@@ -126,7 +126,7 @@ def test_code_that_is_imported_indirectly_is_part_of_the_fingerprint(
     write(tmp_path, pkg_deep="VALUE = 2", unused="VALUE = 2")
     assert changes(before, make(*cells)) == ["pkg/deep.py has changed"]
     (tmp_path / "pkg" / "deep.py").unlink()
-    assert changes(before, make(*cells)) == ["pkg/deep.py is not used any more"]
+    assert changes(before, make(*cells)) == ["pkg/deep.py is no longer used"]
 
 
 @pytest.mark.parametrize(

@@ -180,5 +180,7 @@ def test_a_script_with_cells_is_read_as_a_notebook_with_its_tags(tmp_path: Path)
     ]
     assert cell_tags(cells[0]) == ["parameters"]
     script.write_text("lr = 0.1\n")
-    with pytest.raises(NotebookError, match="a script needs cells; begin each with a line # %%"):
+    with pytest.raises(
+        NotebookError, match="the script has no cells; begin each cell with a line `# %%`"
+    ):
         read_notebook(script)

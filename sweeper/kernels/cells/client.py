@@ -50,14 +50,14 @@ _log = logging.getLogger(__name__)
 # All times below are in seconds. They are chosen, not measured.
 #: Longest wait for a kernel's first answer.
 _START_LIMIT_S = 120.0
-#: While a cell prints or reports, the notebook's file is written at most once in this time.
+#: While a cell prints or reports, the notebook's file is written at most once per this time.
 _AUTOSAVE_S = 2.0
-#: While short cells follow each other, the notebook's file may be out of date by this time.
+#: While short cells follow each other, the notebook's file may lag behind by this time.
 CATCH_UP_S = 0.2
 #: Writes of the notebook's file may take at most this share of the time, because no message is read
 #: during a write.
 _SAVE_SHARE = 1 / 4
-#: If no message has come for this time, a printed line without a line end is read as well.
+#: If the kernel sends no message for this time, a printed line without a line end is also read.
 _SETTLE_S = 0.5
 #: If the kernel does not answer a request within this time, a new connection wakes it.
 _OVERLOOKED_S = 2.0
@@ -65,8 +65,8 @@ _OVERLOOKED_S = 2.0
 _WOKEN_S = 0.5
 #: If a dead kernel's sockets bring no message for this time, its messages count as complete.
 _LAST_MESSAGES_S = 0.03
-#: SystemExit has one of these values after `sys.exit()`, `exit()` and `sys.exit(0)`. The notebook
-#: has then ended itself without a failure.
+#: Values of SystemExit after `sys.exit()`, `exit()` and `sys.exit(0)`. With one of them, a notebook
+#: ends itself without a failure.
 _CLEAN_EXITS = ("", "None", "0", "False")
 _ARGPARSE_HINT = (
     "; argparse has read the arguments of the kernel: write parse_args([]) in the notebook"
@@ -87,20 +87,20 @@ class SweepClient(PapermillNotebookClient):
 
     Args:
         nb_man: papermill's record of how cells ran.
-        kernel: The kernel's process.
+        kernel: Process of the kernel.
         request: The notebook, and what its trial needs.
         **options: Further options of nbclient.
 
     Attributes:
-        kernel: The kernel's process. Its end also ends the wait for a reply.
+        kernel: Process of the kernel. If it ends, the client no longer waits for a reply.
         request: The notebook, and what its trial needs.
-        running: The trial as it runs.
+        running: The running trial, which receives the points and can be stopped.
         printed: Finds scores in printed text.
-        reports: Receives the notebook's reports, and what it does about a stop.
+        reports: Socket on which the notebook sends its reports, and its reaction to a stop.
         ending: How the execution ends if nothing more happens: `NotStarted` until the kernel has
             answered, then `Stopped` until the notebook has ended.
         exit_code: Exit code of a kernel that ended by itself, negative for a signal. Else None.
-        answer: What was read in the kernel after the last cell.
+        answer: Values that the client read in the kernel after the last cell.
     """
 
     def __init__(
@@ -128,7 +128,8 @@ class SweepClient(PapermillNotebookClient):
         """Wait until the kernel answers, and prepare it for its trial.
 
         Args:
-            env: Variables to set. None for a kernel that already has them and cannot be prepared.
+            env: Environment variables to set. None for a kernel that was started with them, because
+                the code that sets them needs ipykernel.
 
         Raises:
             RuntimeError: The kernel died, did not answer in time, or its trial was stopped.
@@ -148,7 +149,7 @@ class SweepClient(PapermillNotebookClient):
         self.ending = Stopped()
 
     def _prepare(self, env: Mapping[str, str]) -> None:
-        """Receive the trial's reports from now on, and set the trial's variables in the kernel."""
+        """Begin to receive reports, and set the trial's environment variables in the kernel."""
         self.reports.bind(self.kernel.reports_socket)
         self.loop.add_reader(self.reports, self._take_reports)
         environment = {
@@ -165,7 +166,7 @@ class SweepClient(PapermillNotebookClient):
         self._run_silently(code)
 
     def take_over(self, shared: SharedRun, assignments: str) -> None:
-        """Replay the outputs of shared cells, and assign this trial's values of swept parameters.
+        """Replay the outputs of shared cells, and assign the params of this trial.
 
         Args:
             shared: The cells that ran before the kernel was forked.
@@ -182,7 +183,7 @@ class SweepClient(PapermillNotebookClient):
             self._run_silently(assignments)
 
     def _replay(self, ran: RanCell, cell: NotebookNode, index: int) -> None:
-        """Process the messages of a shared cell as if it ran now."""
+        """Process the recorded messages of a shared cell as if the cell ran now."""
         self._output_bytes = 0
         self.clear_before_next_output = False
         cell.execution_count = ran.execution_count
@@ -208,7 +209,7 @@ class SweepClient(PapermillNotebookClient):
         """Run all cells, and read the requested variables.
 
         Args:
-            reads_imports: Whether to read which modules the notebook has imported, too.
+            reads_imports: Whether to read also which modules the notebook has imported.
         """
         with NotebookStopper(
             kernel=self.kernel, request=self.request, reports=self.reports, loop=self.loop
@@ -236,11 +237,11 @@ class SweepClient(PapermillNotebookClient):
         self.ending = Finished()
 
     def _run_cell(self, cell: NotebookNode, index: int) -> CellStatus:
-        """Run one cell. If it ends the execution, set `ending`."""
+        """Run one cell. If the execution ends with this cell, set `ending`."""
         try:
             self.execute_cell(cell, index)
         except CellExecutionError as error:
-            if self.running.control.stop_reason:  # the cell has raised because of the stop
+            if self.running.control.stop_reason:  # The stop made the cell raise.
                 self._replace_traceback(cell)
                 return CellStatus.STOPPED
             if error.ename == "SystemExit" and error.evalue in _CLEAN_EXITS:
@@ -252,7 +253,7 @@ class SweepClient(PapermillNotebookClient):
             self.exit_code = self.kernel.exit_code
             return CellStatus.STOPPED if self.running.control.stop_reason else CellStatus.FAILED
         except CellTimeoutError as error:
-            # nbclient raises this after `iopub_timeout` if messages of the kernel were lost.
+            # nbclient raises this error after `iopub_timeout` seconds if messages were lost.
             return self._failed(cell, type(error).__name__, str(error))
         return CellStatus.COMPLETED
 
@@ -263,15 +264,15 @@ class SweepClient(PapermillNotebookClient):
         return CellStatus.FAILED
 
     def _raised(self, error: CellExecutionError, cell: NotebookNode) -> tuple[str, str]:
-        """Return the name of the exception that a cell has raised, and its text with that name.
+        """Return the name of the exception that a cell has raised, and a text about it.
 
-        If argparse has raised it, the text says how to correct the notebook.
+        If argparse has raised the exception, the text says how to correct the notebook.
         """
         name, value = error.ename, error.evalue
         shown = [output for output in cell.outputs if output.output_type == "error"]
         if shown and name == "NoneType":
-            # The value of the cell's last line could not be displayed. Then only the cell's output
-            # names the exception.
+            # IPython could not display the value of the cell's last line. Then only the cell's
+            # output names the exception.
             name, value = shown[-1].ename, shown[-1].evalue
         text = _TERMINAL_CODES.sub("", f"{name}: {value}").strip()
         if text == "SystemExit: 2" and any("parse_args" in other.source for other in self.nb.cells):
@@ -281,7 +282,7 @@ class SweepClient(PapermillNotebookClient):
     async def _async_execute_and_save(
         self, cell: NotebookNode, cell_index: int, *arguments: Any, **options: Any
     ) -> NotebookNode:
-        """Run a cell. Write the notebook's file at intervals while it runs."""
+        """Run a cell. Write the notebook's file at intervals while the cell runs."""
         before = self._messages
         companions = [
             asyncio.ensure_future(self._save_by_time()),
@@ -298,7 +299,7 @@ class SweepClient(PapermillNotebookClient):
                 task.cancel()
             self._end_outputs(cell, cell_index)
 
-    # nbclient has bound `execute_cell` to its original coroutine. This line binds the name to ours.
+    # nbclient makes `execute_cell` of its own coroutine. Make it of the coroutine above instead.
     execute_cell = run_sync(_async_execute_and_save)
 
     def _end_outputs(self, cell: NotebookNode, cell_index: int) -> None:
@@ -320,7 +321,7 @@ class SweepClient(PapermillNotebookClient):
             started_s = time.monotonic()
             try:
                 self.nb_man.save()
-            except OSError as error:  # the next save, or the trial's end, writes the notebook
+            except OSError as error:  # The next save, or the trial's end, writes the file.
                 _log.warning(
                     "the executed notebook could not be saved, and is saved later: %s", error
                 )
@@ -328,9 +329,9 @@ class SweepClient(PapermillNotebookClient):
             interval_s = max(_AUTOSAVE_S, took_s / _SAVE_SHARE)
 
     async def _settle_by_time(self) -> None:
-        """Find scores in a printed line without an end that no longer grows.
+        """Find scores in a printed line that has no end and no longer grows.
 
-        A progress bar prints such lines.
+        Progress bars print such lines.
         """
         while True:
             seen = self._messages
@@ -339,11 +340,11 @@ class SweepClient(PapermillNotebookClient):
                 self.printed.settle()
 
     async def _async_poll_kernel_alive(self) -> None:
-        """Wait until the kernel dies. nbclient would check for it every second."""
+        """Wait until the kernel dies. nbclient's own method would notice up to a second later."""
         await self.kernel.ended()
         seen = -1
         while seen != self._messages:
-            # While messages arrive, more of the cell's last outputs may be in the socket.
+            # While messages arrive, the socket may hold more of the cell's last outputs.
             seen = self._messages
             await asyncio.sleep(_LAST_MESSAGES_S)
         assert self.task_poll_for_reply is not None
@@ -368,9 +369,9 @@ class SweepClient(PapermillNotebookClient):
             return None
         output: NotebookNode | None = super().process_message(msg, cell, cell_index)
         if self.comm_objects:
-            # nbclient sends its answer to an `Output` widget without asyncio, which then misses a
-            # message that has arrived in the meantime. Without this line, the wait for the cell's
-            # reply would never end.
+            # nbclient answers an `Output` widget without asyncio. asyncio then misses a message
+            # that has arrived in the meantime, and would wait forever for the cell's reply. Reading
+            # the socket's events makes asyncio notice this message.
             self.kc.shell_channel.socket.get(zmq.EVENTS)
         return output
 
@@ -379,7 +380,7 @@ class SweepClient(PapermillNotebookClient):
         if not isinstance(data, dict):
             return
         if MIME in data:
-            # The point is kept in the notebook's metadata, and removed from the cell's output.
+            # The notebook's metadata keep the point, so remove it from the cell's output.
             self.running.points.publish(Point.decode(data.pop(MIME)))
             return
         point = displayed_point(data)
@@ -387,16 +388,16 @@ class SweepClient(PapermillNotebookClient):
             self.running.points.publish(point)
 
     def _is_too_much(self, kind: str, content: dict[str, Any], cell: NotebookNode) -> bool:
-        """Count a cell's output. Return whether a message must be dropped because of the limit.
+        """Count a cell's output. Return whether a message exceeds the limit and must be dropped.
 
-        The cell says once that the rest is dropped. The last error is shortened instead of dropped,
+        One line in the cell's output says that the rest is dropped. An error is shortened instead,
         because it says why the cell failed.
         """
         limit = self.request.cell_output_bytes
         if kind == "clear_output":
             self._output_bytes = 0
         if not size(kind, content):
-            # The message has no output. It may be the kernel's state, for which nbclient waits.
+            # The message has no output. nbclient may wait for it, as for the kernel's state.
             return False
         if self._output_bytes <= limit:
             self._output_bytes += self._added(kind, content)
@@ -417,7 +418,7 @@ class SweepClient(PapermillNotebookClient):
     def _added(self, kind: str, content: Mapping[str, Any]) -> int:
         """Return by how many bytes a message enlarges the notebook.
 
-        It may also change earlier displays that have its display id.
+        A message also replaces all earlier displays with the same display id.
         """
         display_id = (content.get("transient") or {}).get("display_id")
         displays = [
@@ -432,7 +433,7 @@ class SweepClient(PapermillNotebookClient):
         return copies * size(kind, content) - replaced
 
     def _replace_traceback(self, cell: NotebookNode) -> None:
-        """Write into a stopped cell why it was stopped, in place of a traceback."""
+        """Replace the traceback in a stopped cell with the reason for the stop."""
         cell.outputs = [output for output in cell.outputs if output.output_type != "error"]
         control = self.running.control
         cell.outputs.append(notice(control.message or f"stopped: {control.stop_reason}"))
@@ -440,11 +441,11 @@ class SweepClient(PapermillNotebookClient):
     # --- requests while a cell runs, or between cells -------------------------------------------
 
     async def _wake(self, has_begun: Callable[[], bool]) -> None:
-        """Open a connection if the kernel overlooks a request, so that it finds the request.
+        """Make the kernel find a request that it has overlooked, by opening a new connection.
 
         ipykernel 7.0 to 7.3 may overlook a request that arrives while it sends a reply
-        (ipython/ipykernel#1529). It then waits forever. Further requests do not wake it, but a new
-        connection does. A kernel that is busy is not disturbed by it.
+        (ipython/ipykernel#1529). The kernel then waits forever. Further requests do not wake the
+        kernel, but a new connection does. A new connection does not disturb a busy kernel.
 
         Args:
             has_begun: Returns whether the kernel has begun to work on the request.
@@ -455,16 +456,16 @@ class SweepClient(PapermillNotebookClient):
             try:
                 await asyncio.sleep(_WOKEN_S)
             finally:
-                # The end of the cell cancels this task. The connection must be closed then, too.
+                # Close the connection also if the end of the cell cancels this task.
                 connection.close(linger=0)
             await asyncio.sleep(_OVERLOOKED_S)
 
     def _run_silently(self, code: str) -> None:
-        """Run code in the kernel before any later request. It leaves no trace in the notebook."""
+        """Run code in the kernel before any later request, without a trace in the notebook."""
         self.kc.execute(code, silent=True, store_history=False)
 
     async def _async_ask(self, question: Question) -> Answer:
-        """Ask the kernel a question. If it has died, return an empty answer."""
+        """Ask the kernel a question. Return an empty answer if the kernel dies."""
         request = self.kc.execute(
             "", silent=True, store_history=False, user_expressions=question.as_expressions()
         )
@@ -489,7 +490,7 @@ class SweepClient(PapermillNotebookClient):
     # --- the last request ---------------------------------------------------------------------
 
     def _read_values(self, *, reads_imports: bool) -> None:
-        """Read the requested values in the kernel, and prepare it for a clean exit."""
+        """Read the requested values in the kernel. The kernel also prepares for its exit."""
         has_failed = isinstance(self.ending, CellFailed)
         self.answer = self._ask(
             Question(

@@ -1,4 +1,4 @@
-"""Execute a notebook as papermill does, with true states of cells and an up-to-date file."""
+"""Execute a notebook as papermill does, with true states of cells and a file that is up to date."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .client import CATCH_UP_S, CellStatus, SweepClient
 from .inject import assignments
 from .request import Ending, ExecutionRequest, Finished, KernelResult, NotStarted, Stopped
 
-#: After a cell's reply, its last outputs may arrive for this number of seconds (chosen, not
-#: measured). A limit of one minute made trials fail, because reading a million lines takes minutes
-#: on a busy machine.
+#: The last outputs of a cell may arrive up to this number of seconds after its reply (chosen, not
+#: measured). With a limit of one minute, trials failed: reading a million lines takes minutes on a
+#: busy machine.
 _IOPUB_TIMEOUT_S = 600
 
 _log = logging.getLogger(__name__)
@@ -31,24 +31,25 @@ _log = logging.getLogger(__name__)
 class LiveNotebook(NotebookExecutionManager):
     """papermill's record of how cells ran, with true states.
 
-    papermill marks each cell that did not raise as completed, even cells that never ran.
+    papermill's own class marks each cell that did not raise as completed, even if it never ran.
 
     Args:
-        nb: The notebook.
-        write: Writes the notebook's file.
+        nb: Notebook that is executed.
+        write: Function that writes the notebook's file.
     """
 
     def __init__(self, nb: NotebookNode, *, write: Callable[[], None]) -> None:
-        # papermill would save only when a message arrives. The client saves at intervals instead.
+        # Switch off papermill's saving, which saves only when a message arrives. The client saves
+        # at intervals.
         super().__init__(nb, progress_bar=False, autosave_cell_every=0)
         self._write = write
         self._written_s = -math.inf
         self._is_behind = False
 
     def save(self, **_: Any) -> None:
-        """Write the notebook's file, unless it was written within 0.2 s.
+        """Write the notebook's file, unless it was written less than 0.2 s ago.
 
-        Then `catch_up` writes it.
+        In this case, the next call of `catch_up` writes the file.
         """
         self._is_behind = True
         if time.monotonic() - self._written_s >= CATCH_UP_S:
@@ -74,7 +75,7 @@ class LiveNotebook(NotebookExecutionManager):
         self.save()
 
     def notebook_complete(self, **_: Any) -> None:
-        """Record how long the notebook ran. Cells that never ran remain `pending`."""
+        """Record how long the notebook ran. Cells that never ran keep the status `pending`."""
         self.end_time = self.now()
         record = self.nb.metadata.papermill
         record["end_time"] = self.end_time.isoformat()
@@ -84,7 +85,7 @@ class LiveNotebook(NotebookExecutionManager):
 def execute(request: ExecutionRequest, *, pool: KernelPool) -> KernelResult:
     """Run all cells of a notebook in a kernel of its own.
 
-    papermill's engines are not used, because they do not see the kernel's messages.
+    This function replaces papermill's engines, which do not see the kernel's messages.
 
     Args:
         request: The notebook, and what its trial needs.
@@ -116,14 +117,14 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
         _run_cells(client, pool)
     except (RuntimeError, OSError, ZMQError) as error:
         if not isinstance(client.ending, NotStarted):
-            # The kernel had started, so the error is a file that cannot be written, or a bug.
+            # The kernel has run, so it is not to blame: a file cannot be written, or this is a bug.
             raise
         client.ending = NotStarted(first_line(error))
     finally:
         client.disconnect()
         stderr_tail = kernel.stderr_tail()
         if isinstance(client.ending, NotStarted):
-            # A kernel that has not started might not receive a shutdown request.
+            # A kernel that never answered might not receive a shutdown request either.
             kernel.kill(request.on_kernel_gone)
         else:
             pool.retire(kernel, request.on_kernel_gone)
@@ -139,7 +140,7 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
 
 
 def _run_cells(client: SweepClient, pool: KernelPool) -> None:
-    """Connect to the kernel, run the cells, and tell the fork server what they import."""
+    """Connect to the kernel, run the cells, and tell the fork server what the cells import."""
     request = client.request
     shared = client.kernel.origin.shared
     client.connect(request.env if pool.can_prepare else None)
@@ -150,7 +151,7 @@ def _run_cells(client: SweepClient, pool: KernelPool) -> None:
         client.take_over(shared, assignments(request.own_params, request.node))
     client.run(reads_imports=pool.fork_server.wants_import_profile)
     imports = client.answer.imports
-    # A zygote is of use only to further trials, so the imports are recorded only if there are any.
+    # Recording the imports starts a zygote, from which only further trials profit.
     if imports is not None and request.running.trials_left > 0:
         pool.fork_server.record_imports(imports)
 
@@ -158,7 +159,7 @@ def _run_cells(client: SweepClient, pool: KernelPool) -> None:
 def _ending(client: SweepClient) -> Ending:
     """Return how the execution ended.
 
-    A stop counts only if the notebook had not finished before.
+    A stop does not count if the notebook had finished before the stop.
     """
     has_finished = isinstance(client.ending, Finished) and not client.reports.is_stopping
     if client.running.control.stop_reason and not has_finished:

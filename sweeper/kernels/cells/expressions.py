@@ -1,7 +1,8 @@
 """Ask a kernel questions in addition to its cells, and read the answers.
 
-The module `in_kernel` answers inside the kernel. Expressions use the notebook's names. Builtins,
-`repr` and the encoding of answers are original, even if the notebook has replaced them.
+The module `in_kernel` answers inside the kernel. Expressions are evaluated with the notebook's
+variables. The code that answers uses Python's original builtins, even if the notebook has replaced
+some of them.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ def prepare_started(
 ) -> str:
     """Return code that prepares a started kernel for its trial, before its first cell.
 
-    The kernel runs the source of `in_kernel` and calls a function in it. This leaves no name in the
-    notebook.
+    The code runs the source of `in_kernel` and calls a function in it, without adding a variable to
+    the notebook.
 
     Args:
         environment: Environment variables of the trial.
-        gpu_fraction: Fraction of a GPU's memory that torch may use. None for all.
+        gpu_fraction: Fraction of a GPU's memory that torch may use. None for no limit.
         frozen: Sources of the modules of the snapshot, by absolute path without symbolic links.
     """
     arguments = {
@@ -45,11 +46,13 @@ def prepare_started(
 
 
 def prepare_forked(environment: Mapping[str, str], gpu_fraction: float | None) -> str:
-    """Return code that prepares a forked kernel for its trial. It has the modules of its zygote.
+    """Return code that prepares a forked kernel for its trial.
+
+    A forked kernel already has the module `in_kernel`, because its zygote has imported it.
 
     Args:
         environment: Environment variables of the trial.
-        gpu_fraction: Fraction of a GPU's memory that torch may use. None for all.
+        gpu_fraction: Fraction of a GPU's memory that torch may use. None for no limit.
     """
     modules = "__import__('sys').modules"
     arguments = _arguments(environment, gpu_fraction)
@@ -89,11 +92,11 @@ class Answer:
         values: Plain values by name: scalars of JSON, also NaN and infinities, and a short `repr`
             of other values.
         imports: Modules that the kernel has imported, and the environment variables that libraries
-            read at import. None if it was not asked.
+            read at import. None if the question did not ask for them.
         gpu_bytes: Peak of the GPU memory that torch has reserved, without CUDA's own memory. None
             if torch has used no GPU.
-        not_replicable: Operations that may give other bits when they are repeated, as torch has
-            warned.
+        not_replicable: Operations about which torch has warned that their results may differ in
+            some bits when they are repeated.
         numbers: Numbers that a watched kernel has recorded, in the form of
             `in_kernel.WatchedNumbers`.
         changes: Variables that the statements of a watched kernel have changed, in the form of
@@ -111,9 +114,9 @@ class Answer:
 
     @classmethod
     def of(cls, expressions: Mapping[str, Any]) -> Answer:
-        """Read the answer from a reply's user expressions.
+        """Read the answer from the user expressions of a kernel's reply.
 
-        It is empty if the kernel is not IPython.
+        The answer is empty if the kernel is not IPython.
         """
         text = expressions.get(in_kernel.QUESTION, {}).get("answer")
         if text is None:

@@ -11,14 +11,15 @@ from ...trials import Params
 
 
 def inject(node: NotebookNode, params: Params, *, kernel_name: str, language: str) -> NotebookNode:
-    """Return the notebook with cells in which `params` have the trial's values.
+    """Return a notebook whose cells give the params the values of a trial.
 
-    papermill's injected cell follows the parameters cell, and assigns the names that the parameters
-    cell only sets. It is added even if it assigns nothing, so that the notebooks of all trials have
-    the same cells. The values of other names are replaced in the statements that assign them.
+    papermill's injected cell follows the parameters cell. It assigns the names that the parameters
+    cell assigns but does not read. The cell is added even if it assigns nothing, so that the
+    notebooks of all trials have the same cells. The values of other names are replaced in the
+    statements that assign them.
 
     Args:
-        node: The notebook, which is changed.
+        node: Notebook, which is changed in place.
         params: Values by name.
         kernel_name: Name of the Jupyter kernel.
         language: Language of the notebook.
@@ -38,7 +39,7 @@ def inject(node: NotebookNode, params: Params, *, kernel_name: str, language: st
 
 
 def assignments(params: Params, node: NotebookNode) -> str:
-    """Return Python code that assigns those of `params` that the injected cell assigns."""
+    """Return the Python code of the injected cell, which assigns some or all of the params."""
     injected = {name: params[name] for name in injected_names(node) if name in params}
     code: str = translate_parameters("python3", "python", injected)
     return code

@@ -1,8 +1,9 @@
-"""Join the pieces of a cell's printed text, and remove overwritten text. Keep the order.
+"""Join the pieces of a cell's printed text, and remove overwritten text.
 
-A kernel sends text every 0.2 s. Adjacent pieces of one stream become one output, as in Jupyter.
-Text and displays keep their order. nbclient's `coalesce_streams` cannot do this: it moves all text
-of a stream to its first piece, and its time grows with the square of a line's length.
+A kernel sends printed text every 0.2 s. Adjacent pieces of one stream become one output, as in
+Jupyter. Text and displays keep their order. nbclient's `coalesce_streams` does not keep the order:
+it moves all text of a stream to the first piece. It is also slow, because its time grows with the
+square of a line's length.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from nbformat import NotebookNode
 
 from ...errors import shortened
 
-#: A lone surrogate that marks the places where pieces of a stream were joined. No printed text
-#: contains this character, because no file can contain it.
+#: Lone surrogate that marks where two pieces of a stream were joined. Printed text never contains
+#: this character, because no file can contain it.
 _BREAK = "\ud800"
 #: Types of messages that become an output.
 _OUTPUTS = ("stream", "error", "display_data", "execute_result", "update_display_data")
@@ -26,12 +27,11 @@ _PARTS = ("text", "data", "metadata", "ename", "evalue", "traceback")
 
 
 def joined(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
-    """Return the outputs in their order, with adjacent text of one stream as one piece.
+    """Return the outputs in their order, with adjacent pieces of one stream joined.
 
-    As in a terminal, a carriage return overwrites the line that its stream has begun, even if the
-    other stream has printed in between. So only the last state of a progress bar among printed
-    lines is left. As in Jupyter, a display ends the line: what a progress bar showed above a figure
-    is kept.
+    As in a terminal, a carriage return overwrites the unfinished line of its stream, even if the
+    other stream has printed in between. So only the last state of a progress bar is kept. As in
+    Jupyter, a display ends the line, so the state of a progress bar above a figure is kept too.
     """
     kept: list[NotebookNode] = []
     for is_text, run in itertools.groupby(outputs, _is_text):
@@ -43,7 +43,7 @@ def joined(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
 
 
 def _joined_text(pieces: Sequence[NotebookNode]) -> list[NotebookNode]:
-    """Join pieces of text that have no display in between."""
+    """Join the pieces of each stream in a run of text without a display in between."""
     for name in {piece.name for piece in pieces}:
         stream = [piece for piece in pieces if piece.name == name]
         texts = without_overwritten(piece.text for piece in stream)
@@ -59,9 +59,9 @@ def _joined_text(pieces: Sequence[NotebookNode]) -> list[NotebookNode]:
 
 
 def without_overwritten(pieces: Iterable[str]) -> list[str]:
-    """Remove from each piece of a stream the text that carriage returns overwrite, in linear time.
+    """Remove from the pieces of a stream the text that carriage returns overwrite, in linear time.
 
-    A carriage return at the end of its line overwrites nothing.
+    A carriage return at the end of a line overwrites nothing.
     """
     text = _BREAK.join(piece.replace(_BREAK, "") for piece in pieces)
     left: list[str] = []
@@ -79,11 +79,12 @@ def moved(
     before: Sequence[NotebookNode],
     after: Sequence[NotebookNode],
 ) -> None:
-    """Correct the places of a cell's displays after its outputs were joined.
+    """Correct the recorded positions of a cell's displays after its outputs were joined.
 
     Args:
-        places: Places of each display's outputs, by display id, then by cell. Changed in place.
-        cell_index: Index of the cell.
+        places: Positions of each display's outputs, by display id, then by the index of the cell.
+            This mapping is changed in place.
+        cell_index: Index of the cell whose outputs were joined.
         before: Outputs before they were joined.
         after: Outputs after they were joined.
     """
@@ -95,7 +96,7 @@ def moved(
 
 
 def size(kind: str, content: Mapping[str, Any]) -> int:
-    """Return about how many bytes a message adds to its cell. 0 if it makes no output."""
+    """Return about how many bytes a message adds to a cell's outputs. 0 if it has no output."""
     if kind not in _OUTPUTS:
         return 0
     return sum(_length(content[part]) for part in _PARTS if part in content)
@@ -110,13 +111,13 @@ def _length(part: Any) -> int:
 
 
 def shorten_error(content: dict[str, Any]) -> None:
-    """Remove the middle of an exception's message and of its traceback."""
+    """Shorten an exception's message and its traceback, by removing the middle of each."""
     content["evalue"] = shortened(content["evalue"])
     content["traceback"] = [shortened("\n".join(content["traceback"]))]
 
 
 def notice(text: str) -> NotebookNode:
-    """Return an output that plainly comes from the sweep and not from the notebook."""
+    """Return an output whose text readers recognize as one of the sweep, not of the notebook."""
     return NotebookNode(output_type="stream", name="stderr", text=f"\n[sweeper: {text}]\n")
 
 

@@ -14,10 +14,10 @@ class ReportSocket:
     """Receives the points of one trial, from its kernel and all processes that the kernel starts.
 
     Attributes:
-        handles_stop: Whether the notebook itself checks whether it should stop.
-        is_stopping: Whether the notebook has received a stop and is ending.
+        handles_stop: Whether the notebook has called `should_stop`, and so may end by itself.
+        is_stopping: Whether the notebook knows of a stop and is ending.
         raised: Number of reports that have raised an exception because of a stop.
-        libraries: Names of libraries whose own logs were reported.
+        libraries: Names of the libraries that have logged points.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class ReportSocket:
         self._socket.bind(str(path))
 
     def fileno(self) -> int:
-        """Return the file descriptor, which is readable when a point has arrived."""
+        """Return the socket's file descriptor. It is readable when a message has arrived."""
         return self._socket.fileno()
 
     def take(self) -> list[Point]:
@@ -57,15 +57,15 @@ class ReportSocket:
                 self.libraries.update(point.library for point in points if point.library)
                 return points
             except (ValueError, KeyError, TypeError, AttributeError):
-                continue  # `report` and `score` have not sent this message
+                continue  # Ignore a message that `report` and `score` cannot have sent.
 
     def _is_about_a_stop(self, message: dict[str, Any]) -> bool:
-        """Return whether a message is about a stop. If so, note what the notebook does about it."""
+        """Return whether a message is about a stop. If so, note the notebook's reaction to it."""
         self.handles_stop |= HANDLES_STOP in message
         self.is_stopping |= STOPPING in message
         self.raised += RAISING in message
         return not message.keys().isdisjoint((HANDLES_STOP, STOPPING, RAISING))
 
     def close(self) -> None:
-        """Stop receiving. A process that still reports is not blocked."""
+        """Close the socket. A process that still reports does not block."""
         self._socket.close()

@@ -18,23 +18,25 @@ class ExecutionRequest:
     """One notebook to run in a kernel of its own.
 
     Attributes:
-        node: The notebook. It is executed in place: outputs, states and times are written into it.
-        running: The trial as it runs. It receives each point, the kernel's pid and its cell. A stop
-            comes from it.
-        write: Writes the notebook's file. Called whenever the file should be updated.
-        on_kernel_gone: Called when the kernel and all its processes have ended, perhaps after the
-            result was returned. Called with False if SIGKILL has not ended the kernel.
-        env: Environment variables that this trial adds to its kernel.
-        own_params: Injected parameters that differ between trials.
+        node: Notebook to execute. Outputs, states of cells and times are written into it.
+        running: The running trial. It receives each point, the kernel's pid and the current cell,
+            and it tells whether to stop.
+        write: Function that writes the notebook's file. Called whenever the file should be updated.
+        on_kernel_gone: Function that is called when the kernel and all its processes have ended,
+            which may be after the result is returned. Its argument is False if even SIGKILL has not
+            ended the kernel.
+        env: Environment variables that this trial adds to those of all kernels.
+        own_params: Injected params that differ between trials.
         origin: How the kernel must be made. None if the fork policy decides.
-        prepares_next: Whether to start the kernel of a later trial meanwhile.
-        score_sources: Sources by score. Printed text is searched for those with a pattern.
+        prepares_next: Whether to start the kernel of a later trial while this notebook runs.
+        score_sources: Sources that the parameters file names, by score. Printed text is searched
+            for the patterns among them.
         variables: Top-level variables to read as numbers after the last cell.
         values: Top-level variables of any type to read after the last cell.
-        gpu_fraction: Fraction of its GPU's memory that torch may use. None for all.
-        cell_output_bytes: Bytes of one cell's output that are kept at most.
-        grace_s: Seconds from a stop to the kernel's end, for a notebook that checks for a stop.
-        on_kernel_ready: Called when the kernel has answered for the first time.
+        gpu_fraction: Fraction of the GPU's memory that torch may use. None for no limit.
+        cell_output_bytes: Largest number of bytes of one cell's output that is kept.
+        grace_s: Seconds from a stop to the kernel's end, if the notebook checks for a stop.
+        on_kernel_ready: Function that is called when the kernel has answered for the first time.
     """
 
     node: NotebookNode
@@ -59,7 +61,7 @@ class Raised:
     """An exception that a cell has raised.
 
     Attributes:
-        cell: Execution count of the cell. None if the kernel has not said it.
+        cell: Execution count of the cell. None if it is unknown.
         exception: Name of the exception's class.
     """
 
@@ -78,7 +80,7 @@ class CellFailed:
 
     Attributes:
         raised: The exception and its cell.
-        error: The same in words, for people.
+        error: Message for people that names the cell and the exception.
     """
 
     raised: Raised
@@ -92,10 +94,10 @@ class KernelDied:
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """No kernel has answered.
+    """No kernel has answered, so no cell has run.
 
     Attributes:
-        why: Reason, for people.
+        why: Reason in words, for people.
     """
 
     why: str
@@ -117,11 +119,12 @@ class KernelResult:
     Attributes:
         ending: How the execution ended.
         exit_code: Exit code of a kernel that ended by itself, negative for a signal. Else None.
-        stderr_tail: Last text that the kernel's process wrote outside of any cell.
-        answer: What was read in the kernel after the last cell. Empty if it could not be asked.
-        origin: How the kernel was made, and why it was started, if it was.
+        stderr_tail: Last text that the kernel's process wrote to stderr outside of any cell.
+        answer: Values that were read in the kernel after the last cell. Empty if the kernel did not
+            answer.
+        origin: How the kernel was made. A reason is given if it was started and not forked.
         is_orphan: Whether the kernel ended because the process that it was forked from has ended.
-        libraries: Names of libraries whose own logs were reported.
+        libraries: Names of the libraries that have logged points.
     """
 
     ending: Ending
@@ -134,7 +137,7 @@ class KernelResult:
 
     @property
     def shared_cells(self) -> int:
-        """Number of tagged cells that had run before the kernel was forked."""
+        """Number of cells tagged `shared` that had run before the kernel was forked."""
         return 0 if self.origin.shared is None else self.origin.shared.tagged
 
     @property

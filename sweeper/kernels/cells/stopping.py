@@ -17,19 +17,19 @@ from .report_socket import ReportSocket
 from .request import ExecutionRequest
 
 # All times below are in seconds. They are chosen, not measured.
-#: Longest wait after an interrupt, in which the notebook's `finally` blocks run.
+#: Longest wait after an interrupt. During the wait, the notebook's `finally` blocks run.
 _INTERRUPT_S = 5.0
 #: Shortest wait after an interrupt, even if the grace time is short.
 _LEAST_INTERRUPT_S = 0.5
 #: A kernel is interrupted this many times before it is killed.
 _INTERRUPTS = 2
-#: A notebook that reports has this time to reach its next report. Then it is interrupted.
+#: A notebook that reports is interrupted if it does not reach its next report within this time.
 _NEXT_REPORT_S = 1.0
-#: A notebook that is told of a stop has at least this time to end by itself.
+#: Shortest time that a notebook gets to end by itself, after it was asked to stop.
 _LEAST_OWN_S = 1.0
 #: Time between two checks for the next report.
 _POLL_INTERVAL_S = 0.01
-#: The sweep needs this part of the grace time after the last kernel has ended.
+#: Part of the grace time that is kept for the sweep's own work after the last kernel has ended.
 _SWEEP_END_S = 3.0
 
 
@@ -38,9 +38,9 @@ class NotebookStopper:
     """Stops the notebook in a kernel when its trial is stopped, and pauses the kernel on a freeze.
 
     Attributes:
-        kernel: The kernel's process.
-        request: The notebook's request, with the running trial and the grace time of a stop.
-        reports: Says what the notebook does about a stop.
+        kernel: Process of the kernel.
+        request: Request to run the notebook, with the running trial and the grace time of a stop.
+        reports: Socket that receives the notebook's reaction to a stop.
         loop: Event loop on which the kernel's messages are read.
     """
 
@@ -51,7 +51,7 @@ class NotebookStopper:
     _task: asyncio.Task[None] | None = None
 
     def __enter__(self) -> NotebookStopper:
-        """React to stops and freezes from now on. A stop that came before counts, too."""
+        """React to stops and freezes from now on, and also to an earlier stop."""
         control = self.request.running.control
         control.on_stop(partial(self._soon, self._start))
         control.on_freeze(self._stand_still)
@@ -87,8 +87,8 @@ class NotebookStopper:
         interrupt_s = min(_INTERRUPT_S, max(_LEAST_INTERRUPT_S, interrupt_s))
         reason = self.request.running.control.stop_reason
         if reason and reason is not StopReason.TIME_LIMIT:
-            # A notebook that is told of the stop has the whole grace time, except for the time of
-            # the interrupts.
+            # A notebook that is asked to end by itself may use the whole grace time, except for the
+            # time that the interrupts need.
             await self._ask(reason, max(_LEAST_OWN_S, time_s - _INTERRUPTS * interrupt_s))
         for _ in range(_INTERRUPTS):
             await ensure_async(self.kernel.manager.interrupt_kernel())
@@ -96,20 +96,20 @@ class NotebookStopper:
         await self.kernel.end_at_once()
 
     async def _ask(self, reason: StopReason, own_s: float) -> None:
-        """Ask the notebook to end by itself, and wait while it may do so.
+        """Ask the notebook to end by itself, and wait for it.
 
         Args:
             reason: Why the trial is stopped.
             own_s: Longest wait in seconds.
         """
         running = self.request.running
-        with contextlib.suppress(OSError):  # the kernel's private folder may have been removed
+        with contextlib.suppress(OSError):  # The kernel's private folder may have been removed.
             self.kernel.ask_to_stop(reason, running.control.message or "the sweep was stopped")
         if self.reports.handles_stop and reason is not StopReason.PRUNED:
             await asyncio.sleep(own_s)
         elif running.points.reports and await self._has_raised(1, min(_NEXT_REPORT_S, own_s)):
-            # If the notebook continues, it has caught the first exception. Its next report raises
-            # another one.
+            # A notebook that continues has caught the exception of this report. Its next report
+            # raises another exception.
             await self._has_raised(2, own_s)
 
     async def _has_raised(self, times: int, limit_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""Read the command of a kernelspec: which interpreter runs ipykernel, with which options."""
+"""Find out from a kernelspec's command which interpreter runs ipykernel, and with which options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class KernelCommand:
     """The command with which a kernelspec starts its kernels.
 
     Attributes:
-        interpreter: Path or name of the Python that runs them.
+        interpreter: Path or name of the Python interpreter that runs the kernels.
         options: Options of the interpreter, such as `-Xfrozen_modules=off`.
         arguments: Arguments of ipykernel, without the connection file.
     """
@@ -47,13 +47,13 @@ def read_command(
     """Read the command of a kernelspec. Return an `Obstacle` if its kernels cannot be forked.
 
     Args:
-        argv: The command.
+        argv: Command of the kernelspec: the program and its arguments.
         kernelspec: Name of the kernelspec, for messages.
-        language: Language that its kernels run.
+        language: Language that the kernels run.
     """
     if language != "python":
         return Obstacle(
-            f"only kernels that run Python can be forked; those of {kernelspec} run {language}"
+            f"only Python kernels can be forked; the kernelspec {kernelspec} runs {language}"
         )
     interpreter, *words = argv or [""]
     if PYTHON.fullmatch(PurePath(interpreter).name) is None:

@@ -1,6 +1,7 @@
 """Fork kernels from a zygote that has imported what the notebook imports.
 
-A forked kernel and a started one look the same to a notebook. In any doubt, kernels are started.
+A notebook must not notice whether its kernel was forked or started. In any doubt, kernels are
+started.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ from .zygote_process import ZygoteProcess
 _log = logging.getLogger(__name__)
 
 # The limits below are chosen, not measured.
-#: A zygote's imports may take this number of seconds. In the meantime, kernels are started.
+#: Longest time for a zygote's imports, in seconds. During the imports, kernels are started.
 _IMPORT_LIMIT_S = 120
-#: At most this many zygotes are started. Each one after the first replaces a zygote that died or
-#: had to leave modules out.
+#: Largest number of zygotes that are started. Each zygote after the first replaces one that died or
+#: that could not fork with all of its modules.
 _MOST_ZYGOTES = 5
 
-#: Makes `torch.cuda.is_available()` ask NVML. By default, the call initializes CUDA, and a process
+#: Makes `torch.cuda.is_available()` ask NVML. By default, this call initializes CUDA, and a process
 #: that has initialized CUDA cannot be forked.
 _IMPORT_ENV = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 _UNKNOWN = Unready(
     Stage.IMPORTS_UNKNOWN,
-    "no trial had completed before this one began; the first completed one shows what to import",
+    "no trial had completed before this one began; the first completed trial shows what to import",
 )
 _PREPARING = Unready(
     Stage.COMING,
-    "the libraries were being imported, or the shared cells ran, when this one began",
+    "the libraries were being imported, or the shared cells ran, when this trial began",
 )
 
 
@@ -52,20 +53,20 @@ def obstacle_of_system() -> Obstacle | None:
         return Obstacle(f"kernels are forked on Linux only, and this is {sys.platform}")
     try:
         os.close(os.pidfd_open(os.getpid()))
-    except (AttributeError, OSError):  # Linux before 5.3 and some containers lack pidfd_open
-        return Obstacle("this system has no descriptors of processes (pidfd_open)")
+    except (AttributeError, OSError):  # Linux before 5.3 and some containers lack pidfd_open.
+        return Obstacle("this system lacks pidfd_open, which Linux has since 5.3")
     return None
 
 
 class _Refused(Exception):
-    """No zygote can fork kernels. The message says why."""
+    """No zygote can fork kernels. The message of the exception says why."""
 
 
 class ForkServer:
     """Keeps a zygote that has imported what a notebook imports, and forks kernels from it.
 
     Args:
-        command: Command of the kernels, or why they can never be forked.
+        command: Command that starts the kernels, or the reason why they can never be forked.
         setup: What all kernels have in common, with the environment in which the zygote imports.
         shared_cells: Cells that run once before kernels are forked. None if there are none.
 
@@ -95,8 +96,8 @@ class ForkServer:
                 self._interpreter = [command.interpreter, *command.options]
                 self._argv = [*command.arguments]
         self._lock = threading.Lock()
-        #: Modules that a trial's kernel has imported, and that the zygote will import. None until a
-        #: kernel has been asked.
+        #: Modules that a trial's kernel has imported, and that the zygote imports too. None until a
+        #: kernel has listed its modules.
         self._import_profile: Mapping[str, Any] | None = None
         self._thread = threading.Thread(target=self._keep_zygote, name="fork server", daemon=True)
         self._is_closed = False
@@ -112,7 +113,7 @@ class ForkServer:
     def record_imports(self, profile: Mapping[str, Any]) -> None:
         """Start a zygote that imports what a kernel has imported.
 
-        Only the first call has an effect.
+        Only the first call has an effect. Later calls do nothing.
 
         Args:
             profile: Modules and environment in the form of `in_kernel.import_profile`.
@@ -136,7 +137,7 @@ class ForkServer:
         Args:
             connection_file: Path of the kernel's connection file.
             env: Environment of the kernel.
-            output: File descriptor for text that the process writes outside of any cell.
+            output: File descriptor that receives the text the process writes outside of any cell.
         """
         with self._lock:
             available, zygote = self.available, self._zygote
@@ -156,7 +157,7 @@ class ForkServer:
             _log.info("the zygote has ended: %s", error)
             zygote.let_go()
         except OSError as error:
-            # For example, too many files are open; the zygote continues to run.
+            # The zygote still runs. For example, too many files are open at the moment.
             _log.warning(
                 "a kernel cannot be forked, and is started instead, which is slower: %s; raise the "
                 "limits of processes, memory and open files (ulimit -a)",
@@ -174,7 +175,7 @@ class ForkServer:
             self._thread.join()
 
     def _keep_zygote(self) -> None:
-        """Run a zygote, and replace it when it is lost. Runs in a thread."""
+        """Run a zygote, and replace it when it ends. This method runs in a thread."""
         excluded: set[str] = set()
         obstacle = f"the process that forks kernels died repeatedly; {SWITCH_OFF}"
         try:
@@ -191,8 +192,8 @@ class ForkServer:
         """Start one zygote, and fork kernels from it until it ends.
 
         Args:
-            excluded: Modules that the zygote does not import. If another zygote may be able to fork
-                without further modules, they are added.
+            excluded: Modules that the zygote does not import. Modules are added if only a zygote
+                without them may be able to fork.
 
         Raises:
             _Refused: Another zygote could not fork kernels either.
@@ -216,10 +217,18 @@ class ForkServer:
             zygote.end()
 
     def _fork_from(self, zygote: ZygoteProcess, excluded: set[str]) -> None:
-        """Allow forks from the report of the zygote until its end; see `_use_zygote`."""
+        """Allow forks from a zygote after its report, until the zygote ends.
+
+        Args:
+            zygote: Zygote that was just started.
+            excluded: Modules that the zygote does not import; see `_use_zygote`.
+
+        Raises:
+            _Refused: Another zygote could not fork kernels either.
+        """
         report = zygote.wait_for_report(_IMPORT_LIMIT_S)
         if report is None:
-            if not Path(zygote.path).parent.exists():  # the zygote's folder was removed
+            if not Path(zygote.path).parent.exists():  # The zygote's folder was removed.
                 return
             raise _Refused(
                 f"a process with the same imports died, or took over {_IMPORT_LIMIT_S} s; "
@@ -252,7 +261,7 @@ class ForkServer:
         """Run the shared cells, if there are any, then allow forks.
 
         Args:
-            zygote: The zygote.
+            zygote: Zygote that has done its imports.
             import_s: Seconds that the imports took.
         """
         self.finding = None
@@ -265,10 +274,10 @@ class ForkServer:
         except NotShared as error:
             if not self._is_closed:
                 self.finding = (
-                    f"each trial runs the cells tagged 'shared': {error}; take the tag off that "
-                    "cell and off those after it"
+                    f"each trial runs the cells tagged 'shared': {error}; remove the tag from "
+                    "that cell and from all later cells"
                 )
-        except OSError as error:  # the next fork will find that the zygote has ended
+        except OSError as error:  # The next fork will find that the zygote has ended.
             _log.info("the zygote does not answer: %s", error)
         self.available = Ready(shared=shared, import_s=import_s)
 
@@ -277,7 +286,7 @@ class ForkingProvisioner(LocalProvisioner):
     """Forks a kernel if that is possible, and starts it otherwise.
 
     Args:
-        fork_server: Forks the kernel.
+        fork_server: Server that forks the kernel.
         **options: Further options of jupyter_client.
     """
 

@@ -14,7 +14,7 @@ from typing import Any
 from .origins import SharedRun
 from .zygote.messages import receive, send
 
-#: A zygote must answer within this number of seconds (chosen, not measured).
+#: Longest wait for a zygote's answer, in seconds (chosen, not measured).
 ANSWER_S = 10.0
 
 
@@ -22,9 +22,9 @@ class ForkedProcess:
     """A child of the zygote, with the part of `subprocess.Popen` that kernels need.
 
     Args:
-        lease: Connection to the zygote. The process is killed when it closes.
+        lease: Connection to the zygote. The zygote kills the process when the connection closes.
         pid: Process id.
-        shared: Shared cells after which it was forked. None if there are none.
+        shared: Shared cells that ran before the fork. None if there are none.
 
     Attributes:
         returncode: Exit code, negative for a signal. None while the process runs.
@@ -42,7 +42,7 @@ class ForkedProcess:
         try:
             self.pidfd = os.pidfd_open(pid)
         except OSError:
-            lease.close()  # makes the zygote end the process
+            lease.close()  # This makes the zygote end the process.
             raise
         self._lock = threading.Lock()
 
@@ -72,7 +72,7 @@ class ForkedProcess:
             os.kill(self.pid, number)
 
     def release(self) -> None:
-        """Close the lease. The zygote then frees the process id."""
+        """Close the connection to the zygote, which then frees the process id."""
         with self._lock:
             self._lease.close()
             os.close(self.pidfd)
@@ -83,7 +83,7 @@ class ForkedProcess:
             reply, _ = receive(self._lease)
         except OSError:
             reply = None
-        if reply is None:  # the zygote has ended, and so have its children
+        if reply is None:  # The zygote has ended, and so have its children.
             self.is_orphan = True
             self.returncode = -signal.SIGKILL
         else:
@@ -97,11 +97,11 @@ def request_fork(
 
     Args:
         path: Path of the socket.
-        request: What the child becomes, in the form that `serve_forks` reads.
+        request: Request for a kernel or for shared cells, in the form that `serve_forks` reads.
         files: Open file descriptors that the child receives.
 
     Returns:
-        The connection, and the child's pid. The child is killed when the connection is closed.
+        The connection, and the child's process id. The child is killed when the connection closes.
 
     Raises:
         ConnectionError: The process at `path` has ended.
@@ -115,7 +115,7 @@ def request_fork(
         send(lease, dict(request), files)
         reply, _ = receive(lease)
         if reply is None:
-            raise ConnectionError("it has ended")
+            raise ConnectionError(f"the process at {path} has ended")
         if "error" in reply:
             raise OSError(reply["error"])
         return lease, int(reply["pid"])
@@ -125,9 +125,9 @@ def request_fork(
 
 
 def is_readable(descriptor: int, limit_s: float | None) -> bool:
-    """Return whether a descriptor becomes readable within a time.
+    """Return whether a file descriptor becomes readable within a time.
 
-    A pidfd does when its process ends.
+    The pidfd of a process becomes readable when the process ends.
 
     Args:
         descriptor: File descriptor.

@@ -1,4 +1,4 @@
-"""Make IPython's folder for a sweep's kernels: without the user's configuration and history."""
+"""Make a folder for IPython in a sweep's kernels, without the user's configuration and history."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _CONFIGURATION = Path(__file__).parent / "zygote" / "kernel_config.py"
 
 
 def ipython_folder(runtime_folder: Path) -> str:
-    """Return the value of IPYTHONDIR for kernels: a folder with their configuration.
+    """Return the folder that kernels use as IPYTHONDIR. It contains their configuration.
 
-    Make the folder and the sweep's private folder if they are missing. A clean-up of /tmp may have
-    removed the private folder, and another user may have made one in its place.
+    The folder and the sweep's private folder around it are made if they are missing. A clean-up of
+    /tmp may have removed the private folder, and another user may have made a folder in its place.
 
     Raises:
         OSError: The folders cannot be made, or other users can enter the private folder.
@@ -23,5 +23,5 @@ def ipython_folder(runtime_folder: Path) -> str:
     configuration = profile / "ipython_kernel_config.py"
     if not configuration.exists():
         profile.mkdir(mode=0o700, parents=True, exist_ok=True)
-        copy_atomically(_CONFIGURATION, configuration)  # threads may copy at the same time
+        copy_atomically(_CONFIGURATION, configuration)  # Several threads may copy at once.
     return str(profile.parent)

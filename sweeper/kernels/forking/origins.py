@@ -9,8 +9,8 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
-#: The boot of a kernel takes about this number of seconds of CPU time (measured: 0.26 s on a
-#: machine with two cores). A forked kernel saves this time, in addition to the time of the imports.
+#: CPU time that the boot of a kernel takes, in seconds (measured: 0.26 s on a machine with two
+#: cores). A forked kernel saves this time, in addition to the time of the imports.
 _BOOT_S = 0.3
 #: End of messages about a failed attempt to fork kernels.
 SWITCH_OFF = "`kernels: cold` skips the attempt"
@@ -21,12 +21,12 @@ class KernelSetup:
     """What all kernels of a sweep have in common.
 
     Attributes:
-        name: Name of their kernelspec.
+        name: Name of the kernelspec.
         env: Environment of all kernels. Variables that differ between trials are set when a trial
             begins.
         cwd: Working folder of all kernels.
         runtime_folder: Private folder with a short path, for sockets.
-        token: Beginning of the marks in the kernels' environments.
+        token: First part of the marks in the environments of the kernels; see `guard.py`.
         frozen: Sources of the modules that kernels import instead of the files on disk, by absolute
             path without symbolic links.
     """
@@ -41,10 +41,10 @@ class KernelSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanCell:
-    """A shared cell that has run.
+    """A shared cell that has run once for all trials.
 
     Attributes:
-        messages: Messages that the cell has sent.
+        messages: Messages that the kernel sent while the cell ran.
         execution_count: Execution count of the cell. None if it has none.
     """
 
@@ -58,9 +58,9 @@ class SharedRun:
 
     Attributes:
         path: Path of that process's socket.
-        lease: Connection to that process. The process ends when it closes.
-        cells: The cells by their index in the notebook.
-        tagged: Number of tagged cells.
+        lease: Connection to that process. The process ends when the connection closes.
+        cells: Cells that have run, by their index in the notebook.
+        tagged: Number of cells that are tagged `shared`.
         duration_s: Seconds that the cells took, which each trial saves.
     """
 
@@ -72,7 +72,7 @@ class SharedRun:
 
     @property
     def until(self) -> int:
-        """Index of the first cell that each trial runs itself."""
+        """Index of the first cell after the shared cells, with which each trial begins."""
         return max(self.cells) + 1
 
 
@@ -81,8 +81,8 @@ class KernelOrigin:
     """How one kernel is made: started, or forked.
 
     Attributes:
-        is_forked: Whether it is forked.
-        shared: Shared cells after which the kernel was forked. None if there are none.
+        is_forked: Whether the kernel is forked.
+        shared: Shared cells that ran before the fork. None if there are none.
         reason: Why the kernel is started, in words. Empty for a forked kernel.
     """
 
@@ -96,7 +96,7 @@ class Ready:
     """A process is ready to fork kernels.
 
     Attributes:
-        shared: Shared cells that have run in it. None if there are none.
+        shared: Shared cells that have run in the process. None if there are none.
         import_s: Seconds that the imports took, which each forked kernel saves.
     """
 
@@ -111,7 +111,7 @@ class Ready:
 
 
 class Stage(Enum):
-    """Why there is no process that forks kernels: unknown imports, in preparation, or never."""
+    """Why no process can fork kernels: the imports are unknown, it prepares, or it never can."""
 
     IMPORTS_UNKNOWN = auto()
     COMING = auto()
@@ -123,7 +123,7 @@ class Unready:
     """No process is ready to fork kernels.
 
     Attributes:
-        stage: Whether there will be one.
+        stage: Whether a process will be ready later.
         why: Reason in words, with the remedy if there is one.
     """
 

@@ -9,8 +9,8 @@ has changed the result, and kernels are never forked. If that run differs, too, 
 replicable. Then kernels are forked only if the outputs have the same types in the same order, and
 the GPU is used in all runs or in none.
 
-A free slot waits for the first imports, at most twice as long as the reference took. It waits for
-the proof at most as long as a forked kernel saves.
+A free slot waits for the zygote's first imports, but at most twice as long as the reference took.
+It waits for the proof, but at most as long as a forked kernel saves.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _log = logging.getLogger(__name__)
 class Proof(StrEnum):
     """Result of the proof for forked kernels, with the words of `metadata.sweeper.proof`."""
 
-    EQUAL = "equal"  # the results of the reference trial were equal to the last bit
-    IN_KIND = "in kind"  # not replicable, but the outputs have the same types in the same order
-    NONE = "none"  # nothing was proven: the parameters file says `kernels: fork`
+    EQUAL = "equal"  # The results of the reference trial were equal to the last bit.
+    IN_KIND = "in kind"  # Results differ between any two runs, but outputs have the same types.
+    NONE = "none"  # Nothing was proven, because the parameters file says `kernels: fork`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run of the reference trial, in a form that can be compared.
+    """One run of the reference trial, in a form that can be compared with other runs.
 
     Attributes:
         execution: Cells, scores and series of the run.
@@ -72,7 +72,7 @@ class Run:
         return str(compare(self.execution, other.execution))
 
     def agrees_in_kind(self, other: Run) -> bool:
-        """Return whether both runs have the same names of scores, types of outputs and GPU use.
+        """Return whether both runs have the same scores, types of outputs, and use of a GPU.
 
         The values of scores and outputs may differ. The outputs must have the same order.
         """
@@ -86,8 +86,8 @@ class Reference:
 
     Attributes:
         spec: Spec of the trial.
-        run: Its run.
-        duration_s: Its duration in seconds, including the wait for its kernel.
+        run: Run of the trial in the started kernel.
+        duration_s: Duration of the trial in seconds, including the wait for its kernel.
     """
 
     spec: TrialSpec
@@ -113,7 +113,7 @@ class Inconclusive:
 
 #: Result of a repetition of the reference trial.
 Repetition = Run | Failed | Inconclusive
-#: Repeats the reference trial in a kernel that is made as the origin says.
+#: Function that repeats the reference trial in a kernel that is made as the origin states.
 Repeat = Callable[[Reference, KernelOrigin], Repetition]
 
 
@@ -143,7 +143,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """The runs have proven nothing. The proof is repeated later."""
+    """The runs have proven nothing, so the proof is tried again later."""
 
 
 _FORKED = KernelOrigin(is_forked=True)
@@ -151,7 +151,7 @@ _STARTED = KernelOrigin(reason="a second run in a started kernel")
 
 
 def _prove(reference: Reference, repeat: Repeat) -> Proven | Refused | Undecided:
-    """Repeat a trial in two forked kernels. If they differ, repeat it in a started one, too."""
+    """Repeat a trial in two forked kernels. If a run differs, repeat it in a started kernel too."""
     run_id, difference = reference.spec.run_id, ""
     forked: list[Run] = []
     while len(forked) < 2 and not difference:
@@ -176,7 +176,7 @@ def _prove(reference: Reference, repeat: Repeat) -> Proven | Refused | Undecided
     if not unlike:
         return Refused(
             f"trial {run_id}, run again in a forked kernel, differed in {difference}, but not in a "
-            "second started one; seed all its random numbers after the imports, and tag no cell "
+            "second started kernel; seed all random numbers after the imports, and tag no cell "
             "`shared` that writes files"
         )
     never = (
@@ -196,7 +196,7 @@ def _prove(reference: Reference, repeat: Repeat) -> Proven | Refused | Undecided
 
 
 class ForkPolicy:
-    """Decides for each kernel whether it is forked. Safe to use from any thread.
+    """Decides for each kernel whether it is forked. All methods are thread-safe.
 
     Args:
         kernels: `auto`: fork kernels once a proof allows it. `fork`: fork them without a proof.
@@ -249,7 +249,7 @@ class ForkPolicy:
         return f"trial {self._reference.spec.run_id} has not been run again in forked kernels yet"
 
     def forks_soon(self, available: ForkAvailability) -> bool:
-        """Return whether kernels will most likely be forked soon, if none can be forked now."""
+        """Return whether kernels cannot be forked now, but most likely can be forked soon."""
         is_coming = isinstance(available, Ready) or available.stage is Stage.COMING
         if self._refusal is not None or not is_coming:
             return False
@@ -269,7 +269,7 @@ class ForkPolicy:
             return False
 
     def coverage(self, origin: KernelOrigin) -> Coverage:
-        """Return the part of a trial's metadata that says how its kernel was made."""
+        """Return the facts for a trial's metadata about how its kernel was made."""
         if not origin.is_forked:
             return Coverage(reason=origin.reason)
         if self._proof is None or self._proof is Proof.NONE or self._reference is None:
@@ -287,7 +287,7 @@ class ForkPolicy:
 
         Args:
             available: Whether kernels can be forked now.
-            repeat: Repeats the reference.
+            repeat: Function that repeats the reference.
             trials_left: Number of trials that have not begun. Forking saves time in each of them.
         """
         with self._lock:
@@ -309,7 +309,7 @@ class ForkPolicy:
         decided: Proven | Refused | Undecided
         try:
             decided = _prove(reference, repeat)
-        except Exception as error:  # noqa: BLE001  a proof only saves time: it must fail no trial
+        except Exception as error:  # noqa: BLE001  A proof only saves time, so it must not fail a trial.
             _log.exception("proof of forked kernels")
             decided = Refused(f"{type(error).__name__}: {error}")
         with self._lock:
@@ -324,9 +324,9 @@ class ForkPolicy:
         _log.info("proof: trial %s, %.2f s", reference.spec.run_id, time.monotonic() - started_s)
 
     def doubts_failure(self, kind: Hashable) -> bool:
-        """Return whether a trial that failed in a forked kernel must run in a started one, too.
+        """Return whether a trial that failed in a forked kernel must run again in a started one.
 
-        True once for each kind of failure.
+        This is true only for the first failure of each kind.
         """
         with self._lock:
             is_new = kind not in self._compared_failures
@@ -338,7 +338,7 @@ class ForkPolicy:
 
         Args:
             run_id: Run id of the trial.
-            message: How it failed in the forked kernel.
+            message: Message of its failure in the forked kernel.
         """
         with self._lock:
             self._refuse(

@@ -24,9 +24,9 @@ class SharedCells:
     Attributes:
         sources: Code of the cells by their index in the notebook. It includes the parameters cell
             and the injected cell if they come before the last shared cell.
-        numbers: Number of each of these cells among the code cells of the user's notebook, for
-            messages.
-        tagged: Number of tagged cells.
+        numbers: Number of each of these cells among the code cells of the user's notebook, from 1,
+            by index. Used in messages.
+        tagged: Number of cells that are tagged `shared`.
     """
 
     sources: Mapping[int, str]
@@ -35,10 +35,10 @@ class SharedCells:
 
     @classmethod
     def of(cls, node: NotebookNode) -> SharedCells | None:
-        """Return the cells up to the last tagged one. Return None if no cell is tagged.
+        """Return the cells up to the last one tagged `shared`. Return None if no cell is tagged.
 
         Args:
-            node: The notebook as a trial begins with it, with the fixed params injected.
+            node: Notebook of a trial before its first cell runs, with the fixed params injected.
         """
         tagged = [index for index, cell in enumerate(node.cells) if SHARED_TAG in cell_tags(cell)]
         if not tagged:
@@ -62,16 +62,16 @@ class SharedCells:
 
 
 class NotShared(Exception):
-    """Each trial must run the shared cells itself. The message says why."""
+    """Each trial must run the shared cells itself. The exception's message says why."""
 
 
 def run_shared_cells(
     cells: SharedCells, setup: KernelSetup, *, zygote: str, argv: Sequence[str]
 ) -> SharedRun:
-    """Run the shared cells in a fork of the zygote. Kernels can be forked from it afterwards.
+    """Run the shared cells in a fork of the zygote. Kernels can then be forked from this fork.
 
     Args:
-        cells: The shared cells.
+        cells: Cells to run.
         setup: What all kernels have in common.
         zygote: Path of the zygote's socket.
         argv: Arguments of all kernels, without the connection file.
@@ -94,7 +94,7 @@ def run_shared_cells(
         report, _ = receive(ours)
     if report is None:
         lease.close()
-        raise NotShared("the process in which they run died")
+        raise NotShared("the process that ran these cells died")
     if report["why"] is not None:
         lease.close()
         number = list(cells.numbers.values())[report["failed_at"]]

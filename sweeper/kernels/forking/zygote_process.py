@@ -23,8 +23,9 @@ class ZygoteReport:
     """Report of a zygote after its imports.
 
     Attributes:
-        refusal: Why no kernel can be forked from it. None if kernels can be forked.
-        exclude: Modules without which another zygote can probably fork kernels.
+        refusal: Why no kernel can be forked from the zygote. None if kernels can be forked.
+        exclude: Modules that keep this zygote from forking kernels. Another zygote can probably
+            fork kernels if it does not import them.
         duration_s: Seconds that the imports took.
     """
 
@@ -39,7 +40,7 @@ class ZygoteProcess:
     Args:
         interpreter: Command of the Python that runs the kernels, with options.
         setup: What all kernels have in common, with the whole environment of this process.
-        imports: What to import, in the form that `serve_forks` reads.
+        imports: Modules to import and their environment, in the form that `serve_forks` reads.
 
     Attributes:
         path: Path of the socket at which the zygote serves after its report.
@@ -73,11 +74,11 @@ class ZygoteProcess:
             except OSError:
                 self._owner.close()
                 raise
-        with contextlib.suppress(ConnectionError):  # the zygote has ended, and will not report
+        with contextlib.suppress(ConnectionError):  # The zygote has ended, and will not report.
             send(self._owner, imports)
 
     def wait_for_report(self, limit_s: float) -> ZygoteReport | None:
-        """Return the report. Return None if the zygote ends before, or takes longer.
+        """Return the zygote's report. Return None if the zygote ends first, or takes too long.
 
         Args:
             limit_s: Longest wait in seconds.
@@ -99,14 +100,14 @@ class ZygoteProcess:
             self._owner.recv(1)
 
     def let_go(self) -> None:
-        """Let the zygote end, which also ends `wait`. Callable from any thread."""
-        with contextlib.suppress(OSError):  # the zygote has ended already
+        """Let the zygote end. A call of `wait` then returns. This method is thread-safe."""
+        with contextlib.suppress(OSError):  # The zygote has ended already.
             self._owner.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
         """End the zygote, and with it every process that it has forked."""
         self.let_go()
-        if not self._has_reported:  # a zygote that still imports does not watch its owner's socket
+        if not self._has_reported:  # A zygote that still imports does not watch the socket.
             self._process.kill()
         try:
             self._process.wait(ANSWER_S)

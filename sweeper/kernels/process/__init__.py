@@ -1,4 +1,4 @@
-"""Start and end kernels' processes, with a pool that has the next kernel ready.
+"""Start and end the processes of kernels. A pool starts the next kernel before it is needed.
 
-The folder `forking` forks kernels. The folder `cells` runs cells in them.
+The folder `forking` forks kernels. The folder `cells` runs cells in kernels.
 """

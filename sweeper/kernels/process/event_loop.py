@@ -1,4 +1,4 @@
-"""Manage the event loop on which a thread talks to its kernels."""
+"""Close the event loop on which a thread communicates with its kernels."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _TASKS_S = 1.0
 def thread_event_loop() -> Iterator[None]:
     """Close the event loop of the calling thread at the end of the block.
 
-    Jupyter's libraries make a loop for each thread that uses them, and never close it. If the
-    garbage collector closes a loop, its sockets may be closed first, and Python then writes a
-    traceback to stderr. If a loop is running already, as in a notebook, these libraries use another
-    thread, and nothing is closed here.
+    Jupyter's libraries make a loop for each thread that uses them, and never close the loop. If the
+    garbage collector closed a loop after its sockets, Python would write a traceback to stderr.
+
+    If a loop is running already, as in a notebook, Jupyter's libraries use a thread of their own.
+    Then nothing is closed.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Find the interpreter that runs a notebook, if it is named by a path and not by a kernelspec."""
+"""Find the Python interpreter that runs a notebook, if no kernelspec names it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from jupyter_client.kernelspec import KernelSpec
 
 from ...errors import KernelError
 
-#: Places of the interpreter in the folder of an environment.
+#: Paths where an environment's folder may have its interpreter.
 _INTERPRETERS = ("bin/python", "bin/python3", "Scripts/python.exe", "python.exe")
-#: Folders of environments that tools keep in a project: uv, poetry and venv; pixi.
+#: Folders of a project in which tools keep an environment: `.venv` is used by uv, poetry and venv,
+#: and the other folder by pixi.
 _FOLDERS = (".venv", ".pixi/envs/default")
-#: Seconds within which an interpreter has to answer (chosen, not measured).
+#: Longest wait for an interpreter's answer, in seconds (chosen, not measured).
 _ANSWER_S = 60.0
 _PROBE = """
 import json, sys
@@ -34,7 +35,7 @@ def is_interpreter(kernel: str) -> bool:
 
 
 def kernelspec_of(interpreter: str) -> KernelSpec:
-    """Return a kernelspec whose kernels an interpreter runs as if its environment were active."""
+    """Return a kernelspec that runs kernels with an interpreter, in its activated environment."""
     return KernelSpec(
         argv=[interpreter, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
         display_name=interpreter,
@@ -64,17 +65,17 @@ def find_interpreter(path: str) -> str | None:
 def interpreter_of_project(folder: Path, env: Mapping[str, str]) -> tuple[str, str] | None:
     """Return the interpreter of the environment in which a notebook's author works.
 
-    It is the active environment, else the environment in the notebook's folder or in the nearest
-    folder above it that has one. Conda's environment `base` does not count: many shells activate it
-    by themselves.
+    This is the active environment. If none is active, it is the environment in the notebook's
+    folder or in the nearest folder above. Conda's environment `base` does not count as active,
+    because many shells activate it by themselves.
 
     Args:
         folder: Folder of the notebook.
         env: Environment variables.
 
     Returns:
-        The interpreter, and in words which environment it is. None if there is no such environment,
-        or if it is the environment of this process.
+        The interpreter, and a text that describes its environment. None if there is no such
+        environment, or if it is the environment of this process.
     """
     if active := env.get("VIRTUAL_ENV"):
         return _apart(Path(active), "the active environment")
@@ -93,7 +94,7 @@ def check_interpreter(interpreter: str, *, asked_by: str) -> None:
 
     Args:
         interpreter: Path of the interpreter.
-        asked_by: What names the interpreter, for the message.
+        asked_by: Option, file or environment that names the interpreter. Messages begin with it.
 
     Raises:
         KernelError: The interpreter does not run, or it lacks ipykernel. The message says how to

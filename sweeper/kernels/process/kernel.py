@@ -1,4 +1,4 @@
-"""Manage one kernel's process: it starts before its trial begins, and ends after its trial."""
+"""Manage the process of one kernel, which starts before its trial begins and ends after it."""
 
 from __future__ import annotations
 
@@ -29,23 +29,22 @@ from .manager import PrivateKernelManager
 from .specs import Kernelspecs, runs_in_python
 
 # The limits down to `_TAIL_BYTES` are chosen, not measured.
-#: After the shutdown request, exit handlers have this number of seconds. Then the kernel gets
-#: SIGTERM.
+#: Seconds from the shutdown request, after which exit handlers run, to SIGTERM.
 _SHUTDOWN_S = 10.0
-#: After SIGTERM, the kernel has this number of seconds. Then it gets SIGKILL.
+#: Seconds from SIGTERM to SIGKILL.
 _TERMINATE_S = 2.0
-#: After SIGKILL, the process is given up after this number of seconds. A driver or a disk that
-#: hangs can hold a killed process.
+#: Seconds from SIGKILL until the process is given up. A driver or disk that hangs can keep a killed
+#: process from ending.
 _KILL_S = 30.0
-#: The shutdown request must be delivered within this number of milliseconds.
+#: Longest time for the delivery of the shutdown request, in milliseconds.
 _DELIVERY_MS = 5000
 #: Seconds between two checks whether the process has ended.
 _POLL_INTERVAL_S = 0.2
-#: At most this number of bytes at the end of a process's stderr is shown.
+#: Messages show at most this number of bytes from the end of a kernel's stderr.
 _TAIL_BYTES = 2000
-#: The `oom_score_adj` of a kernel is higher than that of the sweep's processes by this amount. If
-#: memory runs out, Linux ends processes with a high score first. The unit is a thousandth of the
-#: memory, so a kernel counts as if it used another 20 %.
+#: Amount by which a kernel's `oom_score_adj` exceeds that of the sweep's processes. If memory runs
+#: out, Linux kills processes with a high score first. The unit is a thousandth of the memory, so a
+#: kernel counts as if it used another 20 %.
 _EARLIER = 200
 #: Highest value of `oom_score_adj` in Linux.
 _FIRST_TO_GO = 1000
@@ -54,34 +53,34 @@ _FIRST_TO_GO = 1000
 class Kernel:
     """A kernel's process, with its private folder and all processes that the kernel starts.
 
-    It boots in the background.
+    The constructor returns while the kernel still boots.
 
     Args:
-        setup: What the sweep's kernels have in common, with the environment of this one.
-        origin: How it should be made. It is started if it cannot be forked.
-        fork_server: Forks it.
+        setup: What the sweep's kernels have in common, with the environment of this kernel.
+        origin: How the kernel should be made. It is started if it cannot be forked.
+        fork_server: Server that forks the kernel.
 
     Attributes:
-        setup: What the sweep's kernels have in common, with the environment of this one.
+        setup: What the sweep's kernels have in common, with the environment of this kernel.
         manager: jupyter_client's manager of the kernel.
         folder: Private folder of the kernel, with a short path. Removed when the kernel has ended.
         origin: How the kernel was made.
 
     Raises:
-        OSError: Its command cannot be run.
+        OSError: The kernel's command cannot be run.
     """
 
     def __init__(
         self, setup: KernelSetup, origin: KernelOrigin, *, fork_server: ForkServer
     ) -> None:
-        # Makes the folder again if it was removed.
+        # This call also makes the private folder of the sweep again if it was removed.
         configuration = ipython_folder(setup.runtime_folder)
         self.setup = setup
         self.folder = Path(tempfile.mkdtemp(prefix="k", dir=setup.runtime_folder))
         self._mark = f"{setup.token}.{self.folder.name};"
         self._is_given_up = False
         stderr = self.folder / "stderr"
-        self._stderr: BinaryIO = open(stderr, "w+b")  # noqa: SIM115  closed by `_see_end`
+        self._stderr: BinaryIO = open(stderr, "w+b")  # noqa: SIM115  `_remove` closes it.
         self.manager = PrivateKernelManager(
             folder=self.folder,
             kernel_name=setup.name,
@@ -123,7 +122,7 @@ class Kernel:
 
     @property
     def stop_file(self) -> Path:
-        """File that appears when the trial should end by itself. `report` checks for it."""
+        """File that tells the notebook to end by itself. `report` checks whether it exists."""
         return self.folder / "stop"
 
     @property
@@ -140,15 +139,19 @@ class Kernel:
         """Let the notebook's next report raise an exception, and `should_stop` return True.
 
         Args:
-            kind: Reason of the stop.
-            message: The same in words, for people.
+            kind: Reason of the stop, as a value of `StopReason`.
+            message: Reason in words, for people.
         """
         write_atomically(self.stop_file, json.dumps({"kind": kind, "message": message}))
 
     def stand_still(self, is_still: bool) -> bool:
         """Pause the kernel's process group, or let it continue.
 
-        Return whether the kernel is alive.
+        Args:
+            is_still: Whether to pause the processes.
+
+        Returns:
+            Whether the kernel is alive.
         """
         self._signal(signal.SIGSTOP if is_still else signal.SIGCONT)
         return self.exit_code is None
@@ -161,7 +164,7 @@ class Kernel:
 
     @property
     def is_usable(self) -> bool:
-        """Whether its process runs and its private folder with the sockets exists."""
+        """Whether the kernel's process runs, and its private folder with the sockets exists."""
         return self.exit_code is None and self.folder.is_dir()
 
     @property
@@ -170,27 +173,27 @@ class Kernel:
         return isinstance(self._process, ForkedProcess) and self._process.is_orphan
 
     def stderr_tail(self) -> str:
-        """Return the end of the text that the process wrote outside of any cell."""
+        """Return the end of the text that the process wrote to stderr outside of any cell."""
         size = self._stderr.seek(0, os.SEEK_END)
         self._stderr.seek(max(0, size - _TAIL_BYTES))
         return self._stderr.read().decode("utf-8", "replace").strip()
 
     def retire(self, on_gone: Callable[[bool], None]) -> threading.Thread:
-        """Ask the kernel to end. A thread makes sure that it does.
+        """Ask the kernel to end. A thread kills the kernel if it does not.
 
-        Exit handlers run. Then the kernel and all processes that it has started are killed.
+        First, the kernel's exit handlers run. Then all processes that it has started are killed.
 
         Args:
-            on_gone: Called when all of them have ended. Called with False if SIGKILL has not ended
-                the kernel.
+            on_gone: Function that is called when all these processes have ended. Its argument is
+                False if even SIGKILL has not ended the kernel.
 
         Returns:
             The thread.
         """
         if self.is_usable:
             control = self.manager.connect_control()
-            # By default, a message that is not sent within 0.1 s is dropped. That is too short on a
-            # busy machine: the kernel would not end, and would keep its GPU.
+            # By default, a message is dropped if it is not sent within 0.1 s. A busy machine needs
+            # longer. Without the message, the kernel would not end, and would keep its GPU.
             control.linger = _DELIVERY_MS
             self.manager.session.send(control, "shutdown_request", {"restart": False})
             control.close()
@@ -201,7 +204,7 @@ class Kernel:
         return thread
 
     def kill(self, on_gone: Callable[[bool], None] = lambda _: None) -> None:
-        """End the kernel at once, without exit handlers. For a kernel that has run no cell."""
+        """End a kernel that has run no cell at once, without its exit handlers."""
         self._signal(signal.SIGKILL)
         self._see_end(on_gone)
 
@@ -214,14 +217,14 @@ class Kernel:
                 self._signal(signal.SIGKILL)
         is_gone = self._exits_within(_KILL_S)
         try:
-            # DataLoader workers and subprocesses may outlive the kernel, so they are killed, too.
+            # DataLoader workers and subprocesses may outlive the kernel. Kill them too.
             kill_marked(self._mark)
             if isinstance(self._process, ForkedProcess):
                 kill_session(self._process.pid)
                 self._process.release()
             self._remove()
         finally:
-            on_gone(is_gone)  # always called, because it frees the trial's memory and GPU
+            on_gone(is_gone)  # This call frees the trial's memory and GPU, so always make it.
 
     def _exits_within(self, limit_s: float) -> bool:
         try:
@@ -243,11 +246,11 @@ class Kernel:
 
 
 def _true_origin(origin: KernelOrigin, process: Any) -> KernelOrigin:
-    """Return how a kernel was really made, which may differ from how it should have been.
+    """Return how a kernel was really made.
 
     Args:
-        origin: How it should have been made.
-        process: The kernel's process.
+        origin: How the kernel should have been made.
+        process: Process of the kernel.
     """
     if isinstance(process, ForkedProcess):
         return replace(origin, shared=process.shared)
@@ -263,6 +266,6 @@ def _give_up_first(pid: int) -> None:
     trials are lost.
     """
     file = Path(f"/proc/{pid}/oom_score_adj")
-    with contextlib.suppress(OSError, ValueError):  # the kernel has ended, or there is no such file
+    with contextlib.suppress(OSError, ValueError):  # The kernel has ended, or has no such file.
         score = int(file.read_text()) + _EARLIER
         file.write_text(str(min(_FIRST_TO_GO, score)))

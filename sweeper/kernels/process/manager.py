@@ -1,4 +1,4 @@
-"""Adapt jupyter_client to many kernels: private sockets, no lost messages, no fixed waits."""
+"""Adapt jupyter_client to many kernels at once: private sockets, no lost messages, short waits."""
 
 from __future__ import annotations
 
@@ -25,26 +25,29 @@ _RECONNECT_MS = 5
 _FIRST_RETRY_S = 0.02
 #: Longest wait in seconds before a further request.
 _LAST_RETRY_S = 0.5
-#: Seconds for a kernel's first answer, if the caller sets no limit.
+#: Longest wait for a kernel's first answer in seconds, if the caller sets no limit.
 _READY_S = 60.0
-#: Closed sockets may still send for this number of milliseconds.
+#: A closed socket may still send messages for this number of milliseconds.
 _LINGER_MS = 100
 
 
 class QuickClient(AsyncKernelClient):
-    """A client that is ready as soon as both sockets receive, and does not wait for silence."""
+    """A client of a kernel that is ready as soon as both of its sockets receive messages.
+
+    jupyter_client's own class also waits until no message has come for a while.
+    """
 
     @default("context")
     def _own_context(self) -> zmq.asyncio.Context:
         context = zmq.asyncio.Context()
         context.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
-        # 0 means no limit. By default, at most 1000 messages wait, and further ones are lost if a
-        # kernel prints faster than they are read.
+        # 0 means that any number of messages can wait. By default, zmq drops messages if 1000 wait.
+        # That happens if a kernel prints faster than its messages are read.
         context.setsockopt(zmq.RCVHWM, 0)
         return context
 
     def start_channels(self, *_: Any, **__: Any) -> None:
-        """Open the two sockets that executing cells needs. A heartbeat would need a thread."""
+        """Open the two sockets that executing cells needs. The heartbeat is off: it has a thread."""
         super().start_channels(shell=True, iopub=True, stdin=False, hb=False, control=False)
 
     def stop_channels(self) -> None:
@@ -62,7 +65,8 @@ class QuickClient(AsyncKernelClient):
 
         Args:
             timeout: Time limit in seconds. Default: 60 s.
-            is_wanted: Returns whether the kernel is still needed. Called at least twice a second.
+            is_wanted: Function that returns whether the kernel is still needed. Called at least
+                twice a second.
 
         Raises:
             RuntimeError: The kernel died, did not answer in time, or is no longer needed.
@@ -91,9 +95,9 @@ class QuickClient(AsyncKernelClient):
             if time.monotonic() > deadline_s:
                 raise RuntimeError(f"no answer within {limit_s:g} s")
             if reply is not None:
-                # The reply has come, but not the `idle` message of its request: the kernel sent
-                # that message before this socket was connected. Another request brings another
-                # `idle` message.
+                # The reply has come, but not the `idle` message of the request: the kernel sent
+                # that message before the output socket was connected. Another request makes the
+                # kernel send another `idle` message.
                 requests.add(self.kernel_info())
             retry_s = min(2 * retry_s, _LAST_RETRY_S)
         content = reply["content"]
@@ -109,8 +113,8 @@ class QuickClient(AsyncKernelClient):
     async def _connected_within(self, limit_s: float, requests: set[str]) -> bool:
         """Return whether the socket for outputs is connected within a time.
 
-        ipykernel greets each new subscriber of its outputs. For other kernels, the `idle` message
-        of one of the requests shows it.
+        ipykernel sends a welcome message to each new subscriber of its outputs. With other kernels,
+        the socket is known to be connected when the `idle` message of a request arrives.
 
         Args:
             limit_s: Time limit in seconds.
@@ -129,20 +133,21 @@ class QuickClient(AsyncKernelClient):
 
 
 class PrivateKernelManager(AsyncKernelManager):
-    """Connects to its kernel by Unix sockets in a private folder, if the kernel supports them.
+    """Manager that connects to its kernel by Unix sockets in a private folder.
 
-    TCP ports are chosen before the kernel binds them, so kernels that start together could collide.
+    A TCP port is chosen before the kernel binds it, so two kernels that start at once could get the
+    same port. TCP is used only for kernels that do not support Unix sockets.
 
     Args:
         folder: Folder for the connection file and the sockets.
-        is_local: Whether to connect by Unix sockets. Otherwise by TCP.
+        is_local: Whether to connect by Unix sockets. If not, TCP is used.
         **options: Further options of jupyter_client.
     """
 
     def __init__(self, *, folder: Path, is_local: bool, **options: Any) -> None:
         super().__init__(**options)
         self.transport = "ipc" if is_local else "tcp"
-        self.connection_file = str(folder / "k.json")  # the ipc sockets are named after this file
+        self.connection_file = str(folder / "k.json")  # The sockets are named after this file.
 
     @default("client_factory")
     def _quick(self) -> type[QuickClient]:

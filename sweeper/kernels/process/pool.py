@@ -1,4 +1,4 @@
-"""Provide the kernels of one sweep: one per running trial, and the next one of each slot."""
+"""Provide the kernels of one sweep: one for each running trial, and the next one for each slot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .event_loop import thread_event_loop
 from .kernel import Kernel
 from .specs import command_of, environment_of, is_ipykernel
 
-#: At most this number of kernels can start at the same time, each in a thread of its own (chosen,
+#: Largest number of kernels that can start at the same time, each in a thread of its own (chosen,
 #: not measured).
 _MOST_STARTS = 1000
 
@@ -41,10 +41,10 @@ class KernelPool:
 
     Attributes:
         setup: What all kernels have in common.
-        can_prepare: Whether a trial's environment can be set in a kernel that was started before.
-            Kernels other than ipykernel may not accept the requests of the sweep.
-        fork_server: Forks kernels, if that is possible.
-        policy: Decides whether kernels are forked.
+        can_prepare: Whether a kernel can be started before its trial is known, and get the trial's
+            environment later. Only ipykernel accepts the requests for this.
+        fork_server: Server that forks kernels, if that is possible.
+        policy: Policy that decides whether kernels are forked.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class KernelPool:
         )
         self.policy = ForkPolicy(kernels)
         self._lock = threading.Lock()
-        #: Threads that start kernels, in the background of a slot. The system kills a kernel when
-        #: the thread that started it ends, so these threads live until all kernels have ended.
+        #: Threads that start kernels while slots are busy. The system kills a kernel when the
+        #: thread that started it ends. So these threads live until all kernels have ended.
         self._starters = ThreadPoolExecutor(_MOST_STARTS, thread_name_prefix="kernel start")
         self._prepared: deque[Future[Kernel]] = deque()
         self._ending: list[threading.Thread] = []
@@ -79,11 +79,11 @@ class KernelPool:
         return [finding for finding in found if finding is not None]
 
     def record_times(self, node: NotebookNode, own_names: Set[str]) -> None:
-        """Compute how much time shared leading cells would save; see `sharing_advice`.
+        """Compute how much time shared cells would save; see `sharing_advice`.
 
         Args:
-            node: The notebook, executed in a forked kernel without shared cells.
-            own_names: Names whose value differs between trials.
+            node: Notebook that was executed in a forked kernel, without shared cells.
+            own_names: Names whose values differ between trials.
         """
         self._advice = sharing_advice(node, own_names)
 
@@ -97,8 +97,8 @@ class KernelPool:
 
         Args:
             env: Environment variables of the trial. Used only if they cannot be set later.
-            origin: How the kernel must be made. None if the policy decides: most often, a prepared
-                kernel is returned.
+            origin: How the kernel must be made. None if the policy decides. Then a kernel that was
+                prepared is returned, if there is one.
 
         Raises:
             OSError: The kernel's command cannot be run, or no kernel can be forked.
@@ -116,30 +116,30 @@ class KernelPool:
         kernel = self._take_prepared()
         best = self.policy.origin(self.fork_server.available)
         if kernel is not None:
-            # An idle kernel is not used if it has died or lost its sockets, or if the policy has
-            # changed since the kernel was prepared.
+            # A prepared kernel is useless if it has died or lost its sockets, or if the policy
+            # decides differently since it was prepared.
             if kernel.is_usable and kernel.origin.is_forked == best.is_forked:
                 return kernel
             kernel.kill()
         return self._start(env, best)
 
     def _take_prepared(self) -> Kernel | None:
-        """Return the kernel that was prepared first. None if there is none."""
+        """Return the kernel that was prepared first. None if no kernel is prepared."""
         with self._lock:
             start = self._prepared.popleft() if self._prepared else None
         if start is None:
             return None
         try:
             return start.result()
-        except OSError:  # if starts still fail, the next start raises
+        except OSError:  # If the cause remains, the next start raises this error.
             return None
 
     def prepare(self) -> None:
         """Start the kernel of a later trial. It boots while this trial runs."""
         if not self.can_prepare:
             return
-        # While a proof runs, no kernel is started in advance. It would most likely be discarded,
-        # and its boot would slow down the imports of the zygote.
+        # While a proof is under way, start no kernel in advance. It would most likely be discarded,
+        # because the next kernel can be forked, and its boot would slow down the zygote's imports.
         if self.policy.forks_soon(self.fork_server.available):
             return
         with self._lock:

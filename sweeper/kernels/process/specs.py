@@ -1,4 +1,4 @@
-"""Read the kernelspecs: installed ones, and those of interpreters that a path names."""
+"""Choose the kernel of a notebook, and read its kernelspec."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Kernelspecs(KernelSpecManager):
     """The installed kernelspecs by name, and a kernelspec for each path of an interpreter."""
 
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
-        """Return the kernelspec of a name or of an absolute path.
+        """Return the kernelspec for a name, or for the absolute path of an interpreter.
 
         Raises:
             NoSuchKernel: No kernelspec of this name is installed.
@@ -46,7 +46,8 @@ class KernelChoice:
 
     Attributes:
         name: Name of a kernelspec, or absolute path of an interpreter.
-        reason: Why an interpreter runs the notebook although nobody named it. None otherwise.
+        reason: Why an interpreter was chosen that neither the user nor the notebook has named. None
+            if one of them has named the kernel.
     """
 
     name: str
@@ -60,7 +61,8 @@ def choose_kernel(
 
     Args:
         asked: What the user asks for: the name of a kernelspec, the folder of an environment, the
-            path of an interpreter, or a command such as `python3.13`. None for no wish.
+            path of an interpreter, or a command such as `python3.13`. None if the user asks for no
+            kernel.
         named: Kernelspec that the notebook names.
         is_python: Whether the notebook is written in Python.
         folder: Folder of the notebook.
@@ -91,7 +93,7 @@ def check_kernel(name: str, *, asked_by: str) -> None:
 
     Args:
         name: Name of the kernel, or path of its interpreter.
-        asked_by: What names the kernel, for the message.
+        asked_by: Option, file or environment that names the kernel. Messages begin with it.
 
     Raises:
         KernelError: The kernel is not installed, or the interpreter lacks ipykernel. The message
@@ -123,7 +125,7 @@ def language_of(name: str) -> str:
 def command_of(name: str) -> KernelCommand | Obstacle:
     """Return the command with which a kernelspec starts its kernels, or why they cannot be forked.
 
-    `python` means the interpreter of this process.
+    In a kernelspec's command, `python` means the interpreter of this process.
     """
     argv = list(_spec(name).argv)
     major, minor = sys.version_info[:2]
@@ -133,9 +135,9 @@ def command_of(name: str) -> KernelCommand | Obstacle:
 
 
 def interpreter_of(name: str) -> list[str]:
-    """Return the command of the Python that runs a kernel, with its options.
+    """Return the command of the Python interpreter that runs a kernel, with its options.
 
-    Empty if the kernelspec does not say it.
+    The command is empty if the kernelspec does not show it.
     """
     command = command_of(name)
     if isinstance(command, Obstacle):
@@ -168,7 +170,7 @@ def runs_in_python(name: str) -> bool:
 
 
 def is_ipykernel(name: str) -> bool:
-    """Return whether a kernel is ipykernel, and so accepts its arguments and requests."""
+    """Return whether a kernel is ipykernel, so that it accepts ipykernel's arguments."""
     if language_of(name) != "python":
         return False
     return any("ipykernel" in argument for argument in _spec(name).argv)

@@ -61,8 +61,8 @@ def test_kernels_of_ipykernel_can_be_forked_with_any_options(
 @pytest.mark.parametrize(
     ("argv", "language", "fragment"),
     [
-        (["R", "--slave", "-e", "IRkernel::main()"], "r", "only kernels that run Python"),
-        (["julia", "kernel.jl", "{connection_file}"], "julia", "those of mine run julia"),
+        (["R", "--slave", "-e", "IRkernel::main()"], "r", "only Python kernels can be forked"),
+        (["julia", "kernel.jl", "{connection_file}"], "julia", "the kernelspec mine runs julia"),
         (["/home/me/kernel.sh", *FILE], "python", "/home/me/kernel.sh is not a Python interpreter"),
         (["conda", "run", "-n", "x", "python", "-m", "ipykernel_launcher", *FILE], "python",
          "conda is not a Python interpreter"),

@@ -75,7 +75,7 @@ def proven(
     [
         ([run_of(), run_of()], Proof.EQUAL, ""),
         ([run_of(0.6), run_of()], None, "differed in val: from step 1 on 0.5 → 0.6"),
-        ([run_of(), run_of(0.6), run_of()], None, "but not in a second started one"),
+        ([run_of(), run_of(0.6), run_of()], None, "but not in a second started kernel"),
         ([run_of(0.6), run_of(0.7)], Proof.IN_KIND, "are forked: the notebook is not reproducible"),
         ([run_of(0.6), Failed("In [2]: NameError: y")], Proof.IN_KIND, "in its end: In [2]: Name"),
         ([run_of(uses_gpu=True), run_of()], None, "whether it uses the GPU"),

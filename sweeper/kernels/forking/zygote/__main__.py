@@ -8,11 +8,11 @@ import sys
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 if sys.path and sys.path[0] == _FOLDER:
-    # Python adds this script's folder, and a started kernel does not have the folder in its path.
+    # Python adds the folder of this script to `sys.path`. A started kernel does not have it there.
     del sys.path[0]
 
-# The files of this package are loaded from their folder, because the kernel's interpreter may lack
-# the package. The name is an unusual one, so that no notebook imports these files by accident.
+# Load the files of this package from their folder, because the environment of the kernel may lack
+# the package `sweeper`. The name is unusual, so that no notebook imports these files by accident.
 _NAME = "_sweeper_zygote"
 _spec = importlib.util.spec_from_file_location(
     _NAME, os.path.join(_FOLDER, "__init__.py"), submodule_search_locations=[_FOLDER]

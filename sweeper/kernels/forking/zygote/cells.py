@@ -1,7 +1,8 @@
-"""Run the shared cells of a notebook once. Kernels are then forked with everything they have made.
+"""Run the shared cells of a notebook once. Kernels that are forked later have their variables.
 
-They run in the shell with which each forked kernel continues. Its session records messages instead
-of sending them. The sweep replays them into the executed notebook of each trial.
+The cells run in the IPython shell with which each forked kernel continues. The session of this
+shell records messages instead of sending them. The sweep replays the messages into the executed
+notebook of each trial.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ class CellsProcess:
 
     Args:
         sources: Code of the cells, in order.
-        app: Application of the kernel, of which the first half has booted.
+        app: Application of the kernel, after its method `boot`.
 
     Attributes:
-        report: `cells`: the messages of each cell. `duration_s`: seconds that all cells took. If no
-            kernel can be forked, `why`, and `failed_at`: the index of the cell that is the cause.
+        report: Report for the sweep. `cells`: messages of each cell. `duration_s`: seconds that all
+            cells took. If no kernel can be forked, `why` is the reason, and `failed_at` is the
+            index of the cell that causes it.
     """
 
     def __init__(self, sources: Sequence[str], app: App) -> None:
@@ -57,15 +59,15 @@ class CellsProcess:
         libraries.settle()
 
     def attach(self, connection_file: str) -> None:
-        """Boot the second half of the kernel's application. Called in a fork."""
+        """Turn this process, a fork, into a kernel that clients can connect to."""
         for name, value in self._environment.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
         self._app.attach(connection_file)
-        # The generators are restored as late as possible, because a kernel's sockets draw random
-        # numbers, too.
+        # Restore the generators just before the first cell: the sockets of a kernel draw random
+        # numbers too.
         self._app.shell.events.register("pre_execute", self._go_on_drawing)
 
     def _go_on_drawing(self) -> None:
@@ -90,7 +92,7 @@ class CellsProcess:
         return f"raises {type(error).__name__}: {error}"
 
     def _written_since(self) -> str:
-        """Return what the last cell wrote directly to file descriptors, past IPython's streams."""
+        """Return the text that the last cell wrote to file descriptors, not to `sys.stdout`."""
         for stream in (sys.__stdout__, sys.__stderr__):
             if stream is not None:
                 stream.flush()
@@ -101,16 +103,19 @@ class CellsProcess:
 
 
 def _lost() -> str | None:
-    """Return what the cells have left that a fork would not have, in words, or None."""
+    """Return what the cells have created that a fork would lack, in words. None if nothing."""
     for thread in threading.enumerate():
-        if type(thread).__name__ == "TMonitor":  # tqdm starts another monitor when it needs one
+        if type(thread).__name__ == "TMonitor":  # tqdm starts another monitor thread if needed.
             thread.exit()  # type: ignore[attr-defined]
     lost = libraries.lost_by_a_fork()
     return None if lost is None else f"leaves {lost}"
 
 
 def reopen_files() -> None:
-    """Reopen the files that this process reads, so that other forks do not move its positions."""
+    """Reopen the files that this process reads.
+
+    Forks share the position in an open file. After this call, no other fork moves it.
+    """
     for descriptor in libraries.open_files():
         is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
         access = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE

@@ -9,10 +9,10 @@ import os
 
 
 class FastExit:
-    """Ends a kernel after all its exit handlers, without tearing down every module.
+    """Ends a kernel after all its exit handlers, without the slow clean-up of all modules.
 
-    The exit handler that is registered first runs last. So this one is registered before any import
-    that may register another one.
+    Python runs the exit handler last that was registered first. So the handler of this class is
+    registered before any import that may register another handler.
 
     Attributes:
         code: Exit code.
@@ -24,7 +24,7 @@ class FastExit:
         atexit.register(self._end)
 
     def begin(self) -> None:
-        """End this process in this way, but not the processes that it forks."""
+        """Choose the fast end for this process, but not for the processes that it forks."""
         self._pid = os.getpid()
 
     def _end(self) -> None:
@@ -37,7 +37,7 @@ class FastExit:
                 try:
                     if not file.closed:
                         file.flush()
-                except Exception:  # noqa: BLE001  Python also ignores failed flushes when it exits
+                except Exception:  # noqa: BLE001  Python also ignores failed flushes when it exits.
                     continue
         finally:
             os._exit(self.code)

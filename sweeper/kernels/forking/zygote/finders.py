@@ -1,7 +1,9 @@
-"""Make this package and the modules of a snapshot importable in a kernel.
+"""Make the package `sweeper` and the modules of a snapshot importable in a kernel.
 
-Started kernels, and the workers that a notebook spawns, run the source of this module. So it
-imports only the standard library.
+A snapshot has the notebook's local modules as they were when the sweep began.
+
+Started kernels, and the worker processes that a notebook spawns, run the source of this module. So
+it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -17,18 +19,18 @@ from types import SimpleNamespace
 from typing import Any
 
 _NAME = "sweeper"
-#: `%run` opens its scripts in one of these modules. Which one depends on IPython's version.
+#: Modules of IPython in which `%run` opens scripts, depending on IPython's version.
 _RUNNERS = ("IPython.core.interactiveshell", "IPython.utils.py3compat")
-#: Modules that start workers with an interpreter of their own.
+#: Modules that start worker processes with a new interpreter.
 _SPAWNERS = {
     "multiprocessing.spawn",
     "joblib.externals.loky.backend.spawn",
     "loky.backend.spawn",
 }
-#: Function of the modules in `_SPAWNERS` that describes the process to a worker. The worker reads
-#: the description before it imports anything.
+#: Name of a function in the modules of `_SPAWNERS`. It returns data about the parent process, which
+#: a worker unpickles before it imports anything.
 _DESCRIBE = "get_preparation_data"
-#: Modules whose libraries `notebook_api.observing` can observe.
+#: Modules of the libraries whose logged metrics `notebook_api.observing` can read.
 _OBSERVED = {
     "fastai.learner",
     "keras.callbacks",
@@ -51,7 +53,7 @@ _LOADERS = (
 
 
 def make_importable(folder: str) -> None:
-    """Make this package importable from its folder, if it is not installed.
+    """Make the package `sweeper` importable from its folder, if it is not installed.
 
     Args:
         folder: Folder of the package.
@@ -63,21 +65,21 @@ def make_importable(folder: str) -> None:
         file = os.path.join(folder, "__init__.py")
         return spec_from_file_location(name, file, submodule_search_locations=[folder])
 
-    # This finder is the last one, so that a copy of the package in the environment or in the
-    # notebook's folder is found first.
+    # Append the finder, so that a copy of the package in the environment or in the notebook's
+    # folder is found first.
     sys.meta_path.append(SimpleNamespace(find_spec=find_spec))
 
 
 def install_snapshot_finder(text: str, snapshot: Mapping[str, str]) -> None:
     """Import the modules of a snapshot as they were, even if their files have changed since.
 
-    Each module is found where it would be found on disk, and has that `__file__`. The same holds in
-    workers that `multiprocessing` and loky spawn, and for scripts of `%run`.
+    Each module is found under the path of its file on disk, and has this path as `__file__`. The
+    same holds in workers that `multiprocessing` and loky spawn, and for scripts of `%run`.
 
     Args:
         text: Source of this module.
-        snapshot: Sources by absolute path without symbolic links. Bytes that are not UTF-8 are lone
-            surrogates.
+        snapshot: Sources of the modules, by absolute path without symbolic links. Lone surrogates
+            stand for bytes that are not UTF-8.
     """
     if not snapshot:
         return
@@ -119,7 +121,7 @@ class _Loader(machinery.SourceFileLoader):
     def path_stats(self, path: Any) -> Any:
         """Raise `OSError`, so that importlib ignores the bytecode next to the file.
 
-        It was compiled from the file on disk, which may differ from the snapshot.
+        The bytecode was compiled from the file on disk, which may differ from the snapshot.
         """
         raise OSError
 
@@ -128,17 +130,17 @@ class _Loader(machinery.SourceFileLoader):
         return self._source if path == self.path else super().get_data(path)
 
     def exec_module(self, module: Any) -> None:
-        """Run the module. Before that, store its source for tracebacks and `inspect`."""
+        """Store the module's source for tracebacks and `inspect`, and run the module."""
         _quote(self.path, self._source)
         super().exec_module(module)
 
 
 def _finder_of(sources: dict[str, bytes]) -> Any:
     class Finder(machinery.FileFinder):
-        """Finds modules in one folder on disk, but the modules of the snapshot as they were."""
+        """Finds the modules in one folder. It loads those of the snapshot from their sources."""
 
         def find_spec(self, fullname: str, target: Any = None) -> Any:
-            """Find a module. As always, an extension module comes before a source file."""
+            """Find a module. As in Python, an extension module comes before a source file."""
             spec = super().find_spec(fullname, target)
             if spec is not None and isinstance(spec.loader, machinery.ExtensionFileLoader):
                 return spec
@@ -161,11 +163,12 @@ def _finder_of(sources: dict[str, bytes]) -> Any:
 def _quote(file: str, source: bytes) -> None:
     """Store the source lines that tracebacks and `inspect` show.
 
-    The entry has no time of change, so `linecache` does not compare it with the file.
+    The entry in `linecache` has no modification time, so `linecache` does not compare it with the
+    file.
     """
     try:
         lines = decode_source(source).splitlines(True)
-    except (SyntaxError, UnicodeDecodeError):  # the import of the file will raise the same error
+    except (SyntaxError, UnicodeDecodeError):  # The import raises the same error.
         return
     linecache.cache[file] = (len(source), None, lines, file)
 
@@ -211,9 +214,9 @@ def _install_in_workers(text: str, snapshot: Mapping[str, str]) -> None:
 
 
 def observe_libraries() -> None:
-    """Treat metrics that a library such as Keras logs as if the notebook had reported them.
+    """Publish metrics that a library such as Keras logs as if the notebook had reported them.
 
-    This begins when the notebook imports the library.
+    A library is observed from the moment when the notebook imports it.
     """
 
     def observe(module: Any) -> None:
@@ -225,11 +228,11 @@ def observe_libraries() -> None:
 
 
 def _after_import(names: set[str], call: Callable[[Any], None]) -> None:
-    """Call a function with each of these modules, now or after its import."""
+    """Call a function with each of these modules: now, or as soon as the module is imported."""
     for name in names & sys.modules.keys():
         call(sys.modules[name])
-    # In a fork, a hidden submodule is restored together with its parent package, without an import
-    # of its own. So the function is called with it now.
+    # In a fork, a hidden submodule (see `imports.py`) is restored together with its parent package,
+    # without an import of its own. So call the function with the submodule now.
     for finder in sys.meta_path:
         hidden = getattr(finder, "hidden_modules", {})
         for name in names & hidden.keys():
@@ -250,11 +253,11 @@ def _after_import(names: set[str], call: Callable[[Any], None]) -> None:
 def find_and_watch(
     watcher: Any, run: Callable[[Any, Callable[[], None]], None], name: str, *where: Any
 ) -> Any:
-    """Find a module as the finders after `watcher` do, and let a function run its body.
+    """Find a module as the finders after `watcher` do, and let a function run the module's body.
 
     Args:
-        watcher: Finder that calls this function.
-        run: Called with the module and with a function that runs the module's body.
+        watcher: Finder in `sys.meta_path` that calls this function.
+        run: Function that is called with the module, and with a function that runs the body.
         name: Name of the module.
         *where: Further arguments of `find_spec`.
     """
@@ -269,7 +272,7 @@ def find_and_watch(
 
 
 class _Watched:
-    """Loads a module, and lets a function run its body. The module keeps its original loader."""
+    """Loader that lets a function run a module's body. The module keeps its original loader."""
 
     def __init__(self, loader: Any, run: Callable[[Any, Callable[[], None]], None]) -> None:
         self._loader = loader

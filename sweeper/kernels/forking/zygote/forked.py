@@ -15,7 +15,7 @@ from typing import Any
 
 from . import (
     generators,
-    in_kernel,  # noqa: F401  imported so that forked kernels have it
+    in_kernel,  # noqa: F401  Imported, so that forked kernels have this module.
 )
 from .cells import CellsProcess, reopen_files
 from .exit import FastExit
@@ -28,8 +28,8 @@ from .shell import App
 _PACKAGE_FOLDER = str(Path(__file__).parents[3])
 _FINDERS = Path(__file__).with_name("finders.py")
 
-#: Exit handlers of these modules run, although those of other modules are held back. Forked
-#: processes need them, because the fork itself logs, starts processes and makes weak references.
+#: Modules whose exit handlers are registered, although those of other modules are held back. Every
+#: forked process needs them: the sweep's own code logs, starts processes and makes weak references.
 _KEPT_HANDLERS = ("logging", "multiprocessing.util", "weakref")
 
 
@@ -41,9 +41,9 @@ def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
     Args:
         path: Path of the socket for requests to fork.
         owner: File descriptor of a socket. This process ends when it closes.
-        ending: Ends forked kernels.
+        ending: Object that ends forked kernels quickly.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is meant for the sweep
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the sweep.
     connection = socket.socket(fileno=owner)
     wanted, _ = receive(connection)
     assert wanted is not None
@@ -55,7 +55,7 @@ def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
         make_importable(_PACKAGE_FOLDER)
         install_snapshot_finder(_FINDERS.read_text(encoding="utf-8"), wanted["frozen"])
         libraries = Libraries(wanted["modules"], wanted["environment"], app=app, before=before)
-    except Exception as error:  # noqa: BLE001  another version of ipykernel may raise anything
+    except Exception as error:  # noqa: BLE001  Another version of ipykernel may raise anything.
         send(connection, {"refusal": _why_not_booted(error), "exclude": [], "duration_s": 0.0})
         os._exit(1)
     server = Server(path, connection)
@@ -87,10 +87,10 @@ def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
 
 
 def _hold_exit_handlers() -> Callable[[], None]:
-    """Ignore exit handlers of libraries until the returned function is called.
+    """Ignore exit handlers that libraries register, until the returned function is called.
 
-    Otherwise each fork would run them, and, for example, remove a temporary folder that all forks
-    use.
+    Otherwise, each fork would run these handlers. A handler may, for example, remove a temporary
+    folder that all forks use.
     """
     register: Any = atexit.register
     finalize: Any = weakref.finalize.__init__
@@ -116,13 +116,13 @@ def _why_not_booted(error: Exception) -> str:
     python = ".".join(map(str, sys.version_info[:2]))
     return (
         f"kernels of ipykernel {version('ipykernel')} on Python {python} cannot be forked "
-        f"({type(error).__name__}: {error}); with `pip install -U ipykernel` in their environment "
-        "they can"
+        f"({type(error).__name__}: {error}); run `pip install -U ipykernel` in the environment of "
+        "the kernels"
     )
 
 
 def _take_over(request: dict[str, Any], output: int, libraries: Libraries) -> None:
-    """Set the environment, arguments and output of this fork as the request says."""
+    """Set the environment, arguments and output of this fork as the request states."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(output, 1)

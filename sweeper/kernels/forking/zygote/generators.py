@@ -12,7 +12,7 @@ def states(unfinished: Collection[str] = ()) -> dict[str, Any]:
     """Return the state of each generator that exists in this process, by name.
 
     Args:
-        unfinished: Modules that are being imported now, and have no generator yet.
+        unfinished: Modules that are being imported at this moment. Their generators may not exist.
     """
     now: dict[str, Any] = {"random": random.getstate()}
     numpy_random = sys.modules.get("numpy.random")
@@ -25,12 +25,12 @@ def states(unfinished: Collection[str] = ()) -> dict[str, Any]:
 
 
 def plain(states: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the states in a form that `==` can compare, without arrays."""
+    """Return states without arrays, so that `==` can compare them."""
     values = dict(states)
     numpy_state = values.get("numpy")
     if numpy_state is not None:
         inner = numpy_state["state"]
-        key = bytes(inner.get("key", b""))  # the bytes, because NumPy may shorten an array's `repr`
+        key = bytes(inner.get("key", b""))  # NumPy may shorten the `repr` of an array.
         values["numpy"] = repr({**numpy_state, "state": {**inner, "key": key}})
     if "torch" in values:
         values["torch"] = values["torch"].numpy().tobytes()
@@ -38,7 +38,7 @@ def plain(states: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed_since(start: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the states of the generators that were seeded or used since `start`."""
+    """Return the states of the generators that were seeded or used since the states `start`."""
     now = states()
     before = plain(start)
     after = plain(now)

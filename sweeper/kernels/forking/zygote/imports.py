@@ -1,12 +1,12 @@
 """Repeat the effects of imports that a notebook would miss in a forked kernel.
 
-Some modules use a global random generator when they are imported, or print. `rich.style` uses one,
-and so does everything that imports scikit-learn. In a kernel forked after such an import, that
-would happen before the notebook sets its seed instead of after it.
+Some modules draw random numbers from a global generator when they are imported, or print. For
+example, `rich.style` and every module that imports scikit-learn draw. In a kernel that is forked
+after such an import, the effect would come before the notebook sets its seed instead of after.
 
 So these modules, and all modules that import them, are removed from `sys.modules`. When the
-notebook imports one, the body of each module with an effect runs again, in a module object that is
-thrown away. Then the modules that were imported before are restored.
+notebook imports one of them, the body of each module with an effect runs again, in a module object
+that is thrown away. Then the modules that the zygote has imported are put back.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from .finders import find_and_watch
 
 
 class ImportWatch:
-    """Records which module imports which, and which have an effect that a notebook would see.
+    """Records which modules import each other, and whose import a notebook would notice.
+
+    Drawing a random number and printing are such effects.
 
     Args:
-        effects: Returns values by name that change when there is an effect. Called with the names
-            of the modules that are being imported.
+        effects: Function that returns values by name, which change with each effect. It is called
+            with the names of the modules that are being imported.
 
     Attributes:
-        acting: Modules with an effect, in the order in which their bodies began.
-        threads: Module whose import started each thread, by the system's thread id.
+        acting: Modules with an effect, in the order in which their bodies began to run.
+        threads: Module whose import started a thread, by the system's id of the thread.
     """
 
     def __init__(self, effects: Callable[[list[str]], Mapping[str, Any]]) -> None:
@@ -41,8 +43,8 @@ class ImportWatch:
         self._imported_by: dict[str, set[str]] = {}
         self._running: list[str] = []
         self._last: Mapping[str, Any] = {}
-        #: By module: whether its import has an effect. The modules are in the order in which their
-        #: bodies began.
+        #: Whether the import of a module has an effect, by module, in the order in which the bodies
+        #: of the modules began to run.
         self._acts: dict[str, bool] = {}
         self._tasks: set[int] = set()
         self.threads: dict[int, str] = {}
@@ -61,11 +63,11 @@ class ImportWatch:
 
     @property
     def acting(self) -> list[str]:
-        """Modules with an effect, in the order in which their bodies began."""
+        """Modules with an effect, in the order in which their bodies began to run."""
         return [name for name, acts in self._acts.items() if acts]
 
     def importers_of(self, names: Iterable[str]) -> set[str]:
-        """Return these modules and all modules that import them, directly or not."""
+        """Return these modules, and all modules that import them directly or indirectly."""
         return _reached(names, self._imported_by) - self._known
 
     def hide(self, names: Iterable[str]) -> None:
@@ -85,7 +87,7 @@ class ImportWatch:
         return find_and_watch(self, self._run, name, *where)
 
     def _run(self, module: ModuleType, body: Callable[[], None]) -> None:
-        """Run a module's body, and record its effects without those of its imports."""
+        """Run a module's body, and record its effects, except for those of modules it imports."""
         assert module.__spec__ is not None
         name = module.__spec__.name
         self._see(name)
@@ -98,7 +100,7 @@ class ImportWatch:
             self._running.pop()
 
     def _see(self, *beginning: str) -> None:
-        """Attribute the effects since the last call to the body that is running."""
+        """Attribute the effects since the last call to the module whose body is running."""
         now = self._effects([*self._running, *beginning])
         tasks = _threads()
         if self._running:
@@ -122,7 +124,8 @@ class ImportWatch:
             return module
         importer = str((globals or {}).get("__name__", ""))
         if importer not in self._running:
-            # The module that is being imported has called a function of `importer`.
+            # A function of `importer` runs this import. The module whose body is running has called
+            # the function, so this module counts as the importer.
             importer = self._running[-1]
         if not fromlist and not level:
             self._note(importer, name)
@@ -136,7 +139,7 @@ class ImportWatch:
         if name not in sys.modules:
             return
         self._imported_by.setdefault(name, set()).add(importer)
-        while "." in name:  # the import of a module also imports its parent packages
+        while "." in name:  # The import of a module also imports its parent packages.
             package = name.rpartition(".")[0]
             self._imported_by.setdefault(package, set()).add(name)
             name = package
@@ -146,9 +149,9 @@ class _Hidden:
     """Finds modules that were removed from `sys.modules`, and restores them with their effects.
 
     Args:
-        modules: The modules by name.
+        modules: Hidden modules by name.
         needs: Names of the other hidden modules that each module imports.
-        acting: Modules whose bodies run again, in this order.
+        acting: Modules with an effect. Their bodies run again, in this order.
     """
 
     def __init__(
@@ -185,8 +188,8 @@ class _Hidden:
         module.__spec__ = self._specs[name]
         needed = _reached([name], self._needs)
         for acting in list(self._acting):
-            # Each module with effects runs once. The body of another module, or another thread, may
-            # have taken this one from `_acting` since the list was made.
+            # Each module with an effect runs again only once. Another module or thread may have run
+            # this one since the list was made.
             if acting in needed and self._acting.pop(acting, False):
                 self._run_again(acting)
         for other in needed:
@@ -209,7 +212,7 @@ class _Hidden:
 
 
 def _reached(names: Iterable[str], edges: Mapping[str, set[str]]) -> set[str]:
-    """Return these names, and all names that can be reached from them along the edges."""
+    """Return some names, and all names that can be reached from them along edges."""
     found: set[str] = set()
     waiting = list(names)
     while waiting:

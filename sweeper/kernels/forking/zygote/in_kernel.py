@@ -1,7 +1,8 @@
-"""Do the sweep's work inside a kernel, without a name in the notebook.
+"""Prepare a kernel for its trial, and answer the sweep's questions inside the kernel.
 
-A forked kernel gets this module from its zygote. A started kernel runs its source. So it imports
-only the standard library, and IPython inside functions. The Python of a kernel may be 3.9.
+The code adds no variable to the notebook. A forked kernel gets this module from its zygote. A
+started kernel runs the source of this module. So the module imports only the standard library, and
+IPython inside of functions. The Python of a kernel may be 3.9.
 """
 
 from __future__ import annotations
@@ -33,52 +34,52 @@ from reprlib import Repr
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-# A notebook may replace a builtin (`builtins.print = rich.print`), so the functions below use this
-# copy of the original builtins.
+# A notebook may replace a builtin, as in `builtins.print = rich.print`. So the functions below use
+# this copy of the original builtins.
 globals()["__builtins__"] = dict(vars(builtins))
 
 #: Name of the sweep's question among the user expressions of a request.
 QUESTION = "the sweep's question"
 
-#: Matches environment variables that libraries read at import, so that setting them later has no
-#: effect. Two kinds of variables are left out, because each trial sets them itself: CUDA reads one
-#: kind when it is initialized (devices, MPS), and torch reads the other when it first uses CUDA
-#: (its allocator).
+#: Matches environment variables that libraries read when they are imported. Setting such a variable
+#: later has no effect. Variables that each trial sets are left out: CUDA reads those for devices
+#: and MPS when it is initialized, and torch reads that for its allocator when it first uses CUDA.
 _READ_AT_IMPORT = re.compile(
     r"(PYTHON(?!HASHSEED)|LD_|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|BLIS_|NUMEXPR_|NUMBA_|NPY_|TF_|XLA_|"
     r"JAX_|KERAS_|HF_|TRANSFORMERS_|TORCH|PYTORCH_(?!(CUDA_)?ALLOC_CONF)|"
     r"CUDA_(?!VISIBLE_DEVICES|MPS_)|MPL(?!BACKEND)|TZ$)"
 )
-#: Milliseconds between two checks whether a silent shell command has ended, as in IPython.
+#: Milliseconds between two checks whether a shell command without output has ended, as in IPython.
 _POLL_MS = 50
-#: Seconds in which an interrupted command must end, as in IPython.
+#: An interrupted shell command must end within this number of seconds, as in IPython.
 _INTERRUPTED_S = 0.5
-#: Lines and columns of a command's terminal, as in IPython.
+#: Lines and columns of a shell command's terminal, as in IPython.
 _TERMINAL_SIZE = (24, 80)
-#: This number of bytes of a command's output is read at once (chosen, not measured).
+#: Largest number of bytes of a command's output that is read at once (chosen, not measured).
 _READ_BYTES = 1 << 16
+#: Option of Linux's `prctl`: send this process a signal when its parent ends.
 _PR_SET_PDEATHSIG = 1
-#: A value's description has about this number of characters at most (chosen, not measured).
+#: Descriptions of values have about this number of characters at most (chosen, not measured).
 _DESCRIPTION_CHARACTERS = 200
-#: Integers from this size on are described in words, because not every JSON reader supports them.
+#: Integers from this size on are sent as text, because not every JSON reader supports them.
 _INTEGER_LIMIT = 1 << 63
-#: Name of the shell's attribute that holds the `WatchedNumbers`, and of the environment variable
-#: that asks the kernel for them.
+#: Attribute of the shell that holds the `WatchedNumbers` and `WatchedChanges`, and the environment
+#: variable that asks the kernel to record them.
 WATCHED, WATCH_VARIABLE = "_sweeper_watched", "SWEEPER_WATCHED"
 #: Lists with more than `_LONGEST_SERIES` values and dictionaries with more than `_MOST_KEYS` keys
 #: count as data and not as scores. At most `_MOST_VARIABLES` variables are read (chosen, not
 #: measured).
 _LONGEST_SERIES, _MOST_KEYS, _MOST_VARIABLES = 5000, 50, 2000
-#: An array with more values counts as data and not as scores (chosen, not measured). Five folds,
-#: for example, give an array of five scores.
+#: An array with more values than this counts as data and not as scores (chosen, not measured). A
+#: cross-validation with five folds, for example, gives an array of five scores.
 _LONGEST_ARRAY = 50
-#: To see whether an object has changed, at most `_MOST_PARTS` parts of it are read, at most
+#: The check whether an object has changed reads at most `_MOST_PARTS` of its parts, and at most
 #: `_MOST_ELEMENTS` elements of each collection or array (chosen, not measured).
 _MOST_PARTS, _MOST_ELEMENTS = 5000, 100
-#: Reading variables between statements takes at most this share of the time, after `_FREE_S`
-#: seconds (chosen, not measured).
+#: Reading variables between statements may take `_FREE_S` seconds, plus the share `_MOST_TIME` of
+#: the notebook's running time (chosen, not measured).
 _MOST_TIME, _FREE_S = 0.02, 1.0
-#: Functions and modules are no parts of an object.
+#: Types of objects that do not count as parts of another object: modules and functions.
 _WITHOUT_PARTS = (ModuleType, FunctionType, BuiltinFunctionType, MethodType)
 #: At its end, a kernel waits at most this number of seconds for the thread that receives requests
 #: (chosen, not measured).
@@ -89,14 +90,14 @@ _LAST_REQUEST_S = 2
 
 
 def prepare_started(finders: str, folder: str, frozen: Mapping[str, str], **trial: Any) -> None:
-    """Prepare a started kernel for its trial: make this package and frozen modules importable.
+    """Prepare a started kernel for its trial; see also `prepare`.
 
-    From then on, it also ends when the sweep's process ends, even if it is paused and nobody is
-    left to end it.
+    The package `sweeper` and the modules of the snapshot become importable. On Linux, the kernel
+    ends from now on when the sweep's process ends, even if the kernel is paused.
 
     Args:
         finders: Source of the module `finders`.
-        folder: Folder of this package.
+        folder: Folder of the package `sweeper`.
         frozen: Sources of the frozen modules, by absolute path without symbolic links.
         trial: Arguments of `prepare`.
     """
@@ -123,8 +124,8 @@ def prepare(*, environment: Mapping[str, str], gpu_fraction: float | None) -> No
 
     Args:
         environment: Environment variables of the trial.
-        gpu_fraction: Fraction of a GPU's memory that torch may use. None for all. torch reads it
-            when it first uses CUDA.
+        gpu_fraction: Fraction of a GPU's memory that torch may use. None for no limit. torch reads
+            this limit when it first uses CUDA.
     """
     os.environ.update(environment)
     if gpu_fraction is not None:
@@ -158,8 +159,8 @@ def _cap_memory(fraction: float) -> None:
 def _answer_questions(shell: Any) -> None:
     """Answer the sweep's question among the user expressions of a request.
 
-    IPython passes the values of expressions to the notebook's display formatters, which may round
-    them, color them or raise. The answer to the question does not pass through them.
+    IPython passes the values of user expressions to the notebook's display formatters, which may
+    round values, color them or raise. The sweep's answer does not pass through the formatters.
     """
     evaluate = shell.user_expressions
 
@@ -177,10 +178,10 @@ def _answer_questions(shell: Any) -> None:
 
 
 def _run_commands_without_input(shell: Any) -> None:
-    """Give commands of `!command` an empty input.
+    """Give shell commands (`!command`) an empty input.
 
-    IPython gives a command a terminal of its own, in which `unzip`, `cp -i`, git and ssh would wait
-    for an answer forever. Other ways to start a command give it no terminal.
+    IPython runs such a command in a terminal, in which `unzip`, `cp -i`, git and ssh may ask a
+    question and wait forever for the answer.
     """
 
     def system(command: str) -> None:
@@ -199,9 +200,9 @@ def _run_commands_without_input(shell: Any) -> None:
 def _run_command(command: str) -> int:
     """Run a command, print its output as it arrives, and return its exit code.
 
-    The command prints to a terminal, so that it shows its progress as it does for a person. This is
-    not its controlling terminal: there is no `/dev/tty`, and reading from it gives the end of
-    input.
+    The command prints to a terminal, so that it shows its progress. This terminal is not its
+    controlling terminal, so the command has no `/dev/tty`. A read from the terminal returns the end
+    of input.
     """
     output, terminal = os.openpty()
     try:
@@ -255,18 +256,18 @@ def _print_output(process: Any, output: int) -> None:
         if poll.poll(0 if has_ended else _POLL_MS):
             try:
                 data = os.read(output, _READ_BYTES)
-            except OSError:  # no process has the terminal open any more
+            except OSError:  # No process has the terminal open any more.
                 break
             if not data:
                 break
             sys.stdout.write(decoder.decode(data))
             sys.stdout.flush()
-        elif has_ended:  # processes that the command has started may still have the terminal open
+        elif has_ended:  # Processes that the command started may have the terminal open.
             break
         elif process.poll() is not None:
             has_ended = True
-            # As when a terminal is closed, the processes of the command end, unless the command
-            # has used `nohup`.
+            # End the processes that the command has started, as a terminal does when it is closed.
+            # `nohup` protects them.
             _signal_group(process, signal.SIGHUP)
     sys.stdout.write(decoder.decode(b"", True))
     process.wait()
@@ -287,9 +288,9 @@ class WatchedNumbers:
         shell: IPython's shell.
 
     Attributes:
-        numbers: By expression, the execution count of the cell that changed it last (`cell`), and
-            its values in hexadecimal (`values`). There are several values if the expression is the
-            last element of a list or the mean of an array.
+        numbers: Two facts by expression. `cell`: execution count of the cell that changed the
+            number last. `values`: its values in hexadecimal. There are several values if the
+            expression is the last element of a list, or the mean of an array.
     """
 
     def __init__(self, shell: Any) -> None:
@@ -299,7 +300,7 @@ class WatchedNumbers:
         self.numbers: dict[str, dict[str, Any]] = {}
 
     def note(self, result: Any) -> None:
-        """Record the numbers after a cell. An error here never fails the notebook."""
+        """Record the numbers after a cell. This never fails the notebook."""
         _tried(self._note, result)
 
     def _note(self, result: Any) -> None:
@@ -312,9 +313,10 @@ class WatchedNumbers:
             self._note_all(result.execution_count, "", result.result)
 
     def _is_same_list(self, name: str, value: Any) -> bool:
-        """Return whether a list has the length and the last element of the cell before.
+        """Return whether a list has the same length and last element as after the previous cell.
 
-        Lists of results only grow, and to read thousands of numbers after each cell takes long.
+        Such a list is not read again, because reading thousands of numbers after each cell takes
+        long. Lists of results only grow.
         """
         if not isinstance(value, list) or not value:
             return False
@@ -373,15 +375,16 @@ def _hexadecimal(value: Any) -> Any:
 class WatchedChanges:
     """Records which variables each statement of the notebook's top level changes.
 
-    A call in front of each statement compares the variables with those before the statement that
-    has just run. The notebook's statements themselves are run as they are.
+    A call is put in front of each statement. It compares the variables with those before the
+    previous statement. The notebook's statements themselves do not change.
 
     Args:
         shell: IPython's shell.
 
     Attributes:
         changes: Names of the changed variables, by the execution count and the line of the
-            statement, as in `7:3`. A statement after which too little time was left is missing.
+            statement, as in `7:3`. Statements are missing after which the time for reading
+            variables was used up.
     """
 
     def __init__(self, shell: Any) -> None:
@@ -394,12 +397,13 @@ class WatchedChanges:
         self._began_s, self._spent_s = time.monotonic(), 0.0
         self.changes: dict[str, list[str]] = {}
         shell.ast_transformers.append(self)
-        builtins._sweeper_next = self.begin  # type: ignore[attr-defined]  # for the notebook
+        # The calls in the notebook's code find this function as a builtin.
+        builtins._sweeper_next = self.begin  # type: ignore[attr-defined]
 
     def visit(self, tree: ast.Module) -> ast.Module:
-        """Put a call in front of each statement of a cell; IPython calls this."""
+        """Put a call in front of each statement of a cell. IPython calls this method."""
         if self._is_seen:
-            return tree  # the code in a magic of the cell, which may run it many times
+            return tree  # This is code in a magic of the cell, such as %timeit: leave it as it is.
         self._is_seen = True
         body: list[ast.stmt] = []
         for statement in tree.body:
@@ -414,7 +418,7 @@ class WatchedChanges:
         return tree
 
     def begin(self, line: int) -> None:
-        """Record what the statement before has changed. An error here never fails the notebook."""
+        """Record what the previous statement has changed. This never fails the notebook."""
         _tried(self._record)
         self._line = line
 
@@ -444,7 +448,7 @@ class WatchedChanges:
 
 
 def _mark(value: Any) -> int:
-    """Return a number that tells the states of an object apart, as far as its parts are read."""
+    """Return a hash of an object's parts, which differs if one of these parts has changed."""
     marks: list[Any] = []
     seen: set[int] = set()
     waiting = deque([value])
@@ -459,7 +463,7 @@ def _mark(value: Any) -> int:
 
 
 def _parts(part: Any, marks: list[Any]) -> Sequence[Any]:
-    """Return the parts of an object. If it has none that are known, mark its identity."""
+    """Return the parts of an object, and add what else identifies its state to `marks`."""
     kind = type(part)
     if isinstance(part, (list, tuple, set, frozenset, dict)):
         marks.append(len(part))
@@ -495,7 +499,7 @@ def _elements(part: Any) -> Any:
 def _answer(
     shell: Any, *, floats: Sequence[str], values: Sequence[str], reads_imports: bool
 ) -> dict[str, Any]:
-    """Read what the sweep asks of a kernel, and prepare the kernel for a clean exit.
+    """Answer the sweep's question in a kernel, and prepare the kernel for a clean exit.
 
     Args:
         shell: IPython's shell.
@@ -504,7 +508,7 @@ def _answer(
         reads_imports: Whether to list the modules that the kernel has imported.
 
     Returns:
-        One answer for each question. None if it could not be answered.
+        One answer for each part of the question. None for a part that could not be read.
     """
     answer: dict[str, Any] = {
         "floats": {name: _float(shell, name) for name in floats},
@@ -524,7 +528,7 @@ def _tried(read: Any, *arguments: Any) -> Any:
     """Call a function and return its result. Return None if it raises."""
     try:
         return read(*arguments)
-    except BaseException:  # noqa: BLE001  without a reply, the sweep would wait forever
+    except BaseException:  # noqa: BLE001  Without a reply, the sweep would wait forever.
         return None
 
 
@@ -533,24 +537,24 @@ def _value(shell: Any, expression: str) -> Any:
 
 
 def _float(shell: Any, expression: str) -> dict[str, str]:
-    """Return a number in hexadecimal, which keeps all its bits, or the error of reading it."""
+    """Read a number. Return it in hexadecimal, which keeps all bits, or return the error."""
     try:
         return {"number": float(_value(shell, expression)).hex()}
-    except BaseException as error:  # noqa: BLE001  without a reply, the sweep would wait forever
+    except BaseException as error:  # noqa: BLE001  The sweep waits for a reply.
         text = _tried(str, error) or ""
         line = f"{type(error).__name__}: {text}".partition("\n")[0]
         return {"error": line[: 2 * _DESCRIPTION_CHARACTERS]}
 
 
 def _plain(shell: Any, expression: str) -> dict[str, Any]:
-    """Return a value in a dictionary, because None is a value, too."""
+    """Return a value in a dictionary, which tells the value None from a failure (None)."""
     return {"value": _scalar_or_text(_value(shell, expression))}
 
 
 def _scalar_or_text(value: Any) -> Any:
-    """Return a scalar of JSON as it is, and another object as a short description."""
+    """Return a scalar that JSON supports unchanged, and any other object as a short text."""
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
-        # Scalars of numpy, torch and JAX.
+        # Convert scalars of numpy, torch and JAX.
         value = value.item()
     if value is None or isinstance(value, bool):
         return value
@@ -569,8 +573,8 @@ def _scalar_or_text(value: Any) -> Any:
 def import_profile() -> dict[str, Any]:
     """Return the installed modules that this process has imported, in order, and its environment.
 
-    An environment on top of another one, as made by `uv run --with` or `--system-site-packages`,
-    has libraries outside of its own folders.
+    Libraries may be outside of the environment's own folders: `uv run --with` and
+    `--system-site-packages` put an environment on top of another one.
     """
     paths = sysconfig.get_paths()
     kinds = ("stdlib", "platstdlib", "purelib", "platlib")
@@ -591,7 +595,7 @@ def import_profile() -> dict[str, Any]:
 
 
 def _gpu_bytes() -> int | None:
-    """Return the peak of the GPU memory that torch has reserved in this process. None if none."""
+    """Return the largest GPU memory that torch has reserved, in bytes. None without CUDA."""
     cuda = sys.modules["torch"].cuda
     if not cuda.is_initialized():
         return None
@@ -599,18 +603,18 @@ def _gpu_bytes() -> int | None:
 
 
 def _not_replicable() -> list[str]:
-    """Return the operations that torch has warned about as not replicable."""
+    """Return the operations about which torch has warned that they are not replicable."""
     names: list[str] = sys.modules["sweeper.notebook_api.replicability"].not_replicable()
     return names
 
 
 def _end_in_order(kernel: Any) -> None:
-    """Remove two causes of a late end of ipykernel.
+    """Remove two reasons why a kernel may end late.
 
-    First, ipykernel closes the thread that sends its messages while the thread that received the
-    shutdown request may still have a message to send. Then that thread waits forever. So the second
-    thread is joined first, before the notebook's exit handlers. Second, ipykernel waits up to 14 s
-    for ended child processes whose exit code was not read.
+    First, ipykernel closes the thread that sends messages. The control thread, which has received
+    the shutdown request, may still have a message to send, and would then wait forever. So the
+    control thread is joined first. Second, ipykernel waits up to 14 s for child processes that have
+    ended but whose exit code was not read. So these processes are left out.
     """
     atexit.register(kernel.parent.control_thread.join, _LAST_REQUEST_S)
     children = kernel._process_children

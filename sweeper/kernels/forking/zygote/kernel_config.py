@@ -1,6 +1,7 @@
-"""Configure IPython for a sweep's kernels. IPython reads a copy of this file in their folder.
+"""Configure IPython for a sweep's kernels.
 
-Every kernel runs it when it boots, and so does the zygote. No module imports it.
+Every kernel runs a copy of this file when it boots, and so does the zygote. The copy is in the
+folder that IPYTHONDIR names. No module imports this file.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ _LINGER_MS = 3000
 def _init_iopub(self: Any, context: Any, _original: Any = IPKernelApp.init_iopub) -> None:
     """Bind the socket that publishes outputs, without a limit on queued messages.
 
-    By default, messages beyond 1000 that the client has not read are dropped, which happens on a
-    busy machine. ipykernel makes and binds the socket in one method. So the context has no limit
-    for new sockets while that method runs.
+    By default, zmq drops a message if 1000 messages wait for the client, which happens on a busy
+    machine. ipykernel makes and binds the socket in one method. So the limit of the context, which
+    new sockets get, is removed while this method runs.
     """
     context.setsockopt(zmq.SNDHWM, 0)
     try:
@@ -35,9 +36,9 @@ def _init_iopub(self: Any, context: Any, _original: Any = IPKernelApp.init_iopub
 def _setup_pipe_in(self: Any) -> None:
     """Open a private socket for the prints of the kernel's forked children.
 
-    By default, ipykernel opens a TCP port, to which any user of the machine could send until memory
-    is full. This socket is in a folder that only this user can enter, whatever transport the kernel
-    itself uses.
+    By default, ipykernel opens a TCP port, to which any user of the machine could send until the
+    memory is full. This socket is in a folder that only this user can enter. It is private even if
+    the kernel's other sockets use TCP.
     """
     self._children = f"ipc://{os.environ['IPYTHONDIR']}/children-{os.getpid()}"
     self._pipe_uuid = os.urandom(16)
@@ -49,7 +50,7 @@ def _setup_pipe_in(self: Any) -> None:
 
 
 def _setup_pipe_out(self: Any) -> tuple[Any, Any]:
-    """Connect a forked child to the kernel."""
+    """Connect a forked child to the kernel, which publishes the child's prints."""
     context = zmq.Context()
     pipe_out = context.socket(zmq.PUSH)
     pipe_out.linger = _LINGER_MS
@@ -66,13 +67,13 @@ c = get_config()  # type: ignore[name-defined]  # noqa: F821
 # By default, each kernel has a database of its history and a thread that writes to the database.
 # Trials need neither.
 c.HistoryManager.enabled = False
-c.HistoryManager.hist_file = ":memory:"  # as in nbclient
+c.HistoryManager.hist_file = ":memory:"  # nbclient sets the same value.
 
-# Trials need no debugger. Its import takes 20 % of a kernel's boot time and 8 MB, so ipykernel is
-# made to work without a debugger. Notebooks can still import one. ipykernel 6 has imported the
-# debugger before this file runs, so there is nothing to save.
+# Trials need no debugger, and its import takes 20 % of a kernel's boot time and 8 MB. So make
+# ipykernel believe that debugpy is not installed. Notebooks can still import debugpy. ipykernel 6
+# has imported it before this file runs, so nothing can be saved there.
 if not {"debugpy", "ipykernel.debugger"} & sys.modules.keys():
-    sys.modules["debugpy"] = None  # type: ignore[assignment]  # as if it were not installed
+    sys.modules["debugpy"] = None  # type: ignore[assignment]
     try:
         import ipykernel.debugger  # noqa: F401
     except ImportError:

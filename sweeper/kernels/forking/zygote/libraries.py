@@ -17,13 +17,13 @@ from .imports import ImportWatch
 from .server import fork
 from .shell import App
 
-#: These modules need the running kernel when they are imported, so the zygote must not import them.
+#: Modules that need a running kernel when they are imported. The zygote must not import them.
 DENIED = ("matplotlib_inline", "IPython.extensions", "ipywidgets", "__main__")
-#: jemalloc, a memory allocator, starts these threads again after a fork, so the zygote
-#: can be forked in spite of them.
+#: Threads that do not prevent a fork. jemalloc, a memory allocator, starts its threads again after
+#: a fork.
 _HARMLESS_THREADS = ("jemalloc_bg_thd",)
-#: A process has one of these files open if it has initialized CUDA or ROCm, and cannot be forked.
-#: NVML opens other files, so a process that uses NVML can be forked.
+#: A process that has initialized CUDA or ROCm has one of these files open. It cannot be forked. A
+#: process that uses NVML opens other files, and can be forked.
 _GPU_FILES = ("/dev/nvidia-uvm", "/dev/kfd")
 
 
@@ -34,13 +34,13 @@ class Libraries:
         modules: Names of the modules, in the notebook's order.
         environment: Environment variables that libraries read at import, with the notebook's
             values.
-        app: Application of the kernel, of which the first half has booted.
-        before: Environment of the process before that.
+        app: Application of the kernel, after its method `boot`.
+        before: Environment of the process before the boot.
 
     Attributes:
         refusal: Why no kernel can be forked. None if kernels can be forked.
-        exclude: Modules without which another zygote may be able to fork. They start threads, or
-            the effects of their import cannot be repeated in a fork.
+        exclude: Modules that another zygote should not import, so that it may be able to fork. They
+            start threads, or the effects of their import cannot be repeated in a fork.
         changed: Environment variables that the boot and the imports have changed, as they would in
             a started kernel.
         duration_s: Seconds that the imports took.
@@ -56,15 +56,15 @@ class Libraries:
     ) -> None:
         self._app = app
         started_s = time.perf_counter()
-        # `get_ipython` is a builtin during the imports, as it is in a cell, because pandas looks
-        # for it when it is imported.
+        # The builtin trap makes `get_ipython` available during the imports, as in a cell. pandas
+        # looks for it when it is imported.
         with app.shell.builtin_trap, ImportWatch(self._effects) as watch:
             _import_all(modules)
         self.duration_s = time.perf_counter() - started_s
         app.recorder.take()
         watch.hide(watch.importers_of(watch.acting))
-        # These variables count as unchanged by the notebook, because a started kernel would have
-        # the same changes after the same imports.
+        # A started kernel would have the same changes after the same imports, so they do not count
+        # as changes by the notebook.
         self.changed = {
             name: value for name, value in os.environ.items() if before.get(name) != value
         }
@@ -76,11 +76,11 @@ class Libraries:
         if unlike:
             self.refusal = (
                 f"the notebook sets {unlike[0]}, which libraries read when they are imported; set "
-                "it in the environment of the sweep instead"
+                f"{unlike[0]} in the environment of the sweep instead"
             )
         elif lost is not None:
             self.refusal = (
-                f"the imports leave state that a fork does not have ({lost}); "
+                f"the imports create something that a fork does not have ({lost}); "
                 "`kernels: cold` skips the attempt"
             )
 
@@ -95,10 +95,10 @@ class Libraries:
         culprits |= {module for task, module in watch.threads.items() if task in foreign}
         excluded = watch.importers_of(culprits)
         acting = watch.importers_of(watch.acting)
-        # Modules with effects are usually kept: they are removed from `sys.modules`, and a fork
-        # repeats their effects. But each fork seeds the generators of numpy and torch, which must
-        # be in `sys.modules` for it. If numpy or torch is among these modules, the zygote must not
-        # import any of them.
+        # The zygote usually imports modules with effects: they are hidden (see `imports.py`), and a
+        # fork repeats their effects. But numpy and torch must not be hidden, because each fork
+        # seeds their generators. If numpy or torch is among the modules to hide, the zygote must
+        # not import any of these modules.
         if not acting.isdisjoint(("numpy", "torch")):
             excluded |= acting
         return excluded
@@ -107,7 +107,7 @@ class Libraries:
 def settle() -> None:
     """Prepare all objects of this process to be shared by many forks."""
     gc.collect()
-    gc.freeze()  # otherwise, the garbage collector would write to every shared page
+    gc.freeze()  # Otherwise, the garbage collector would write to every shared page.
 
 
 def _can_import_in_a_fork(name: str) -> bool:
@@ -115,7 +115,7 @@ def _can_import_in_a_fork(name: str) -> bool:
 
 
 def _succeeds_in_a_fork(call: Callable[[], object]) -> bool:
-    """Call a function in a temporary child process. Return whether it raised no exception there."""
+    """Call a function in a temporary child process. Return whether it raised no exception."""
     pid = fork()
     if pid == 0:
         exit_code = 1
@@ -132,8 +132,8 @@ def _succeeds_in_a_fork(call: Callable[[], object]) -> bool:
 
 
 def lost_by_a_fork() -> str | None:
-    """Return what this process has that a fork of it would not have, in words, or None."""
-    _succeeds_in_a_fork(lambda: None)  # this fork makes OpenBLAS end its threads
+    """Return what this process has that a fork of it would lack, in words. None if nothing."""
+    _succeeds_in_a_fork(lambda: None)  # This fork makes OpenBLAS end its threads.
     if any(target.startswith(_GPU_FILES) for target in open_files().values()):
         return "a GPU in use, and CUDA cannot be forked"
     if threading.active_count() > 1:
@@ -151,13 +151,13 @@ def open_files() -> dict[int, str]:
     for descriptor in Path("/proc/self/fd").iterdir():
         try:
             found[int(descriptor.name)] = str(descriptor.readlink())
-        except OSError:  # this is the descriptor with which the loop reads the folder
+        except OSError:  # This is the descriptor with which the loop reads the folder.
             continue
     return found
 
 
 def _foreign_threads() -> dict[int, str]:
-    """Return the names of threads that a fork would not have, by thread id."""
+    """Return the names of the threads that a fork would lack, by the system's thread id."""
     found = {}
     for thread in Path("/proc/self/task").iterdir():
         name = (thread / "comm").read_text().strip()
@@ -167,8 +167,8 @@ def _foreign_threads() -> dict[int, str]:
 
 
 def _import_all(modules: Iterable[str]) -> None:
-    # The working folder is taken out of `sys.path`, so that a file in it is not imported instead of
-    # an installed module with the same name.
+    # Remove the working folder from `sys.path` for the time of the imports. Otherwise, a file in it
+    # could be imported in place of an installed module with the same name.
     place = sys.path.index("") if "" in sys.path else None
     if place is not None:
         del sys.path[place]
@@ -176,7 +176,7 @@ def _import_all(modules: Iterable[str]) -> None:
         if name and not name.startswith(DENIED):
             try:
                 importlib.import_module(name)
-            except BaseException:  # noqa: BLE001  the notebook's own import will fail, too
+            except BaseException:  # noqa: BLE001  The notebook's own import will fail too.
                 continue
     if place is not None:
         sys.path.insert(place, "")

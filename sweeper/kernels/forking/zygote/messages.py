@@ -8,7 +8,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-#: All messages of shared cells refer to a request with this id.
+#: Id of the request to which all recorded messages of shared cells refer.
 RECORDED = "recorded"
 #: One message carries at most this number of open files.
 _MOST_FILES = 4
@@ -25,9 +25,9 @@ def send(
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """Receive one message and its file descriptors.
+    """Receive one JSON message and its open file descriptors.
 
-    The message is None if the connection has ended.
+    The message is None if the other process has closed the connection.
     """
     head, descriptors, _, _ = socket.recv_fds(connection, _LENGTH.size, _MOST_FILES)
     if len(head) < _LENGTH.size:

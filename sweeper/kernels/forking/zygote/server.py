@@ -1,8 +1,8 @@
 """Fork a child for each request.
 
-Each child has a connection, which is also its lease. A request with open files comes in. The
-child's pid goes out, and later its exit code. If the connection closes, the child and its session
-are killed. If the owner's socket closes, all children are killed.
+A client opens one connection for each child, and sends a request with open files. The server
+answers with the child's process id, and later with its exit code. If the connection closes, the
+child and its session are killed. If the owner's socket closes, all children are killed.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import Any, NoReturn
 from .messages import receive, send
 
 _PR_SET_PDEATHSIG = 1
-#: This number of requests can wait while a fork is made (chosen, not measured).
+#: Largest number of connections that can wait while a child is forked (chosen, not measured).
 _BACKLOG = 64
 
 
 def fork() -> int:
-    """Call `os.fork` without the warning of newer Pythons about threads of the memory allocator."""
+    """Call `os.fork` without Python's warning about threads, such as those of an allocator."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
 
 def _readable(sources: Iterable[Any]) -> list[Any]:
-    """Wait until some sockets or descriptors can be read, and return these.
+    """Wait until at least one socket or descriptor can be read. Return those that can be read.
 
     `select.select` cannot be used, because it supports only descriptors below 1,024.
     """
@@ -43,7 +43,7 @@ def _readable(sources: Iterable[Any]) -> list[Any]:
 
 
 class _Child:
-    """A forked process, until its lease ends."""
+    """A forked process whose connection is still open."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -52,12 +52,12 @@ class _Child:
 
 
 class Server:
-    """Listens at a path, and forks. In the forked child, `serve` returns what it should become.
+    """Listens on a socket, and forks a child for each request.
 
     Args:
         path: Path of the socket.
-        owner: Socket at whose end the server ends. None for a server that is killed with its
-            parent.
+        owner: Socket whose end also ends the server. None for a server that is killed when its
+            parent ends.
     """
 
     def __init__(self, path: str, owner: socket.socket | None) -> None:
@@ -93,10 +93,10 @@ class Server:
                     request = self._answer(source)
                     if request is not None:
                         return request
-                break  # the other sources that were readable may be closed by now
+                break  # The other readable sources may be closed by now.
 
     def _answer(self, connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-        """Fork a child if one is requested. In the child, return the request."""
+        """Read a request and fork a child. In the child, return the request. Else return None."""
         try:
             request, descriptors = receive(connection)
         except OSError:
@@ -107,7 +107,7 @@ class Server:
         try:
             pid = fork()
         except OSError as error:
-            # There are too many processes or there is too little memory at the moment.
+            # At the moment, there are too many processes or there is too little memory.
             with contextlib.suppress(OSError):
                 send(connection, {"error": f"fork: {error.strerror}"})
             self._drop(connection)
@@ -143,7 +143,7 @@ class Server:
                 os.close(child.pidfd)
 
     def _send_exit_code(self, connection: socket.socket) -> None:
-        """Send the exit code of a child. The zombie keeps its pid until the lease ends."""
+        """Send the exit code of a child. The child stays a zombie until its connection closes."""
         child = self._children[connection]
         assert child is not None
         ended = os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED | os.WNOWAIT)
@@ -160,10 +160,10 @@ class Server:
         if not child.has_ended:
             try:
                 os.killpg(child.pid, signal.SIGKILL)
-            except ProcessLookupError:  # the child is not the leader of its group yet
+            except ProcessLookupError:  # The child is not the leader of its group yet.
                 os.kill(child.pid, signal.SIGKILL)
-        # The zygote does not wait for a killed process, because a driver that hangs may hold the
-        # process. Then init collects it.
+        # Do not wait for a killed process, because a driver that hangs may keep it from ending. In
+        # this case, init collects the process.
         os.waitpid(child.pid, 0 if child.has_ended else os.WNOHANG)
         os.close(child.pidfd)
 

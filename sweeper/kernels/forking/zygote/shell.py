@@ -1,7 +1,7 @@
 """Boot a kernel in two halves: its shell in the zygote, its sockets and threads in each fork.
 
 Libraries that look for IPython at import find the shell with which every forked kernel continues.
-Until a kernel is attached, a session records messages instead of sending them.
+Before `attach` opens the sockets, a `Recorder` stores messages instead of sending them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Recorder(Session):
     """Records the messages that a kernel would send.
 
     Attributes:
-        messages: Types, contents and metadata of the messages, in order.
+        messages: Type, content and metadata of each message, in order.
     """
 
     messages: list[dict[str, Any]]
@@ -45,7 +45,7 @@ class Recorder(Session):
         return message
 
     def recorded(self) -> list[dict[str, Any]]:
-        """Return the messages since the last `take`, including text that was not flushed yet."""
+        """Return the messages since the last `take`, and flush printed text before."""
         for stream in _OutStream.made.values():
             stream.flush()
         return self.messages
@@ -68,17 +68,18 @@ class _NoThread(iostream.IOPubThread):
         """Do nothing: printed text is kept until it is flushed."""
 
     def schedule(self, f: Any) -> None:
-        """Call `f` at once."""
+        """Call `f` at once, because there is no other thread that could call it."""
         f()
 
     def send_multipart(self, *_: Any, **__: Any) -> None:
-        """Send nothing: there is no client."""
+        """Do nothing, because no client is connected."""
 
 
 class _OutStream(iostream.OutStream):
-    """One stream object for each name.
+    """An output stream of which only one object exists for each name.
 
-    Each fork sets it up again, because cells may keep the object.
+    Cells may keep a stream in a variable. So each fork sets up the same object again, instead of
+    making a new one.
     """
 
     made: ClassVar[dict[str, _OutStream]] = {}
@@ -93,13 +94,13 @@ _OutStream.__module__ = iostream.__name__
 
 
 class App(IPKernelApp):
-    """A kernel's application in two halves: `boot` in the zygote, `attach` in each fork."""
+    """A kernel's application that boots in two halves: `boot` in the zygote, `attach` in a fork."""
 
     recorder: Recorder
     shell: Any
 
     def boot(self, arguments: Sequence[str]) -> None:
-        """Boot the first half: everything that imports and cells need."""
+        """Boot the first half: the shell and the streams, which imports and cells need."""
         BaseIPythonApplication.initialize(self, list(arguments))
         self.init_pdb()
         self.init_blackhole()
@@ -121,7 +122,7 @@ class App(IPKernelApp):
         self.kernel = self.shell.kernel = SimpleNamespace(
             eventloop=None,
             comm_manager=comm.get_comm_manager(),
-            # `Output` widgets look for this id.
+            # `Output` widgets read the id of the current request.
             get_parent=lambda *_: {"header": {"msg_id": RECORDED}},
         )
         self.init_path()
@@ -130,19 +131,19 @@ class App(IPKernelApp):
         self.init_code()
 
     def enter_fork(self) -> None:
-        """Let the streams record what is printed in this fork.
+        """Let the streams record the text that this fork prints.
 
-        They only work in the process that they know.
+        A stream ignores text from a process whose id differs from the stored one.
         """
         for stream in _OutStream.made.values():
             stream._master_pid = os.getpid()
 
     def attach(self, connection_file: str) -> None:
-        """Boot the second half: everything that a client connects to."""
+        """Boot the second half: the sockets and threads to which a client connects."""
         self.parent_handle = os.getppid()
         self.connection_file = connection_file
-        # Cells may look for the connection file here, where the command line of a started kernel
-        # puts it.
+        # Cells may read the connection file's path from the configuration, where the command line
+        # of a started kernel puts it.
         self.config.IPKernelApp.connection_file = connection_file
         self.init_connection_file()
         self.init_poller()
@@ -160,13 +161,13 @@ class App(IPKernelApp):
         sys.stderr.flush()
 
     def init_io(self) -> None:
-        """Give the streams their thread. They remain the same objects, which cells may keep."""
+        """Give the streams their thread. The objects stay the same, because cells may keep them."""
         sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
         self.outstream_class = f"{__name__}._OutStream"
         super().init_io()
 
     def patch_io(self) -> None:
-        """Do nothing: `boot` has done it."""
+        """Do nothing, because `boot` has already called the original method."""
 
     def output_count(self) -> int:
         """Return how many messages about printed text and displays have been recorded."""
