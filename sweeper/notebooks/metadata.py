@@ -166,8 +166,7 @@ class TrialMetadata(TrialEnd):
         state: State of the trial.
         params: Swept params.
         fixed: Params that are the same in all trials.
-        originals: Plain values that the research notebook gives to params. Params to which it gives
-            none are left out.
+        originals: Plain values that the research notebook itself gives to params, by param.
         seed: Seed of the trial.
         attempt: Number of the attempt, from 1.
         code: Version of the study's fingerprint.
@@ -200,14 +199,12 @@ class TrialMetadata(TrialEnd):
         artifacts: Artifacts that the trial saved, by name: `sha256` and `size_bytes`.
         proposal: Optuna's record of the trial when it began (`Proposal`), for `rebuild`.
         values_at_end: Values that swept and fixed variables had after the last cell.
-        disagreements: Sources that give a score another value, each with the fields of
-            `Disagreement`.
+        disagreements: Sources that give other scores, each with the fields of `Disagreement`.
         is_infeasible: Whether no trial with these params fits into memory.
         not_replicable: Operations whose results may differ when the trial runs again.
-        numbers: Numbers that the cells of an observed run left in variables, by the expression that
-            reads each number.
-        changes: Variables that each statement of an observed run has changed, by the execution
-            count and the line of the statement, as in `7:3`.
+        numbers: Numbers that the cells of an observed run left in variables, by expression.
+        changes: Variables that each statement of an observed run has changed, by a key like `7:3`,
+            which is the execution count of the cell and the line of the statement.
         observed: What an observed run depends on (notebook, settings), as keys of a fingerprint.
     """
 

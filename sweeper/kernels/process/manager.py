@@ -47,7 +47,7 @@ class QuickClient(AsyncKernelClient):
         return context
 
     def start_channels(self, *_: Any, **__: Any) -> None:
-        """Open the two sockets that executing cells needs. The heartbeat is off: it has a thread."""
+        """Open the two sockets that executing cells needs. A heartbeat would need a thread."""
         super().start_channels(shell=True, iopub=True, stdin=False, hb=False, control=False)
 
     def stop_channels(self) -> None:
