@@ -12,18 +12,18 @@ SweepError
 ├── DataError        the trials' data cannot be fetched or pushed, or has changed
 └── BrokenError      a sweep that had begun cannot continue
 
-Only BrokenError can be raised after a kernel has started. A trial that fails raises no error: it
-has an outcome (`sweeper.trials.TrialOutcome`).
+After a kernel has started, only BrokenError is raised. A trial that fails raises no error, because
+its failure is an outcome (`sweeper.trials.TrialOutcome`).
 """
 
 from collections.abc import Sequence
 
-#: A message has at most this many lines.
+#: Largest number of problems that one message lists (chosen, not measured).
 MOST_LINES = 20
 
 
 class SweepError(Exception):
-    """Base of all errors; its text is the whole message for the user."""
+    """Base class of all errors. The text of an error is the whole message for the user."""
 
 
 class SettingsError(SweepError):
@@ -54,7 +54,7 @@ class TrackingError(SweepError):
     """The MLflow store or server cannot be reached or used.
 
     Attributes:
-        problem: Message without the remedy, because the remedy depends on the call.
+        problem: Message without the remedy. Another remedy can be added, as it depends on the call.
     """
 
     def __init__(self, problem: str, remedy: str = "") -> None:
@@ -67,11 +67,11 @@ class SyncError(SweepError):
 
 
 class DataError(SweepError):
-    """The data of the trials cannot be fetched or pushed, or the local files differ from it."""
+    """The data of the trials cannot be fetched or pushed, or local files differ from the data."""
 
 
 class FailedRunError(SweepError):
-    """A notebook failed when it was run as it is, before a sweep of it."""
+    """A notebook failed when it was run once, unchanged, before a sweep."""
 
 
 class BrokenError(SweepError):
@@ -84,16 +84,17 @@ def first_line(error: BaseException) -> str:
 
 
 def listed(lines: Sequence[str]) -> str:
-    """Join lines to one message. Replace lines beyond a limit by their number."""
+    """Join lines to one message. Beyond the limit, the last line only counts the others."""
     left = len(lines) - MOST_LINES
     return "\n".join(lines if left <= 1 else [*lines[:MOST_LINES], f"and {left:,} more"])
 
 
 def shortened(message: str, at_most: int = 2000) -> str:
-    """Return a message without its middle if it is long: some exceptions quote all their data.
+    """Return a message, without its middle if it is long. Some exceptions quote all their data.
 
     Args:
-        at_most: Number of characters of the message that remain.
+        message: Message to shorten.
+        at_most: Largest number of characters of the message that are kept.
     """
     left_out = len(message) - at_most
     if left_out <= 0:
@@ -105,7 +106,7 @@ def shortened(message: str, at_most: int = 2000) -> str:
 def root_cause(error: BaseException) -> str:
     """Return the first line of an error's innermost cause.
 
-    Libraries wrap that cause in errors with general texts.
+    Libraries wrap the cause in further errors, whose texts are too general to help.
     """
     while error.__cause__ is not None:
         error = error.__cause__

@@ -1,7 +1,7 @@
 """Write files atomically, so that no reader ever finds half a file, not even after a crash.
 
-Locks and databases have the mode `PRIVATE`: another user who can open such a file for reading could
-lock it, and so block its writers. All other files have the mode that the user's umask gives.
+Locks and databases have the mode `PRIVATE`. Another user who can open such a file could lock it,
+and so block its writers. All other files have the mode that the user's umask gives.
 """
 
 from __future__ import annotations
@@ -33,20 +33,22 @@ def make_private_folder(folder: Path) -> None:
     """
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700, parents=True)
-    found = folder.lstat()  # a link is not followed
+    found = folder.lstat()  # Do not follow a link.
     is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
     if is_ours and not stat.S_IMODE(found.st_mode) & 0o022:
         folder.chmod(0o700)
     if not is_private_folder(folder):
-        raise PermissionError(f"{folder} is not a folder that only you can enter")
+        raise PermissionError(
+            f"{folder} is not a folder of yours that no other user can enter; remove it"
+        )
 
 
 def private_folder(folder: Path) -> Path:
     """Make a folder that only this user can enter, even if another user already has its name.
 
     Returns:
-        The folder. If another user has its name, a folder whose name begins with that name; later
-        calls return the same folder.
+        The folder. If another user has a folder of this name, a folder whose name begins with this
+        name. Later calls return the same folder.
 
     Raises:
         OSError: No folder can be made.
@@ -57,7 +59,7 @@ def private_folder(folder: Path) -> Path:
 
     def ours() -> Path | None:
         for path in sorted(folder.parent.glob(f"{glob.escape(folder.name)}.*")):
-            with suppress(OSError):  # it was removed meanwhile
+            with suppress(OSError):  # The folder was removed meanwhile.
                 if is_private_folder(path):
                     return path
         return None
@@ -71,17 +73,18 @@ def is_private_folder(folder: Path) -> bool:
     Raises:
         OSError: The path does not exist, or cannot be read.
     """
-    found = folder.lstat()  # a link is not followed
+    found = folder.lstat()  # Do not follow a link.
     is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
     return is_ours and not stat.S_IMODE(found.st_mode) & 0o077
 
 
 def below(folder: Path, name: str) -> Path:
-    """Return the path of a file below a folder, after a check that its name stays below it.
+    """Return the path of a file below a folder. Refuse a name that leads out of the folder.
 
     Use this for names that come from another machine, another user or a notebook.
 
     Args:
+        folder: Folder that contains the file, directly or in a subfolder.
         name: Relative path with `/` between its parts, as `PurePath.as_posix` writes it.
 
     Raises:
@@ -90,7 +93,7 @@ def below(folder: Path, name: str) -> Path:
     path = PurePosixPath(name)
     is_plain = bool(path.parts) and str(path) == name and "\0" not in name
     if not is_plain or path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"{name!r} is not the relative path of a file below a folder")
+        raise ValueError(f"{name!r}: expected the relative path of a file below {folder}")
     return folder / name
 
 
@@ -105,16 +108,17 @@ def files_within(folder: Path) -> Iterator[tuple[str, Path]]:
         folders[:] = sorted(name for name in folders if not name.endswith(PART))
         for path in (Path(above, name) for name in sorted(names) if not name.endswith(PART)):
             is_ours = Path(os.path.realpath(path)).is_relative_to(top)
-            # A file that was removed after the folder was listed is yielded, too: the caller must
-            # know that it existed, because a file that has replaced it is not in this list.
+            # Also yield a file that was removed after the folder was listed. The caller must know
+            # that it existed, because a file that has replaced it is not in this list.
             if is_ours and (path.is_file() or not os.path.lexists(path)):
                 yield path.relative_to(folder).as_posix(), path
 
 
 def beside(path: Path) -> Path:
-    """Return the path of a hidden file next to another one, with a name that no other write uses.
+    """Return the path of a temporary hidden file next to a file.
 
-    Several threads, processes and machines may write the same file at once.
+    Its name is random, because several threads, processes and machines may write the same file at
+    once.
     """
     return path.with_name(f".{path.name}.{token_hex(4)}.part")
 
@@ -124,7 +128,8 @@ def replaced(path: Path) -> Iterator[Path]:
     """Yield a path next to a file, for its new content. Replace the file at the end of the block.
 
     Raises:
-        OSError: The new file cannot be renamed. The old file is unchanged, as after any error.
+        OSError: The new file cannot be renamed. After this or any other error, the old file is
+            unchanged.
     """
     part = beside(path)
     try:
@@ -136,11 +141,11 @@ def replaced(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a text file under a temporary name, then rename it. Add a newline at its end if needed.
+    """Write a text file under a temporary name, then rename it. The file ends with a newline.
 
     Raises:
         OSError: The file cannot be written. The old file is unchanged.
-        UnicodeEncodeError: The text has half a surrogate pair. The old file is unchanged.
+        UnicodeEncodeError: The text contains a lone surrogate. The old file is unchanged.
     """
     with replaced(path) as part:
         part.write_text(text if text.endswith("\n") else f"{text}\n", encoding="utf-8")

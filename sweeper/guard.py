@@ -1,8 +1,8 @@
 """A watchdog that ends every process that a dead sweep has left.
 
 Each kernel has a mark in its environment, and its children inherit the mark. The guard consists of
-two small processes. Each one waits until the pipe from its sweep is closed, which happens however
-the sweep dies, even by SIGKILL. It then kills every process with the mark and removes the sweep's
+two small processes. Each of them waits until the pipe from its sweep closes, which happens even if
+the sweep is killed by SIGKILL. Then it kills every process with the mark, and removes the sweep's
 private folder. These processes run this file as a script, so it imports only the standard library.
 """
 
@@ -23,24 +23,24 @@ from pathlib import Path
 
 #: Environment variable that marks each process of a sweep. Its value begins with the sweep's token.
 MARK_VARIABLE = "SWEEPER_MARK"
-#: End of the mark of a process that serves kernels, such as the daemon of MPS. It leads its own
-#: session, which is killed after the kernels have ended.
+#: End of the mark of a process that serves kernels, such as the daemon of MPS. Such a process leads
+#: its own session, which is killed after the kernels have ended.
 LAST = ".last;"
-#: Scan for marked processes this many times, with this many seconds between the scans. A process
-#: that is just being started has its mark only a moment later.
+#: Number of scans for marked processes, and seconds between two scans (chosen, not measured). A
+#: process that is just being started gets its mark only a moment later.
 _SCANS, _SCAN_AGAIN_S = 2, 0.05
-#: Number of guard processes. One of them may be killed at the same moment as its sweep, and then
-#: nothing is left to replace it.
+#: Number of guard processes (chosen). One of them may be killed at the same moment as its sweep,
+#: which can then not replace it.
 _PROCESSES = 2
-#: A guard process that has died is replaced after this many seconds. Without this wait, guard
-#: processes that cannot run would be started again and again.
+#: Seconds until a guard process that has died is replaced (chosen, not measured). Without this
+#: wait, guard processes that cannot run would be started again and again.
 _RESTART_S = 1.0
-#: The end of a sweep waits this many seconds for each process of its guard.
+#: Longest wait for each guard process at the end of a sweep, in seconds (chosen, not measured).
 _END_S = 10.0
 
 
 def mark_of(study_folder: Path) -> str:
-    """Return the beginning of the marks of all sweeps of a study on this machine."""
+    """Return the first part of the marks of all sweeps of a study on this machine."""
     digest = hashlib.blake2b(os.fsencode(study_folder), digest_size=8).hexdigest()
     return f"{digest}-"
 
@@ -48,11 +48,12 @@ def mark_of(study_folder: Path) -> str:
 def kill_marked(mark: str, *, patience_s: float = 3.0) -> None:
     """Kill all processes with a mark, including those that they start meanwhile.
 
-    Processes that serve kernels are killed after the kernels have ended completely. A kernel loses
-    its mark before it closes its files and devices, so its end is awaited by its process id.
+    Processes that serve kernels are killed after the kernels have ended completely. The environment
+    of a killed kernel, and with it the mark, vanishes before the kernel closes its files and
+    devices. So the kernel's end is awaited by its process id.
 
     Args:
-        mark: Beginning of the marks.
+        mark: First part of the marks of these processes.
         patience_s: Seconds to wait for the kernels to end, and again for the processes that serve
             them.
     """
@@ -69,15 +70,16 @@ def kill_marked(mark: str, *, patience_s: float = 3.0) -> None:
                     session = os.getsid(pid)
                     os.kill(pid, signal.SIGKILL)
                     killed.add(pid)
-                    if marks[pid].endswith(LAST):  # its children may have no mark
+                    if marks[pid].endswith(LAST):  # Its children may have no mark.
                         kill_session(session)
             time.sleep(0.01)
 
 
 def marked_processes(mark: str) -> dict[int, str]:
-    """Return the marks that begin with this one, by process id. Works on Linux only.
+    """Return the marks that begin with a text, by process id. This works only on Linux.
 
-    A sweep looks at each kernel's end, and a machine may have thousands of processes.
+    The scan must be fast: a sweep makes it whenever a kernel ends, and a machine may have thousands
+    of processes.
     """
     name = b"\0%s=" % MARK_VARIABLE.encode()
     wanted, found = name + mark.encode(), {}
@@ -85,7 +87,7 @@ def marked_processes(mark: str) -> dict[int, str]:
         try:
             with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
                 environment = b"\0" + file.read()
-        except OSError:  # the process has ended, or belongs to another user
+        except OSError:  # The process has ended, or belongs to another user.
             continue
         begin = environment.rfind(wanted)
         if begin >= 0:
@@ -100,7 +102,7 @@ def _pids() -> list[int]:
 
 
 def _runs(pid: int) -> bool:
-    """Return whether a process has not ended. A zombie has ended."""
+    """Return whether a process still runs. A zombie does not."""
     try:
         return _stat(pid)[0] not in (b"Z", b"X")
     except OSError:
@@ -108,7 +110,7 @@ def _runs(pid: int) -> bool:
 
 
 def kill_session(leader: int) -> None:
-    """Kill all processes of a session: the children of a forked kernel may have no mark."""
+    """Kill all processes of a session, because children of a forked kernel may have no mark."""
     for pid in _pids():
         with suppress(OSError):
             if os.getsid(pid) == leader:
@@ -118,7 +120,8 @@ def kill_session(leader: int) -> None:
 def _stat(pid: int) -> list[bytes]:
     """Return the fields of `/proc/PID/stat` that follow the name: state, parent, …
 
-    The name may contain any bytes, so the fields are counted from its end.
+    The name of a process may contain any bytes, even spaces and brackets. So the text is split
+    after the last bracket.
     """
     return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
 
@@ -127,8 +130,8 @@ class Guard:
     """The watchdog of one sweep. A guard process that has died is replaced.
 
     Attributes:
-        token: Beginning of the marks of this sweep's processes.
-        folder: Private folder with a short path, for sockets. It is removed after the sweep.
+        token: First part of the marks of this sweep's processes.
+        folder: Private folder of the sweep. It is removed after the sweep.
     """
 
     def __init__(self, *, token: str, folder: Path) -> None:
@@ -154,14 +157,14 @@ class Guard:
         for thread in self._threads:
             thread.join(_END_S)
         for process in self._processes:
-            process.kill()  # does nothing if the process has ended
+            process.kill()  # This does nothing if the process has ended.
         exit_codes = [process.wait() for process in self._processes]
-        if 0 not in exit_codes:  # the guard processes were killed before they could clean up
+        if 0 not in exit_codes:  # All guard processes were killed before they could clean up.
             kill_marked(self.token)
             remove(self.folder)
 
     def _watch(self, place: int) -> None:
-        """Replace a guard process whenever it has died before the end of the sweep."""
+        """Replace a guard process whenever it dies before the end of the sweep."""
         while not self._closing.is_set():
             process = self._processes[place]
             process.wait()
@@ -170,7 +173,7 @@ class Guard:
                     return
                 assert process.stdin is not None
                 process.stdin.close()
-                with suppress(OSError):  # no process or descriptor is free at the moment
+                with suppress(OSError):  # The system may refuse another process at the moment.
                     self._processes[place] = self._started()
             self._closing.wait(_RESTART_S)
 
@@ -180,19 +183,19 @@ class Guard:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a Ctrl-C on the terminal must not end it
+            start_new_session=True,  # A Ctrl-C on the terminal must not end the guard.
         )
         assert process.stdin is not None
-        # Send token and folder through a pipe. Other users see arguments, and could make the folder
-        # before the sweep does.
-        with suppress(BrokenPipeError):  # the process was killed, and will be replaced
+        # Send token and folder through a pipe and not as arguments. Other users see arguments, and
+        # could make the folder before the sweep does.
+        with suppress(BrokenPipeError):  # The process was killed, and will be replaced.
             os.write(process.stdin.fileno(), os.fsencode(f"{self.token}\n{self.folder}\n"))
         return process
 
 
 def remove(folder: Path) -> None:
     """Remove a folder and its content. Do nothing if it is a link or belongs to another user."""
-    with suppress(OSError, RecursionError):  # a RecursionError if folders are nested very deeply
+    with suppress(OSError, RecursionError):  # Very deep folders cause a RecursionError.
         found = folder.lstat()
         if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
             shutil.rmtree(folder, ignore_errors=True)
@@ -200,13 +203,14 @@ def remove(folder: Path) -> None:
 
 def _main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the guard must not end before its sweep
+        signal.signal(number, signal.SIG_IGN)  # The guard must not end before its sweep.
     token, folder = (os.fsdecode(sys.stdin.buffer.readline()).rstrip("\n") for _ in range(2))
     while sys.stdin.buffer.read(1):
         pass
-    if not folder:  # the sweep was killed before it had started anything
+    if not folder:  # The sweep was killed before it had started anything.
         return
-    # Guard processes clean up one at a time: each waits for the processes that it has killed.
+    # Let only one guard process clean up at a time. Each waits for the processes that it has
+    # killed.
     with suppress(OSError):
         fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)
     for _ in range(_SCANS):

@@ -1,4 +1,4 @@
-"""The command `mcp`: coding agents sweep the notebooks of one folder, within a budget of trials."""
+"""The command `mcp`: it lets a coding agent sweep notebooks of one folder, within a budget."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ..settings import Settings
     from ..sweep import Sweep
 
-#: `status` shows at most this many of a study's best trials, and at most as many of its last
-#: failures.
+#: `status` shows at most this many of a study's best trials, and as many of its last failures
+#: (chosen, not measured).
 _MOST_SHOWN = 5
 _MANUAL = """\
 Hyperparameter sweeps of the notebooks in {folder}, with the search space of {file}.
@@ -35,7 +35,10 @@ All studies in {output} together may have {budget} trials, including the runs of
 def serve(parameters: Path, *, budget: int, jobs: str | None) -> None:
     """Serve sweeps to a coding agent on standard input and output.
 
-    `Agent` describes the arguments.
+    Args:
+        parameters: Parameters file; see `Agent`.
+        budget: Number of trials that all studies of the agent may have together.
+        jobs: Number of trials that run at once; see `Agent`.
 
     Raises:
         SettingsError: The parameters file or `jobs` is wrong, or the library mcp is missing.
@@ -43,23 +46,24 @@ def serve(parameters: Path, *, budget: int, jobs: str | None) -> None:
     from ..machine.capacity import read_jobs
     from ..settings import Settings
 
-    Settings.load(parameters)  # an error must reach the user, not only the agent
+    Settings.load(parameters)  # An error must reach the user, not only the agent.
     read_jobs(jobs or 1, threads=1)
     with closing(Agent(parameters, budget=budget, jobs=jobs)) as agent:
         server = server_of(agent)
-        # Python's own handler would raise a KeyboardInterrupt only after the read of stdin.
+        # Let Ctrl-C end the process at once. Python's own handler would wait for input on stdin.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        server.run("stdio")  # keeps the output of sweeps and kernels out of the protocol
+        server.run("stdio")  # The library keeps printed text out of the protocol.
 
 
 def server_of(agent: Agent) -> MCPServer:
-    """Return the MCP server with an agent's tools. The agent reads their errors as answers."""
+    """Return the MCP server with an agent's tools. The agent gets errors of tools as answers."""
     try:
         from mcp.server.mcpserver import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
     except ImportError as error:
         raise SettingsError(
-            "mcp: needs the library mcp, version 2 or later: pip install 'notebook-hpo[mcp]'"
+            "the command mcp needs the library mcp, version 2 or later: "
+            "pip install 'notebook-hpo[mcp]'"
         ) from error
 
     def told(tool: Callable[..., Any]) -> Callable[..., Any]:
@@ -79,7 +83,7 @@ def server_of(agent: Agent) -> MCPServer:
 
 
 class Agent:
-    """The tools of a coding agent: the public methods but `close`. It reads their docstrings.
+    """The tools of a coding agent: all public methods except `close`. It reads their docstrings.
 
     One sweep runs at a time, on a thread of this process. If this process dies, the sweep's guard
     ends the kernels.
@@ -105,8 +109,8 @@ class Agent:
         self._pool = ThreadPoolExecutor(1, "agent")
         self._sweep: Sweep | None = None
         self._result: Future[SweepResult] | None = None
-        #: All studies together have this many trials once the running sweep and the queued trials
-        #: have ended.
+        #: Number of trials that all studies together have after the running sweep and all enqueued
+        #: trials.
         self._allowed = 0
 
     def sweep(self, notebook: str, study: str, trials: int | None = None) -> dict[str, Any]:
@@ -205,7 +209,7 @@ class Agent:
     def compare(self, new: str, old: str) -> dict[str, Any]:
         """Compare the confirmed winner of study `new` with the confirmed winner of study `old`.
 
-        Count an improvement only if `counts` in the answer is true. `gain` says by how much the
+        Count an improvement only if `counts` in the answer is true. `gain` states by how much the
         score of `new` is better on the same seeds, and `interval` is its 95 % interval.
 
         Args:
@@ -216,8 +220,8 @@ class Agent:
         found = None if newer is None or older is None else newer.gain_over(older)
         if found is None:
             why = (
-                "cannot be judged: both studies must be confirmed on at least two seeds in common; "
-                "and if no seed changes a score, its noise is not known"
+                "cannot be judged: both studies must be confirmed on at least two seeds in common, "
+                "and the score must differ between seeds, so that its noise is known"
             )
             return {"counts": False, "why": why}
         why = "not shown to be better" if found[0] <= 0 else "better on the same seeds, at 95 %"
@@ -230,7 +234,7 @@ class Agent:
         self._pool.shutdown()
 
     def _begin(self, settings: Settings, notebook: str) -> dict[str, Any]:
-        """Start a sweep, and wait until it has begun.
+        """Start a sweep in the background, and wait until it has begun.
 
         Raises:
             SweepError: The sweep is refused, or exceeds the budget.
@@ -258,14 +262,17 @@ class Agent:
             self._result.add_done_callback(lambda _: begun.set())
             begun.wait()
             if self._result.done():
-                self._result.result()  # raises the error that says why the sweep is refused
+                self._result.result()  # This raises the error with which the sweep is refused.
         return {"study": settings.name, "started": True, "trials_left": self._budget - allowed}
 
     def _spend(self, trials: int) -> int:
-        """Return the number of trials that all studies have after this many more.
+        """Return the number of trials that all studies have if some trials are added.
+
+        Args:
+            trials: Number of trials to add.
 
         Raises:
-            SettingsError: The number exceeds the budget.
+            SettingsError: The sum exceeds the budget.
         """
         used = self._used()
         if used + trials > self._budget:
@@ -290,7 +297,7 @@ class Agent:
             return {existing.study.name: existing for existing in found}
         except StorageAwayError:
             raise
-        except StudyError:  # no study exists yet
+        except StudyError:  # No study exists yet.
             return {}
 
     def _study(self, name: str) -> ExistingStudy:
@@ -301,9 +308,9 @@ class Agent:
 
 
 def _described(existing: ExistingStudy) -> dict[str, Any]:
-    """Return the JSON of a study as `status --json` prints it, with only a few of its trials.
+    """Return the JSON of a study as `status --json` prints it, but with only a few of its trials.
 
-    Each word that an agent reads costs tokens.
+    A short answer matters, because each word that an agent reads costs tokens.
     """
     from ..control.status import look, sort
 

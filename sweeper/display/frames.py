@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """Lines that were drawn for a terminal with a certain number of columns."""
+    """One drawing of the live table, as lines for a terminal with a certain number of columns."""
 
     columns: int
     lines: Sequence[str] = ()
@@ -31,7 +31,7 @@ class Frames:
 
     Args:
         look: Function that returns the state to draw, or None while there is none.
-        stream: Terminal.
+        stream: Terminal on which the lines will be shown.
     """
 
     def __init__(self, look: Callable[[], Snapshot | None], stream: TextIO) -> None:
@@ -53,12 +53,12 @@ class Frames:
         try:
             snapshot = self._look()
             columns, height = console.size
-            width = columns - 1  # some terminals wrap a line of full length
+            width = columns - 1  # Some terminals wrap a line of full length.
             with console.capture() as capture:
                 console.print(self._drawn(snapshot, width, height), width=width)
             lines = capture.get().splitlines()[: height - 1]
             self._last = Frame(columns=columns, lines=lines)
-        except Exception as error:  # noqa: BLE001  an error in the table must not end the sweep
+        except Exception as error:  # noqa: BLE001  An error in the table must not end the sweep.
             if not self._has_failed:
                 self._has_failed = True
                 _log.warning(
@@ -74,8 +74,8 @@ class Frames:
 
         parts: list[RenderableType] = []
         if snapshot is not None:
-            # The table has at most two thirds of the lines. The rest shows the results of the last
-            # trials.
+            # The table gets at most two thirds of the lines. The results of the last trials stay
+            # visible above.
             parts.append(table(snapshot, width, height * 2 // 3))
         if snapshot is None or not (snapshot.running or any(snapshot.counts.values())):
             waited_s = time.monotonic() - self._began_s

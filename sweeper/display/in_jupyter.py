@@ -1,4 +1,4 @@
-"""Show the live table in a Jupyter notebook, as an output of the cell that is updated in place."""
+"""Show the live table in a Jupyter notebook, as an output of a cell that is updated in place."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _log = logging.getLogger(__name__)
 
 #: Seconds between two drawings of the table (chosen, not measured).
 _INTERVAL_S = 1.0
-#: The end of a sweep waits at most this number of seconds for a drawing that has begun.
+#: Longest wait at the end of a sweep for a drawing that has begun, in seconds (chosen, not
+#: measured).
 _MAX_DRAW_S = 10.0
-#: An output of JupyterLab shows this number of columns, in a window of 1,280 pixels with the list
-#: of files open.
+#: Number of columns that an output of JupyterLab shows (measured in a window of 1,280 pixels with
+#: the file browser open).
 _COLUMNS = 90
 _FORMAT = (
     "<pre style=\"white-space:pre;line-height:normal;font-family:Menlo,'DejaVu Sans Mono',"
@@ -31,8 +32,8 @@ _FORMAT = (
 
 def is_jupyter() -> bool:
     """Return whether this process is a Jupyter kernel that runs a notebook's cells."""
-    # Every kernel has imported IPython. IPython in a terminal has a shell, but the shell has no
-    # kernel.
+    # A Jupyter kernel has imported IPython, and its shell has a kernel. The shell of IPython in a
+    # terminal has none.
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
@@ -59,15 +60,15 @@ def live_output(look: Callable[[], Snapshot | None]) -> Iterator[None]:
         try:
             if (snapshot := look()) is not None:
                 handle.update(_bundle(snapshot), raw=True)
-        except Exception:  # noqa: BLE001  the sweep continues, and the next drawing may succeed
+        except Exception:  # noqa: BLE001  The next drawing may succeed.
             _log.info("the table was not drawn", exc_info=True)
 
     def draw_on() -> None:
         while not ended.wait(_INTERVAL_S):
             draw()
 
-    # The thread runs in a copy of this context, because the context knows the cell to which an
-    # output belongs.
+    # Run the thread in a copy of this context. ipykernel finds the cell of an output in the
+    # context.
     context = contextvars.copy_context()
     thread = threading.Thread(target=context.run, args=[draw_on], name="table", daemon=True)
     thread.start()

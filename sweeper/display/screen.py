@@ -32,11 +32,11 @@ from ..trials import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-#: A list of names or of ranked params has at most `_MOST_NAMES` entries. A live table has at most
-#: `_MOST_NOTES` lines about frozen and waiting trials.
+#: A list of names or of ranked params has at most `_MOST_NAMES` entries. The live table has at most
+#: `_MOST_NOTES` lines about frozen and waiting trials (chosen, not measured).
 _MOST_NAMES, _MOST_NOTES = 5, 3
-#: MLflow's UI draws this number of runs, which are the first page of its table. The view that the
-#: sweep makes sorts the table by the first objective.
+#: Number of runs that MLflow's UI draws: the first page of its table. In the view that the sweep
+#: makes, the table is sorted by the first objective, so these are the best runs.
 _MOST_DRAWN = 100
 _CHORES = {
     ChoreKind.PROVING: "proving that kernels can be forked",
@@ -45,13 +45,13 @@ _CHORES = {
     ChoreKind.IMPORTANCES: "computing which params mattered",
     ChoreKind.PAGE: "writing the comparison page",
 }
-#: Columns have at least these widths in characters, so that the other columns stay in place when a
-#: value changes. `_OF_A_FLOAT` is the width of columns with scores or floats.
+#: Smallest widths of columns in characters. They keep the columns in place when a value changes.
+#: `_OF_A_FLOAT` is that of columns with scores or floats.
 _AT_LEAST, _OF_A_FLOAT = {"trial": 4, "step": 4, "cell": 5, "time": 6, "memory": 7}, 8
-#: Columns of a table that is not wider than this number of characters have no minimal width.
+#: In a table of at most this number of characters, the columns have no smallest width.
 _NARROW = 60
-#: `_GAP` is the number of characters between two columns. A value has at most `_WIDEST` characters.
-#: A name has at least room for `_SHORT_NAME` characters, even if space is short.
+#: Numbers of characters: `_GAP` between two columns, at most `_WIDEST` for a value, and at least
+#: `_SHORT_NAME` for the name of a param, even if space is short.
 _GAP, _WIDEST, _SHORT_NAME = 2, 14, 8
 
 
@@ -61,7 +61,7 @@ def params_line(params: Params) -> str:
 
 
 def ending_line(record: TrialRecord, objectives: Iterable[str]) -> str:
-    """Say how a trial ended: its state, time and scores, or why it has no scores."""
+    """Describe the end of a trial in one line: state, time and scores, or why it has no scores."""
     known = [(name, record.scores[name]) for name in objectives if name in record.scores]
     scores = ", ".join(f"{name}={value:.6g}" for name, value in known)
     took = f" in {duration(record.duration_s)}" if record.duration_s else ""
@@ -69,7 +69,7 @@ def ending_line(record: TrialRecord, objectives: Iterable[str]) -> str:
     if record.reason is None:
         return f"{record.state}{took}" + (f": {scores}" if scores else "")
     first_line = record.message.strip().partition("\n")[0]
-    if record.reason is Reason.PRUNED:  # the message already says that the trial was pruned
+    if record.reason is Reason.PRUNED:  # The message already says that it was pruned.
         return f"{first_line} ({took.strip()})" if took else first_line
     return f"{record.state}{took} ({record.reason}): {first_line}"
 
@@ -101,7 +101,7 @@ def some_of(names: Sequence[str]) -> str:
 
 
 def confirmation_lines(confirmation: Confirmation | None) -> list[str]:
-    """List the ranking by means on fresh seeds, with its gaps. No lines without a confirmation."""
+    """List the ranking by means on fresh seeds, and its doubts. Empty without a confirmation."""
     if confirmation is None:
         return []
     if confirmation.ablated is not None:
@@ -166,13 +166,13 @@ def _line(one: ConfirmedTrial, confirmation: Confirmation) -> str:
 
 
 def _doubts(confirmation: Confirmation) -> list[str]:
-    """List the reasons for which the ranking may be wrong."""
+    """List the reasons why a ranking by means may be wrong."""
     lines = []
     if confirmation.has_no_effect:
         lines.append(
             "  every seed gives the same score: the notebook does not use its seed (assign `seed` "
             "a number, or call sweeper.seed_everything(sweeper.trial().seed)), or "
-            "the score is too coarse; so it is not known how much of the score is luck"
+            "the score is too coarse; so nobody can tell how much of the score is luck"
         )
     if confirmation.n_missing:
         lines.append(
@@ -187,7 +187,7 @@ def _doubts(confirmation: Confirmation) -> list[str]:
 
 
 def infeasible_lines(records: Iterable[TrialRecord]) -> list[str]:
-    """Name the trials that ran out of memory although no other trial ran at the same time."""
+    """List the trials that ran out of memory although no other trial ran at the same time."""
     found = [record.run_id for record in records if record.is_infeasible]
     if not found:
         return []
@@ -239,7 +239,7 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
 
 
 def _mlflow_lines(result: SweepResult) -> list[str]:
-    """Say where MLflow shows the runs: at its server, or with the command that starts its UI."""
+    """List where MLflow shows the runs: at its server, or by the command that starts its UI."""
     is_server = result.tracking_uri.startswith("http")
     if is_server or result.page is None:
         lines = [f"MLflow: {result.tracking_uri}"]
@@ -257,7 +257,7 @@ def _mlflow_lines(result: SweepResult) -> list[str]:
 
 
 def replicability_lines(records: Iterable[TrialRecord]) -> list[str]:
-    """Count the trials that may not repeat bit for bit, and name the operations that cause it."""
+    """Count the trials that may not repeat bit for bit, and name the operations to blame."""
     found = [record.not_replicable for record in records if record.not_replicable]
     if not found:
         return []
@@ -265,12 +265,12 @@ def replicability_lines(records: Iterable[TrialRecord]) -> list[str]:
     trials = "1 trial" if len(found) == 1 else f"{len(found)} trials"
     return [
         f"{trials} used operations that may not repeat bit for bit: {some_of(names)}; "
-        "seed_everything(seed, strict=True) raises instead"
+        "seed_everything(seed, strict=True) raises an error for these operations"
     ]
 
 
 def chore_line(chore: Chore) -> str:
-    """Describe a task of the sweep besides its trials, with its predicted duration or progress."""
+    """Describe a chore of the sweep, with its predicted duration or its progress."""
     line = _CHORES[chore.kind]
     if chore.expected_s is not None:
         line += f" (about {duration(chore.expected_s)})"
@@ -286,8 +286,8 @@ def table(snapshot: Snapshot, width: int, height: int | None = None) -> Renderab
     Args:
         snapshot: State to draw.
         width: Number of characters in a line. A column `+N` counts the params that do not fit.
-        height: Number of lines at most. Long lines are then cut. None for all lines; long lines are
-            then folded.
+        height: Largest number of lines. If it is given, long lines are cut. None for any number of
+            lines. Then long lines are wrapped.
     """
     from rich.console import Group
     from rich.table import Table
@@ -302,7 +302,7 @@ def table(snapshot: Snapshot, width: int, height: int | None = None) -> Renderab
     shown = [trial for trial in snapshot.running if not trial.is_frozen]
     if height is not None:
         notes = notes[:_MOST_NOTES]
-        taken = 3  # the first line, the header, and the line with the number of hidden trials
+        taken = 3  # The first line, the header, and the line that counts hidden trials.
         room = max(1, height - len(notes) - len(best) - len(snapshot.doing) - taken)
         if left := shown[room:]:
             shown, notes = shown[:room], [f"… and {len(left)} more", *notes]
@@ -322,7 +322,7 @@ def table(snapshot: Snapshot, width: int, height: int | None = None) -> Renderab
 
 
 def _notes(running: Sequence[Progress]) -> Iterator[str]:
-    """Name the frozen trials, and the waiting trials with the reason why each one waits."""
+    """Yield a line with the frozen trials, and a line for each reason why trials wait."""
     if frozen := [trial.run_id for trial in running if trial.is_frozen]:
         yield f"frozen, and may continue: {some_of(frozen)}"
     reasons: dict[str, list[str]] = {}
@@ -336,7 +336,7 @@ def _notes(running: Sequence[Progress]) -> Iterator[str]:
 def _columns(
     shown: Sequence[Progress], snapshot: Snapshot, width: int
 ) -> list[tuple[str, list[str]]]:
-    """Return the columns of the table: the trials, the params that fit, and the other facts."""
+    """Return the columns of the table, as names and texts: trials, params that fit, and facts."""
     facts = [_facts(trial, snapshot) for trial in shown]
     columns = [(name, [of_trial[name] for of_trial in facts]) for name in facts[0]]
     if width > _NARROW:
@@ -361,7 +361,7 @@ def _columns(
 
 
 def _cut(text: str, width: int) -> str:
-    """Shorten a text by its middle, because names differ at their ends."""
+    """Remove the middle of a long text, because names often differ only at their ends."""
     if len(text) <= width:
         return text
     end = (width - 1) // 2
@@ -378,7 +378,7 @@ def print_table(snapshot: Snapshot, stream: TextIO) -> None:
 
 def _head(snapshot: Snapshot) -> str:
     ended = sum(n for state, n in snapshot.counts.items() if TrialState(state).has_ended)
-    # At the end, `left_s` is 0.
+    # At the end of a sweep, `left_s` is 0, and is left out.
     left = f" · about {duration(snapshot.left_s)} left" if snapshot.left_s else ""
     of = f"{ended} of {snapshot.trials} trials"
     counts = f" · {counts_line(snapshot.counts)}" if any(snapshot.counts.values()) else ""

@@ -1,6 +1,5 @@
 """Run a trial, from its spec to its outcome: executor, worker, attempt.
 
-Only this folder uses joblib.
-
-The folder `machine` shares a machine among trials. The folder `sweep` chooses which trial is next.
+Except for `machine`, only this folder uses joblib. The folder `machine` shares a machine among
+trials. The folder `sweep` chooses which trial is next.
 """

@@ -1,4 +1,4 @@
-"""Make one attempt at a trial: wait for memory and a GPU, run the notebook, judge it, write it."""
+"""Make one attempt at a trial: wait for memory and a GPU, run the notebook, judge and store it."""
 
 from __future__ import annotations
 
@@ -38,20 +38,21 @@ from .verdict import fault_of, internal_failure, judge, lost_while_frozen
 
 
 class Attempt:
-    """One execution of a trial's notebook. Nothing else writes its executed notebook.
+    """One execution of a trial's notebook. Only this class writes the executed notebook.
 
     Args:
         spec: Spec of the trial.
-        running: The trial as it runs.
+        running: The running trial, which receives the points and can be stopped.
         site: Kernels, memory, GPUs and disk that the trial uses.
-        kernel: How its kernel must be made. None if the fork policy decides.
+        kernel: How the kernel must be made. None if the fork policy decides.
         repetition_limit_s: Time limit of the cells in seconds, if the trial is repeated for a proof
             of forked kernels. None for a trial of the sweep, whose limit is `limits.trial`.
 
     Attributes:
-        file: The executed notebook.
-        result: Result of the kernel. Before there is one, the result of a stop.
-        outcome: Outcome of the trial. Before it is judged, an internal failure.
+        file: The executed notebook of the trial.
+        result: Result of the kernel. Until the kernel has run, the result of a stopped trial.
+        outcome: Outcome of the trial. Until the run is judged, that of a stop for an internal
+            reason.
     """
 
     def __init__(
@@ -70,13 +71,13 @@ class Attempt:
         self._site, self._kernel = site, kernel
         self._repetition_limit_s = repetition_limit_s
         self._place: Place | None = None
-        #: Holds the memory and the GPU of the trial. Both are freed when the kernel is gone, which
-        #: may be after the slot has continued.
+        #: Holds the memory and the GPU of the trial until the kernel is gone. By then, the slot may
+        #: already run the next trial.
         self._held = ExitStack()
         self._waited_s = 0.0
 
     def execute(self) -> TrialOutcome:
-        """Run the notebook until it ends, and return the outcome. A failure is an outcome, too.
+        """Run the notebook until it ends, and return the outcome. A failure is an outcome too.
 
         Raises:
             OSError: The file cannot be written.
@@ -92,7 +93,7 @@ class Attempt:
         except NoGpuLeftError as error:
             state, reason = TrialState.STOPPED, Reason.NO_GPU
             self.outcome = TrialOutcome(state=state, reason=reason, message=str(error))
-        except Exception as error:  # noqa: BLE001  a bug must end this trial only, with a message
+        except Exception as error:  # noqa: BLE001  A bug must end only this trial, with a message.
             self.outcome = internal_failure(self.spec, error)
         return self.outcome
 
@@ -101,10 +102,10 @@ class Attempt:
 
         Raises:
             StoppedWaiting: The trial was stopped while it waited.
-            NoGpuLeftError: No GPU that works is left for it.
+            NoGpuLeftError: No working GPU is left for the trial.
         """
         site, file, running = self._site, self.file, self.running
-        # A trial with checkpoints resumes from the newest one, and keeps its artifacts.
+        # A trial with checkpoints resumes from the newest checkpoint, and keeps its artifacts.
         if not checkpoint_files(self.spec.checkpoint_dir):
             shutil.rmtree(self.spec.artifact_dir, ignore_errors=True)
         try:
@@ -127,7 +128,7 @@ class Attempt:
             request = self._request()
             with self.running.control.limited(limit_s):
                 result = kernels.execute(request, pool=self._site.pool)
-        except BaseException:  # there is no kernel whose end would free memory and GPU
+        except BaseException:  # No kernel runs whose end would free the memory and GPU.
             self._held.close()
             raise
         self._describe(result)
@@ -135,7 +136,7 @@ class Attempt:
         return result
 
     def judge(self) -> TrialOutcome:
-        """Judge the run by its scores, by the kernel's ending and by the memory that it used."""
+        """Return the outcome, from the scores, the kernel's ending and the memory that was used."""
         assert self._place is not None
         places, result = self._site.places, self.result
         was_short = places.ran_short(self._place)
@@ -175,7 +176,7 @@ class Attempt:
 
     @property
     def comparable(self) -> Run:
-        """Cells, scores and series, by which two runs of a trial are compared."""
+        """The cells, scores and series of this run, for the comparison with another run."""
         outcome = self.outcome
         execution = Execution(
             cells=self.file.node.cells, scores=outcome.scores, series=outcome.series
@@ -189,27 +190,27 @@ class Attempt:
         return self._site.workload.settings
 
     def _tell(self, waits_for: str) -> None:
-        """Write what the trial waits for into the executed notebook, where `status` reads it."""
+        """Write into the executed notebook what the trial waits for. `status` reads it there."""
         self.file.note(waits_for=waits_for)
         self._site.patience.attempt(self.file.write)
 
     def _write(self) -> None:
         """Write the executed notebook while the trial runs.
 
-        An error is ignored: it is written again.
+        An error is ignored, because the notebook is written again later.
         """
         control = self.running.control
-        # Note the process id in the notebook, because `status` reads it there from another process.
+        # `status` runs in another process, and reads the process id from the notebook.
         self.file.note(pid=self.running.points.pid)
         self.file.note_freezing(control.waited_s - self._waited_s, is_frozen=control.is_frozen)
-        self._site.patience.attempt(self.file.write)  # the end of the trial writes it again
+        self._site.patience.attempt(self.file.write)
 
     def _give_back(self, is_gone: bool) -> None:
         """Free the memory and the GPU of the trial.
 
         Args:
-            is_gone: Whether the kernel has ended. If SIGKILL did not end it, its GPU is used no
-                more.
+            is_gone: Whether the kernel has ended. If even SIGKILL did not end it, no other trial
+                gets its GPU.
         """
         if not is_gone and self._place is not None:
             self._site.places.leave_behind(self._place)
@@ -218,7 +219,7 @@ class Attempt:
     def _kernel_to_use(self) -> KernelOrigin | None:
         """Return how the kernel must be made. None if the fork policy decides."""
         fixed = fixed_since(self._site.workload, self.spec)
-        # Shared cells have run with the fixed value, which this trial does not have.
+        # Shared cells have run with the fixed value, but this trial has a value of its own.
         if self._kernel is None and fixed:
             return KernelOrigin(reason=f"the trial began before {', '.join(fixed)} was fixed")
         return self._kernel

@@ -9,20 +9,20 @@ from decimal import Decimal
 from ..notebooks.scores import Given
 from ..trials import Disagreement, ScoreRank
 
-#: Two values are the same score if their relative difference is at most this (chosen, not
-#: measured). Sums in float32 and in another order differ by 1e-6, a number printed with `.4g` by
+#: Two values are the same score if their relative difference is at most this number (chosen, not
+#: measured). A sum in float32 in another order differs by 1e-6, and a number printed with `.4g` by
 #: 5e-4.
 _ROUNDING = 1e-3
-#: A value is a point of a series if their relative difference is at most this (chosen, not
-#: measured). It is the rounding of a float32.
+#: A value equals a point of a series if their relative difference is at most this number (chosen,
+#: not measured). Rounding to a float32 causes such a difference.
 _SAME_POINT = 1e-5
 
 
 def disagreements(name: str, given: Sequence[Given]) -> list[Disagreement]:
-    """List the sources that give another value of a score than the first one.
+    """List the sources that give a score another value than the first source.
 
-    Differences by rounding do not count. A final value agrees with a series if it can come from the
-    series: as its last, its best or any other value, or as its mean.
+    Differences by rounding do not count. A final value agrees with a series if it is a value of the
+    series or the mean of the series.
 
     Args:
         name: Name of the score.
@@ -69,7 +69,7 @@ def _agree(first: Given, other: Given) -> bool:
 
 
 def _summaries(given: Given) -> set[float]:
-    """Return the values of a source that a user may call the score."""
+    """Return the values that could be the score of a source: final, last, extremes and mean."""
     values = [value for _, value in given.points if not math.isnan(value)]
     if not values:
         return {given.value}
@@ -87,7 +87,7 @@ def _is_same(first: float, second: float, *, is_printed: bool) -> bool:
     Args:
         first: One value.
         second: The other value.
-        is_printed: Whether one of them was printed, perhaps with few digits or in percent.
+        is_printed: Whether one of the values was printed, perhaps with few digits or in percent.
     """
     if math.isclose(first, second, rel_tol=_ROUNDING) or (math.isnan(first) and math.isnan(second)):
         return True
@@ -98,6 +98,6 @@ def _is_same(first: float, second: float, *, is_printed: bool) -> bool:
 
 
 def _last_digit(value: float) -> float:
-    """Return the value of one unit in the last digit of a number, in its shortest form."""
+    """Return the size of one unit in the last digit of a number: 0.01 for 0.25."""
     exponent = Decimal(repr(value)).as_tuple().exponent
     return 10.0**exponent if isinstance(exponent, int) else 0.0

@@ -1,4 +1,4 @@
-"""Keep the executed notebook of an earlier attempt under another name."""
+"""Rename the executed notebook of an earlier attempt, so that it is kept."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .verdict import failed
 
 
 def keep_earlier_attempt(spec: TrialSpec, patience: Patience) -> TrialOutcome | None:
-    """Rename the executed notebook of the attempt before, so that this one can be written.
+    """Rename the executed notebook of the previous attempt, so that the new one can be written.
 
     Args:
         spec: Spec of the trial.
-        patience: Repeats a call while the disk is unavailable.
+        patience: Object that repeats a call while the disk is unavailable.
 
     Returns:
-        The failure of the trial, if a file that the study did not write has the notebook's path.
-        Else None.
+        The outcome of a failed trial, if the notebook's path has a file that the study did not
+        write. Else None.
 
     Raises:
         OSError: The file cannot be read or renamed.
@@ -29,7 +29,7 @@ def keep_earlier_attempt(spec: TrialSpec, patience: Patience) -> TrialOutcome | 
     path = spec.notebook
     owner = patience.insist(partial(_study_of, path))
     if owner not in (None, spec.study_id):
-        message = f"{path} appeared meanwhile and was not written by this study"
+        message = f"{path} exists but was not written by this study; move it away"
         return failed(Reason.FILE, message)
     if owner is not None and spec.attempt > 1:
         patience.insist(partial(os.replace, path, attempt_path(path, spec.attempt - 1)))
@@ -37,9 +37,10 @@ def keep_earlier_attempt(spec: TrialSpec, patience: Patience) -> TrialOutcome | 
 
 
 def _study_of(path: Path) -> str | None:
-    """Return the id of the study that wrote a notebook. None if there is no file.
+    """Return the id of the study that wrote a notebook.
 
-    Empty if no study wrote the file.
+    Returns:
+        None if there is no file. An empty text if no study wrote the file.
     """
     if not path.exists():
         return None

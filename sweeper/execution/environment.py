@@ -1,6 +1,7 @@
 """Describe the environment of trials: interpreter, packages, machine, GPUs and git commit.
 
-This takes 0.03 s before the first trial. The record is kept and named in each executed notebook.
+This takes 0.03 s before the first trial. The description is stored in a file, which each executed
+notebook names.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from ..machine.nvml import Gpu, driver_version
 _log = logging.getLogger(__name__)
 
 _PROBE = Path(__file__).parent / "python_probe.py"
-#: Each process that describes the environment may take this many seconds. Hundreds of packages on a
-#: network disk take more than 10 s.
+#: Longest time in seconds for each process that describes the environment (chosen). Listing
+#: hundreds of packages on a network disk takes more than 10 s.
 _LIMIT_S = 30.0
-#: Parts of an environment that can change results, in addition to its Python, with their names for
-#: users.
+#: Parts of an environment, in addition to its Python, that can change results. The values are their
+#: names for users.
 _FACTS = {
     "cpu": "the processor",
     "gpus": "the GPU",
@@ -101,13 +102,13 @@ def python_of(interpreter: Sequence[str], env: Mapping[str, str]) -> dict[str, A
 
 
 def git_state(folder: Path, env: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the commit and whether tracked files differ from it. None outside of a git repository.
+    """Return the git commit, and whether tracked files differ from it. None without a repository.
 
     Args:
         folder: Folder in the repository.
         env: Environment variables of git's process.
     """
-    env = {**env, "GIT_OPTIONAL_LOCKS": "0"}  # a git of the user must not find the index locked
+    env = {**env, "GIT_OPTIONAL_LOCKS": "0"}  # Do not lock the index: the user may run git too.
     command = ("git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
     commit, _, dirty = (_output(command, env, folder) or "").strip().partition("-")
     return {"commit": commit, "is_dirty": bool(dirty)} if commit else None
@@ -116,7 +117,7 @@ def git_state(folder: Path, env: Mapping[str, str]) -> dict[str, Any] | None:
 def _output(
     command: Sequence[str], env: Mapping[str, str], folder: Path | None = None
 ) -> str | None:
-    """Return what a command prints. None if it does not exist, fails, or takes longer than 30 s."""
+    """Return the output of a command. None if it is missing, fails, or takes longer than 30 s."""
     try:
         done = subprocess.run(
             command,
@@ -134,7 +135,7 @@ def _output(
 
 
 def _cpu_model() -> str | None:
-    """Return the model of the processor. None if the system does not say it."""
+    """Return the model of the processor. None if the system does not state it."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Define what an executor is: it has slots, and runs the trials of a source in them."""
+"""Define the interface of executors: an executor runs the trials of a source in its slots."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..trials import RunningTrial, TrialOutcome, TrialSpec
 class TimeLeft(Protocol):
     """The time that a sweep has left, and how long it may wait for a disk.
 
-    Both times change during a sweep, for example when the machine is about to be taken away. So an
-    executor asks each time. Safe to call from any thread.
+    Both times change during a sweep, for example when a rented machine is about to be reclaimed. So
+    an executor asks each time. The methods are thread-safe.
     """
 
     def patience_s(self) -> float:
@@ -27,23 +27,23 @@ class TimeLeft(Protocol):
 class TrialSource(TimeLeft, Protocol):
     """Hands out trials and records their outcomes: a sweep, from the executor's point of view.
 
-    Safe to call from any thread. The executor calls `next_trial` whenever a slot is free.
+    The executor calls `next_trial` whenever a slot is free. The methods are thread-safe.
     """
 
     def next_trial(self) -> tuple[TrialSpec, RunningTrial] | None:
         """Return the trial that a free slot runs now. Return None if there are no more trials.
 
-        With `study.order: fixed`, the call may last until another trial ends. So another thread
+        With `study.order: fixed`, the call may block until another trial ends. So another thread
         must be able to finish that trial.
 
         Returns:
-            The trial's spec and the running trial. The spec can be pickled, and is all that a
-            worker needs to know. The running trial stays with the caller: it receives the trial's
-            points, and passes on a stop.
+            The trial's spec and the running trial. A worker needs only the spec, which can be
+            pickled. The running trial stays in this process: it receives the trial's points, and
+            tells when to stop.
         """
 
     def finish_trial(self, spec: TrialSpec, outcome: TrialOutcome) -> None:
-        """Record how a trial ended. Called once for each trial that was handed out."""
+        """Record the outcome of a trial. Call this once for each trial that was handed out."""
 
     def is_closed(self) -> bool:
         """Return whether no more trials are handed out, because the sweep was stopped."""
@@ -52,7 +52,7 @@ class TrialSource(TimeLeft, Protocol):
         """Stop the running trials and hand out no more, because the executor cannot continue.
 
         Args:
-            reason: Why, in words for people.
+            reason: Why the executor cannot continue, for people.
         """
 
 
@@ -60,8 +60,8 @@ class Executor(Protocol):
     """Runs trials in slots, on this machine or elsewhere.
 
     Attributes:
-        jobs: Number of slots: trials that run at once.
-        description: What the executor has besides its slots, such as `2 GPU`. May be empty.
+        jobs: Number of slots, in each of which one trial runs at a time.
+        description: Resources in addition to the slots, such as `2 GPU`. May be empty.
         can_freeze: Whether a frozen trial frees its slot for other trials.
     """
 
@@ -77,11 +77,11 @@ class Executor(Protocol):
     def run(self, source: TrialSource) -> Sequence[str]:
         """Keep all slots busy until there are no more trials and the last one has ended.
 
-        If the executor cannot complete a trial, because a worker was lost, the trial ends as
-        stopped with the reason `Reason.WORKER_LOST`. A failure of a trial raises no exception.
+        If a worker is lost, its trial ends as stopped with the reason `Reason.WORKER_LOST`. A trial
+        that fails raises no exception.
 
         Args:
-            source: Hands out the trials.
+            source: Sweep that hands out the trials.
 
         Returns:
             Remarks for users about how the trials ran, one sentence each.

@@ -1,4 +1,4 @@
-"""Prepare what a trial's kernel gets: injected params and environment variables."""
+"""Prepare the inputs of a trial's kernel: a notebook with its params, and environment variables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .workload import Workload
 
 
 def new_file(site: Site, spec: TrialSpec) -> ExecutedNotebook:
-    """Return the executed notebook of a trial before it runs, with its params. Write nothing."""
+    """Return the executed notebook of a trial before it runs, with its params. Write no file."""
     workload = site.workload
     node = kernels.inject(
         workload.notebook.fresh_copy(workload.kernel_name),
@@ -53,18 +53,18 @@ def own_params(workload: Workload, spec: TrialSpec) -> Params:
 
 
 def variables_of(workload: Workload, spec: TrialSpec) -> Sequence[str]:
-    """Return the swept and fixed names that are variables of the notebook."""
+    """Return the names of the params of a trial that are variables of the notebook."""
     names = {**spec.params, **spec.fixed}
     return [name for name in names if workload.notebook.assigns(name)]
 
 
 def fixed_since(workload: Workload, spec: TrialSpec) -> Sequence[str]:
-    """Return those swept params of a trial that the parameters file has fixed since it began."""
+    """Return the swept params that the parameters file has fixed since the trial began."""
     return sorted(spec.params.keys() & workload.settings.fixed.keys())
 
 
 def trial_env(spec: TrialSpec) -> Mapping[str, str]:
-    """Return the environment variable that `sweeper.trial()` reads in the kernel."""
+    """Return the environment variable from which `sweeper.trial()` reads the facts of the trial."""
     trial = {
         "number": spec.number,
         "run_id": spec.run_id,
@@ -80,17 +80,18 @@ def trial_env(spec: TrialSpec) -> Mapping[str, str]:
 def observed_env(
     site: Site, spec: TrialSpec, *, begun: Mapping[str, int], is_repetition: bool
 ) -> Mapping[str, str]:
-    """Return the environment variable that says which calls of libraries count as reports.
+    """Return the environment variable that controls how a kernel observes libraries.
 
-    It also directs a notebook's own MLflow calls into the trial's run. They go to a temporary
-    folder if MLflow has no run of the trial, or if the kernel cannot reach MLflow's store.
+    The variable states which calls of libraries count as reports. It also directs MLflow calls of
+    the notebook itself into the trial's run. These calls go to a temporary folder if MLflow has no
+    run of the trial, or if the kernel cannot reach MLflow's store.
 
     Args:
         site: Site of the trial.
         spec: Spec of the trial.
         begun: By metric, the number of steps that a library reported in earlier attempts.
-        is_repetition: Whether the trial is repeated for a proof of forked kernels. Then MLflow has
-            no run of it.
+        is_repetition: Whether the trial is repeated for a proof of forked kernels. MLflow has no
+            run for a repetition.
     """
     workload = site.workload
     has_run = workload.tracking is not None and not is_repetition

@@ -16,10 +16,10 @@ class LearnedSources:
 
     Attributes:
         settings: Settings of the sweep.
-        libraries: Names of libraries whose own logs were used as reports.
-        ranks: The highest source that a completed trial had, by score.
-        unjudged: Name of the library by objective, if its series cannot be used to prune because
-            another source gives the final score.
+        libraries: Names of the libraries whose logged values were used as reports.
+        ranks: Highest source that a completed trial had, by score.
+        unjudged: Objectives whose points are useless for pruning, because a library logs the points
+            but another source gives the final score. The values are the names of the libraries.
     """
 
     settings: Settings
@@ -28,15 +28,19 @@ class LearnedSources:
     unjudged: dict[str, str] = field(default_factory=dict)
 
     def known(self) -> Mapping[str, ScoreRank]:
-        """Return the source of each score, as far as it is known before a trial."""
+        """Return the source of each score, for the scores whose source is known so far."""
         return {**dict.fromkeys(self.settings.scores, ScoreRank.NAMED), **self.ranks}
 
     def note_libraries(self, libraries: Iterable[str]) -> None:
-        """Add libraries whose own logs were used as reports."""
+        """Add libraries whose logged values were used as reports."""
         self.libraries.update(libraries)
 
     def learn(self, metadata: TrialMetadata) -> None:
-        """Learn from the metadata of a completed trial's executed notebook."""
+        """Learn the sources of scores from a completed trial.
+
+        Args:
+            metadata: Metadata of the trial's executed notebook.
+        """
         for name, rank in metadata.given_by.items():
             if rank < self.ranks.get(name, ScoreRank.LOGGED):
                 self.ranks[name] = rank

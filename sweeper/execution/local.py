@@ -16,7 +16,7 @@ from .executor import TrialSource
 from .worker import Worker, opened_worker
 from .workload import Workload
 
-#: At most this many threads run. There is one thread for each trial that runs or is frozen.
+#: Largest number of threads (chosen, not measured). Each running or frozen trial has one thread.
 _MOST_TRIALS = 10_000
 
 
@@ -26,9 +26,9 @@ class LocalExecutor:
 
     Attributes:
         workload: What its trials have in common.
-        places: Assigns memory and GPUs to trials.
-        jobs: Number of slots: trials that run at once.
-        why: Reason for the number of slots, for people. Empty if the user has set it.
+        places: Object that assigns memory and GPUs to trials.
+        jobs: Number of slots, in each of which one trial runs at a time.
+        why: Reason for the number of slots, for people. Empty if the user has set the number.
     """
 
     workload: Workload
@@ -36,7 +36,7 @@ class LocalExecutor:
     places: Places
     jobs: int
     why: str = ""
-    can_freeze: ClassVar = True  # a frozen trial frees its slot
+    can_freeze: ClassVar = True  # A frozen trial frees its slot for other trials.
 
     @classmethod
     def on_this_machine(cls, workload: Workload, jobs: int | str) -> LocalExecutor:
@@ -58,7 +58,7 @@ class LocalExecutor:
 
     @property
     def description(self) -> str:
-        """Reason for the number of slots, and number of GPUs. Unknown parts are left out."""
+        """Reason for the number of slots, and number of GPUs. Empty parts are left out."""
         gpus = f"{len(self.places.gpus)} GPU" if self.places.gpus else ""
         gpus += " with MPS" if self.places.mps is not None else ""
         return ", ".join(part for part in (self.why, gpus) if part)
@@ -66,7 +66,7 @@ class LocalExecutor:
     def run(self, source: TrialSource) -> Sequence[str]:
         """Keep all slots busy until there are no more trials and the last one has ended.
 
-        No process that a trial has started outlives this call, however it ends.
+        No process of a trial outlives this call, even if the call raises an exception.
         """
         with (
             opened_worker(self.workload, places=self.places, time_left=source) as worker,
@@ -95,7 +95,7 @@ class _Trials:
         self._begun: dict[RunningTrial, Future[None]] = {}
 
     def serve(self) -> None:
-        """Run trials in one slot: each until it ends or is frozen, then the next one."""
+        """Run trials in one slot: each trial until it ends or is frozen, and then the next one."""
         while (trial := self._source.next_trial()) is not None:
             running = trial[1]
             begun = self._begun.get(running)
@@ -105,15 +105,16 @@ class _Trials:
                     continue
                 begun = self._begun[running] = self._threads.submit(self._run, *trial)
             running.control.wait_for_rest()
-            # Two slots may see the end: this one, and the slot that the trial had before.
+            # Two slots may see the end of a trial: this one, and its slot before it was frozen.
             if running.control.phase is Phase.ENDED:
                 self._begun.pop(running, None)
                 begun.result()
 
     def all_ended_in_slots(self) -> bool:
-        """Wait for trials that end without a slot. Return False if there were any.
+        """Wait for frozen trials that end without a slot. Return False if there were any.
 
-        Such a trial may have to run again, if its kernel died while it was frozen.
+        Such a trial has to run again if its kernel died while it was frozen. So the caller serves
+        all slots once more.
         """
         ending = list(self._begun.values())
         self._begun.clear()

@@ -16,9 +16,10 @@ from .kernel_inputs import fixed_since
 from .site import Site
 from .verdict import fault_of
 
-#: Seconds between two checks of a slot that waits for a proof.
+#: Seconds between two checks in a slot that waits for a proof (chosen, not measured).
 _POLL_S = 0.02
-#: A repetition may take this many times as long as the reference trial, plus this many seconds.
+#: Time limit of a repetition: this many times the duration of the reference trial, plus this many
+#: seconds (chosen, not measured).
 _LIMIT_FACTOR, _LIMIT_SLACK_S = 3.0, 60.0
 #: A proof repeats the reference trial this many times, unless a result differs.
 _RUNS_OF_A_PROOF = 2
@@ -27,7 +28,7 @@ _RUNS_OF_A_PROOF = 2
 def prove_forking(site: Site, running: RunningTrial) -> None:
     """Prove that kernels may be forked, if a proof is due.
 
-    If another slot proves it, wait for that.
+    If another slot makes the proof, wait for its result.
 
     Args:
         site: Site of the trial.
@@ -51,13 +52,12 @@ def prove_forking(site: Site, running: RunningTrial) -> None:
 def learn_of_kernels(site: Site, attempt: Attempt, duration_s: float) -> None:
     """Use a completed trial as the reference of a proof, or its times for advice on shared cells.
 
-    Two kinds of trials are left out: those that resumed from a checkpoint, because their outputs
-    differ, and those that began before a param was fixed, because shared cells have the fixed
-    value.
+    Two kinds of trials are left out. Trials that resumed from a checkpoint have other outputs.
+    Trials that began before a param was fixed have another value than shared cells.
 
     Args:
         site: Site of the trial.
-        attempt: The attempt that has completed.
+        attempt: Last attempt at the trial.
         duration_s: Duration of the trial in seconds, including the wait for its kernel.
     """
     spec, origin = attempt.spec, attempt.result.origin
@@ -79,20 +79,20 @@ def _repeat(
     Args:
         site: Site of the trial.
         running: Trial whose slot makes the proof.
-        reference: The reference trial.
-        origin: How the kernel must be made.
+        reference: Trial to repeat.
+        origin: How the kernel of the repetition must be made.
     """
     if running.control.chore is None:
         expected_s = _RUNS_OF_A_PROOF * reference.duration_s
         chore = Chore(kind=ChoreKind.PROVING, since_s=time.monotonic(), expected_s=expected_s)
         running.control.note_chore(chore)
     repeated = RunningTrial()
-    temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # a kernel may still write
+    temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # A kernel may still write.
     with temporary as folder, running.control.passed_on(repeated.control):
         spec = replace(
             reference.spec,
             notebook=Path(folder) / "repeated.ipynb",
-            # The folder is empty, so that the repetition does not resume.
+            # Use an empty folder, so that the repetition does not resume from a checkpoint.
             checkpoint_dir=Path(folder) / "checkpoints",
             artifact_dir=Path(folder) / "artifacts",
         )
@@ -102,7 +102,7 @@ def _repeat(
     if outcome.state is TrialState.COMPLETED:
         return attempt.comparable
     is_short = outcome.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
-    is_short |= fault_of(attempt.result) is Fault.DISK  # the temporary folder's disk is full
+    is_short |= fault_of(attempt.result) is Fault.DISK  # The temporary folder's disk is full.
     is_stopped = outcome.state is TrialState.STOPPED
     shows_nothing = attempt.result.lost_its_kernel or is_short or is_stopped
     return Inconclusive() if shows_nothing else Failed(outcome.message)

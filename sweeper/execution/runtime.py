@@ -1,4 +1,4 @@
-"""Guard a sweep on this machine: its processes are marked, and end when the sweep ends."""
+"""Guard the processes of a sweep on this machine: they are marked, and end with the sweep."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pathlib import Path
 from ..files import make_private_folder
 from ..guard import Guard, kill_marked, mark_of, remove
 
-#: The path of the temporary folder has at most this many characters, because sockets in that folder
-#: may have paths of at most 107 characters.
+#: The usual temporary folder is used only if its path has at most this many characters (chosen, not
+#: measured). The path of a socket in it must have at most 107 characters.
 _SHORT_CHARACTERS = 24
 
 
 @contextmanager
 def guarded(study_folder: Path) -> Iterator[tuple[str, Path]]:
-    """Let no process and no private folder of the sweep outlive this process, however it ends.
+    """Guard a sweep: its processes and private folder do not outlive this process, even if killed.
 
     Yields:
-        Beginning of the marks of the sweep's processes, and its private folder, whose path is
-        short.
+        First part of the marks of the sweep's processes, and the path of its private folder.
     """
     clear_up(study_folder)
     token = mark_of(study_folder) + secrets.token_hex(4)
     folder = _place() / f"sweep-{token}"
-    # Start the guard first. It removes the folder if the sweep is killed at any time after this.
+    # Start the guard before the folder exists, so that it removes the folder whenever the sweep is
+    # killed.
     guard = Guard(token=token, folder=folder)
     try:
         make_private_folder(folder)
@@ -39,7 +39,7 @@ def guarded(study_folder: Path) -> Iterator[tuple[str, Path]]:
 def clear_up(study_folder: Path) -> None:
     """End the processes and remove the folders of a sweep that died together with its guard.
 
-    The caller must hold the lock of the study's folder, so that no other sweep of it is alive.
+    The caller must hold the lock of the study's folder, so that no other sweep of the study runs.
     """
     mark = mark_of(study_folder)
     kill_marked(mark)

@@ -8,12 +8,12 @@ from enum import Enum, auto
 from ..kernels import CellFailed, KernelOrigin, KernelResult, Raised
 from ..trials import Reason, TrialOutcome, TrialState
 
-#: A trial that fails in a forked kernel within this many seconds also runs in a started one
-#: (chosen, not measured). Code that does not work after a fork fails early, such as CUDA that was
-#: initialized before the fork.
+#: A trial that fails in a forked kernel within this many seconds runs again in a started kernel
+#: (chosen, not measured). Code that does not work after a fork fails early. An example is CUDA that
+#: was initialized before the fork.
 _EARLY_S = 120.0
-#: A trial that failed for one of these reasons does not run again in a started kernel, because the
-#: kernel is not the cause: memory that ran out, and bugs of the sweeper.
+#: Reasons of a failure that the kernel cannot cause: memory that ran out, and bugs of the sweeper.
+#: A trial that failed for one of them does not run again in a started kernel.
 _NOT_BY_THE_KERNEL = frozenset({Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY, Reason.INTERNAL})
 
 #: Origin of the kernel of a second run.
@@ -25,14 +25,14 @@ AFTER_NO_KERNEL = KernelOrigin(reason="the kernel before it did not start")
 class SecondRun(Enum):
     """Why a trial that failed in a forked kernel runs again in a started one."""
 
-    KERNEL_LOST = auto()  # the process that its kernel was forked from has ended
-    COMPARISON = auto()  # if the trial does not fail again, forking is the cause of the failure
+    KERNEL_LOST = auto()  # The process from which the kernel was forked has ended.
+    COMPARISON = auto()  # If the trial does not fail again, forking has caused the failure.
 
 
 def decide_second_run(
     result: KernelResult, outcome: TrialOutcome, *, took_s: float, is_stopped: bool
 ) -> SecondRun | None:
-    """Decide whether a trial runs again in a started kernel. None if it does not.
+    """Decide whether a trial runs again in a started kernel, and why. None if it does not.
 
     Args:
         result: Result of the kernel.
@@ -71,9 +71,9 @@ class FailureKind:
 
 
 class NoKernelError(Exception):
-    """No kernel has started, so the notebook has not begun."""
+    """No kernel has started, so no cell of the notebook has run."""
 
 
 def is_no_kernel(error: Exception) -> bool:
-    """Return whether an error says that no kernel has started, which may be temporary."""
+    """Return whether an error means that no kernel has started, which may be temporary."""
     return isinstance(error, NoKernelError)

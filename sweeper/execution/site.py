@@ -1,4 +1,4 @@
-"""Open what all trials of a worker use: kernels, memory, GPUs and disk."""
+"""Open the resources that all trials of a worker use: kernels, memory, GPUs and disk."""
 
 from __future__ import annotations
 
@@ -26,25 +26,26 @@ from .workload import Workload
 
 _log = logging.getLogger(__name__)
 
-#: While no kernel of the sweep has answered yet, a kernel start is repeated for this many seconds
-#: (chosen, not measured). Most likely, the kernel's Python environment is broken, which is
-#: permanent.
+#: The start of the first kernel of a sweep is repeated for this many seconds (chosen, not
+#: measured). If the first kernel does not start, its Python environment is most likely broken, and
+#: no wait helps.
 _FIRST_KERNEL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What all trials of a worker use.
+    """The resources that all trials of a worker use.
 
     Attributes:
         workload: What the trials of the sweep have in common.
-        places: Assigns memory and GPUs to trials.
-        pool: Kernels of the sweep.
-        patience: Repeats a call while the disk with the executed notebooks is unavailable.
-        kernel_patience: Repeats the start of a kernel while no kernel starts.
-        folder: Private folder of the sweep, which is removed at its end.
-        sources: Sources of scores, as completed trials have shown them.
-        environment: Name of the record of the trials' environment. Empty if there is none.
+        places: Object that assigns memory and GPUs to trials.
+        pool: Pool that provides the kernels.
+        patience: Object that repeats a call while the disk with the notebooks is unavailable.
+        kernel_patience: Object that repeats the start of a kernel while no kernel starts.
+        folder: Private folder of the sweep. It is removed when the sweep ends.
+        sources: Sources of the scores, learned from completed trials.
+        environment: Name of the file that describes the trials' environment. Empty if there is
+            none.
     """
 
     workload: Workload
@@ -59,14 +60,14 @@ class Site:
 
 @contextmanager
 def opened_site(workload: Workload, *, places: Places, time_left: TimeLeft) -> Iterator[Site]:
-    """Open the kernels of a sweep on this machine. None of its processes outlives the block.
+    """Open the resources of a sweep on this machine. No process of the sweep outlives the block.
 
-    Open only one per machine and study: it first ends all processes with the mark of the study's
-    folder, including those of another site.
+    Open only one site per machine and study. Each site first ends all processes that have the mark
+    of the study's folder, including those of another site.
 
     Args:
         workload: What the trials of the sweep have in common.
-        places: Assigns memory and GPUs of this machine to trials.
+        places: Object that assigns memory and GPUs of this machine to trials.
         time_left: Time that the sweep has left.
     """
     raise_descriptor_limit()
@@ -105,8 +106,8 @@ def _pool(workload: Workload, places: Places, *, token: str, folder: Path) -> Ke
         token=token,
         frozen=workload.frozen,
     )
-    # Some libraries decide at import by the GPUs that they see. So the process that imports them
-    # sees all GPUs of the sweep, although each trial gets only some of them later.
+    # Some libraries behave differently if they see no GPU when they are imported. So the zygote,
+    # which imports them, sees all GPUs of the sweep. Each trial later gets only some of the GPUs.
     visible = ",".join(gpu.uuid for gpu in places.gpus)
     return KernelPool(
         setup,
@@ -117,8 +118,8 @@ def _pool(workload: Workload, places: Places, *, token: str, folder: Path) -> Ke
 
 
 def _kept_environment(workload: Workload, places: Places, *, token: str) -> str:
-    """Record the environment of the trials. Return the record's name, or "" if it is not known."""
-    # The processes that describe the environment have the mark of the sweep, too.
+    """Store a description of the trials' environment. Return its name, or "" if it is unknown."""
+    # The processes that describe the environment also have the mark of the sweep.
     env = {**os.environ, **places.env, MARK_VARIABLE: f"{token}.environment;"}
     try:
         found = environment_of(
@@ -131,6 +132,6 @@ def _kept_environment(workload: Workload, places: Places, *, token: str) -> str:
         if workload.host:
             found["host"] = workload.host
         return keep_environment(workload.paths, found)
-    except Exception as error:  # noqa: BLE001  trials do not depend on the record
+    except Exception as error:  # noqa: BLE001  Trials do not depend on the description.
         _log.info("the environment of the trials is unknown: %s", error)
         return ""

@@ -1,4 +1,4 @@
-"""Judge a trial by the end of its execution and by the scores in its notebook."""
+"""Decide the outcome of a trial from the end of its execution and the scores in its notebook."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from .disagreements import disagreements
 
 _log = logging.getLogger(__name__)
 
-#: Faults after which a trial runs once more, alone, each with the reason of the trial's end.
+#: Reason of a failed trial for each fault that means a lack of memory. Such a trial runs once more,
+#: alone.
 _OUT_OF: Mapping[Fault | None, Reason] = {
     Fault.GPU_MEMORY: Reason.OUT_OF_MEMORY,
     Fault.MAYBE_GPU_MEMORY: Reason.OUT_OF_MEMORY,
@@ -40,12 +41,12 @@ def judge(
     *,
     was_short: bool = False,
 ) -> TrialOutcome:
-    """Return how a trial ended. It has completed only with a finite score for each objective.
+    """Return the outcome of a trial. It completes only with a finite score for each objective.
 
     Args:
-        file: The executed notebook.
+        file: Executed notebook of the trial.
         result: Result of the kernel.
-        running: The trial as it ran.
+        running: The trial, which knows whether it was stopped.
         settings: Settings of the sweep.
         was_short: Whether the system has killed a process for lack of memory while the trial ran.
     """
@@ -110,9 +111,10 @@ def failed(reason: Reason, message: str) -> TrialOutcome:
 
 
 def fault_of(result: KernelResult) -> Fault | None:
-    """Return the fault that an execution reports by its error or as the last words of its kernel.
+    """Return the fault that is named in the error of a cell, or in the last text of a kernel.
 
-    None if it reports none.
+    Returns:
+        None if no known fault is named.
     """
     match result.ending:
         case CellFailed(error=error):
@@ -123,18 +125,18 @@ def fault_of(result: KernelResult) -> Fault | None:
 
 
 def internal_failure(spec: TrialSpec, error: Exception) -> TrialOutcome:
-    """Return the outcome of a trial that ended because of a bug of the sweeper. Log the bug."""
+    """Return the outcome of a trial that a bug of the sweeper has ended, and log the bug."""
     _log.exception("trial %s", spec.run_id)
     message = f"{type(error).__name__}: {error}"
-    if is_of_the_machine(error):  # such as lack of memory in the sweep: the trial runs again
+    if is_of_the_machine(error):  # The sweep lacks memory, for example: run the trial again.
         return TrialOutcome(state=TrialState.STOPPED, reason=Reason.INTERNAL, message=message)
     return failed(Reason.INTERNAL, message)
 
 
 def lost_while_frozen(outcome: TrialOutcome) -> TrialOutcome:
-    """Return the outcome of a trial that lost its kernel while it was frozen and had no slot.
+    """Return the outcome of a trial whose kernel died while the trial was frozen.
 
-    The trial runs again, unless it ran out of memory.
+    Such a trial ends as stopped, so that it runs again, unless it ran out of memory.
     """
     if outcome.state is not TrialState.FAILED or outcome.reason in _OUT_OF.values():
         return outcome
@@ -191,9 +193,9 @@ def _judge_scores(
 
 
 def _lacked_shared_memory(file: ExecutedNotebook) -> bool:
-    """Return whether torch has said that a loader ran out of shared memory.
+    """Return whether a traceback of torch says that a data loader ran out of shared memory.
 
-    torch says it in the exception before the exception that ends the cell.
+    torch says so in an earlier exception than the one that ends the cell.
     """
     outputs = (it for cell in file.node.cells for it in cell.get("outputs", ()))
     return any("out of shared memory" in "".join(it.get("traceback", ())) for it in outputs)
@@ -205,7 +207,7 @@ def _ended_early(
     said = f"; it said: {result.stderr_tail}" if result.stderr_tail else ""
     match result.ending:
         case NotStarted(why):
-            # The notebook has not begun, so its params cannot be the cause.
+            # No cell has run, so the params cannot be the cause: stop the trial, to run it again.
             message = f"the kernel did not start: {why}{said}"
             state, reason = TrialState.STOPPED, Reason.KERNEL_START
             return TrialOutcome(state=state, reason=reason, message=message)
@@ -238,8 +240,8 @@ def _died(result: KernelResult, said: str, *, was_short: bool) -> TrialOutcome:
             "the machine or its container ran out of memory, and the system killed the "
             f"kernel{said}",
         )
-    # A library that aborts the process prints the reason first, so the printed text names the
-    # fault.
+    # A library that aborts its process prints the reason first. So look for a fault in the printed
+    # text.
     fault = fault_of(result) if result.exit_code == -signal.SIGABRT else None
     message = f"the kernel died: {_death(result.exit_code)}{said}"
     return failed(_OUT_OF.get(fault, Reason.KERNEL_DIED), message)

@@ -1,4 +1,4 @@
-"""Run a trial on this machine, from its spec to its outcome. A failure is an outcome, too."""
+"""Run a trial on this machine, from its spec to its outcome. A failure is an outcome too."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def opened_worker(workload: Workload, *, places: Places, time_left: TimeLeft) ->
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Runs the trials of a sweep on this machine. Safe to use from several threads.
+    """Runs the trials of a sweep on this machine. Several threads may run a trial at once.
 
     Attributes:
         site: Kernels, memory, GPUs and disk that the trials use.
@@ -46,7 +46,7 @@ class Worker:
 
     @property
     def environment(self) -> str:
-        """Name of the record of its trials' environment. Empty if there is none."""
+        """Name of the file that describes the trials' environment. Empty if there is none."""
         return self.site.environment
 
     @property
@@ -55,11 +55,11 @@ class Worker:
         return [*self.site.pool.findings, *self.site.sources.findings]
 
     def run_trial(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
-        """Run one trial until it ends, and return its outcome. Raise nothing.
+        """Run one trial until it ends, and return its outcome. Raise no exception.
 
         Args:
             spec: Spec of the trial.
-            running: The trial as it runs. It receives points, and a stop comes from it.
+            running: The running trial, which receives the points and can be stopped.
         """
         clock = running.control
         started_s = clock.own_s
@@ -69,15 +69,15 @@ class Worker:
             outcome = self._run(spec, running)
         except OSError as error:
             message = f"{spec.notebook}: {error.strerror or error}"
-            # If the machine is the cause, every other trial would fail, too: the sweep stops.
+            # If the machine is the cause, every other trial would fail too. So stop the sweep.
             state = TrialState.STOPPED if is_of_the_machine(error) else TrialState.FAILED
             outcome = TrialOutcome(state=state, reason=Reason.FILE, message=message)
-        except Exception as error:  # noqa: BLE001  a bug must end this trial only, not the sweep
+        except Exception as error:  # noqa: BLE001  A bug must end only this trial, not the sweep.
             outcome = internal_failure(spec, error)
         return replace(outcome, duration_s=clock.own_s - started_s)
 
     def _run(self, spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
-        """Run the trial once. Run it a second time if its kernel may be the cause of a failure."""
+        """Run the trial. Run it a second time if its kernel may have caused a failure."""
         in_the_way = keep_earlier_attempt(spec, self.site.patience)
         if in_the_way is not None:
             return in_the_way
@@ -110,15 +110,15 @@ class Worker:
             attempt = Attempt(spec, running, self.site, kernel=AFTER_NO_KERNEL)
             execute()
 
-        with suppress(NoKernelError):  # the outcome of the attempt has this error
+        with suppress(NoKernelError):  # The outcome of the attempt states this error.
             self.site.kernel_patience.insist(execute, execute_anew)
         return attempt
 
     def _second_run(self, why: SecondRun, first: Attempt) -> Attempt:
         """Run a failed trial again in a started kernel.
 
-        If it does not fail there, forking was the cause, and no more kernels are forked. Failures
-        with the same cell and exception are compared only once.
+        If the trial does not fail there, forking was the cause, and no more kernels are forked.
+        Failures of one kind are compared only once.
 
         Args:
             why: Why the trial runs again.
@@ -130,7 +130,7 @@ class Worker:
         if is_comparison and not policy.doubts_failure(kind):
             return first
         running, published = first.running, first.running.points.step
-        running.points.keep(lambda _: None)  # the second run keeps the points instead
+        running.points.keep(lambda _: None)  # The second run keeps the points instead.
 
         def resume(point: Point) -> None:
             # The first run has published all points up to its last step, so publish only later
@@ -139,7 +139,7 @@ class Worker:
                 running.points.publish(point)
 
         repeated = RunningTrial(Points(resume))
-        # If the trial was stopped meanwhile, the second run ends, too.
+        # A stop of the trial also ends the second run.
         with running.control.passed_on(repeated.control):
             second = Attempt(first.spec, repeated, self.site, kernel=STARTED_ANEW)
             outcome = second.execute()

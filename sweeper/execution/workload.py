@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What all trials of a sweep have in common. It can be pickled, as the trials' specs can.
+    """What all trials of a sweep have in common. It can be pickled, to be sent to a worker.
 
     Attributes:
-        notebook: The research notebook.
+        notebook: Research notebook of the sweep.
         settings: Settings of the sweep.
         kernel_name: Name of the Jupyter kernel that runs the notebook.
         cwd: Working folder of the kernels. It is the folder of the research notebook, so that
             relative paths and imports work as when it is run by hand.
-        paths: Paths of the study. The processes of its trials are found by the study's folder.
+        paths: Paths of the study.
         snapshot: Modules that kernels import instead of the files on disk. None if they import the
             files on disk.
         code_folder: Folder of the snapshot's copy on a worker, without symbolic links. None on the
@@ -57,21 +57,24 @@ class Workload:
 
     @property
     def frozen(self) -> dict[str, str]:
-        """Sources of the modules that kernels import instead of the files on disk, by path here."""
+        """Sources of the modules that kernels import instead of the files on disk, by path.
+
+        The paths are those on the machine where the trials run.
+        """
         if self.snapshot is None:
             return {}
         return self.snapshot.frozen_in(str(self.code_folder or self.snapshot.folder))
 
     @property
     def own_names(self) -> frozenset[str]:
-        """Names whose value differs between trials."""
+        """Names whose values differ between trials."""
         known = {name for name in ("seed", "run_id") if self.notebook.takes(name)}
         names = {*self.settings.search_space, *self.settings.inputs, *known}
         return frozenset(names - self.settings.fixed.keys())
 
     @property
     def shared_cells(self) -> SharedCells | None:
-        """Tagged cells that run once, before kernels are forked. None if no cell is tagged."""
+        """Cells tagged `shared`, which run once before kernels are forked. None without a tag."""
         if self.notebook.language != "python":
             return None
         node = self.notebook.fresh_copy(self.kernel_name)

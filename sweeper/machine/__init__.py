@@ -1,4 +1,4 @@
-"""The processors, memory and GPUs of a machine that trials share. Only this folder uses NVML.
+"""The processors, memory and GPUs of a machine, which trials share. Only this folder uses NVML.
 
-Other folders decide which trial runs, and what its outcome means.
+Other folders decide which trial runs next, and what its outcome means.
 """

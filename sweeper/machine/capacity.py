@@ -9,37 +9,38 @@ from pathlib import Path
 
 from ..errors import SettingsError
 
-#: Before any trial has run, each trial is assumed to need this many bytes of memory (chosen, not
+#: Bytes of memory that a trial is assumed to need, to choose the number of slots (chosen, not
 #: measured).
 _MEMORY_PER_TRIAL_BYTES = 2 * 1024**3
-#: One machine runs at most this many trials at once. A larger number is a typing error.
+#: Largest number of trials that one machine may run at once (chosen, not measured). A larger number
+#: is most likely a typing error.
 _MOST_JOBS = 1000
 _ROOT = Path("/")
-#: More trials may be frozen while less than this share of the limit of descriptors is in use. A
-#: frozen trial holds 22 descriptors of the sweep's process (counted on Linux). The last quarter is
-#: left for trials that begin, which need as many descriptors in each slot.
+#: Trials may be frozen while less than this share of the allowed file descriptors is in use
+#: (chosen, not measured). A frozen trial holds 22 descriptors of the sweep's process (counted on
+#: Linux). The last quarter is left for trials that begin, which need as many.
 _DESCRIPTORS_IN_USE = 0.75
 #: A sweep needs the first number of descriptors, and each slot adds the second number. Measured
 #: with 1, 2, 4 and 8 slots: 61, 75, 132 and 226 descriptors in all.
 _DESCRIPTORS_OF_A_SWEEP, _DESCRIPTORS_OF_A_SLOT = 48, 24
-#: A sweep asks the system for at most this many descriptors. A sweep of a thousand trials needs
-#: fewer, and a hard limit may be infinite.
+#: A sweep asks the system for at most this many file descriptors (chosen, not measured). A thousand
+#: trials at once need fewer, and the system's own limit may be infinite.
 _MOST_DESCRIPTORS = 65_536
 
 
 def read_jobs(jobs: int | str, threads: int, root: Path = _ROOT) -> tuple[int, str]:
-    """Return how many trials run at once, and why.
+    """Return how many trials run at once, and the reason for this number.
 
     Args:
         jobs: Number of trials, or `"auto"` for as many as this machine's cores and memory allow.
         threads: Number of threads of each trial.
-        root: Root of the file system that says how much memory is free.
+        root: Root of the file system with `/proc` and `/sys`, from which the free memory is read.
 
     Returns:
         The number of trials, and the reason in words. The reason is empty if `jobs` is a number.
 
     Raises:
-        SettingsError: `jobs` is neither a number in the range nor `"auto"`.
+        SettingsError: `jobs` is neither a number from 1 to 1000 nor `"auto"`.
     """
     if jobs != "auto":
         if not (str(jobs).isdecimal() and 0 < int(jobs) <= _MOST_JOBS):
@@ -57,7 +58,7 @@ def read_jobs(jobs: int | str, threads: int, root: Path = _ROOT) -> tuple[int, s
 
 def usable_cores() -> int:
     """Return how many cores this process may use, by its affinity and its container's quota."""
-    from joblib import cpu_count  # its import takes 0.2 s
+    from joblib import cpu_count  # This import takes 0.2 s.
 
     return int(cpu_count())
 
@@ -65,8 +66,8 @@ def usable_cores() -> int:
 def memory_of(pid: int) -> int | None:
     """Return the memory of a process and all its children in bytes, or None if it is not known.
 
-    A page that several processes share counts in equal parts (Linux calls this PSS), so that the
-    sum over forked kernels is what they really use.
+    A memory page that several processes share is divided among them (Linux calls this PSS). So the
+    sum over forked kernels is the memory that they really use.
     """
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -80,14 +81,14 @@ def memory_of(pid: int) -> int | None:
 def available_bytes(root: Path = _ROOT) -> int | None:
     """Return how many bytes of memory new processes can use, or None if that is not known.
 
-    The limit of a container counts.
+    The memory limit of a container is respected.
     """
     free = _number(root / "proc" / "meminfo", "MemAvailable:")
     found = [] if free is None else [1024 * free]
     for folder in _memory_groups(root):
         limit, used = _read(folder / "memory.max"), _read(folder / "memory.current")
         if limit.isdecimal() and used:
-            # Cached files count as used, but Linux frees their memory as soon as it is needed.
+            # Linux counts the cache of files as used memory, but frees it as soon as it is needed.
             files = _number(folder / "memory.stat", "inactive_file") or 0
             found.append(max(0, int(limit) - int(used) + files))
     return min(found, default=None)
@@ -96,7 +97,7 @@ def available_bytes(root: Path = _ROOT) -> int | None:
 def raise_descriptor_limit() -> None:
     """Raise this process's soft limit of open files as far as its hard limit allows.
 
-    The usual soft limit of 1,024 only protects programs that call `select`.
+    The usual soft limit of 1,024 only protects programs that call `select`, which sweeps do not.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
@@ -105,12 +106,12 @@ def raise_descriptor_limit() -> None:
 
 
 def check_descriptors(jobs: int) -> None:
-    """Check that this process may open the files that this many trials at once need.
+    """Check that this process may open as many files as a number of trials at once need.
 
     libzmq would abort the process when no more files can be opened.
 
     Raises:
-        SettingsError: The hard limit of open files is too low.
+        SettingsError: The system's hard limit of open files is too low.
     """
     needed = _DESCRIPTORS_OF_A_SWEEP + _DESCRIPTORS_OF_A_SLOT * jobs
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -135,17 +136,17 @@ def has_descriptors() -> bool:
 def oom_kills(root: Path = _ROOT) -> int:
     """Return how many processes the system has killed because memory ran out.
 
-    Only processes in this process's control group count, which includes its children. If there is
-    no such count, all processes of the machine count.
+    Only processes in the control group of this process count, which includes its children. If the
+    control group has no such count, the processes of the whole machine count.
     """
-    names = ("memory.events", "memory.oom_control")  # in version 2 of control groups, and in 1
+    names = ("memory.events", "memory.oom_control")  # Control groups of version 2, and of 1.
     files = [folder / name for folder in _memory_groups(root) for name in names]
     counts = (_number(file, "oom_kill") for file in (*files, root / "proc" / "vmstat"))
     return next((count for count in counts if count is not None), 0)
 
 
 def _number(file: Path, key: str) -> int | None:
-    """Return the number of a key in a file with one key and one number on each line."""
+    """Return the number after a key, from a file with one key and one number on each line."""
     lines = (line.split() for line in _read(file).splitlines())
     return next((int(words[1]) for words in lines if words[:1] == [key]), None)
 
@@ -154,11 +155,11 @@ def _memory_groups(root: Path) -> Iterator[Path]:
     """Yield the folders of this process's memory control groups, the innermost first."""
     for line in _read(root / "proc" / "self" / "cgroup").splitlines():
         _, controller, path = line.split(":", 2)
-        if controller in ("", "memory"):  # version 2 names no controllers
+        if controller in ("", "memory"):  # Version 2 of control groups names no controllers.
             mount = root / "sys" / "fs" / "cgroup" / controller
             folder = mount / path.strip("/")
-            # In a container, the path may be the group's path on the host. Then the group's
-            # files are at the mount point.
+            # In a container, the path may be that of the group on the host. Then the files of the
+            # group are at the mount point, which is one of the parents.
             yield from (
                 parent for parent in (folder, *folder.parents) if parent.is_relative_to(mount)
             )

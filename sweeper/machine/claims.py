@@ -1,6 +1,7 @@
-"""Memory reservations of one user's sweeps on this machine's GPUs, in files that all of them read.
+"""Memory reservations of one user's sweeps on the GPUs of this machine.
 
-A claim is the part of a GPU's memory that is reserved for one trial.
+All sweeps of the user read each other's reservations from files. A `Claim` is the part of a GPU's
+memory that is reserved for one trial.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ class Claim:
     """The memory reservation of a trial on a GPU.
 
     Attributes:
-        claim_bytes: Memory of the GPU that is reserved for the trial, used or not.
-        used_bytes: Memory that the trial uses now. Equal to `claim_bytes` if it cannot be measured.
+        claim_bytes: Memory of the GPU that is reserved for the trial, whether it is used or not.
+        used_bytes: Memory of the GPU that the trial uses now. Equal to `claim_bytes` if it cannot
+            be measured.
     """
 
     claim_bytes: int
@@ -35,10 +37,10 @@ class Claim:
 
 
 class Claims:
-    """The memory reservations of this sweep, and of the user's other sweeps that are alive.
+    """The memory reservations of this sweep, and those of the user's other running sweeps.
 
-    Each sweep has one file, and holds a lock while it lives. When its process dies, the system
-    releases the lock, and its reservations no longer count. No call waits for a lock.
+    Each sweep writes one file, and holds a lock while it runs. When its process dies, the system
+    releases the lock, and the reservations in the file no longer count. No call waits for a lock.
 
     Args:
         folder: Folder that all sweeps of the user share, and that only the user can enter.
@@ -56,7 +58,7 @@ class Claims:
         """Keep other sweeps from reserving memory of a GPU while the block runs.
 
         Yields:
-            Whether this succeeded. False if another sweep is just reserving memory.
+            Whether this succeeded. False if another sweep is reserving memory at this moment.
         """
         is_on = self._is_on()
         lock = FileLock(self._folder / "gate.lock")
@@ -67,21 +69,21 @@ class Claims:
             lock.release()
 
     def of_others(self, gpu: str) -> list[Claim]:
-        """Return the memory reservations of the user's other sweeps on a GPU, and clean up.
+        """Return the memory reservations of the user's other sweeps on a GPU.
 
-        The files of dead sweeps are removed.
+        The files of sweeps that have died are removed.
         """
         found: list[Claim] = []
         for path in self._folder.glob("*.json") if self._is_on() else ():
             if path.stem == self._token:
                 continue
             alive = FileLock(path.with_suffix(".alive"))
-            if self._is_taken(alive):  # the sweep that wrote the file is dead
+            if self._is_taken(alive):  # The sweep that wrote the file has died.
                 path.unlink(missing_ok=True)
                 Path(alive.lock_file).unlink(missing_ok=True)
                 alive.release()
                 continue
-            with suppress(OSError, ValueError, TypeError):  # the file was just removed
+            with suppress(OSError, ValueError, TypeError):  # The file was removed meanwhile.
                 claims = json.loads(path.read_text()).get(gpu, ())
                 found += [Claim(claim_bytes=claim, used_bytes=used) for claim, used in claims]
         return found
@@ -133,4 +135,6 @@ class Claims:
 
     def _switch_off(self, error: Exception) -> None:
         self._is_off = True
-        _log.warning("GPUs are shared without regard to your other sweeps: %s", error)
+        _log.warning(
+            "GPU memory that your other sweeps on this machine have reserved is ignored: %s", error
+        )

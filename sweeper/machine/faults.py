@@ -9,17 +9,18 @@ from enum import Enum, auto
 class Fault(Enum):
     """Kinds of failures that the machine or another trial may have caused."""
 
-    DEVICE = auto()  # the GPU has to be reset or replaced, or another program keeps it
-    GPU_MEMORY = auto()
-    # Out of memory if other processes used the GPU; else an error of the notebook.
+    DEVICE = auto()  # The GPU has to be reset or replaced, or another program occupies it.
+    GPU_MEMORY = auto()  # The memory of the GPU was too small.
+    # The memory of the GPU was too small if other processes used the GPU. Else the notebook has an
+    # error.
     MAYBE_GPU_MEMORY = auto()
-    HOST_MEMORY = auto()
-    DISK = auto()  # the disk is full, which may pass
-    LOST_PROCESS = auto()  # a process that the notebook had started was killed
-    CUDA = auto()  # an error of the notebook; under MPS another trial may have caused it
+    HOST_MEMORY = auto()  # The memory of the machine was too small.
+    DISK = auto()  # The disk is full, which may be temporary.
+    LOST_PROCESS = auto()  # A process that the notebook had started was killed.
+    CUDA = auto()  # CUDA reports an error of the notebook, or under MPS perhaps of another trial.
 
 
-#: Regular expressions for messages of each fault. The first row that matches decides.
+#: Regular expressions for the messages of each fault. The first row that matches decides.
 _WORDS = [
     (
         Fault.DEVICE,
@@ -33,24 +34,24 @@ _WORDS = [
         r"java\.lang\.OutOfMemoryError|OutOfMemoryException|running low on memory"
         r"|device:CPU:\d+ by allocator",
     ),
-    # Messages of torch, NCCL, Triton, Numba, LightGBM; CuPy, XGBoost; RMM; JAX, TensorFlow; CUDA's
-    # libraries.
+    # Messages of torch, NCCL, Triton, Numba, LightGBM, CuPy, XGBoost, RMM, JAX, TensorFlow, and
+    # CUDA's own libraries.
     (
         Fault.GPU_MEMORY,
         r"OutOfMemoryError|cuda[^\n]{0,80}out[ _]of[ _]memory|cudaErrorMemoryAllocation"
         r"|std::bad_alloc: (out_of_memory|CUDA error|RMM failure)"
         r"|RESOURCE_EXHAUSTED|ResourceExhaustedError|\bCU[A-Z]+(_[A-Z]+)*_ALLOC(ATION)?_FAILED",
     ),
-    # Messages of cuBLAS, cuDNN, XLA, TensorFlow and torch when their own workspace does not fit
-    # into memory.
+    # Messages of cuBLAS, cuDNN, XLA, TensorFlow and torch if their workspace does not fit into
+    # memory.
     (
         Fault.MAYBE_GPU_MEMORY,
         r"CU[A-Z]+_STATUS_NOT_INITIALIZED|CUDNN_STATUS_INTERNAL_ERROR|NVML_SUCCESS =="
         r"|DNN library initialization failed|Dst tensor is not initialized"
         r"|Unable to find a(n engine| valid cuDNN algorithm)",
     ),
-    # Messages of Python, numpy, pyarrow, the system, C++ and torch; and of torch and its loaders
-    # when /dev/shm is full.
+    # Messages of Python, numpy, pyarrow, the system, C++ and torch. The last ones are those of
+    # torch and its data loaders if /dev/shm is full.
     (
         Fault.HOST_MEMORY,
         r"\b(_Array|Arrow)?MemoryError\b|Cannot allocate memory|std::bad_alloc"
@@ -73,5 +74,5 @@ _TABLE = [(fault, re.compile(words, re.IGNORECASE)) for fault, words in _WORDS]
 
 
 def fault_in(message: str) -> Fault | None:
-    """Return the fault that a failure's message reports, or None if it reports none of them."""
+    """Return the fault that a failure's message reports, or None if it reports no known fault."""
     return next((fault for fault, words in _TABLE if words.search(message)), None)

@@ -1,6 +1,6 @@
 """The GPUs of a machine that a sweep may use.
 
-Nothing here initialises CUDA: its context would use a few hundred MB of each GPU.
+This module does not initialise CUDA, whose context would use a few hundred MB of each GPU.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from ..errors import SettingsError
 from ..settings.machines import Resources
 from .nvml import CONTEXT_BYTES, Gpu, Nvml
 
-#: At least this many bytes, and at least this share of a GPU's memory, are left free on each GPU
-#: (chosen, not measured). Otherwise libraries choose other algorithms, because memory is short.
+#: On each GPU, at least this many bytes and at least this share of the memory are left free
+#: (chosen, not measured). If memory is short, libraries choose other algorithms, which changes
+#: results.
 _SPARE_BYTES = 1024**3
 _SPARE_SHARE = 0.025
 
@@ -33,25 +34,26 @@ def chosen_gpus(resources: Resources, driver: Nvml) -> list[Gpu]:
         if missing:
             there = f"0 to {len(present) - 1}" if present else "no NVIDIA GPU"
             raise SettingsError(
-                f"resources.gpus: there is no GPU {missing[0]} on this machine; it has: {there}"
+                f"resources.gpus: this machine has no GPU {missing[0]}; it has: {there}"
             )
         chosen = [present[index] for index in wanted]
     for gpu in chosen:
         if gpu.is_part and per_trial > 1:
             raise SettingsError(
-                f"resources.gpus_per_trial: {gpu.uuid} is a part of a GPU (MIG), of which CUDA "
-                "gives a process only one; set it to 1"
+                f"resources.gpus_per_trial: {gpu.uuid} is a part of a GPU (MIG), and CUDA gives a "
+                "process only one part; set gpus_per_trial to 1"
             )
         needed_bytes = CONTEXT_BYTES + (memory_bytes or 0)
         if memory_bytes and gpu.memory_bytes < needed_bytes:
             raise SettingsError(
-                f"resources.gpu_memory: a trial needs {memory_bytes / 1e9:.1f} GB and "
-                f"{CONTEXT_BYTES / 1e9:.1f} GB for its context; {gpu.uuid} has "
+                f"resources.gpu_memory: a trial needs {memory_bytes / 1e9:.1f} GB, and "
+                f"{CONTEXT_BYTES / 1e9:.1f} GB for CUDA itself; {gpu.uuid} has only "
                 f"{gpu.memory_bytes / 1e9:.1f} GB"
             )
     if chosen and len(chosen) < per_trial:
         raise SettingsError(
-            f"resources.gpus_per_trial: a trial needs {per_trial} GPUs; the sweep has {len(chosen)}"
+            f"resources.gpus_per_trial: a trial needs {per_trial} GPUs; the sweep has only "
+            f"{len(chosen)}"
         )
     return chosen
 
@@ -70,10 +72,10 @@ def present_gpus(driver: Nvml) -> list[Gpu]:
     for name in names:
         if name.lstrip("-").isdigit():
             found = [gpu for number, gpu in enumerate(installed) if number == int(name)]
-        else:  # CUDA accepts the beginning of a UUID, too
+        else:  # CUDA also accepts the beginning of a UUID.
             found = [gpu for gpu in installed if gpu.uuid.startswith(name)]
         if not found:
-            break  # as in CUDA: a name that does not exist hides those after it
+            break  # As in CUDA, a name that does not exist hides the GPUs after it.
         visible.append(found[0])
     return visible
 

@@ -1,7 +1,7 @@
-"""NVIDIA's Multi-Process Service (MPS): trials on one GPU compute at the same time, not in turns.
+"""NVIDIA's Multi-Process Service (MPS), which lets trials on one GPU compute at the same time.
 
-Each sweep starts one daemon for each of its GPUs, in its private folder. The daemon ends with its
-sweep, and a fault of a trial can only affect trials of the same sweep.
+Without MPS, they take turns. Each sweep starts one MPS daemon for each of its GPUs, in its private
+folder. The daemon ends with its sweep. A fault of a trial can only affect trials of the same sweep.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _CONTROL = "nvidia-cuda-mps-control"
 _PIPES, _LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 #: Folder in which CUDA looks for a daemon by default.
 _USUAL_PLACE = "/tmp/nvidia-mps"
-#: A daemon may take this many seconds to start, and to answer.
+#: Longest wait for a daemon to start or to answer, in seconds (chosen, not measured).
 _LIMIT_S = 30.0
 _TURNS = "trials on one GPU then take turns, so small models gain little from sharing it"
 
 
 def why_not(gpus: Sequence[Gpu], *, jobs: int, per_trial: int) -> str | None:
-    """Return why MPS is not used and what that costs, or None if it can be used.
+    """Return why MPS is not used, and what that costs. Return None if MPS can be used.
 
     Args:
         gpus: GPUs that trials may use.
@@ -44,12 +44,12 @@ def why_not(gpus: Sequence[Gpu], *, jobs: int, per_trial: int) -> str | None:
     if shutil.which(_CONTROL) is None:
         return (
             f"{_CONTROL} is not on the PATH; it comes with NVIDIA's driver (in Debian and Ubuntu "
-            f"as nvidia-compute-utils), and a container's image needs it, too; {_TURNS}"
+            f"as nvidia-compute-utils), and a container's image needs it too; {_TURNS}"
         )
     if Path(place).exists() and _ask("get_server_list", {}) is not None:
         return (
-            f"an MPS daemon runs already, in {place}, and kernels use it; a fault of one trial may "
-            "then fail others. If you stop that daemon, the sweep starts its own"
+            f"an MPS daemon runs already, in {place}, and kernels use it; so a fault of one trial "
+            "may make other trials fail. If you stop that daemon, the sweep starts its own"
         )
     return None
 
@@ -58,15 +58,16 @@ class Mps:
     """The MPS daemons of one sweep, and the environment by which trials attach to them."""
 
     def __init__(self) -> None:
-        self._daemons: dict[str, Mapping[str, str]] = {}  # environment of each daemon, by GPU UUID
+        #: Environment variables of each daemon, by the UUID of its GPU.
+        self._daemons: dict[str, Mapping[str, str]] = {}
 
     def start(self, gpus: Sequence[Gpu], *, folder: Path, token: str) -> None:
-        """Start a daemon for each GPU. If one does not start, trials run without MPS on its GPU.
+        """Start a daemon for each GPU. If it does not start, trials on this GPU run without MPS.
 
         Args:
             gpus: GPUs of the sweep.
             folder: Private folder of the sweep, with a short path.
-            token: Beginning of the marks of the sweep's processes.
+            token: First part of the marks of the sweep's processes.
         """
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_MPS_")}
         inherited[MARK_VARIABLE] = f"{token}.mps{LAST}"
@@ -74,7 +75,8 @@ class Mps:
             logs = folder / f"mps{number}" / "log"
             logs.mkdir(parents=True)
             env = {_PIPES: str(logs.parent), _LOGS: str(logs), "CUDA_VISIBLE_DEVICES": gpu.uuid}
-            # Use a file and not a pipe, because the daemon may keep it open.
+            # Read the daemon's output from a file. A pipe would not end, because the daemon may
+            # keep it open.
             with open(logs / "start", "w+b") as said:
                 try:
                     subprocess.run(
@@ -85,7 +87,7 @@ class Mps:
                         env={**inherited, **env},
                         timeout=_LIMIT_S,
                         check=True,
-                        start_new_session=True,  # a Ctrl-C must not end the daemon; the guard does
+                        start_new_session=True,  # A Ctrl-C must not end the daemon.
                     )
                     self._daemons[gpu.uuid] = env
                 except (OSError, subprocess.SubprocessError) as error:
@@ -95,7 +97,7 @@ class Mps:
                     _log.warning(message, gpu.uuid, why, _TURNS)
 
     def close(self) -> None:
-        """End the daemons after the kernels have ended. The guard kills a daemon that remains."""
+        """End the daemons after all kernels have ended. The guard kills a daemon that remains."""
         for env in self._daemons.values():
             _ask("quit", env)
 
@@ -104,8 +106,9 @@ class Mps:
 
         Args:
             gpu: GPU of the trial.
-            is_alone: Whether no other trial may be on the GPU. Such a trial runs without MPS, so
-                that a fault is certainly its own, unless the GPU accepts only one process.
+            is_alone: Whether no other trial may use the GPU. Such a trial runs without MPS, so that
+                no other trial can have caused its faults. A GPU that accepts only one process is an
+                exception.
         """
         does_without = is_alone and not gpu.is_exclusive
         return {} if does_without else self._daemons.get(gpu.uuid, {})

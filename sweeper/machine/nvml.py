@@ -1,4 +1,4 @@
-"""NVIDIA's management library (NVML), which asks the driver without initialising CUDA."""
+"""Read facts about GPUs with NVIDIA's management library (NVML), which does not initialise CUDA."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from pynvml import NVMLError
 
 _log = logging.getLogger(__name__)
 
-#: CUDA itself is assumed to use this many bytes of GPU memory in each process (chosen, not
-#: measured).
+#: Bytes of GPU memory that CUDA itself is assumed to use in each process (chosen, not measured).
 CONTEXT_BYTES = 512 * 1024**2
 #: Error codes of NVML on a machine without an NVIDIA GPU.
 _NO_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
@@ -27,13 +26,13 @@ class GpuError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU that trials may run on, or a part of one (MIG).
+    """A GPU that trials may use, or a part of a GPU (MIG).
 
     Attributes:
-        uuid: UUID by which the driver and CUDA_VISIBLE_DEVICES name it.
-        memory_bytes: Size of its memory, without the part that the driver reserves.
-        model: Model, such as `NVIDIA H200`. Empty if the driver does not say.
-        is_exclusive: Whether only one process at a time can compute on it (EXCLUSIVE_PROCESS).
+        uuid: UUID by which the driver and CUDA_VISIBLE_DEVICES name the GPU.
+        memory_bytes: Size of the memory, without the part that the driver reserves.
+        model: Model, such as `NVIDIA H200`. Empty if the driver does not state it.
+        is_exclusive: Whether only one process at a time can use the GPU (EXCLUSIVE_PROCESS).
     """
 
     uuid: str
@@ -48,10 +47,10 @@ class Gpu:
 
 
 class Nvml:
-    """The GPUs of NVIDIA's driver. Without a driver there are none. No call initialises CUDA."""
+    """The GPUs that NVIDIA's driver knows. None without a driver. No method initialises CUDA."""
 
     def installed(self) -> Sequence[Gpu]:
-        """Return all GPUs in the order of the bus, with the parts of a GPU that MIG has split."""
+        """Return all GPUs in the order of the bus. A GPU that MIG has split is listed as parts."""
         return [
             Gpu(
                 uuid=uuid,
@@ -79,11 +78,11 @@ class Nvml:
     def used_by(self, uuid: str) -> Mapping[int, int]:
         """Return how many bytes of a GPU each process uses, by process id. Empty if not known.
 
-        In a container the driver may report the process ids that are valid outside of it.
+        In a container, the driver may report process ids that are only valid on the host.
         """
         used_by: dict[int, int] = {}
-        # NVML lists the clients of an MPS server separately. The server itself is in the list of
-        # ordinary processes.
+        # NVML lists the clients of an MPS server separately. The list of ordinary processes
+        # contains only the server.
         for processes_on in (
             pynvml.nvmlDeviceGetComputeRunningProcesses,
             pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
@@ -94,7 +93,7 @@ class Nvml:
         return used_by
 
     def busy_share(self, uuid: str) -> float | None:
-        """Return the share of the last second or so in which a GPU was busy; None if not known."""
+        """Return the share of about the last second in which a GPU was busy. None if not known."""
         rates = _answer(pynvml.nvmlDeviceGetUtilizationRates, self._handles[uuid])
         return None if rates is None else float(rates.gpu) / 100
 
@@ -108,7 +107,7 @@ class Nvml:
             if error.value not in _NO_DRIVER:
                 _log.warning(
                     "NVIDIA's driver does not answer (%s), so trials share its GPUs, and nothing "
-                    "checks whether they fit into memory; run nvidia-smi, or lower -j",
+                    "checks whether they fit into memory; run nvidia-smi to see why, or lower -j",
                     error,
                 )
             return {}
@@ -119,14 +118,14 @@ class Nvml:
 def driver_version() -> str | None:
     """Return the version of NVIDIA's driver, or None if there is none.
 
-    Call it only after the driver was asked for GPUs.
+    Call this only after `Nvml.installed`, which initialises NVML.
     """
     version: str | None = _answer(pynvml.nvmlSystemGetDriverVersion)
     return version
 
 
 def _parts(index: int) -> Iterator[Any]:
-    """Yield the handle of a GPU, or the handles of its parts. Yield none if the GPU has failed."""
+    """Yield the handle of a GPU, or the handles of its parts. Yield nothing for a failed GPU."""
     try:
         whole = pynvml.nvmlDeviceGetHandleByIndex(index)
         pynvml.nvmlDeviceGetUUID(whole)
@@ -139,7 +138,7 @@ def _parts(index: int) -> Iterator[Any]:
         return
     for number in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(whole)):
         part = _answer(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, whole, number)
-        if part is not None:  # None if the administrator has made fewer parts than the maximum
+        if part is not None:  # None means that the GPU has fewer parts than the maximum.
             yield part
 
 
@@ -152,7 +151,7 @@ def _answer(ask: Callable[..., Any], *about: Any) -> Any | None:
 
 
 def _memory(handle: Any) -> Any:
-    """Return NVML's memory figures. `used` does not include the memory that the driver reserves."""
+    """Return NVML's memory figures. `used` excludes the memory that the driver reserves."""
     return pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
 
 
@@ -160,5 +159,5 @@ def _memory_bytes(handle: Any) -> int:
     try:
         memory = _memory(handle)
         return int(memory.total - memory.reserved)
-    except NVMLError:  # a GPU without separate memory (GB10, Jetson) uses the machine's
+    except NVMLError:  # A GPU without own memory (GB10, Jetson) uses that of the machine.
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

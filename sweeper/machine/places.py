@@ -1,8 +1,8 @@
 """Assign GPUs to trials, and let trials wait until the memory that they need is free.
 
-Trials wait in a queue. The first one in the queue starts on the GPU with the most free memory, if
-its memory reservation (claim) fits there. The reservation is the memory that users state, or 1.1
-times the peak of the largest trial so far. The first trial has the GPU for itself until its peak is
+Trials wait in a queue. The first trial in the queue starts on the GPU with the most free memory, if
+its memory reservation (`Claim`) fits there. The reservation is the memory that users state, or 1.1
+times the peak of the largest trial so far. The first trial has a GPU for itself until its peak is
 known. A trial that ran out of memory runs once more, alone.
 """
 
@@ -30,8 +30,8 @@ from .settling import Circumstances, settled
 
 _log = logging.getLogger(__name__)
 
-#: Environment variables from which numerical libraries read their number of threads at import. The
-#: number changes the last bits of a result, so it is fixed for the whole study.
+#: Environment variables from which numerical libraries read their number of threads when they are
+#: imported. This number changes the last bits of results, so it is the same for the whole study.
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -39,31 +39,31 @@ _THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
-#: Environment variables without which JAX and TensorFlow reserve most of a GPU at their start.
+#: Environment variables that keep JAX and TensorFlow from reserving most of a GPU at their start.
 _TAKE_WHAT_IS_NEEDED = {
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",
 }
-#: The memory of running trials and the reservations of other sweeps are checked after each wait of
-#: this many seconds.
+#: Seconds between two checks of the memory of running trials and of the reservations of other
+#: sweeps (chosen, not measured).
 _LOOK_S = 1.0
-#: If a trial's memory has not grown for this many seconds, its peak counts as known (chosen, not
-#: measured).
+#: The peak of a trial's memory counts as known if the memory has not grown for this many seconds
+#: (chosen, not measured).
 _SETTLED_S = 10.0
-#: A trial's memory has not grown if it is at most this many times the memory seen before (chosen,
-#: not measured).
+#: A trial's memory counts as grown if it is more than this many times the largest memory before
+#: (chosen, not measured).
 _STEADY = 1.02
-#: The next trial reserves this many times the largest peak so far (chosen, not measured).
+#: A trial reserves this many times the largest peak of the trials before (chosen, not measured).
 _SPREAD = 1.1
-#: torch may allocate this many times the memory that users state. torch's limit is a fraction of
-#: CUDA's total memory, which is up to 4 % less than NVML's. A trial that uses exactly the stated
-#: memory must not fail because of this difference.
+#: torch may allocate this many times the memory that users state (chosen). torch's limit is a
+#: fraction of the total memory that CUDA reports, which is up to 4 % less than the total that NVML
+#: reports. A trial that uses exactly the stated memory must not fail because of this difference.
 _CAP = 1.05
 #: A GPU counts as empty if at least this share of its memory is free (chosen, not measured). The
-#: driver and small programs use the rest.
+#: driver and small programs may use the rest.
 _EMPTY_SHARE = 0.95
-#: A trial is frozen only if this many times its host memory is free (chosen, not measured): once
-#: for the trial that gets its slot, and once for the growth of running trials.
+#: A trial is frozen only if this many times its memory is free on the machine (chosen, not
+#: measured): once for the trial that gets its slot, and once for the growth of running trials.
 _FREE_MEMORY = 2.0
 
 
@@ -80,8 +80,8 @@ class Wait:
     """The reason why a trial waits, in words.
 
     Attributes:
-        what: Reason. A change of it is worth a message.
-        details: Figures and names. They change all the time, and may be empty.
+        what: Reason. Users are told whenever it changes.
+        details: Figures and names, which change often. May be empty.
     """
 
     what: str
@@ -92,9 +92,12 @@ class Wait:
 
 
 class Obstacle(Enum):
-    """Reasons why a trial cannot begin on a GPU now, in words that follow the GPU's figures."""
+    """Reasons why a trial cannot begin on a GPU now.
 
-    NO_ROOM = ""  # the figures show that there is no room
+    The values are texts that follow the figures of the GPU in a message.
+    """
+
+    NO_ROOM = ""  # The figures already show that too little memory is free.
     ONE_PROCESS = " and accepts one trial at a time (EXCLUSIVE_PROCESS)"
     ONE_TRIAL = " and is used by one trial alone"
     UNKNOWN_PEAKS = " and accepts one more trial when the peaks of these are known"
@@ -102,24 +105,25 @@ class Obstacle(Enum):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Place:
-    """The GPUs and memory that a trial has on its machine: its device assignment.
+    """The device assignment of a trial: the GPUs and memory that it has on its machine.
 
     Attributes:
         spec: Spec of the trial.
-        running: The trial as it runs.
-        gpus: GPUs of the trial. Empty while it waits, and on a machine without GPUs.
+        running: The running trial.
+        gpus: GPUs of the trial. Empty while the trial waits, and on a machine without GPUs.
         env: Environment variables for the trial's kernel.
-        memory_fraction: Fraction of its GPU's memory that torch may allocate. None if users do not
+        memory_fraction: Fraction of the GPU's memory that torch may allocate. None if users do not
             state the memory of trials.
-        claim_bytes: Memory of its GPU that is reserved for it. None if the whole GPU is reserved.
-        is_alone: Whether no other trial of the sweep has run on the machine since it began.
-        is_alone_on_gpu: Whether no other trial or program has used its GPUs since it began.
-        has_shown: Whether the trial's peak of GPU memory is known: it has reported steps or kept
-            its GPU busy, and its memory has stopped growing.
-        used_before_bytes: Memory of its GPU that other programs used when it began. None if other
-            trials were on the GPU.
-        kills_before: Number of processes that the system had killed for lack of memory when it
-            began.
+        claim_bytes: Bytes of the GPU's memory that are reserved for the trial. None if the whole
+            GPU is reserved.
+        is_alone: Whether no other trial of the sweep has run on the machine since the trial began.
+        is_alone_on_gpu: Whether no other trial or program has used the trial's GPUs since it began.
+        has_shown: Whether the trial's peak of GPU memory is known. It is known when the trial has
+            reported steps or kept its GPU busy, and its memory has stopped growing.
+        used_before_bytes: Bytes of the GPU's memory that other programs used when the trial began.
+            None if other trials used the GPU.
+        kills_before: Number of processes that the system had killed for lack of memory when the
+            trial began.
         look: Event that makes a waiting trial check again whether it can begin.
     """
 
@@ -158,10 +162,11 @@ class Place:
         return Claim(claim_bytes=claim_bytes, used_bytes=self._taken.get(gpu.uuid, claim_bytes))
 
     def watch(self, busy_share: float | None, look_s: float, settled_s: float) -> None:
-        """Update whether the trial's peak of GPU memory is known. Called once in each check.
+        """Update whether the trial's peak of GPU memory is known. Call this once in each check.
 
         Args:
-            busy_share: Share of the time since the last check in which the GPU was busy, if known.
+            busy_share: Share of the time since the last check in which the GPU was busy. None if
+                it is unknown.
             look_s: Seconds between two checks.
             settled_s: Seconds without growth after which the peak is known.
         """
@@ -174,13 +179,13 @@ class Place:
         self.has_shown |= is_at_work and now_s - self._settled[1] >= settled_s
 
     def use(self, torch_bytes: int | None = None) -> GpuUse:
-        """Return how the trial used its GPUs, as the driver and torch in the trial's kernel say.
+        """Return the trial's peak of GPU memory and how busy its GPUs were.
 
-        The peak is None if the driver saw no memory although the GPU was busy: then the driver
-        cannot measure it.
+        The peak is the larger one of two values: that of the driver and that of torch. It is None
+        if the driver saw no used memory although the GPU was busy: then it cannot measure memory.
 
         Args:
-            torch_bytes: Memory that torch has held of the GPUs, if known.
+            torch_bytes: Largest GPU memory that torch has reserved, in bytes. None if unknown.
         """
         shares = self._busy_shares
         busy_share = round(sum(shares) / len(shares), 4) if shares else None
@@ -191,15 +196,15 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Room:
-    """The memory of a GPU as it is used and reserved now.
+    """The memory of a GPU that is used, reserved and free now.
 
     Attributes:
-        gpu: The GPU.
+        gpu: GPU to which the figures belong.
         places: Device assignments of this sweep's trials on the GPU.
         others: Memory reservations of the user's other sweeps.
-        free_bytes: Memory that can be reserved for another trial. Negative if trials and programs
-            use more than there is.
-        foreign_bytes: Memory that programs use that are not trials of the user.
+        free_bytes: Bytes that can be reserved for another trial. Negative if trials and programs
+            use or reserve more than the GPU has.
+        foreign_bytes: Bytes that are used by programs other than the user's trials.
         is_empty: Whether no trial is on the GPU, and other programs use almost nothing of it.
     """
 
@@ -221,19 +226,19 @@ class _Room:
 
 
 class Places:
-    """Gives each trial its GPUs on this machine, in the order of a queue.
-
-    Safe to use from several threads.
+    """Gives each trial its GPUs on this machine, in the order of a queue. Thread-safe.
 
     Args:
         gpus: GPUs that trials may use. Empty on a machine without GPUs.
         resources: Section `resources` of the parameters file.
-        driver: Driver that says how much memory of the GPUs is in use. Default: NVIDIA's.
+        driver: Driver that measures the memory of the GPUs. Default: NVIDIA's.
         claims: Memory reservations, shared with the user's other sweeps.
         mps: MPS, which lets trials on one GPU compute at the same time. None if they take turns.
-        root: Root of the file system with the counts of killed processes.
+        root: Root of the file system with `/proc` and `/sys`, from which the free memory and the
+            counts of killed processes are read.
         look_s: Seconds between two checks of the memory of running trials.
-        settled_s: Seconds without growth of a trial's memory before other trials may join it.
+        settled_s: Seconds without growth after which the peak of a trial's memory is known. Then
+            other trials may use the same GPU.
     """
 
     def __init__(
@@ -258,8 +263,8 @@ class Places:
         self._lock = threading.RLock()
         self._queue: list[Place] = []
         self._places: list[Place] = []
-        #: Largest peak of GPU memory of all trials that have ended. It is None until one peak was
-        #: measured.
+        #: Largest peak of GPU memory of all trials that have ended, in bytes. None until one peak
+        #: was measured.
         self._largest_bytes: int | None = None
         self._closed: set[str] = set()
         self._is_watching = self._has_warned = False
@@ -300,23 +305,23 @@ class Places:
             # cuBLAS is deterministic only with a workspace of fixed size.
             "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
             **({k: os.environ.get(k, v) for k, v in _TAKE_WHAT_IS_NEEDED.items() if has_gpus}),
-            # No kernel may use a GPU before its trial gets one. Then the trial's kernel gets this
-            # variable again, with the GPU.
+            # No kernel may use a GPU before its trial gets one. When the trial begins, this
+            # variable is set to the trial's GPU.
             **({"CUDA_VISIBLE_DEVICES": ""} if has_gpus or resources.gpus == "none" else {}),
         }
 
     @property
     def waiting(self) -> int:
-        """Number of trials that wait."""
+        """Number of trials that wait for memory or a GPU."""
         return len(self._queue)
 
     @contextmanager
     def opened(self, *, folder: Path, token: str) -> Iterator[None]:
-        """Allow leases while the block runs: start MPS before it, and clean up after it.
+        """Allow leases while the block runs. Start MPS before the block, and clean up after it.
 
         Args:
             folder: Private folder of the sweep, with a short path.
-            token: Beginning of the marks of the sweep's processes.
+            token: First part of the marks of the sweep's processes.
         """
         if self.mps is not None:
             self.mps.start(self.gpus, folder=folder, token=token)
@@ -335,9 +340,10 @@ class Places:
 
         Args:
             spec: Spec of the trial.
-            running: The same trial as it runs. If it is stopped, the wait ends at once. The time
-                that it waits does not count as its running time.
-            tell: Called with one line that says what the trial waits for, whenever that changes.
+            running: The running trial. If it is stopped, the wait ends at once. The wait does not
+                count towards its running time.
+            tell: Function that is called with one line about what the trial waits for, whenever
+                that changes.
 
         Raises:
             StoppedWaiting: The trial was stopped while it waited.
@@ -366,7 +372,7 @@ class Places:
                 self._wake()
 
     def leave_behind(self, place: Place) -> None:
-        """Give the GPUs of a trial to no other trial, because SIGKILL did not end its kernel."""
+        """Stop using the GPUs of a trial, because even SIGKILL did not end its kernel."""
         why = (
             f"process {place.running.points.pid} of trial {place.spec.run_id} has not ended after "
             "SIGKILL, because a driver or a disk hangs"
@@ -378,7 +384,7 @@ class Places:
             _log.warning("%s; the sweep continues without it", why)
 
     def has_room_beside(self, place: Place) -> bool:
-        """Return whether another trial like this one could begin now if this one were frozen."""
+        """Return whether a similar trial could begin now if this trial were frozen."""
         with self._lock:
             if self._queue or place.spec.alone_on is not None or not has_descriptors():
                 return False
@@ -407,14 +413,14 @@ class Places:
     ) -> TrialOutcome:
         """Return the outcome of a trial that has ended, with its use of GPUs and the final reason.
 
-        The reason of a failure depends on whether other trials used the same memory or GPU. The
-        peak of a trial that completed or was pruned decides how much memory later trials reserve.
+        Whether other trials used the same memory or GPU decides the reason of a failure. The peak
+        of a trial that completed or was pruned decides how much memory later trials reserve.
 
         Args:
             place: Device assignment of the trial.
             outcome: Outcome of the trial before the correction.
-            fault: Fault that the trial's error reports; None if it reports none.
-            torch_bytes: Memory that torch has held of the GPUs, as it says in the kernel. None if
+            fault: Fault that the trial's error reports. None if it reports no known fault.
+            torch_bytes: Largest GPU memory that torch in the kernel has reserved, in bytes. None if
                 the notebook does not use torch on a GPU.
         """
         with self._lock:
@@ -445,7 +451,7 @@ class Places:
     def _learn(self, place: Place, peak_bytes: int | None) -> None:
         """Remember the peak of a trial that completed or was pruned, for later reservations.
 
-        If it could not be measured, warn once.
+        If the peak could not be measured, warn once.
         """
         if peak_bytes is not None:
             self._largest_bytes = max(self._largest_bytes or 0, peak_bytes)
@@ -454,7 +460,8 @@ class Places:
             self._has_warned = True
             _log.warning(
                 "the memory that trials use on %s cannot be measured, so each trial has a GPU for "
-                "itself; to share GPUs, state it, as in resources: {gpu_memory: 9GB}",
+                "itself; to share GPUs, state the memory of a trial, as in "
+                "resources: {gpu_memory: 9GB}",
                 place.gpus[0].uuid,
             )
 
@@ -549,7 +556,7 @@ class Places:
 
     @property
     def _is_known(self) -> bool:
-        """Whether a trial's memory is known: stated by users, or measured on a trial that ended."""
+        """Whether the memory of trials is known, because users state it or a trial has shown it."""
         return self._stated_bytes is not None or self._largest_bytes is not None
 
     def _begin(self, place: Place, rooms: Sequence[_Room], claim_bytes: int | None) -> None:
@@ -579,7 +586,7 @@ class Places:
     # --- measured memory of trials ---------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Check the GPU memory of all trials again and again, until no trial is left."""
+        """Check the GPU memory of all trials at intervals, until no trial is left."""
         while True:
             with self._lock:
                 gpus = {gpu.uuid: gpu for place in self._places for gpu in place.gpus}
@@ -618,7 +625,7 @@ class Places:
             before_bytes = place.used_before_bytes
             if taken_bytes is None and used_bytes is not None and before_bytes is not None:
                 # In a container, the driver knows processes by other ids. If the trial is alone on
-                # the GPU, it uses all memory that was added since it began.
+                # the GPU, all memory that is used in addition since its begin is the trial's.
                 is_lone = len(places) == 1 and not others
                 taken_bytes = max(0, used_bytes - before_bytes) if is_lone else None
             if taken_bytes is not None:
@@ -651,17 +658,20 @@ class Places:
             self._claims.write({gpu.uuid: self._claims_on(gpu) for gpu in self.gpus})
 
     def _close(self, gpu: Gpu, why: str) -> None:
-        """Give a GPU to no more trials of this sweep."""
+        """Stop using a GPU for trials of this sweep, and warn the user."""
         if gpu.uuid not in self._closed:
             self._closed.add(gpu.uuid)
             _log.warning("%s runs no more trials of this sweep: %s", gpu.uuid, why)
 
 
 def _by_session(used_by: Mapping[int, int]) -> dict[int, int]:
-    """Return how many bytes each kernel and its children use, by the session of the kernel."""
+    """Return how many bytes each kernel and its children use, by session id.
+
+    A kernel is the leader of its session, so its process id is also the session's id.
+    """
     sessions: dict[int, int] = {}
     for pid, n_bytes in used_by.items():
-        # The process has ended, or its id holds only outside of this container.
+        # This fails if the process has ended, or if its id is only valid outside of this container.
         with suppress(OSError):
             session = os.getsid(pid)
             sessions[session] = sessions.get(session, 0) + n_bytes

@@ -1,4 +1,4 @@
-"""Decide the final state and reason of a failed trial, by the memory and GPUs it could use."""
+"""Decide the final state and reason of a failed trial, from the memory and GPUs it could use."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Circumstances:
     """The conditions under which a trial ran until it failed.
 
     Attributes:
-        fault: Fault that the trial's message reports, if any.
+        fault: Fault that the trial's message reports. None if it reports no known fault.
         has_gpu: Whether the sweep gave the trial a GPU.
         had_gpu_memory: Whether the trial could use all memory of its GPU.
         had_host_memory: Whether no other trial ran at the same time.
         shares_by_mps: Whether the trial shared its GPU through MPS. Another trial may then have
             caused the error.
-        failed_gpus: UUIDs of the trial's GPUs that have failed, in one line. None if none has.
+        failed_gpus: UUIDs of the trial's GPUs that have failed, in one line. None if all work.
     """
 
     fault: Fault | None
@@ -48,8 +48,8 @@ def settled(outcome: TrialOutcome, had: Circumstances) -> TrialOutcome:
     """
     reason = outcome.reason
     if reason is Reason.OUT_OF_MEMORY and not had.has_gpu:
-        # The message was about GPU memory, although the trial has no GPU. XLA uses the same words
-        # for the CPU's memory, or the notebook uses a GPU that the sweep does not know.
+        # The message is about GPU memory, although the trial has no GPU. Either XLA uses these
+        # words for the memory of the CPU, or the notebook uses a GPU that the sweep does not know.
         reason = Reason.OUT_OF_HOST_MEMORY
     had_all = {
         Reason.OUT_OF_MEMORY: had.had_gpu_memory,

@@ -1,5 +1,5 @@
-"""Define what a notebook imports: reports, scores, checkpoints, artifacts, determinism.
+"""Define the functions that a notebook imports: for reports, checkpoints, artifacts and seeds.
 
-Modules import only the standard library at the top, and torch and numpy inside functions. The
-sweep's side of a report belongs to other folders.
+Importing these modules must be fast. So they import only the standard library at the top, and torch
+and numpy inside of functions.
 """

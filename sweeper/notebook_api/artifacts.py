@@ -1,4 +1,4 @@
-"""Save files of a trial for other studies and for people. Uses only the standard library."""
+"""Save files of a trial for other studies and for people. Import only the standard library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from secrets import token_hex
 from .calls import trial
 from .disks import insist
 
-#: The names of files and folders that are being written end with this text.
+#: End of the names of files and folders that are still being written.
 PART = ".part"
 
 
@@ -47,12 +47,12 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
     if not source.exists():
         raise FileNotFoundError(
             errno.ENOENT,
-            f"save_artifact({str(path)!r}): there is no such file or folder; expected one that the "
-            f"notebook has written, in {Path.cwd()} or with a whole path",
+            f"save_artifact({str(path)!r}): there is no such file or folder; expected an absolute "
+            f"path, or a path relative to {Path.cwd()}",
         )
     folder = Path(os.path.abspath(trial().artifact_folder))
     place = folder / name
-    if place.exists() and source.samefile(place):  # a library has written the file there itself
+    if place.exists() and source.samefile(place):  # A library has written the file there.
         return place
     if folder.is_relative_to(source):
         raise ValueError(
@@ -65,7 +65,7 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
         raise OSError(
             error.errno or errno.EIO,
             f"save_artifact({str(path)!r}): cannot be copied into {folder}: "
-            f"{error.strerror or error}; an earlier {name!r} is unchanged",
+            f"{error.strerror or error}; an artifact {name!r} that was saved before is unchanged",
         ) from error
     return place
 
@@ -81,7 +81,7 @@ def _copy(source: Path, place: Path) -> None:
             shutil.copyfile(source, beside)
             with beside.open("rb+") as file:
                 os.fsync(file.fileno())
-        if place.is_dir() or source.is_dir():  # `os.replace` does not replace folders
+        if place.is_dir() or source.is_dir():  # `os.replace` does not replace folders.
             remove(place)
         os.replace(beside, place)
     finally:
@@ -93,7 +93,7 @@ def remove(path: Path) -> None:
     """Remove a file, or a folder with its content. Do nothing if it does not exist.
 
     Raises:
-        OSError: It cannot be removed.
+        OSError: The file or folder cannot be removed.
     """
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)

@@ -34,7 +34,8 @@ class TrialInfo:
         run_id: The number with four digits. `"by-hand"` outside of a sweep.
         params: Swept parameters of this trial. Empty outside of a sweep.
         seed: Seed of the trial, for `seed_everything` and `seeded_loader`.
-        attempt: 1, and one more each time the trial is run again after an interruption.
+        attempt: Number of the attempt, from 1. It grows each time the trial is run again after an
+            interruption.
         folder: Path of `checkpoint_dir`, as text.
         artifact_folder: Path of `artifact_dir`, as text.
     """
@@ -49,7 +50,7 @@ class TrialInfo:
 
     @property
     def checkpoint_dir(self) -> Path:
-        """Folder of the trial's checkpoints, the same in all attempts. Made at first use."""
+        """Folder of the trial's checkpoints, the same in all attempts. It is made at first use."""
         return _made(self.folder)
 
     @property
@@ -57,7 +58,7 @@ class TrialInfo:
         """Folder of the trial's artifacts, for libraries that write files there themselves.
 
         When the trial ends, each file and folder in it is an artifact, as if `save_artifact` had
-        saved it. Made at first use.
+        saved it. The folder is made at first use.
         """
         return _made(self.artifact_folder)
 
@@ -87,7 +88,7 @@ _Call = TypeVar("_Call", bound=Callable[..., None])
 
 
 def _says_what_is_missing(report: _Call) -> _Call:
-    """Decorate `report` so that a call without a step raises an error that shows the right call."""
+    """Decorate `report`, so that a call without a step raises an error that shows a right call."""
 
     @functools.wraps(report)
     def with_step(*step: Any, **metrics: Any) -> None:
@@ -109,7 +110,7 @@ def trial() -> TrialInfo:
 
 @_says_what_is_missing
 def report(step: int, /, **metrics: Any) -> None:
-    """Report the values of one step while the notebook runs; each metric becomes a series.
+    """Report the values of one step while the notebook runs. Each metric becomes a series.
 
     Args:
         step: Integer that increases, usually the epoch.
@@ -119,7 +120,7 @@ def report(step: int, /, **metrics: Any) -> None:
     Raises:
         TypeError: The step is missing or not an integer, or a metric is not a number.
         TrialPruned: The pruner ends this trial early.
-        TrialStopped: The sweep is being stopped, for example because its machine is taken away.
+        TrialStopped: The sweep is being stopped, for example because its machine is reclaimed.
     """
     whole = _floats("report", {"step": step})["step"]
     if not whole.is_integer() or whole != step:
@@ -129,7 +130,7 @@ def report(step: int, /, **metrics: Any) -> None:
 
 
 def _without_step(metrics: Mapping[str, Any]) -> str:
-    """Return what is wrong with a call without a step, and how to write it."""
+    """Return a message that shows how to correct a call of `report` without a step."""
     values = ", ".join(f"{name}=…" for name in metrics if name != "step")
     if "step" in metrics:
         return f"report(step=…): write the step first and without a name: report(epoch, {values})"
@@ -140,14 +141,14 @@ def _without_step(metrics: Mapping[str, Any]) -> str:
 
 
 def observed(point: Point) -> None:
-    """Send a point that a library has reported. End the trial as `report` does."""
+    """Send a point that a library has reported. Raise an exception as `report` does."""
     path = os.environ.get(REPORTS_VARIABLE)
     if path is not None and send(path, point.encode()):
         _end_if_asked()
 
 
 def _end_if_asked() -> None:
-    """Raise an exception if the trial is to end.
+    """Raise an exception if the sweep has asked the trial to end.
 
     Raises:
         TrialPruned: The pruner ends the trial early.
@@ -178,9 +179,10 @@ def should_stop() -> bool:
 
 
 def _stop_request() -> dict[str, str] | None:
-    """Return the sweep's request to stop, with `kind` and `message`.
+    """Return the sweep's request to stop, with the keys `kind` and `message`.
 
-    None if the trial may continue.
+    Returns:
+        None if the trial may continue.
     """
     stop_file = os.environ.get(STOP_VARIABLE)
     if stop_file is None or not Path(stop_file).exists():
@@ -190,11 +192,11 @@ def _stop_request() -> dict[str, str] | None:
 
 
 def _announce(fact: str, *, is_new: bool = False) -> None:
-    """Send a fact to the sweep, if there is one.
+    """Send a fact to the sweep, if this notebook runs in a sweep.
 
     Args:
-        fact: Key of the message.
-        is_new: Whether to send it at each call. Otherwise it is sent once.
+        fact: Key of the message, such as `STOPPING`.
+        is_new: Whether to send the fact at each call. If not, each process sends it only once.
     """
     path = os.environ.get(REPORTS_VARIABLE)
     if path is not None and (is_new or fact not in _announced) and send(path, {fact: True}):
@@ -218,7 +220,7 @@ def _floats(call: str, metrics: Mapping[str, Any]) -> dict[str, float]:
     for name, value in metrics.items():
         try:
             floats[name] = float(value)
-        # A tensor of torch with several values raises a RuntimeError.
+        # torch raises a RuntimeError for a tensor with several values.
         except (TypeError, ValueError, OverflowError, RuntimeError):
             text = repr(value) if len(repr(value)) <= 60 else f"a {type(value).__name__}"
             raise TypeError(f"{call}({name}=…): expected one number, got {text}") from None

@@ -1,9 +1,11 @@
-"""Save and load the whole state of a training, so that it continues with the same bits.
+"""Save and load the whole state of a training, so that the training resumes with the same bits.
 
 These functions run in the kernel. The sweep itself uses only `checkpoint_files`. torch and numpy
-are used only if the notebook has imported them. A checkpoint is a pickle in a ZIP file (in torch's
-format if torch is imported), whose checksums reveal incomplete and changed files. Loading a pickle
-can run code: load only your own checkpoints.
+are used only if the notebook has imported them.
+
+A checkpoint is a pickle in a ZIP file, in torch's format if torch is imported. The checksums of the
+ZIP file reveal incomplete and changed files. Loading a pickle can run code, so load only your own
+checkpoints.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from .generators import random_states, restore_random_states
 _NAME = re.compile(r"(\d{6,})\.ckpt")
 _PART = ".part"
 _PICKLE = "content.pkl"
-#: Whether the last checkpoint was left out because it could not be written. If so, a failed write
-#: of the next one is not repeated.
+#: Whether the last checkpoint was left out because it could not be written. If so, the next
+#: checkpoint is tried only once.
 _left_out = False
 _UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, RecursionError)
 
@@ -52,7 +54,8 @@ def save_checkpoint(*, keep: int = 1, **state: Any) -> Path:
             numbers, text, lists, dicts, numpy arrays, tensors.
 
     Returns:
-        Path of the checkpoint. If it was left out, path of the one before it, which may not exist.
+        Path of the checkpoint. If it was left out, path of the previous checkpoint, which may not
+        exist.
 
     Raises:
         ValueError: `keep` is less than 1.
@@ -89,7 +92,7 @@ def _saved(content: Mapping[str, Any], folder: Path, keep: int) -> Path:
         raise OSError(
             error.errno or errno.EIO,
             f"save_checkpoint: cannot write into {folder}: {error.strerror or error}; "
-            "the checkpoint before this one is unchanged",
+            "the previous checkpoint is unchanged",
         ) from error
     return path
 
@@ -100,7 +103,7 @@ def _write_next(content: Mapping[str, Any], folder: Path, tries: int = 4) -> Pat
         number = 1 + sum(int(newest.stem) for newest in checkpoint_files(folder)[:1])
         path = folder / f"{number:06d}.ckpt"
         write_file(content, path)
-    except FileNotFoundError:  # another process is removing the file or its folder
+    except FileNotFoundError:  # Another process is removing the file or its folder.
         if tries == 1:
             raise
         return _write_next(content, folder, tries - 1)
@@ -148,7 +151,7 @@ def load_checkpoint(**state: Any) -> dict[str, Any] | None:
 def checkpoint_files(folder: Path) -> list[Path]:
     """Return the complete checkpoints in a trial's folder, newest first.
 
-    Empty if the folder does not exist.
+    The list is empty if the folder does not exist.
     """
     with suppress(FileNotFoundError):
         names = [name for name in os.listdir(folder) if _NAME.fullmatch(name)]
@@ -167,7 +170,7 @@ def content_of(state: Mapping[str, Any]) -> dict[str, Any]:
         state: Objects and values to store, by name.
 
     Raises:
-        TypeError: A value contains an object with a state.
+        TypeError: A list, tuple or mapping contains an object with a `state_dict()`.
     """
     content: dict[str, Any] = {"random": random_states(), "states": {}, "values": {}}
     for name, value in state.items():
@@ -194,7 +197,7 @@ def restore(content: Mapping[str, Any], path: Path, state: Mapping[str, Any]) ->
         ValueError: A name is not that of a saved state, or a state does not fit its object.
     """
     states = content["states"]
-    for name, target in state.items():  # check all values before any object is changed
+    for name, target in state.items():  # Check all objects before any of them is changed.
         if name not in states or not callable(getattr(target, "load_state_dict", None)):
             raise ValueError(
                 f"load_checkpoint({name}=…): expected one of {', '.join(states)}, whose state is "
@@ -218,7 +221,7 @@ def has_state(value: Any) -> bool:
 
 
 def _check_plain(name: str, value: Any) -> None:
-    """Refuse a container of objects with a state, because loading could not restore them."""
+    """Refuse a container of objects with a `state_dict()`, because loading cannot restore them."""
     if has_state(value):
         reason = f"pass the {type(value).__name__} in it under its own name"
         raise _not_storable(name, value, reason)
@@ -251,7 +254,7 @@ def _dump(content: Mapping[str, Any], file: IO[bytes]) -> None:
                 raise _not_storable(name, value, reason) from reason
         raise error
     except RuntimeError as error:
-        if isinstance(error.__context__, OSError):  # torch's own error hides the full disk
+        if isinstance(error.__context__, OSError):  # torch's own error hides the full disk.
             raise error.__context__ from error
         raise
 
@@ -275,7 +278,7 @@ def write_file(content: Mapping[str, Any], path: Path) -> None:
     """
     part = path.with_name(path.name + _PART)
     try:
-        for abandoned in path.parent.glob(f"*.ckpt{_PART}"):  # left by an attempt that was killed
+        for abandoned in path.parent.glob(f"*.ckpt{_PART}"):  # An earlier attempt was killed.
             abandoned.unlink(missing_ok=True)
         with part.open("wb") as file:
             _dump(content, file)
@@ -301,7 +304,7 @@ def _is_intact(path: Path) -> bool:
             return zipped.testzip() is None
     except OSError:
         raise
-    except Exception:  # noqa: BLE001  a changed header may look like anything
+    except Exception:  # noqa: BLE001  A damaged file may cause any error.
         return False
 
 
@@ -318,5 +321,5 @@ def read_file(path: Path) -> dict[str, Any]:
         import torch
 
         return dict(torch.load(path, map_location="cpu", weights_only=False))
-    except Exception as error:  # of any type, because unpickling runs foreign code
+    except Exception as error:  # Unpickling runs foreign code, which may raise anything.
         raise ValueError(f"load_checkpoint: cannot read {path}: {error}") from error

@@ -1,8 +1,8 @@
 """Checks that a notebook runs before a long training: `sweeper.checks`.
 
-Each check returns a `CheckResult`. It is true if the check has passed, and displays its figures and
-the remedy. `assert found, found` ends the trial if the check has not passed. No check changes the
-training that follows: random states, weights and loaders stay as they are.
+Each check returns a `CheckResult`, which is true if the check has passed. Its text shows the
+figures and the remedy. `found = …; assert found, found` ends the trial if the check has not passed.
+No check changes the training that follows: random states, weights and loaders stay as they are.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _BATCHES = 10
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Result of a check; true if it has passed.
+    """Result of a check. It is true if the check has passed.
 
     Attributes:
         check: Name of the check.
         passed: Whether the check has passed.
-        finding: What it found, with figures, in one line.
-        remedy: What to do if it has not passed.
+        finding: What the check has found, with figures, in one line.
+        remedy: What to do if the check has not passed.
     """
 
     check: str
@@ -107,12 +107,13 @@ def overfits_one_batch(
     Args:
         model: torch module. It is not changed.
         batch: Batch in the form that `loss_fn` accepts.
-        loss_fn: Called as `loss_fn(model, batch)` with the copy. Returns the loss, a tensor with
-            one element: `lambda model, batch: F.cross_entropy(model(batch[0]), batch[1])`.
-        steps: Number of updates at most.
+        loss_fn: Function that is called as `loss_fn(model, batch)` with the copy. It returns the
+            loss as a tensor with one element, as this function does:
+            `lambda model, batch: F.cross_entropy(model(batch[0]), batch[1])`.
+        steps: Largest number of updates.
         lr: Learning rate of Adam.
-        target: Loss to reach. Default: a tenth of the first loss. State it if the loss cannot come
-            near 0, as with label smoothing.
+        target: Loss to reach. Default: a tenth of the first loss. State the target if the loss
+            cannot come near 0, as with label smoothing.
 
     Raises:
         ValueError: The model has no trainable parameter, or there is no target and the first loss
@@ -131,14 +132,14 @@ def overfits_one_batch(
             aim = losses[0] / 10 if target is None else target
             if target is None and aim <= 0:
                 raise ValueError(
-                    f"overfits_one_batch(target=…): the loss begins at {losses[0]:.4g}: "
-                    "state the target that the loss has to reach"
+                    f"overfits_one_batch(target=…): the loss begins at {losses[0]:.4g}, of which a "
+                    "tenth is no target; state the loss to reach, as in target=-10"
                 )
             can_learn = math.isfinite(losses[-1]) and loss.requires_grad
             if losses[-1] <= aim or not can_learn or done == steps:
                 break
-            # `backward` would be the usual call, but it adds to the gradients of other modules in
-            # the loss.
+            # The usual call `backward` would also change the gradients of other modules on which
+            # the loss depends.
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
             for parameter, gradient in zip(parameters, gradients):
                 parameter.grad = gradient
@@ -189,8 +190,9 @@ def gradients_flow(model: Any, loss: Any) -> CheckResult:
 def loader_is_seeded(loader: Any) -> CheckResult:
     """Check that a loader gives the same batches whatever the global seeds are.
 
-    The first ten batches of its next epoch are read twice, with different states of the global
-    random generators. After that, a loader of `seeded_loader` is at the same epoch as before.
+    The first ten batches of the loader's next epoch are read twice, with different states of the
+    global random generators. After that, a loader that `seeded_loader` has made is at the same
+    epoch as before.
 
     Args:
         loader: torch DataLoader, preferably made by `seeded_loader`.
@@ -212,14 +214,14 @@ def loader_is_seeded(loader: Any) -> CheckResult:
 def checkpoint_round_trip(*, step: Callable[..., Any], **state: Any) -> CheckResult:
     """Check that `save_checkpoint` stores everything on which the next training step depends.
 
-    The state is written to a temporary file, and one training step is run. Then the file is loaded:
-    the whole state must be as before, bit for bit, and a second step must have the same results as
-    the first one. At the end, the file is loaded once more. Only gradients, and state that the
-    checkpoint lacks, are then as the steps have left them.
+    The state is written to a temporary file, and one training step is run. Then the file is loaded.
+    The whole state must be as before, bit for bit, and a second step must have the same results as
+    the first step. At the end, the file is loaded once more. After that, only gradients, and state
+    that the checkpoint lacks, differ from those before the check.
 
     Args:
-        step: Runs one training step as `step(**state)`. Its return value, such as the loss, is
-            compared, too.
+        step: Function that runs one training step, called as `step(**state)`. Its return value,
+            such as the loss, is compared too.
         **state: Objects and values as they are passed to `save_checkpoint`.
 
     Raises:
@@ -276,12 +278,12 @@ def _states(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differing(left: Mapping[str, bytes], right: Mapping[str, bytes]) -> list[str]:
-    """Return the places where only one of two values has a part, or where their bits differ."""
+    """Return the names of the parts that differ, or that only one of two values has."""
     return [place for place in {**left, **right} if left.get(place) != right.get(place)]
 
 
 def _digests(value: Any, place: str = "") -> dict[str, bytes]:
-    """Return a digest of the bits of each part of a value, by places such as `model.weight`."""
+    """Return a digest of the bits of each part of a value, by names such as `model.weight`."""
     if isinstance(value, Mapping):
         parts = [(f"{place}.{key}".lstrip("."), part) for key, part in value.items()]
     elif isinstance(value, (list, tuple)):
@@ -294,11 +296,11 @@ def _digests(value: Any, place: str = "") -> dict[str, bytes]:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles equal objects to equal bytes. torch would store the addresses of tensors."""
+    """Pickles equal objects to equal bytes. torch's own pickles contain addresses of tensors."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=4)
-        self.fast = True  # writes no references between parts of the value
+        self.fast = True  # Write no references between parts of the value.
 
     def persistent_id(self, value: Any) -> Any:
         torch = sys.modules.get("torch")

@@ -1,4 +1,4 @@
-"""Seed the global random generators, and build loaders whose batches depend on the seed alone.
+"""Seed the global random generators, and build loaders whose batches depend only on the seed.
 
 These functions run in the kernel.
 """
@@ -37,7 +37,9 @@ def seed_everything(seed: int, strict: bool = False) -> None:
         seed: Integer of up to 64 bits for torch. numpy and TensorFlow get the lowest 32 bits.
         strict: Whether torch raises an error for an operation without a deterministic version.
     """
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read at the first cuBLAS call
+    os.environ.setdefault(
+        "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+    )  # cuBLAS reads it at its first call.
     random.seed(seed)
     if tensorflow := sys.modules.get("tensorflow"):
         tensorflow.random.set_seed(seed % 2**32)
@@ -51,22 +53,22 @@ def seed_everything(seed: int, strict: bool = False) -> None:
         import torch
     except ImportError:
         return
-    torch.manual_seed(seed)  # seeds CUDA, too: now, or when it is initialized
+    torch.manual_seed(seed)  # This also seeds CUDA, now or when it is initialized.
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
     torch.use_deterministic_algorithms(True, warn_only=not strict)
-    # Deterministic algorithms also fill new memory, which costs time and is not needed here. mypy
-    # does not know this property of torch's module.
+    # The call before also makes torch fill new memory, which costs time and does not change
+    # results. mypy does not know this property of torch's module.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    torch.set_num_threads(torch.get_num_threads())  # stops MKL from using fewer threads
+    torch.set_num_threads(torch.get_num_threads())  # Keep MKL from using fewer threads.
     _set_float32_precision(torch)
     observe_warnings()
 
 
 def _set_float32_precision(torch: Any) -> None:
-    """Set matrix products of float32 on GPUs to full precision. Warn if they had TF32."""
+    """Set matrix products of float32 on GPUs to full precision. Warn if they used TF32 before."""
     matmul = torch.backends.cuda.matmul
-    # In torch 2.9 and later, this setting has another name, and the older names may cause warnings.
+    # Since torch 2.9, this setting has a new name, and the old names may cause warnings.
     before = getattr(matmul, "fp32_precision", None) or matmul.allow_tf32
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -74,7 +76,8 @@ def _set_float32_precision(torch: Any) -> None:
     if before in ("tf32", True):
         warnings.warn(
             "seed_everything: turned TF32 off for matrix products of float32, so that they have "
-            "torch's default again, full precision; to keep TF32, set it after seed_everything",
+            "full precision again, torch's default; to use TF32, call "
+            "torch.set_float32_matmul_precision('high') after seed_everything",
             stacklevel=3,
         )
 
@@ -97,11 +100,11 @@ def seeded_loader(
     the options decides the order. An IterableDataset gives the same batches only for the same
     number of workers.
 
-    Each `for` over the loader is the next epoch, from 0. `state_dict()` contains the next epoch, so
-    that a loader saved by `save_checkpoint(loader=loader)` between two epochs continues there.
-    `set_epoch(n)` of `loader.sampler` (of `loader.batch_sampler` if that is an option) sets the
-    next epoch. `loader.dataset` is a wrapper, through which the attributes of `dataset` can be
-    read.
+    Each `for` loop over the loader is the next epoch, from 0. `state_dict()` contains the next
+    epoch, so that a loader saved by `save_checkpoint(loader=loader)` between two epochs resumes
+    there. `loader.sampler.set_epoch(n)` sets the next epoch, or `loader.batch_sampler.set_epoch(n)`
+    if `batch_sampler` is among the options. `loader.dataset` is a wrapper that passes on the
+    attributes of `dataset`.
 
     Args:
         dataset: Object with `__len__` and `__getitem__`, or an IterableDataset.
@@ -112,12 +115,12 @@ def seeded_loader(
         loader_options: Other arguments of `torch.utils.data.DataLoader`.
 
     Raises:
-        ValueError: `shuffle` is combined with a sampler.
+        ValueError: `shuffle` and a sampler are both given.
     """
     import torch
     from torch.utils.data import DataLoader, IterableDataset, default_collate, default_convert
 
-    # Without a generator of its own, a loader would draw from the global one at every epoch.
+    # Without this generator, the loader would draw from the global generator at every epoch.
     options = {"generator": torch.Generator().manual_seed(seed), **loader_options}
     options |= {"batch_size": batch_size, "num_workers": num_workers}
     if isinstance(dataset, IterableDataset):
@@ -125,7 +128,10 @@ def seeded_loader(
 
     sampler, batch_sampler = options.get("sampler"), options.get("batch_sampler")
     if shuffle and not (sampler is None and batch_sampler is None):
-        raise ValueError("shuffle=True and a sampler exclude each other: drop one of them")
+        raise ValueError(
+            "seeded_loader(shuffle=True): a sampler already decides the order; leave out shuffle "
+            "or the sampler"
+        )
     in_batches = batch_sampler is not None
     drawn_from = batch_sampler if in_batches else sampler
     keys = _KeySampler(dataset, seed, drawn_from, shuffle=shuffle, in_batches=in_batches)
@@ -134,7 +140,7 @@ def seeded_loader(
         del options["batch_size"]
     one_by_one = batch_size is None and not in_batches
     collate = options.get("collate_fn") or (default_convert if one_by_one else default_collate)
-    samples: Any = _SeededDataset(dataset, seed, collate)  # has all methods of a torch Dataset
+    samples: Any = _SeededDataset(dataset, seed, collate)  # It has all methods of a Dataset.
     return _with_state(DataLoader(samples, **(options | {"collate_fn": _unchanged})), keys)
 
 
@@ -145,11 +151,17 @@ def _with_state(loader: Any, keys: _KeySampler | None) -> DataLoader[Any]:
 
 
 class _Key(NamedTuple):
-    """Key of a sample, which the sampler passes to the dataset instead of an index."""
+    """Key of a sample, which the sampler passes to the dataset in place of an index.
+
+    Attributes:
+        epoch: Number of the epoch, from 0.
+        index: Index of the sample in the user's dataset.
+        turn: Number that tells repetitions of a sample within an epoch apart.
+    """
 
     epoch: int
     index: Any
-    turn: int  # distinguishes repetitions of a sample within an epoch
+    turn: int
 
 
 class _KeySampler:
@@ -160,7 +172,7 @@ class _KeySampler:
     ) -> None:
         self._dataset, self._seed, self._sampler = dataset, seed, sampler
         self._shuffle, self._in_batches = shuffle, in_batches
-        self.epoch = 0  # the next epoch
+        self.epoch = 0  # Number of the next epoch.
 
     def set_epoch(self, epoch: int) -> None:
         """Set the next epoch, counted from 0."""
@@ -170,8 +182,8 @@ class _KeySampler:
         return len(self._dataset if self._sampler is None else self._sampler)
 
     def __iter__(self) -> Iterator[_Key | list[_Key]]:
-        # This method is a generator, so its code runs at the first batch and not at the call of
-        # `iter`. A loader with workers calls `iter` twice, which would count as two epochs.
+        # This method is a generator, so the call of `iter` does not run its code. A loader with
+        # workers calls `iter` twice per epoch, and each call would count as an epoch.
         epoch = self.epoch
         self.epoch += 1
         for turn, drawn in enumerate(self._order(epoch)):
@@ -185,7 +197,7 @@ class _KeySampler:
 
         with as_in_a_worker():
             seed_generators(self._seed, epoch)
-            if self._sampler is not None:  # a sampler without a length may be infinite
+            if self._sampler is not None:  # A sampler without a length may be infinite.
                 return list(self._sampler) if hasattr(self._sampler, "__len__") else self._sampler
             length = len(self._dataset)
             return torch.randperm(length).tolist() if self._shuffle else range(length)
@@ -203,17 +215,17 @@ class _LoaderState:
         return {"epoch": epoch, "generator": self._generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue at the position of the loader that was saved."""
+        """Resume at the position of the loader that was saved."""
         if self._keys is not None:
             self._keys.epoch = state["epoch"]
         self._generator.set_state(state["generator"])
 
 
 class _SeededDataset:
-    """Seeds the global generators before each sample.
+    """Wraps a dataset, to seed the global generators before each sample.
 
-    Batches are collated here, because a collate function may be random, too (MixUp). The class is
-    at module level because spawned workers unpickle it.
+    It also collates the batches, because a collate function such as MixUp may be random too. The
+    class is at module level, because spawned workers unpickle it.
     """
 
     def __init__(self, dataset: Any, seed: int, collate: Any) -> None:
@@ -223,7 +235,7 @@ class _SeededDataset:
         return len(self._dataset)
 
     def __getitem__(self, key: Any) -> Any:
-        if not isinstance(key, _Key):  # a user has written loader.dataset[3]
+        if not isinstance(key, _Key):  # A user has written `loader.dataset[3]`.
             return self._dataset[key]
         with as_in_a_worker():
             return self._collate(self._sample(key))
@@ -232,8 +244,8 @@ class _SeededDataset:
         with as_in_a_worker():
             return self._collate([self._sample(key) for key in keys])
 
-    def __getattr__(self, name: str) -> Any:  # for users: loader.dataset.classes
-        if name.startswith("_"):  # unpickling reads attributes before the dataset is set
+    def __getattr__(self, name: str) -> Any:  # Users write `loader.dataset.classes`.
+        if name.startswith("_"):  # Unpickling reads attributes before there is a dataset.
             raise AttributeError(name)
         return getattr(self._dataset, name)
 

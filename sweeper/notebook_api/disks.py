@@ -14,8 +14,8 @@ from .messages import TRIAL_VARIABLE
 
 T = TypeVar("T")
 
-#: A write that fails in a trial is repeated for the first number of seconds, after pauses of the
-#: second number of seconds (chosen, not measured). A fault of the machine must not fail a trial.
+#: A write that fails in a trial is repeated for `PATIENCE_S` seconds, with pauses of `_PAUSE_S`
+#: seconds (chosen, not measured). A fault of the machine must not fail a trial.
 PATIENCE_S, _PAUSE_S = 60.0, 0.5
 
 
@@ -27,11 +27,11 @@ def is_in_sweep() -> bool:
 def insist(write: Callable[[], T], *, limit_s: float | None = None) -> T:
     """Call `write` until it succeeds, and return its result.
 
-    In a notebook run by hand, call it once.
+    In a notebook that is run by hand, call it only once.
 
     Args:
-        write: Writes something.
-        limit_s: Seconds for which it is repeated. Default: `PATIENCE_S`.
+        write: Function that writes to a disk.
+        limit_s: Seconds for which the call is repeated. Default: `PATIENCE_S`.
 
     Raises:
         OSError: The call still fails after the limit.
@@ -52,7 +52,7 @@ def insist(write: Callable[[], T], *, limit_s: float | None = None) -> T:
 
 
 def _is_of_the_source(error: OSError) -> bool:
-    """Return whether a copy fails because its source does not exist, as the target of a link."""
+    """Return whether a copy fails because a source is missing, such as the target of a link."""
     if not isinstance(error, shutil.Error):
         return False
     return any(not Path(source).exists() for source, *_ in error.args[0])

@@ -1,4 +1,4 @@
-"""Display reports in the notebook: one small table per cell, updated in place."""
+"""Display reports in the notebook, as one small table per cell that is updated in place."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from .messages import KERNEL_VARIABLE, MIME, REPORTS_VARIABLE, Point, send
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARKLINE_WIDTH = 24
-#: Two updates of a display are at least this many seconds apart, if points are sent to the socket.
+#: Shortest time between two updates of a display, in seconds (chosen, not measured). If there is no
+#: socket, a display carries the points, and each point is displayed at once.
 _MIN_INTERVAL_S = 0.2
 
 
 class Reporter:
-    """Sends points to the sweep, and displays the points so far: one display per executed cell."""
+    """Sends points to the sweep, and displays the points so far in one table per executed cell."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -32,19 +33,19 @@ class Reporter:
         self._is_flushed_by: Any = None
 
     def send(self, point: Point) -> None:
-        """Send a point to the sweep, if there is one. Display it if IPython runs."""
+        """Send a point to the sweep, if there is a sweep. Display the point if IPython runs."""
         path = os.environ.get(REPORTS_VARIABLE)
         is_sent = path is not None and send(path, point.encode())
         # Without IPython, as in a plain script, there is no display.
         ipython = sys.modules.get("IPython")
         shell = ipython.get_ipython() if ipython is not None else None
-        # A forked child has a copy of its parent's session, which cannot publish.
+        # A forked child has only a copy of its parent's session, which cannot display anything.
         if shell is None or os.environ.get(KERNEL_VARIABLE, str(os.getpid())) != str(os.getpid()):
             return
         with self._lock:
             self._remember(point)
             self._is_behind = True
-            # A cell that is executed again has lost its display, and needs a new one.
+            # A cell that is executed again has lost its table, and needs a new one.
             is_new, self._cell = self._cell != shell.execution_count, shell.execution_count
             if is_new or not is_sent or time.monotonic() - self._displayed_at_s >= _MIN_INTERVAL_S:
                 self._show(shell, None if is_sent else point, update=not is_new)
@@ -73,7 +74,7 @@ class Reporter:
             self._finals.update(point.metrics)
             return
         if self._last_step is not None and point.step < self._last_step:
-            self._series.clear()  # a training loop was started again
+            self._series.clear()  # The training loop was started again.
         self._last_step = point.step
         for name, value in point.metrics.items():
             self._series.setdefault(name, []).append(value)
@@ -103,7 +104,7 @@ def _sparkline(values: list[float]) -> str:
     finite = [v for v in picked if math.isfinite(v)]
     if not finite:
         return ""
-    # All numbers are halved, because the difference of two large floats overflows.
+    # Halve all numbers, because the difference of two large floats could overflow.
     low, span = min(finite) / 2, (max(finite) / 2 - min(finite) / 2) or 1.0
     return "".join(
         _BARS[int((v / 2 - low) / span * (len(_BARS) - 1))] if math.isfinite(v) else "·"

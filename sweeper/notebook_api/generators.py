@@ -46,17 +46,17 @@ def restore_random_states(states: Mapping[str, Any]) -> None:
 
 
 def seed_generators(*key: object) -> None:
-    """Seed `random`, numpy and torch (CPU) with any values. Do not change CUDA's generator."""
+    """Seed `random`, numpy and torch (CPU) with a hash of any values, but not CUDA's generator."""
     import torch
 
     digest = hashlib.blake2b(repr(key).encode(), digest_size=20).digest()
     random.seed(digest[:8])
-    # Only the default generator is seeded, because `torch.manual_seed` would also seed the CUDA
-    # generator of the training.
+    # Seed only torch's default generator. `torch.manual_seed` would also seed the CUDA generator,
+    # which the training uses.
     torch.default_generator.manual_seed(int.from_bytes(digest[8:16], "big"))
-    if numpy := sys.modules.get("numpy"):  # torch has imported it if it is installed
-        # torch and numpy use the same Mersenne Twister, and one seed would give both the same
-        # numbers. So numpy's seed is another part of the digest.
+    if numpy := sys.modules.get("numpy"):  # torch imports numpy if it is installed.
+        # torch and numpy use the same algorithm, Mersenne Twister. With the same seed, they would
+        # draw the same numbers. So numpy's seed is another part of the digest.
         numpy.random.seed(int.from_bytes(digest[16:], "big"))
 
 
@@ -83,7 +83,7 @@ def as_in_a_worker() -> Iterator[None]:
         yield
         return
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the number can change the bits of a sum
+    torch.set_num_threads(1)  # The number of threads can change the bits of a sum.
     try:
         with random_states_kept(of_cuda=False):
             yield

@@ -1,6 +1,6 @@
 """Define the messages between a notebook and its sweep, and send them.
 
-The Python of a kernel may be 3.9, so all modules of this folder must run in it.
+A kernel may run Python 3.9, so all modules of this folder must work with it.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from typing import Any
 
 #: MIME type of a report in display messages and in executed notebooks.
 MIME = "application/vnd.sweeper.report+json"
-#: Environment variable with the kernel's trial, as the JSON of `TrialInfo`.
+#: Environment variable with facts about the kernel's trial, as JSON of `TrialInfo`.
 TRIAL_VARIABLE = "SWEEPER_TRIAL"
-#: Environment variable with the path of a file that appears when the trial should stop.
+#: Environment variable with the path of a file that exists once the trial should stop.
 STOP_VARIABLE = "SWEEPER_STOP"
-#: Environment variable with the path of the socket for points.
+#: Environment variable with the path of the socket to which the kernel sends points.
 REPORTS_VARIABLE = "SWEEPER_REPORTS"
-#: Environment variable with JSON about the calls of libraries. `reports`: whether they count as
-#: reports. `begun`: number of steps of each series in earlier attempts. `mlflow`: MLflow's `uri`
-#: and `version`, and the trial's `study`, `study_id` and `run_id`.
+#: Environment variable with JSON about how to observe libraries. `reports`: whether their logs
+#: count as reports. `begun`: number of steps of each series in earlier attempts. `mlflow`: MLflow's
+#: `uri` and `version`, and the trial's `study`, `study_id` and `run_id`.
 OBSERVED_VARIABLE = "SWEEPER_OBSERVED"
 #: Environment variable with the process id of the kernel.
 KERNEL_VARIABLE = "SWEEPER_KERNEL"
-#: Facts that a notebook sends in addition to points: the notebook checks for a stop itself, it is
-#: stopping, and one of its reports raises an exception.
+#: Facts that a notebook sends in addition to points: it has called `should_stop`, it is ending
+#: because of a stop, and one of its reports raises an exception.
 HANDLES_STOP, STOPPING, RAISING = "listens", "obeys", "raises"
-#: Bytes of the largest datagram, and of the socket's buffer.
+#: Size of the largest datagram and of the socket's buffer, in bytes (chosen, not measured).
 DATAGRAM_BYTES = 1 << 20
 
 
 class _Word(str, Enum):
-    """A string with a few possible values."""
+    """Base of the enumerations of this module, whose members are also strings."""
 
     def __str__(self) -> str:
         return str(self.value)
@@ -51,13 +51,13 @@ class StopReason(_Word):
 
 
 class PointSource(_Word):
-    """How a notebook has put out a point."""
+    """Way in which a notebook has stated the values of a point."""
 
-    REPORTED = "reported"  # by `report` or `score`
-    OBSERVED = "observed"  # by a library, such as Keras's `fit`
-    LOGGED = "logged"  # by MLflow's `log_metric`, so that the trial's run has it already
-    DISPLAYED = "displayed"  # by scrapbook's `glue` or papermill's `record`, in a cell's outputs
-    PRINTED = "printed"  # in a text that matches a pattern of the parameters file
+    REPORTED = "reported"  # By a call of `report` or `score`.
+    OBSERVED = "observed"  # By a library, such as Keras's `fit`.
+    LOGGED = "logged"  # By MLflow's `log_metric`, so the trial's run in MLflow already has it.
+    DISPLAYED = "displayed"  # By scrapbook's `glue` or papermill's `record`, as a cell's output.
+    PRINTED = "printed"  # As printed text that matches a pattern of the parameters file.
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ class Point:
     """Values of some metrics at one step.
 
     Attributes:
-        step: The step. None for `score` and for displayed scores.
+        step: Step of the values. None for `score` and for displayed scores.
         metrics: Values by name.
-        source: How the notebook has put out the point.
+        source: Way in which the notebook has stated the values.
         library: Name of the library that has logged the values. Empty for other sources.
-        unread: By metric, a printed text that is not a number. It is not sent, only kept by the
-            sweep.
-        too_slow: Metrics whose patterns take too long on the printed text, and are no longer used.
+        unread: Printed text where a number was expected, by metric. It is only kept by the sweep,
+            and never sent.
+        too_slow: Metrics whose patterns take too long on the printed text, and are given up.
     """
 
     step: int | None
@@ -82,7 +82,7 @@ class Point:
     too_slow: tuple[str, ...] = ()
 
     def encode(self) -> dict[str, Any]:
-        """Encode as JSON data. NaN and infinities, which JSON does not have, become strings."""
+        """Encode the point as JSON data. NaN and infinities, which JSON lacks, become strings."""
         source = {} if self.source is PointSource.REPORTED else {"source": str(self.source)}
         library = {"library": self.library} if self.library else {}
         metrics = {k: encode_float(v) for k, v in self.metrics.items()}
@@ -90,7 +90,7 @@ class Point:
 
     @classmethod
     def decode(cls, data: Mapping[str, Any]) -> Point:
-        """Decode the output of `encode`, to the last bit."""
+        """Decode the output of `encode`. All numbers are the same to the last bit."""
         return cls(
             step=data["step"],
             metrics={k: float(v) for k, v in data["metrics"].items()},
@@ -116,7 +116,7 @@ def send(path: str, message: Mapping[str, Any]) -> bool:
         larger than a datagram.
     """
     try:
-        # A new socket for each message shares nothing with other threads or forked children.
+        # Use a new socket for each message, so that threads and forked children share none.
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, DATAGRAM_BYTES)
             sender.sendto(json.dumps(message).encode(), path)

@@ -1,7 +1,7 @@
 """Use the logs of libraries as reports, and direct MLflow's calls into the trial's run.
 
-In a kernel of a sweep, this module changes each known library that the notebook imports. It does
-nothing in a notebook that is run by hand.
+In a kernel of a sweep, this module replaces functions of known libraries that the notebook imports.
+In a notebook that is run by hand, it does nothing.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Any
 from .calls import observed
 from .messages import OBSERVED_VARIABLE, Point, PointSource
 
-#: Wait the first number of seconds for the trial's run in MLflow, which another process creates,
-#: and check for it after each wait of the second number of seconds (chosen, not measured).
+#: Longest wait for the trial's run in MLflow, which another process creates, and time between two
+#: checks for the run, in seconds (chosen, not measured).
 _RUN_LIMIT_S, _LOOK_S = 60.0, 0.2
-#: Beginning of the names of MLflow's system metrics, which are not scores.
+#: Prefix of the names of MLflow's system metrics, which are not scores.
 _OF_MACHINE = "system/"
 
 
 def observe(module: Any) -> None:
-    """Let the library of a module report from now on, if it is a known library."""
+    """Use the logs of a module's library as reports from now on, if the library is known."""
     known, name = json.loads(os.environ.get(OBSERVED_VARIABLE, "null")), module.__name__
     if known is not None and name not in _acted_on and (known["reports"] or name == "mlflow"):
         _acted_on.add(name)
@@ -41,20 +41,20 @@ def _report(
     values: Mapping[Any, Any],
     source: PointSource = PointSource.OBSERVED,
 ) -> None:
-    """Report the numbers among some values.
+    """Report those values of a library that are numbers.
 
-    If several libraries use a name, the first one keeps it.
+    If several libraries use the same name, only the values of the first one are reported.
 
     Args:
         library: Name of the library.
         step: Step of the values.
         values: Values by name. Values that are not numbers are left out.
-        source: How the library has put them out.
+        source: Way in which the library has stated the values.
     """
     metrics = {}
     for name, value in values.items():
         if not isinstance(value, str) and _owners.setdefault(str(name), library) == library:
-            # The value is not a number.
+            # Leave out a value that is not a number.
             with suppress(TypeError, ValueError, OverflowError, RuntimeError):
                 metrics[str(name)] = float(value)
     if metrics:
@@ -64,7 +64,8 @@ def _report(
 def _step_of(name: str, step: int | None, *, run: str = "") -> int:
     """Return the step of a value. If no step is given, count the values of the series.
 
-    MLflow uses 0 if no step is given. The count continues that of earlier attempts at the trial.
+    A step of 0 counts as not given, because MLflow then passes 0. The count continues that of
+    earlier attempts at the trial.
 
     Args:
         name: Name of the series.
@@ -86,7 +87,7 @@ def _after(owner: Any, name: str, report: Callable[..., None]) -> None:
     Args:
         owner: Class or module of the function.
         name: Name of the function.
-        report: Called with the function's arguments.
+        report: Function that is called with the same arguments.
     """
     function = getattr(owner, name)
 
@@ -123,7 +124,7 @@ def _lightning(module: Any) -> None:
     @functools.wraps(fit)
     def observed_fit(trainer: Any, *arguments: Any, **options: Any) -> Any:
         if not any(isinstance(callback, Observer) for callback in trainer.callbacks):
-            trainer.callbacks.append(Observer())  # after the callbacks that save checkpoints
+            trainer.callbacks.append(Observer())  # Runs after the callbacks that save checkpoints.
         return fit(trainer, *arguments, **options)
 
     module.Trainer.fit = observed_fit
@@ -183,11 +184,12 @@ def _mlflow(module: Any) -> None:
     if uri.startswith("sqlite") and module.__version__.split(".")[:2] != version.split(".")[:2]:
         warnings.warn(
             f"MLflow {module.__version__} in the notebook and {version} in the sweep cannot share "
-            f"a store of {uri.partition(':')[0]}: this notebook logs to the store that it names",
+            f"a store of {uri.partition(':')[0]}: this notebook logs to its own store, not to the "
+            "trial's run",
             stacklevel=2,
         )
         return
-    if known["mlflow"]["run_id"] is None:  # MLflow refuses a folder as store without this variable
+    if known["mlflow"]["run_id"] is None:  # MLflow refuses a folder as store without this.
         os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
     module.set_tracking_uri(uri)
     module.set_tracking_uri = lambda *_, **__: None
@@ -195,15 +197,15 @@ def _mlflow(module: Any) -> None:
 
 
 def _join(module: Any, trial: Mapping[str, Any], *, reports: bool) -> None:
-    """Make the notebook's calls use the trial's run in place of runs that they would start.
+    """Make the notebook's MLflow calls use the trial's run, and not runs that they would start.
 
-    A nested run remains a run of its own. A param that the trial's run has with another value
+    A nested run remains a separate run. A param that the trial's run already has with another value
     becomes a tag. Only the sweep ends the trial's run.
 
     Args:
         module: The module `mlflow`.
-        trial: The trial's `run_id`, `study` and `study_id`. Without a `run_id`, the store is a
-            folder for this run alone.
+        trial: The trial's `run_id`, `study` and `study_id`. If `run_id` is None, the store is a
+            temporary folder for this run only.
         reports: Whether metrics count as reports.
     """
     run = _RunOfTrial(module, trial)
@@ -215,7 +217,7 @@ def _join(module: Any, trial: Mapping[str, Any], *, reports: bool) -> None:
 
 
 class _RunOfTrial:
-    """The trial's run in MLflow, which is searched when it is first needed.
+    """The trial's run in MLflow. It is looked up when its id is first needed.
 
     Args:
         module: The module `mlflow`.
@@ -228,7 +230,7 @@ class _RunOfTrial:
 
     @functools.cached_property
     def id(self) -> str:
-        """Id of the run in MLflow. The run may be created some moments after the first use.
+        """Id of the run in MLflow. Wait for the run, which another process creates.
 
         Raises:
             RuntimeError: MLflow has no such run after 60 s.
@@ -247,7 +249,10 @@ class _RunOfTrial:
             if found:
                 return str(found[0].info.run_id)
             if time.monotonic() > end_s:
-                raise RuntimeError(f"MLflow has no run of trial {trial['run_id']} yet")
+                raise RuntimeError(
+                    f"MLflow has no run of trial {trial['run_id']} after {_RUN_LIMIT_S:g} s; see "
+                    "the sweep's warnings about MLflow"
+                )
             time.sleep(_LOOK_S)
 
     def experiment(self) -> Any:
@@ -257,7 +262,7 @@ class _RunOfTrial:
 
 
 def _namespaces(module: Any) -> list[Any]:
-    """Return the modules from which a notebook and MLflow itself call MLflow's functions."""
+    """Return the modules in which the notebook and MLflow itself look up MLflow's functions."""
     return [module, import_module("mlflow.tracking.fluent")]
 
 
@@ -275,7 +280,7 @@ def _join_experiment(module: Any, run: _RunOfTrial) -> None:
 
 
 def _join_starts(module: Any, run: _RunOfTrial) -> None:
-    """Let `start_run` continue the trial's run, unless another run or a nested run is meant."""
+    """Make `start_run` use the trial's run, unless the call asks for another or a nested run."""
     start_run = module.start_run
 
     @functools.wraps(start_run)
@@ -292,7 +297,7 @@ def _join_starts(module: Any, run: _RunOfTrial) -> None:
 
 
 def _leave_open(client_class: Any, run: _RunOfTrial) -> None:
-    """Let the notebook end only other runs than the trial's."""
+    """Keep the notebook from ending the trial's run. It may end other runs."""
     set_terminated = client_class.set_terminated
 
     def end_other(self: Any, run_id: str, *rest: Any, **more: Any) -> None:
@@ -303,7 +308,7 @@ def _leave_open(client_class: Any, run: _RunOfTrial) -> None:
 
 
 def _soften_params(module: Any, run: _RunOfTrial) -> None:
-    """Store a param as a tag if the trial's run has it with another value."""
+    """Store a param as a tag if the trial's run already has another value for it."""
     log_param = module.MlflowClient.log_param
 
     def log_softly(self: Any, run_id: str, key: str, value: Any, *rest: Any, **more: Any) -> Any:
@@ -373,8 +378,9 @@ _LIBRARIES: Mapping[str, Callable[[Any], None]] = {
     "transformers.trainer": _transformers,
     "xgboost.callback": _xgboost,
 }
+#: Modules whose functions were already replaced.
 _acted_on: set[str] = set()
-#: Name of the library that reports a series, by name of the series.
+#: Name of the library that reports a series, by the name of the series.
 _owners: dict[str, str] = {}
 #: Number of values that were logged without a step, by MLflow run and series.
 _counts: Counter[tuple[str, str]] = Counter()

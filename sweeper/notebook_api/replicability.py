@@ -1,7 +1,7 @@
-"""Record which operations of a notebook may give other bits when they are repeated.
+"""Record the operations of a notebook whose results may differ in some bits when repeated.
 
-After `seed_everything(seed)`, torch only warns about them. The sweep reads their names after the
-last cell. In a notebook that is run by hand, nobody reads them.
+After `seed_everything(seed)`, torch warns about these operations. The sweep reads the names of the
+operations after the last cell. In a notebook that is run by hand, nobody reads them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 import warnings
 from typing import Any
 
-#: Texts of torch's warnings, which name the operation.
+#: Patterns of torch's warnings. Each one finds the name of the operation.
 _TEXTS = (
     re.compile(r"(?P<name>\S.*?) does not have a deterministic implementation, but you set"),
     re.compile(r"(?P<name>\S.*?) defaults to a non-deterministic algorithm"),
@@ -19,22 +19,21 @@ _TEXTS = (
 
 
 class _Observer:
-    """The pattern of a warnings filter.
+    """The pattern of a warnings filter that records texts, but matches none.
 
-    It matches no text, so that each warning is handled as usual.
-
-    Only a filter sees all warnings: `warnings.showwarning` does not get warnings that another
-    filter has hidden. Python matches each text against the pattern once for each place in the code.
+    As it matches no text, each warning is handled as usual. Only a filter sees all warnings:
+    `warnings.showwarning` does not get warnings that another filter has hidden. Python matches a
+    text against the pattern once for each place in the code that warns.
 
     Attributes:
-        names: Names of the operations that torch has warned about, in order.
+        names: Names of the operations about which torch has warned, in order.
     """
 
     def __init__(self) -> None:
         self.names: dict[str, None] = {}
 
     def match(self, text: str) -> None:
-        """Record the operation in one of torch's warnings. Match nothing."""
+        """Record the operation that a warning of torch names. Return None, which is no match."""
         found = next(filter(None, (pattern.match(text) for pattern in _TEXTS)), None)
         if found is not None:
             self.names[found["name"]] = None
@@ -43,7 +42,7 @@ class _Observer:
 def observe_warnings() -> None:
     """Record the operations in torch's warnings from now on. Warnings are displayed as before.
 
-    A filter that hides all warnings and that the notebook adds later also hides them from here.
+    If the notebook later adds a filter that hides all warnings, nothing more is recorded.
     """
     filters: Any = warnings.filters
     filters[:] = [entry for entry in filters if entry[1] is not _observer]
@@ -51,7 +50,7 @@ def observe_warnings() -> None:
 
 
 def not_replicable() -> list[str]:
-    """Return the names of the operations that torch has warned about in this process."""
+    """Return the names of the operations about which torch has warned in this process."""
     return list(_observer.names)
 
 

@@ -1,4 +1,4 @@
-"""Keep what a sweep does in addition to running trials, so that waiting users see it."""
+"""Keep track of the work of a sweep other than its trials, so that users see why they wait."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class ChoreKind(StrEnum):
-    """Kind of a chore."""
+    """Kind of work that a sweep does in addition to running trials."""
 
     PROVING = "proving"
     ENDING = "ending"
@@ -25,10 +25,11 @@ class Chore:
     """Work that a sweep does now in addition to its trials, and for which users wait.
 
     Attributes:
-        kind: Kind of the chore.
-        since_s: Time at which it began, on the monotonic clock.
-        expected_s: Predicted duration in seconds. None if it is not known.
-        progress: Number of parts that are done, and number of all parts. None if it has no parts.
+        kind: Kind of the work.
+        since_s: Time at which the work began, in seconds on the monotonic clock.
+        expected_s: Predicted duration in seconds. None if it cannot be predicted.
+        progress: Number of parts that are done, and number of all parts. None if the work has no
+            parts.
     """
 
     kind: ChoreKind
@@ -38,14 +39,14 @@ class Chore:
 
 
 class Chores:
-    """The chores that a sweep is doing now. Safe to use from any thread."""
+    """The chores that a sweep is doing now. All methods are thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._current: tuple[Callable[[], Chore | None], ...] = ()
 
     def now(self) -> tuple[Chore, ...]:
-        """Return the chores that are being done now. The chore that began first comes first."""
+        """Return the chores that are under way, the one that began first first."""
         found = (look() for look in self._current)
         return tuple(chore for chore in found if chore is not None)
 
@@ -57,8 +58,8 @@ class Chores:
 
         Args:
             kind: Kind of the chore.
-            progress: Returns the number of parts that are done, and the number of all parts. None
-                if the chore has no parts.
+            progress: Function that returns the number of parts that are done, and the number of all
+                parts. None if the chore has no parts.
         """
         since_s = time.monotonic()
 
@@ -74,7 +75,8 @@ class Chores:
         """Add the chore that a function returns, while the block runs.
 
         Args:
-            look: Returns the chore that is being done now, or None. Called by each `now`.
+            look: Function that returns the chore that is under way, or None. Each call of `now`
+                calls it.
         """
         with self._lock:
             self._current = (*self._current, look)

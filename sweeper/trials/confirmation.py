@@ -1,8 +1,8 @@
-"""Compare the best trials of a search by further runs of them on fresh seeds.
+"""Compare the best trials of a search by further runs of these trials on fresh seeds.
 
-A search chooses the best of many noisy scores. That score is too good on average (the winner's
+A search chooses the best of many noisy scores. On average, that score is too good (the winner's
 curse), and its trial need not be the best one. Scores of runs on fresh seeds have no such bias. So
-they alone decide here, and the scores of the search do not count.
+a confirmation uses only these scores, and ignores the scores of the search.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any, Self
 from .paths import display_path
 from .records import Params, TrialRecord, TrialState
 
-#: By default, the `DEFAULT_BEST` best trials are confirmed, each on `DEFAULT_SEEDS` fresh seeds.
+#: By default, the `DEFAULT_BEST` best trials are confirmed, each on `DEFAULT_SEEDS` fresh seeds
+#: (chosen, not measured).
 DEFAULT_BEST, DEFAULT_SEEDS = 3, 5
 #: Confidence level of the intervals of means.
 CONFIDENCE = 0.95
@@ -28,12 +29,12 @@ class ConfirmedTrial:
 
     Attributes:
         run_id: Run id of the trial in the search. In an ablation, the change of params in words.
-        params: Params of all its runs.
-        search_score: Score in the search, which does not count here. None in an ablation.
-        runs: Its runs by seed. If a seed was tried several times: the run that completed, else the
-            last one.
-        scores: Scores of its completed runs, by seed.
-        is_complete: Whether it has a score for each seed.
+        params: Params of all runs.
+        search_score: Score in the search, which does not decide. None in an ablation.
+        runs: Runs by seed. If there are several runs for a seed: the run that completed, else the
+            last run.
+        scores: Scores of the completed runs, by seed.
+        is_complete: Whether there is a score for each seed.
     """
 
     run_id: str
@@ -46,7 +47,7 @@ class ConfirmedTrial:
     @cached_property
     def mean(self) -> float | None:
         """Mean of the scores over the fresh seeds. None if no run has completed."""
-        from statistics import fmean  # imported here: it takes 10 % of the time of `status`
+        from statistics import fmean  # This import takes 10 % of the time of `status`.
 
         return fmean(self.scores.values()) if self.scores else None
 
@@ -54,7 +55,7 @@ class ConfirmedTrial:
     def std(self) -> float | None:
         """Standard deviation of the scores over the fresh seeds.
 
-        None if there are fewer than two.
+        None if there are fewer than two scores.
         """
         from statistics import stdev
 
@@ -64,16 +65,16 @@ class ConfirmedTrial:
     def interval(self) -> tuple[float, float] | None:
         """95 % confidence interval of the mean by Student's t distribution.
 
-        None if there are fewer than two scores, or if all scores are equal. Equal scores say that
-        the seed has no effect or that the score is coarse. They do not say that the mean is
-        certain.
+        None if there are fewer than two scores, or if all scores are equal. Equal scores mean that
+        the seed has no effect or that the score is coarse, and not that the mean is certain.
         """
         return interval_of([*self.scores.values()]) if self.std else None
 
     def differs_from(self, other: ConfirmedTrial) -> bool:
-        """Return whether the seeds show which of two complete trials is better, at the 5 % level.
+        """Return whether the runs show which of two complete trials is better, at the 5 % level.
 
-        They do if the 95 % confidence interval of the mean difference on the same seeds excludes 0.
+        They show it if the 95 % confidence interval of the mean difference on the same seeds
+        excludes 0.
         """
         low, high = interval_of([score - other.scores[seed] for seed, score in self.scores.items()])
         return not low <= 0 <= high
@@ -94,16 +95,16 @@ class Confirmation:
     """Results of the runs on fresh seeds so far, as a ranking of the trials.
 
     Attributes:
-        study: Name of the study that runs them.
-        objective: Name of the score that decides.
-        seeds: The fresh seeds, the same for all trials.
+        study: Name of the study that makes these runs.
+        objective: Name of the score by which trials are compared.
+        seeds: Fresh seeds, the same for all trials.
         ranking: First the trials with a score for each seed, the best mean first. Then the other
             trials in the order of their search scores.
         sign: 1 if the objective is maximized, -1 if it is minimized.
         ablated: Run id of the trial whose params an ablation changes one at a time. None if the
             study confirms trials of a search.
-        repeats: `seeds` or `folds` if the study is itself a search that repeats its proposals. Its
-            ranking contains only proposals with all their runs. None for other studies.
+        repeats: `seeds` or `folds` if the study is itself a search that repeats its proposals. Then
+            the ranking contains only proposals with all their runs. None for other studies.
     """
 
     study: str
@@ -121,11 +122,11 @@ class Confirmation:
         Args:
             study: Name of the confirming study.
             plan: Params and seeds of the runs, in the form of `plan_of`.
-            records: Records of its trials, in the order of their numbers.
+            records: Records of the study's trials, in the order of their numbers.
         """
         name, seeds = plan["objective"], list(plan["seeds"])
         runs: dict[object, dict[int, TrialRecord]] = {}
-        for record in records:  # records come by number, so a retry comes after the first attempt
+        for record in records:  # A retry has a larger number, and comes after the first attempt.
             if record.seed in seeds:
                 keep_run(runs.setdefault(_key(record.params), {}), record.seed, record, name)
         trials = []
@@ -157,7 +158,7 @@ class Confirmation:
 
     @property
     def n_wanted(self) -> int:
-        """Number of runs that the study is to have."""
+        """Number of runs that the study will have at its end."""
         return len(self.ranking) * len(self.seeds)
 
     @property
@@ -177,7 +178,7 @@ class Confirmation:
 
     @cached_property
     def alike(self) -> Sequence[ConfirmedTrial]:
-        """Trials that the seeds do not show to be worse than the winner, the best mean first."""
+        """Trials that are not significantly worse than the winner, the best mean first."""
         if self.winner is None:
             return ()
         others = (trial for trial in self.ranking[1:] if trial.is_complete)
@@ -188,7 +189,7 @@ class Confirmation:
         """Gain that each value of the ablated trial brings, by change of params, the largest first.
 
         Each gain is the 95 % confidence interval of the mean difference between the ablated trial
-        and the changed one on the same seeds. It is positive if the ablated trial is better.
+        and the changed trial on the same seeds. It is positive if the ablated trial is better.
         """
         complete = {trial.run_id: trial.scores for trial in self.ranking if trial.is_complete}
         ablated = complete.pop(self.ablated, None) if self.ablated else None
@@ -204,13 +205,13 @@ class Confirmation:
     def gain_over(self, other: Confirmation) -> tuple[float, float] | None:
         """Return the confidence interval of the winner's mean gain over another study's winner.
 
-        It is the 95 % interval over the seeds that both studies have run. It is positive if this
-        winner is better.
+        The interval has a confidence of 95 %, and is computed over the seeds that both studies have
+        run. It is positive if this study's winner is better.
 
         Returns:
             The interval. None if a winner is missing, the objectives differ, or fewer than two
-            seeds are the same. None also if no winner's score varies with the seed, because the
-            noise is then not known.
+            seeds are the same. None also if the seed changes neither winner's score, because the
+            noise is then unknown.
         """
         ours, theirs = self.winner, other.winner
         if ours is None or theirs is None:
@@ -225,22 +226,22 @@ class Confirmation:
 
     @property
     def decides(self) -> bool:
-        """Whether the best trial of the study is the winner, even if there is no winner yet.
+        """Whether this ranking, and not the search score, decides which trial is the best.
 
-        In a search with repeats, the search score decides as long as no proposal has all its runs.
+        In a search with repeats, the search score decides until a proposal has all its runs.
         """
         return self.repeats is None or self.winner is not None
 
     @property
     def won_by(self) -> str:
-        """What has decided the best trial, as `--json` says it."""
+        """Number by which the best trial was chosen, as a word for `--json`."""
         if self.winner is None:
             return "search_score"
         return "confirmed_mean" if self.repeats is None else "mean"
 
     @property
     def has_no_effect(self) -> bool:
-        """Whether each trial has the same score on all its seeds."""
+        """Whether the seed has no effect: each trial has the same score on all its seeds."""
         spreads = [trial.std for trial in self.ranking if trial.std is not None]
         return bool(spreads) and not any(spreads)
 
@@ -252,9 +253,7 @@ class Confirmation:
     def best_of(
         self, search: Iterable[TrialRecord], best: Sequence[TrialRecord]
     ) -> list[TrialRecord]:
-        """Return the winner's record in the search.
-
-        If there is no winner, return the best by score.
+        """Return the winner's record in the search. Without a winner, return the best by score.
 
         Args:
             search: Records of the search.
@@ -338,13 +337,13 @@ def best_trials(
 ) -> list[TrialRecord]:
     """Return the completed trials with the best scores, the best first.
 
-    Only the best of several trials with the same params is returned.
+    Of several trials with the same params, only the best one is returned.
 
     Args:
         records: Records of the trials.
         objective: Name of the score.
         direction: `maximize` or `minimize`.
-        count: Number of trials to return at most.
+        count: Largest number of trials to return.
     """
     sign = -1 if direction == "maximize" else 1
     scored = [record for record in records if has_score(record, objective)]
@@ -363,7 +362,7 @@ def interval_of(values: Sequence[float]) -> tuple[float, float]:
     """
     from statistics import fmean, stdev
 
-    from scipy.special import stdtrit  # quantiles of t; scipy.stats takes 10 times as long to load
+    from scipy.special import stdtrit  # Loading scipy.stats would take 10 times as long.
 
     t = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2))
     mean, half = fmean(values), t * stdev(values) / math.sqrt(len(values))

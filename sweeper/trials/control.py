@@ -14,24 +14,24 @@ from .chores import Chore
 
 
 class Phase(Enum):
-    """Whether a trial holds a slot. `Control` makes all changes from one phase to another."""
+    """Whether a trial holds a slot. Only `Control` changes the phase of a trial."""
 
-    RUNNING = "in a slot"
+    RUNNING = "runs in a slot"
     FROZEN = "is frozen, without a slot"
     LEAVING = "was stopped while it was frozen, and ends without a slot"
-    LOST = "its kernel died while it was frozen"
+    LOST = "lost its kernel while it was frozen"
     ENDED = "has ended"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Waits:
-    """How long a trial has waited. Replaced as a whole, because other threads read it.
+    """How long a trial has waited. The object is never changed, because other threads read it.
 
     Attributes:
         past_s: Seconds of the waits that are over.
-        since_s: Time at which the present wait began, on the monotonic clock. None if there is
-            none.
-        other: Control of a trial that runs in place of this one. Its waits count, too.
+        since_s: Time at which the present wait began, in seconds on the monotonic clock. None if
+            the trial does not wait.
+        other: Control of a trial that runs in place of this one. The waits of that trial count too.
     """
 
     past_s: float = 0.0
@@ -46,22 +46,23 @@ class _Waits:
 
 
 class Control:
-    """Stops, freezes and thaws a running trial, and counts its time. Safe to use from any thread.
+    """Stops, freezes and thaws a running trial, and counts its time. All methods are thread-safe.
 
     Args:
-        make_room: Called if the trial waits for memory or a GPU and frozen trials may have to end.
+        make_room: Function that is called while the trial waits for memory or a GPU. It may end
+            frozen trials.
 
     Attributes:
         stop_reason: Why the trial was asked to stop. None if it was not.
-        message: The same reason in words for people.
+        message: Why the trial was asked to stop, for people.
         phase: Whether the trial holds a slot.
         waits_for: What the trial waits for, in one line. Empty if it does not wait.
         chore: Chore that the trial's slot does for the sweep before the trial begins, or None.
     """
 
     def __init__(self, make_room: Callable[[], object] = lambda: None) -> None:
-        # The lock is reentrant, because a signal handler may stop a trial while the thread that it
-        # interrupts stops the same trial.
+        # The lock is reentrant. A signal handler may stop a trial while it interrupts a thread that
+        # is just stopping the same trial.
         self._lock = threading.RLock()
         self.stop_reason: StopReason | None = None
         self.message = ""
@@ -70,7 +71,7 @@ class Control:
         self.chore: Chore | None = None
         self._make_room = make_room
         self._has_room: Callable[[], bool] = lambda: True
-        # There is one permit for each slot that the trial gives back. `wait_for_rest` uses it.
+        # Each slot that the trial frees adds one permit, which `wait_for_rest` takes.
         self._rests = threading.Semaphore(0)
         self._on_stop: Callable[[], object] | None = None
         self._stand_still: Callable[[bool], bool] | None = None
@@ -85,14 +86,14 @@ class Control:
         A frozen trial is thawed so that it can end, without a slot.
 
         Args:
-            reason: Why it stops.
-            message: The same in words for people.
+            reason: Why the trial is stopped.
+            message: Why the trial is stopped, for people.
         """
         with self._lock:
             if self.stop_reason is not None:
                 return
             self.message = message
-            # Set last, because a thread that sees the reason reads the message next.
+            # Set the reason after the message: a thread that sees the reason reads the message.
             self.stop_reason = reason
             self._wake(Phase.LEAVING)
             callback = self._on_stop
@@ -100,7 +101,7 @@ class Control:
             callback()
 
     def on_stop(self, callback: Callable[[], object] | None) -> None:
-        """Call `callback` when the trial is stopped. Call it at once if it was stopped already."""
+        """Set a function to call when the trial is stopped. It is called at once if it was."""
         with self._lock:
             self._on_stop = callback
             stopped = self.stop_reason is not None
@@ -136,7 +137,7 @@ class Control:
 
     @contextmanager
     def passed_on(self, other: Control) -> Iterator[None]:
-        """Pass a stop of this trial on to another control during the block, and count its waits.
+        """Pass a stop of this trial on to another trial while the block runs, and count its waits.
 
         Args:
             other: Control of the trial that runs in place of this one.
@@ -164,9 +165,9 @@ class Control:
         """Set the function that pauses the trial's kernel and lets it continue.
 
         Args:
-            stand_still: Called with True to pause the kernel, with False to let it continue. It
-                returns whether that was possible. None if the kernel is gone: a trial that is
-                frozen then has lost it and cannot be thawed.
+            stand_still: Function that is called with True to pause the kernel, and with False to
+                let it continue. It returns whether that was possible. None if the kernel is gone. A
+                trial that is frozen at that moment cannot be thawed.
         """
         with self._lock:
             self._stand_still = stand_still
@@ -174,7 +175,7 @@ class Control:
                 self._enter(Phase.LOST)
 
     def note_machine(self, has_room: Callable[[], bool]) -> None:
-        """Set the function that says whether the machine has memory to freeze the trial."""
+        """Set the function that returns whether the machine has enough memory to freeze a trial."""
         self._has_room = has_room
 
     def has_room(self) -> bool:
@@ -188,7 +189,7 @@ class Control:
             is_running = self.phase is Phase.RUNNING and self.stop_reason is None
             if not (has_room and is_running) or self._stand_still is None:
                 return False
-            self._enter(Phase.FROZEN)  # before the pause, because the notebook then shows the phase
+            self._enter(Phase.FROZEN)  # The pause writes this phase into the notebook.
             if not self._stand_still(True):
                 self._enter(Phase.RUNNING)
                 return False
@@ -196,7 +197,7 @@ class Control:
             return True
 
     def thaw(self) -> bool:
-        """Let a frozen trial continue in a slot of the caller. Return False if it is not frozen."""
+        """Let a frozen trial continue in the caller's slot. Return False if it is not frozen."""
         return self._wake(Phase.RUNNING)
 
     def end(self) -> None:
@@ -206,10 +207,10 @@ class Control:
         self._rests.release()
 
     def wait_for_rest(self) -> None:
-        """Wait until the trial frees the slot of the caller, because it was frozen or has ended."""
+        """Wait until the trial frees the caller's slot, because it was frozen or has ended."""
         self._rests.acquire()
         if self.phase is Phase.ENDED:
-            self._rests.release()  # so that other threads that wait return, too
+            self._rests.release()  # Let all other waiting threads return too.
 
     def _wake(self, phase: Phase) -> bool:
         with self._lock:
@@ -230,14 +231,14 @@ class Control:
 
     @property
     def own_s(self) -> float:
-        """Seconds since the trial began, without its waits, on the monotonic clock."""
-        # Read first, so that the waits cannot exceed the time since the start.
+        """Seconds since the trial began, without its waits."""
+        # Read the waits before the clock, so that they cannot exceed the time since the start.
         waited_s = self.waited_s
         return time.monotonic() - self._created_s - waited_s
 
     @property
     def waited_s(self) -> float:
-        """Seconds in which the trial waited for memory or a GPU or was frozen."""
+        """Seconds for which the trial waited for memory or a GPU, or was frozen."""
         return self._waits.all_s
 
     @contextmanager

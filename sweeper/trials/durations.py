@@ -1,7 +1,7 @@
 """Predict how long a sweep will still run, from the durations of the trials that have ended.
 
-A trial that has not begun is predicted to take their mean. A running trial that has already taken
-longer is predicted to need another 10 % of the mean.
+A trial that has not begun is predicted to take the mean of these durations. A running trial that
+has already taken longer than the mean is predicted to need another 10 % of the mean.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from .records import TrialRecord, TrialState
 from .results import Progress
 
+#: Share of the mean duration that a trial beyond the mean still needs (chosen, not measured).
 _OVERDUE = 0.1
 
 
@@ -22,8 +23,8 @@ def seconds_left(
 
     Args:
         records: Records of the trials of the study.
-        running: Progress of the running trials. As many trials are predicted to run at once as
-            neither wait nor are frozen now.
+        running: Progress of the running trials. The number of them that neither wait nor are
+            frozen is the predicted number of trials at once.
         to_start: Number of trials that have not begun.
     """
     took_s = [r.duration_s for r in records if r.is_final and r.state is not TrialState.FAILED]

@@ -14,7 +14,7 @@ from .records import TrialRecord
 
 _log = logging.getLogger(__name__)
 
-#: The end of a sweep waits at most this number of seconds for one call of an observer (chosen, not
+#: Longest wait at the end of a sweep for one call of an observer, in seconds (chosen, not
 #: measured).
 _MAX_CALL_S = 10.0
 
@@ -31,8 +31,8 @@ class Event(StrEnum):
     DATA = "data"
 
 
-#: An observer is called with an event. If the event is about a trial, the observer also gets the
-#: trial's record, else None.
+#: Function that is called with each event. Its second argument is the record of the trial, or None
+#: if the event is not about a trial.
 Observer = Callable[[Event, TrialRecord | None], None]
 
 
@@ -49,28 +49,28 @@ def each_of(*observers: Observer) -> Observer:
 class Events:
     """Delivers events to observers, one at a time, in the order in which they were announced.
 
-    An observer may be slow and may stop the sweep. Its first exception is logged as a warning,
-    later ones at level INFO. The sweep continues.
+    An observer may be slow, and may stop the sweep. If an observer raises an exception, the sweep
+    continues. The first exception is logged as a warning, later exceptions at level INFO.
     """
 
     def __init__(self, *observers: Observer) -> None:
         self._observe = each_of(*observers)
-        # A SimpleQueue is reentrant: a signal handler may use the queue while the thread that it
-        # interrupts uses the queue.
+        # A SimpleQueue is reentrant. A signal handler may use the queue while it interrupts a
+        # thread that is just using the queue.
         self._queue: queue.SimpleQueue[tuple[Event, TrialRecord | None] | None] = (
             queue.SimpleQueue()
         )
         self._has_failed = False
 
     def announce(self, event: Event, record: TrialRecord | None = None) -> None:
-        """Queue an event for the observers. Callable from any thread and from a signal handler."""
+        """Queue an event for the observers. Any thread and any signal handler may call this."""
         self._queue.put((event, record))
 
     @contextmanager
     def delivering(self) -> Iterator[None]:
         """Call the observers on a thread while the block runs. Finish all calls when it ends.
 
-        If one call of an observer lasts longer than 10 s after the block, the rest is dropped.
+        If one call of an observer takes longer than 10 s after the block, later events are dropped.
         """
         thread = threading.Thread(target=self._work, name="observer", daemon=True)
         thread.start()
@@ -81,7 +81,7 @@ class Events:
             waiting = -1
             while thread.is_alive() and waiting != self._queue.qsize():
                 waiting = self._queue.qsize()
-                thread.join(_MAX_CALL_S)  # the limit begins anew after each finished call
+                thread.join(_MAX_CALL_S)  # Each call that finishes in time resets the limit.
 
     def _work(self) -> None:
         while True:
@@ -89,12 +89,12 @@ class Events:
             if item is None:
                 if self._queue.empty():
                     return
-                # The end comes after the events that observers have announced in the meantime.
+                # Observers have announced further events meanwhile. Deliver these before the end.
                 self._queue.put(None)
                 continue
             try:
                 self._observe(*item)
-            except BaseException as error:  # noqa: BLE001  even SystemExit must not end the sweep
+            except BaseException as error:  # noqa: BLE001  Even SystemExit must not end the sweep.
                 level = logging.INFO if self._has_failed else logging.WARNING
                 self._has_failed = True
                 _log.log(

@@ -1,6 +1,7 @@
 """Define the answer of a study as data: who has won, what mattered, where to look next.
 
-`answer` makes it and words it. Terminal, page, `--json` and Jupyter only show it.
+The folder `answer` computes the answer and writes its sentences. The terminal, the page, `--json`
+and Jupyter only show them.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class Sentence(NamedTuple):
     """A sentence of the answer.
 
     Attributes:
-        topic: Word in front of it, such as `best` or `next`.
-        text: The sentence.
+        topic: Word that is shown before the sentence, such as `best` or `next`.
+        text: Sentence without the topic.
     """
 
     topic: str
@@ -43,12 +44,14 @@ class Mean:
     """Mean of a trial's score over several runs.
 
     Attributes:
-        mean: The mean.
-        half_interval: Half of its 95 % interval. None if it is not known.
+        mean: Mean of the scores.
+        half_interval: Half of the width of the mean's 95 % confidence interval. None if it is
+            unknown.
         runs: Number of runs.
         by: What differs between the runs: `fresh seeds`, `seeds` or `folds`.
-        search_score: Score of the trial in the search, which does not count. None if it has none.
-        alike: Run ids of trials that cannot be told apart from it.
+        search_score: Score of the trial in the search, which does not decide. None if there is
+            none.
+        alike: Run ids of the trials that are not significantly worse.
     """
 
     mean: float
@@ -65,8 +68,8 @@ class CheaperTrial:
 
     Attributes:
         run_id: Run id of the trial.
-        score: Its score.
-        time_share: Its duration as a share of the winner's duration.
+        score: Score of the trial.
+        time_share: Duration of the trial as a share of the winner's duration.
     """
 
     run_id: str
@@ -76,15 +79,16 @@ class CheaperTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Winner:
-    """The best trial.
+    """The best trial of a study with one objective.
 
     Attributes:
         run_id: Run id of the trial in the search.
-        params: Its params.
-        scores: Its score for each objective.
-        mean: Mean of its runs, if that has decided. None if the score of a single run has decided.
+        params: Params of the trial.
+        scores: Score of the trial for each objective.
+        mean: Mean of several runs, if trials were compared by it. None if they were compared by the
+            scores of single runs.
         same_score: Run ids of other trials with the same score.
-        cheaper: A trial that is nearly as good and much cheaper. None if there is none.
+        cheaper: Trial that is nearly as good and takes much less time. None if there is none.
     """
 
     run_id: str
@@ -100,8 +104,8 @@ class Front:
     """The Pareto-optimal trials of a study with several objectives.
 
     Attributes:
-        size: Number of these trials.
-        ends: For each objective the trial that is best in it: its run id and all its scores.
+        size: Number of Pareto-optimal trials.
+        ends: By objective, the run id and all scores of the trial with the best score for it.
     """
 
     size: int
@@ -110,17 +114,17 @@ class Front:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mattered:
-    """What mattered for a score.
+    """The params that mattered for a score.
 
     Attributes:
         objective: Name of the score.
         trials: Number of completed trials.
-        groups: Params with at least a tenth of the variance, the largest share first. The intervals
-            of the params in a group overlap, so their order is not known. Empty if no param has an
-            effect that is larger than the noise.
+        groups: Params that explain at least a tenth of the variance, the largest share first. The
+            intervals of the shares in a group overlap, so the order within the group is unknown.
+            Empty if no param has an effect that is larger than the noise.
         others: Largest share of the other params. None if no param is in a group, or all are.
-        pair: Two params that act together: the best value of one depends on the other. None if no
-            pair does.
+        pair: Two params that act together: the best value of one depends on the other. None if
+            there is no such pair.
     """
 
     objective: str
@@ -136,12 +140,12 @@ class NumberRange:
 
     Attributes:
         param: Name of the param.
-        low: Smallest value of these trials.
-        high: Largest value of these trials.
-        tried_low: Smallest value of all trials.
-        tried_high: Largest value of all trials.
-        open_end: `low` or `high` if this end of the range is an end of the search space and numbers
-            beyond it are possible. None if no end is.
+        low: Smallest value in these trials.
+        high: Largest value in these trials.
+        tried_low: Smallest value in all trials.
+        tried_high: Largest value in all trials.
+        open_end: `low` or `high` if this end is also an end of the search space, which could be
+            widened there. None if neither end is.
     """
 
     param: str
@@ -153,17 +157,17 @@ class NumberRange:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Smallest and largest value of these trials."""
+        """Smallest and largest value in these trials."""
         return self.low, self.high
 
     @property
     def values(self) -> Sequence[Value]:
-        """Both ends."""
+        """Smallest and largest value in these trials, under the name that `ValueSet` uses."""
         return self.ends
 
     @property
     def tried(self) -> tuple[float, float]:
-        """Smallest and largest value of all trials."""
+        """Smallest and largest value in all trials."""
         return self.tried_low, self.tried_high
 
     def contains(self, value: Any) -> bool:
@@ -177,7 +181,7 @@ class ValueSet:
 
     Attributes:
         param: Name of the param.
-        values: Values of these trials.
+        values: Values of the param in these trials.
     """
 
     param: str
@@ -185,20 +189,19 @@ class ValueSet:
     open_end: ClassVar[None] = None
 
     def contains(self, value: Value) -> bool:
-        """Return whether a value of the param is one of them."""
+        """Return whether a value of the param is one of these values."""
         return value_text(value) in map(value_text, self.values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """A part of the search space in which certain trials are.
+    """A part of the search space that contains certain trials, such as the best tenth.
 
     Attributes:
-        trials: Number of these trials, such as the best tenth or those that failed.
+        trials: Number of these trials.
         inside: Number of all trials in the region.
         of: Number of all trials.
-        parts: Ranges and values that these trials have in common. They would not have them by
-            chance.
+        parts: Ranges and values that these trials have in common, more than by chance.
     """
 
     trials: int
@@ -212,10 +215,10 @@ class FailureGroup:
     """The failed trials with the same reason.
 
     Attributes:
-        reason: Why they failed, as a `Reason`.
+        reason: Why the trials failed, as a value of `Reason`.
         count: Number of these trials.
-        first: Run id of the first of them with the most frequent message.
-        message: The most frequent message, its first line.
+        first: Run id of the first of these trials that has the most frequent message.
+        message: First line of the most frequent message.
     """
 
     reason: str
@@ -230,8 +233,9 @@ class Failures:
 
     Attributes:
         ended: Number of all trials that have ended.
-        groups: The failed trials by reason, the most frequent reason first.
-        region: Where the trials with the most frequent reason are. None if they are everywhere.
+        groups: Failed trials by reason, the most frequent reason first.
+        region: Part of the search space with the failures of the most frequent reason. None if
+            these failures are everywhere.
     """
 
     ended: int
@@ -240,20 +244,22 @@ class Failures:
 
     @property
     def failed(self) -> int:
-        """Number of the failed trials."""
+        """Number of failed trials."""
         return sum(group.count for group in self.groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What the trials of a study took.
+    """The time and money that the trials of a study took.
 
     Attributes:
         trials: Number of trials that have run.
-        trial_s: Sum of their durations. None if no trial has run.
-        median_s: Median duration of the completed trials. None if there are fewer than two.
-        cost: Cost of all sweeps. None if no price is known.
-        cost_per_trial: Cost per completed trial. None without a price or such a trial.
+        trial_s: Sum of the durations of these trials in seconds. None if no trial has run.
+        median_s: Median duration of the completed trials in seconds. None if there are fewer than
+            two.
+        cost: Cost of all sweeps of the study. None if no price is known.
+        cost_per_trial: Cost per completed trial. None if no price is known or no trial has
+            completed.
     """
 
     trials: int
@@ -265,28 +271,32 @@ class Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """Give the same command again: it runs the trials that are left."""
+    """Advice to give the same command again, which runs the trials that are left."""
 
     left: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correct:
-    """Correct the notebook, because no trial has completed. Its first error is in a notebook."""
+    """Advice to correct the notebook, because no trial has completed.
+
+    Attributes:
+        run_id: Run id of a failed trial, whose executed notebook shows the error.
+    """
 
     run_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveOut:
-    """Leave a region out of the space, because most trials in it fail."""
+    """Advice to leave a region out of the search space, because most trials in it fail."""
 
     region: Region
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Widen:
-    """Widen a range, because the best trials are at one of its ends: `low` or `high`."""
+    """Advice to widen a range, because the best trials are at one of its ends: `low` or `high`."""
 
     param: str
     end: str
@@ -295,7 +305,7 @@ class Widen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirm:
-    """Run the best trials again on fresh seeds."""
+    """Advice to run the best trials again on fresh seeds."""
 
     best: int
     runs: int
@@ -303,7 +313,7 @@ class Confirm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoreSeeds:
-    """Confirm on more seeds, because the winner cannot be told apart from other trials."""
+    """Advice to confirm on more seeds, because other trials may be as good as the winner."""
 
     best: int
     seeds: int
@@ -311,14 +321,14 @@ class MoreSeeds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoreTrials:
-    """Run more trials, because too few say what mattered."""
+    """Advice to run more trials, because there are too few to tell which params mattered."""
 
     trials: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ablate:
-    """Measure what each value of the confirmed winner improves."""
+    """Advice to measure how much each value of the confirmed winner improves the score."""
 
     study: str
 
@@ -332,12 +342,13 @@ class Insights:
 
     Attributes:
         best: The winner, or the Pareto-optimal trials. None if no trial has completed.
-        mattered: What mattered, for each objective for which it is known.
-        region: Where the best tenth of the trials are. None if they are everywhere.
-        failures: The failed trials. None if none has failed.
-        spent: What the trials took.
-        actions: What to do next, the most useful action first.
-        sentences: All of this in words.
+        mattered: Params that mattered, for each objective for which this is known.
+        region: Part of the search space with the best tenth of the trials. None if these trials are
+            everywhere.
+        failures: The failed trials. None if no trial has failed.
+        spent: Time and money that the trials took.
+        actions: Advice what to do next, the most useful action first.
+        sentences: The whole answer in words.
     """
 
     best: Winner | Front | None

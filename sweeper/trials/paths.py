@@ -14,12 +14,14 @@ from ..files import below
 
 _TRACKING_NAME = "mlflow.db"
 _ARTIFACTS_NAME = "mlflow-artifacts"
-#: Names of files and folders next to the studies' folders. No study can have one of these names.
+#: Names of files and folders that are stored next to the studies' folders. No study can have one of
+#: these names.
 _SHARED_NAMES = (_TRACKING_NAME, f"{_TRACKING_NAME}.lock", _ARTIFACTS_NAME)
-#: A name has at most this number of bytes. File systems allow 255. While a notebook is written, its
-#: name is `.NAME.12345678.part`, and the study that confirms it adds `confirm-`.
+#: Largest number of bytes in the name of a file or folder. File systems allow 255. 24 bytes are
+#: left for longer names: a notebook that is being written is `.NAME.12345678.part`, and the study
+#: that confirms another one adds `confirm-`.
 _NAME_BYTES = 231
-#: Replaces a placeholder while a template is split: no path can contain this character.
+#: Replaces a placeholder while a template is split. No path can contain this character.
 _MARK = "\0"
 
 
@@ -29,7 +31,7 @@ class StudyPaths:
 
     Attributes:
         template: Absolute output template. A brace in a folder's name is doubled, as `str.format`
-            needs it.
+            requires.
         study: Name of the study.
         root: Folder of the template before its first placeholder. All studies in it share one
             MLflow store. The files of one study are in `root/<study>`.
@@ -98,14 +100,14 @@ class StudyPaths:
                     f"{_NAME_BYTES} bytes; choose a shorter one with -o"
                 )
         before, _, _ = absolute.format(run_id=_MARK, study=_MARK).partition(_MARK)
-        root = Path(before + "x").parent  # the folder before the first placeholder
+        root = Path(before + "x").parent  # The folder before the first placeholder.
         return cls(template=absolute, study=study, root=root)
 
     def following(self, kind: str) -> StudyPaths:
         """Return the paths of a study that runs some trials of this study again.
 
         Args:
-            kind: `confirm` or `ablate`.
+            kind: Kind of the other study: `confirm` or `ablate`.
         """
         template = self.template
         if not self.has_study_in_names:
@@ -128,14 +130,15 @@ class StudyPaths:
 
     @property
     def has_study_in_names(self) -> bool:
-        """Whether the template contains `{study}`, so that studies share no notebook's path."""
+        """Whether the template contains `{study}`, so that each study has its own notebooks."""
         return any(name == "study" for _, name, _, _ in string.Formatter().parse(self.template))
 
     @property
     def options_of_another(self) -> str:
         """Command-line options with which the same command begins another study next to this one.
 
-        Without `{study}` in the template, its trials would overwrite this study's notebooks.
+        If the template lacks `{study}`, the options add it. Otherwise the trials of the other study
+        would overwrite the notebooks of this study.
         """
         if self.has_study_in_names:
             return "--study NAME"
@@ -150,7 +153,7 @@ class StudyPaths:
 
     @property
     def folder(self) -> Path:
-        """Folder of the files that belong to this study alone."""
+        """Folder with the files that belong only to this study."""
         return self.root / self.study
 
     @property
@@ -183,17 +186,17 @@ class StudyPaths:
 
     @property
     def copied(self) -> Path:
-        """File that names the study's remote copy and says how much of it is up to date."""
+        """File that names the study's remote copy and states how much of it is up to date."""
         return self.folder / "sync.json"
 
     @property
     def lock(self) -> Path:
-        """Lock file of the sweep that runs this study. The system unlocks it if the sweep dies."""
+        """Lock file of the sweep that runs this study. The system releases it if the sweep dies."""
         return self.folder / "sweep.lock"
 
     @property
     def owner(self) -> Path:
-        """File with the host and the process id of the sweep that holds `lock`."""
+        """File with the host name and process id of the sweep that holds `lock`."""
         return self.folder / "sweep.json"
 
     @property
@@ -203,7 +206,7 @@ class StudyPaths:
 
     @property
     def code(self) -> Path:
-        """Folder with the snapshots of code and the records of environments that trials had."""
+        """Folder with the snapshots of the trials' code and descriptions of their environments."""
         return self.folder / "code"
 
     def snapshot(self, name: str) -> Path:
@@ -211,7 +214,7 @@ class StudyPaths:
         return _stored(self.code, f"{name}.json")
 
     def environment(self, name: str) -> Path:
-        """Return the file that records an environment in which trials ran."""
+        """Return the file that describes an environment in which trials ran."""
         return _stored(self.code, f"environment-{name}.json")
 
     @property
@@ -252,7 +255,7 @@ class StudyPaths:
         return self.folder / "artifacts"
 
     def input(self, sha256: str, artifact: str) -> Path:
-        """Return this study's own path of an artifact that a trial of another study has saved.
+        """Return the path of this study's copy of an artifact that another study has saved.
 
         Args:
             sha256: Hash of the artifact.
@@ -262,11 +265,11 @@ class StudyPaths:
 
     @property
     def inputs(self) -> Path:
-        """Folder with the artifacts that this study uses of other studies."""
+        """Folder with this study's copies of artifacts that other studies have saved."""
         return self.folder / "inputs"
 
     def written_run_ids(self) -> dict[str, Path]:
-        """Return the executed notebooks that exist, by run id."""
+        """Return the paths of the executed notebooks that exist, by run id."""
         head, _, tail = self.template.format(run_id=_MARK, study=self.study).partition(_MARK)
         before, after = os.path.basename(head), tail.partition(os.sep)[0].split(_MARK)
         folder = Path(os.path.dirname(head + "x"))
@@ -281,7 +284,7 @@ class StudyPaths:
 
 
 def facts_beside(storage: Path) -> Path:
-    """Return the file with the facts about the study in a SQLite storage."""
+    """Return the file with the facts about a study, which is next to its SQLite storage."""
     return storage.with_name("study.json")
 
 
@@ -291,7 +294,7 @@ def run_id_of(number: int) -> str:
 
 
 def is_utf8(name: str) -> bool:
-    """Return whether a path is valid UTF-8, as notebooks, databases and URLs need it."""
+    """Return whether a path is valid UTF-8, as notebooks, databases and URLs require."""
     return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
@@ -304,10 +307,7 @@ def _with_prefix(template: str, prefix: str) -> str:
 
 
 def _absolute(template: str) -> str:
-    """Return an absolute template.
-
-    Braces in the names of the folders that are added are doubled.
-    """
+    """Make a template absolute. Braces in the names of the folders that are added are doubled."""
     head, separator, rest = template.partition(os.sep)
     if head.startswith("~"):
         head = as_template(os.path.expanduser(head))
@@ -315,7 +315,7 @@ def _absolute(template: str) -> str:
 
 
 def as_template(name: str) -> str:
-    """Return a path as part of an output template: its braces are doubled."""
+    """Return a path as part of an output template, in which its braces are doubled."""
     return name.replace("{", "{{").replace("}", "}}")
 
 
@@ -331,7 +331,7 @@ def display_path(path: Path) -> str:
 
 
 def _stored(folder: Path, name: str) -> Path:
-    """Return the path of a file whose name a notebook or another machine has given.
+    """Return the path of a file below a folder. A notebook or another machine has given the name.
 
     Raises:
         StudyError: The path is outside the folder.

@@ -1,4 +1,4 @@
-"""Receive a trial's points and its progress from its kernel, and hand them on."""
+"""Receive a trial's points and progress from its kernel, and hand them to the sweep."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import replace
 from ..notebook_api.messages import Point, PointSource
 from .score_ranks import RANKS, ScoreRank, lesser_name
 
-#: Sources whose call in the notebook raises an exception if the trial is to stop.
+#: Sources of points that the notebook sends by a call. This call raises an exception if the trial
+#: has to stop.
 _SENT = (PointSource.REPORTED, PointSource.OBSERVED, PointSource.LOGGED)
 
 
@@ -16,15 +17,15 @@ class Points:
     """Hands each point of a kernel to subscribers. One thread writes, others may read at any time.
 
     Args:
-        *subscribers: Called with each point; see `subscribe`.
+        *subscribers: Functions that are called with each point; see `subscribe`.
 
     Attributes:
         pid: Process id of the kernel. None before the kernel starts.
         host: Name of the kernel's machine, for people. Empty if it is the sweep's machine.
         cell: Number of cells that have begun.
         cells: Number of all cells.
-        step: Step of the last point that has a step.
-        steps: How often the step has changed.
+        step: Step of the last point that has a step. None before the first one.
+        steps: Number of times that the step has changed.
         metrics: Last value of each metric.
         reports: Number of points that were neither printed nor displayed.
     """
@@ -60,16 +61,17 @@ class Points:
         """Call `keep` with each point before all subscribers, whatever the point's source is.
 
         Args:
-            keep: Keeps a point, for the executed notebook.
-            ranks: By metric, the highest source that is known to give it.
-            steps_before: By metric, how many numbers earlier attempts at the trial have printed.
+            keep: Function that stores a point for the executed notebook.
+            ranks: Highest source that is known to give a metric, by metric.
+            steps_before: Number of values that earlier attempts at the trial have printed, by
+                metric.
         """
         self._ranks.update(ranks or {})
         self._steps_before = steps_before or {}
         self._keep = keep
 
     def note_kernel(self, pid: int | None, *, host: str = "") -> None:
-        """Set the kernel's process id and machine."""
+        """Set the kernel's process id, and the machine on which it runs."""
         self.pid, self.host = pid, host
 
     def note_cells(self, cell: int, cells: int) -> None:
@@ -79,14 +81,14 @@ class Points:
     def publish(self, point: Point) -> None:
         """Hand a point to all subscribers, in the order in which they subscribed.
 
-        If a higher source gives a metric, its value from this point does not count: subscribers get
-        a library's value under another name, and no other value.
+        If a higher source gives a metric, the value in this point does not count. Subscribers then
+        get a library's value under another name, and values from other sources not at all.
         """
         if point.source in _SENT:
             self.reports += 1
         if point.source is PointSource.PRINTED and point.step is not None:
-            # The step of a printed number is its position among the printed numbers of its score.
-            # Numbers of earlier attempts count, too.
+            # The step of a printed number is its position among all printed numbers of the score,
+            # including those of earlier attempts.
             names = [*point.metrics, *point.unread, *point.too_slow]
             before = max((self._steps_before.get(name, 0) for name in names), default=0)
             point = replace(point, step=point.step + before)
@@ -94,7 +96,7 @@ class Points:
         self._hand_on(replace(point, metrics=self._counted(point), unread={}, too_slow=()))
 
     def _counted(self, point: Point) -> dict[str, float]:
-        """Return the values of a point that subscribers get, each under the name that they get."""
+        """Return the values of a point for subscribers, by the names under which they get them."""
         rank = RANKS[point.source]
         counted = {}
         for name, value in point.metrics.items():

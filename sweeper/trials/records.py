@@ -1,4 +1,4 @@
-"""Define the records of a trial: what to run, how it ended, and what the study stores of it."""
+"""Define the records of a trial: its spec, its outcome, and the record that the study stores."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from urllib.parse import quote
 from .paths import run_id_of
 from .score_ranks import Disagreement
 
-#: Value of a parameter. YAML, JSON and a parameters cell can all express these types.
+#: Value of a param. YAML, JSON and a parameters cell can express all of these types.
 Value = bool | int | float | str | None | list[Any] | dict[str, Any]
-#: Swept parameters of one trial, by name.
+#: Swept params of one trial, by name.
 Params = Mapping[str, Value]
 
 
@@ -30,7 +30,7 @@ def value_text(value: Value) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a number. A bool is none."""
+    """Return whether a value is a number. A bool does not count as a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -38,7 +38,7 @@ def short_text(value: Value, digits: int = 4) -> str:
     """Format a value as `value_text` does, but a float as the page does: `0.497`, `2.412e-4`.
 
     Args:
-        value: The value.
+        value: Value to format.
         digits: Number of significant digits. Floats from 1,000 on have at least four.
     """
     if not isinstance(value, float):
@@ -56,7 +56,7 @@ class TrialState(StrEnum):
     """State of a trial, with the same names in its notebook, in the study and in MLflow."""
 
     RUNNING = "running"
-    FROZEN = "frozen"  # the kernel is paused, and continues if the trial can still win
+    FROZEN = "frozen"  # The kernel is paused. It continues if the trial can still win.
     COMPLETED = "completed"
     PRUNED = "pruned"
     FAILED = "failed"
@@ -81,16 +81,16 @@ class Reason(StrEnum):
     INTERNAL = "internal"
     INTERRUPTED = "interrupted"
     WORKER_LOST = "worker_lost"
-    OUT_OF_MEMORY = "out_of_memory"  # the memory of a GPU
+    OUT_OF_MEMORY = "out_of_memory"  # The memory of a GPU was too small.
     OUT_OF_HOST_MEMORY = "out_of_host_memory"
     GPU_FAULT = "gpu_fault"
-    NO_GPU = "no_gpu"  # no GPU that works is left
+    NO_GPU = "no_gpu"  # No working GPU is left.
     BY_HAND = "by_hand"
     PRUNED = "pruned"
 
 
 class AloneOn(StrEnum):
-    """What an attempt has for itself, because an earlier attempt ran out of memory there."""
+    """What an attempt must not share, because an earlier attempt ran out of memory there."""
 
     GPU = "gpu"
     MACHINE = "machine"
@@ -101,9 +101,10 @@ class GpuUse:
     """How an attempt at a trial used its GPUs.
 
     Attributes:
-        peak_bytes: Peak of the memory in use, including what CUDA itself uses. None if not known.
-        busy_share: Share of the time in which the GPUs were busy, for any program. None if not
-            known.
+        peak_bytes: Largest memory in use, in bytes, including what CUDA itself uses. None if it is
+            unknown.
+        busy_share: Share of the time in which the GPUs were busy, for any program. None if it is
+            unknown.
     """
 
     peak_bytes: int | None = None
@@ -112,16 +113,16 @@ class GpuUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFile:
-    """File or folder that a trial of another study has saved and that trials of this study use.
+    """A file or folder that another study's trial has saved, and that this study's trials use.
 
     Attributes:
         study: Name of the other study.
         study_id: Id of the other study.
-        run_id: Run id of the trial that saved it.
-        artifact: Name under which it was saved.
+        run_id: Run id of the trial that saved the artifact.
+        artifact: Name under which the trial saved it.
         sha256: Hash of the file. For a folder, hash of the list of its files with their hashes.
-        size_bytes: Size of all its files.
-        path: Path of the file or folder. The notebook gets the absolute path as a parameter.
+        size_bytes: Size of all files in bytes.
+        path: Path of the file or folder. The notebook gets the absolute path as a param.
     """
 
     study: str
@@ -147,11 +148,11 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedArtifact:
-    """File or folder that a trial has saved for other studies.
+    """A file or folder that a trial has saved for other studies.
 
     Attributes:
         sha256: Hash of the file. For a folder, hash of the list of its files with their hashes.
-        size_bytes: Size of all its files.
+        size_bytes: Size of all files in bytes.
     """
 
     sha256: str
@@ -163,8 +164,8 @@ class LearnedTrial:
     """A completed trial of an earlier study, from which the sampler learns.
 
     Attributes:
-        params: Its params, as far as this study has them.
-        score: Its score for this study's objective.
+        params: Params of the trial that this study has too.
+        score: Score of the trial for this study's objective.
     """
 
     params: Params
@@ -180,7 +181,7 @@ class Proposal:
         distributions: Distribution of each param, as Optuna's JSON.
         user_attrs: User attributes of the trial, without the trial's record.
         system_attrs: System attributes of the trial.
-        noted: Attributes that samplers have stored in the study.
+        noted: Attributes that samplers have stored in the study, and not in the trial.
     """
 
     params: Mapping[str, Any]
@@ -192,24 +193,24 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSpec:
-    """One attempt at a trial: what runs, and where its files are written.
+    """One attempt at a trial: its params, and the paths of its files.
 
     Attributes:
         study: Name of the study.
         study_id: Id of the study.
         number: Trial number in the study.
         params: Swept params of the trial.
-        fixed: Parameters that are the same in all trials.
+        fixed: Params that are the same in all trials.
         seed: Seed of the trial.
         attempt: Number of the attempt, from 1.
         notebook: Path of the executed notebook.
         checkpoint_dir: Folder of the trial's checkpoints.
         artifact_dir: Folder of the artifacts that the trial saves for other studies.
-        inputs: Artifacts of other studies, by the name of the parameter that gets the path.
+        inputs: Artifacts of other studies, by the name of the param that gets the path.
         code: Version of the code, from the study's fingerprint (`notebooks.fingerprint`).
-        continues: Executed notebook of an earlier attempt whose checkpoints this one may use. None
-            if there is none.
-        alone_on: What the attempt must have for itself. None if it may share.
+        continues: Executed notebook of an earlier attempt whose checkpoints this attempt may use.
+            None if there is none.
+        alone_on: What the attempt must not share with other trials. None if it may share all.
         proposal: Optuna's data of the trial, for its executed notebook. None outside of a study.
     """
 
@@ -240,8 +241,10 @@ class KernelUse:
     """How the kernel of a trial was made.
 
     Attributes:
-        is_forked: Whether it was forked from a process that had imported the notebook's libraries.
-        shared_cells: Number of shared cells that had run before the fork. 0 if it ran all cells.
+        is_forked: Whether the kernel was forked from a process that had imported the notebook's
+            libraries.
+        shared_cells: Number of shared cells that ran before the fork. 0 if the kernel ran all
+            cells.
         reason: Why the kernel was started and not forked. Empty for a forked kernel.
     """
 
@@ -263,14 +266,14 @@ class TrialEnd:
         state: State of the trial.
         scores: Final value of each score.
         reason: Why the trial did not complete. None if it did.
-        message: The same reason in words for people.
+        message: Why the trial did not complete, for people.
         duration_s: Running time in seconds, without waits.
-        gpu: How it used its GPUs. None if not known.
-        is_infeasible: Whether it ran out of memory although no other trial ran, so that no trial
-            with its params fits.
-        not_replicable: Operations that may give other bits when they are repeated, by torch's
-            names.
-        host: Name of the machine where it ran. Empty if it is the sweep's machine.
+        gpu: How the trial used its GPUs. None if it is unknown.
+        is_infeasible: Whether the trial ran out of memory although no other trial ran. Then no
+            trial with its params fits into memory.
+        not_replicable: Operations whose results may differ in some bits when they are repeated, by
+            torch's names.
+        host: Name of the machine where the trial ran. Empty if it is the sweep's machine.
     """
 
     state: TrialState
@@ -299,9 +302,10 @@ class TrialOutcome(TrialEnd):
     """The outcome of one attempt at a trial.
 
     Attributes:
-        series: (step, value) pairs of each score, in the order of the reports.
-        kernel: How its kernel was made. None if it had none.
-        environment: Name of the record of its environment. Empty if there is none.
+        series: The (step, value) pairs of each score, in the order of the reports.
+        kernel: How the kernel was made. None if the trial had no kernel.
+        environment: Name of the file that describes the trial's environment. Empty if there is
+            none.
         values_at_end: Values of swept and fixed variables after the last cell: scalars of JSON, and
             a short `repr` of other values. Empty if they could not be read.
         disagreements: Sources that give another value of a score than the source that counts.
@@ -316,9 +320,9 @@ class TrialOutcome(TrialEnd):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TrialRecord(TrialEnd):
-    """The study's record of a trial, which it stores from the trial's start on.
+    """The study's record of a trial. It is stored as soon as the trial begins.
 
-    Jupyter shows it as a line with a link to its notebook, and a table of its params.
+    Jupyter shows the record as a line with a link to the notebook, and a table of the params.
 
     Attributes:
         number: Trial number in the study.
@@ -327,10 +331,10 @@ class TrialRecord(TrialEnd):
         attempt: Number of the last attempt, from 1.
         notebook: Path of the executed notebook.
         started_at_s: Time at which the last attempt began, in seconds since 1970.
-        retry_of: Number of the first trial with the same params, seed and checkpoints, if this
-            trial retries it. None if it is not a retry.
+        retry_of: Number of the trial that this trial retries with the same params, seed and
+            checkpoints. None if this trial is not a retry.
         repeat_of: Number of the first trial of a proposal, if this trial repeats it on another seed
-            or fold. None if it is not a repeat.
+            or fold. None if this trial is not a repeat.
     """
 
     number: int
@@ -362,18 +366,18 @@ class TrialRecord(TrialEnd):
         return ", ".join([str(self.state), *scores, *self.message.strip().splitlines()[:1]])
 
     def ended(self, outcome: TrialEnd) -> TrialRecord:
-        """Return the record of the trial after an attempt that ended in this way."""
+        """Return a copy of the record with the end of an attempt."""
         names = [field.name for field in fields(TrialEnd)]
         return replace(self, **{name: getattr(outcome, name) for name in names})
 
     @property
     def first_number(self) -> int:
-        """Number of the trial that this one retries, else its own number. Names the checkpoints."""
+        """Number of the trial that this one retries, else its own number. It names checkpoints."""
         return self.number if self.retry_of is None else self.retry_of
 
     @property
     def proposal(self) -> int:
-        """Number of the first trial of its proposal. All repeats of a proposal have the same."""
+        """Number of the first trial of the proposal, the same for all repeats of the proposal."""
         return self.first_number if self.repeat_of is None else self.repeat_of
 
     @property

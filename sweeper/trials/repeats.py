@@ -1,4 +1,4 @@
-"""Group the trials of a search that runs each proposal several times, and compare their means."""
+"""Group the trials of a search that runs each proposal several times, and compare the means."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from .records import Params, TrialRecord
 FOLD = "fold"
 #: Value of `by` in a plan if the repeats of a proposal run on different folds.
 FOLDS = "folds"
-#: A proposal has lost against the best one if a one-sided t test of this level says so.
+#: Confidence with which a one-sided t test must show that a proposal is worse than the best one
+#: (chosen).
 _LEVEL = 0.95
 
 
@@ -22,8 +23,8 @@ class Repeats:
     """The proposals of a search that runs each proposal several times, on several seeds or folds.
 
     Args:
-        plan: Plan of the repeats. `by` is `seeds` or `folds`, `values` are the seeds or folds in
-            the order of the runs, and `objective` and `direction` name the score.
+        plan: Plan of the repeats. `by` is `seeds` or `folds`. `values` are the seeds or folds in
+            the order of the runs. `objective` and `direction` name the score.
         records: Records of the study's trials, in the order of their numbers.
 
     Attributes:
@@ -65,9 +66,9 @@ class Repeats:
     def has_lost(self, proposal: ConfirmedTrial) -> bool:
         """Return whether a proposal is significantly worse than the best one.
 
-        They are compared on the seeds or folds that both have run, by a one-sided t test at the 5 %
-        level. Its variance is that of the differences to the best proposal, pooled over all
-        proposals. So one run of a proposal can be enough.
+        The two are compared on the seeds or folds that both have run, by a one-sided t test at the
+        5 % level. The variance of the test is that of the differences to the best proposal, pooled
+        over all proposals. So one run of a proposal can be enough.
         """
         from scipy.special import stdtrit
 
@@ -87,7 +88,7 @@ class Repeats:
     def value(self, proposal: ConfirmedTrial) -> float | None:
         """Return the mean of a proposal for the sampler. None if no run has completed.
 
-        If some folds were not run, the mean is corrected: the best proposal's mean minus the mean
+        If some folds were not run, the mean is estimated as the best proposal's mean minus the mean
         difference on the folds that both have run.
         """
         best = self._best
@@ -97,7 +98,7 @@ class Repeats:
         return best.mean - self.sign * fmean(gaps) if gaps else proposal.mean
 
     def confirmation(self, study: str) -> Confirmation:
-        """Return the ranking of the means in the form of a confirmation."""
+        """Return the ranking of the means as a `Confirmation`, so that it is shown like one."""
         return Confirmation(
             study=study,
             objective=self.plan["objective"],
@@ -121,7 +122,7 @@ class Repeats:
         return -self.sign * (proposal.mean or 0.0)
 
     def _gaps(self, proposal: ConfirmedTrial, best: ConfirmedTrial) -> Sequence[float]:
-        """Return by how much the best proposal is better, for each seed or fold of both."""
+        """Return by how much the best proposal is better, for each seed or fold that both ran."""
         if proposal is best:
             return ()
         both = best.scores.keys() & proposal.scores.keys()

@@ -13,10 +13,10 @@ from .confirmation import Confirmation
 from .insights import Sentence
 from .records import TrialRecord, short_text
 
-#: The table has at most this number of rows.
+#: Largest number of rows in the table (chosen, not measured).
 MOST_ROWS = 20
-#: A cell shows at most this number of characters, so that score and time stay in sight next to long
-#: messages.
+#: Largest number of characters in a table cell (chosen, not measured), so that scores and times
+#: stay visible next to long messages.
 _WIDEST = 40
 
 
@@ -64,12 +64,12 @@ def sentences_list(sentences: Sequence[Sentence]) -> str:
 
 
 def _with_code(text: str) -> str:
-    """Return a text as HTML. What is in backticks becomes code."""
+    """Return a text as HTML, in which words in backticks become code."""
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text))
 
 
 def link(path: Path, text: str) -> str:
-    """Return an HTML link to a file. It is relative to the working folder, as Jupyter needs it."""
+    """Return an HTML link to a file, relative to the working folder, as Jupyter requires."""
     return f'<a href="{html.escape(quote(os.path.relpath(path)))}">{html.escape(text)}</a>'
 
 

@@ -18,7 +18,7 @@ from .paths import display_path, run_id_of
 from .records import GpuUse, KernelUse, Params, TrialRecord, TrialState
 from .result_html import counts_line, headline, link, sentences_list, trials_table
 
-#: A param is said to have no effect only after this number of completed trials (chosen, not
+#: Users are told that a param had no effect only after this number of completed trials (chosen, not
 #: measured).
 _TRIALS_TO_TELL = 10
 
@@ -33,14 +33,15 @@ class Progress:
         attempt: Number of the attempt, from 1.
         cell: Number of cells that have begun.
         cells: Number of all cells. 0 if it is not known yet.
-        step: Step of the last report. None before the first one.
+        step: Step of the last report. None before the first report.
         metrics: Last value of each metric.
         elapsed_s: Running time in seconds, without waits.
-        memory_bytes: Proportional set size (PSS) of the kernel and its child processes. None if the
-            kernel runs on another machine.
-        host: Name of the machine where it runs. Empty if it is the sweep's machine.
-        waits_for: What it waits for before it begins, such as memory. Empty if it does not wait.
-        is_frozen: Whether it is frozen.
+        memory_bytes: Proportional set size (PSS) of the kernel and its child processes, in bytes.
+            None if the kernel runs on another machine.
+        host: Name of the machine where the trial runs. Empty if it is the sweep's machine.
+        waits_for: What the trial waits for before it begins, such as memory. Empty if it does not
+            wait.
+        is_frozen: Whether the trial is frozen.
     """
 
     run_id: str
@@ -63,7 +64,7 @@ class Snapshot:
 
     Attributes:
         study: Name of the study.
-        trials: Number of trials that the study is to have.
+        trials: Planned number of trials of the study.
         counts: Number of trials by state.
         objectives: Names of the objectives.
         running: Progress of each running trial.
@@ -112,7 +113,7 @@ def left_to_begin(records: Iterable[TrialRecord], *, trials: int) -> int:
 
     Args:
         records: Records of the trials.
-        trials: Number of trials that the study is to have.
+        trials: Planned number of trials of the study.
     """
     begun = sum(record.is_final or not record.state.has_ended for record in records)
     return max(0, trials - begun)
@@ -121,10 +122,10 @@ def left_to_begin(records: Iterable[TrialRecord], *, trials: int) -> int:
 class StopCause(StrEnum):
     """Kind of reason that ended a sweep before the study had all its trials."""
 
-    ASKED = "asked"  # a user asked for it, or a limit of time or failures was reached
-    BUDGET = "budget"  # the study's budget is spent
-    FAULT = "fault"  # this machine has a fault
-    WORTHLESS = "worthless"  # further trials would show nothing new
+    ASKED = "asked"  # A user asked for it, or a limit of time or failures was reached.
+    BUDGET = "budget"  # The study's budget is spent.
+    FAULT = "fault"  # This machine has a fault.
+    WORTHLESS = "worthless"  # Further trials would show nothing new.
 
     @property
     def is_failure(self) -> bool:
@@ -134,7 +135,7 @@ class StopCause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SweepResult:
-    """The result of a sweep. Jupyter shows it as a headline, a link to the page, and a table.
+    """The result of a sweep. Jupyter shows counts, the answer, a link to the page, and a table.
 
     Attributes:
         study: Name of the study.
@@ -143,25 +144,27 @@ class SweepResult:
         experiment_id: Id of the study's experiment in MLflow.
         objectives: Names of the objectives.
         records: Records of all trials of the study.
-        best: The best trial, or all Pareto-optimal trials if there are several objectives. Empty if
-            no trial has completed. If trials were confirmed on fresh seeds, the winner there.
-        mlflow_run_ids: MLflow's run ids by run id.
+        best: The best trial, or all Pareto-optimal trials if there are several objectives. If
+            trials were confirmed on fresh seeds, their winner. Empty if no trial has completed.
+        mlflow_run_ids: Ids of the trials' runs in MLflow, by run id of the trial.
         compare_url: URL of MLflow's comparison of the runs. None if there is none.
-        page: The comparison page. None if it was not written.
+        page: Path of the comparison page. None if it was not written.
         stopped_by: Who or what ended the sweep, and why. None if the study has all its trials.
-        stop_cause: Kind of that reason. None if the study has all its trials.
-        undelivered: Number of trials whose ends MLflow lacks. The next sweep of the study sends
-            them.
-        undelivered_because: Why MLflow did not accept the last of them. None if it has all.
+        stop_cause: Kind of the reason that ended the sweep. None if the study has all its trials.
+        undelivered: Number of trials whose end MLflow has not recorded. The next sweep of the study
+            sends these ends.
+        undelivered_because: Why MLflow did not accept the last of these ends. None if it has all.
         duration_s: Duration of the sweep in seconds.
         cost: Cost of all sweeps of the study so far. None if no price is known.
-        sync_lag_s: Seconds by which the remote copy is out of date. 0 if it is complete, None if
-            there is none.
-        kernels: How the kernels of this sweep's trials were made, in the order in which they ended.
-        findings: Remarks for users: why kernels were not forked, why the notebook is not
-            replicable, which code has changed while the sweep ran.
-        confirmation: Ranking on fresh seeds by another study. None if there is none.
-        confirmation_page: The comparison page of that study. None if there is none.
+        sync_lag_s: Seconds by which the remote copy is out of date. 0 if the copy is complete. None
+            if there is no copy.
+        kernels: How the kernels of this sweep's trials were made, in the order in which the trials
+            ended.
+        findings: Remarks for users, such as why kernels were not forked, why the notebook is not
+            replicable, and which code has changed while the sweep ran.
+        confirmation: Ranking on fresh seeds by another study. None if there is no such study.
+        confirmation_page: Path of the comparison page of that other study. None if there is no such
+            page.
         importances: Importance of each param, by objective, then by param, the largest first. Empty
             if there are too few trials.
         insights: The answer of the study: the winner, what mattered, what to do next. None if the
@@ -199,9 +202,9 @@ class SweepResult:
 
     @property
     def cost_per_trial(self) -> float | None:
-        """Cost of the study divided by its completed trials.
+        """Cost of the study divided by its number of completed trials.
 
-        None without a price or such a trial.
+        None if no price is known or no trial has completed.
         """
         completed = sum(record.state is TrialState.COMPLETED for record in self.records)
         return self.cost / completed if self.cost is not None and completed else None
@@ -262,7 +265,7 @@ class SweepResult:
         }
 
     def _best(self, record: TrialRecord) -> dict[str, Any]:
-        """Return a best trial as JSON. If trials were confirmed, it says what decided."""
+        """Return a best trial as JSON. If trials were confirmed, include what has decided."""
         brief, confirmation = _brief(record), self.confirmation
         if confirmation is None:
             return brief

@@ -13,11 +13,11 @@ class RunningTrial:
     """Connects a running trial with its sweep.
 
     Attributes:
-        points: Points of the trial. The code that runs its kernel writes them, the sweep reads
+        points: Points of the trial. The code that runs the kernel writes them, and the sweep reads
             them.
-        control: Stops, freezes and thaws the trial. The sweep calls it.
-        trials_left: Number of trials that will not have begun when each free slot has got one, as
-            it was known when this trial began.
+        control: Object with which the sweep stops, freezes and thaws the trial.
+        trials_left: Number of trials that are left when each free slot has got a trial, counted
+            when this trial began.
     """
 
     points: Points = field(default_factory=Points)

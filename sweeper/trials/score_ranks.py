@@ -1,4 +1,4 @@
-"""Rank the sources of scores: a source that a user wrote comes before a library's log."""
+"""Rank the sources of scores: what a user has written has priority over what a library logs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ..notebook_api.messages import PointSource
 
 
 class ScoreRank(IntEnum):
-    """Sources of a score, in order of precedence.
+    """Sources of a score, in order of priority.
 
-    If several sources give a score, the one that is listed first counts.
+    If several sources give a score, the source that is listed first counts.
     """
 
     REPORTED = 0
@@ -24,9 +24,9 @@ class ScoreRank(IntEnum):
     RECORDED = 3
     """papermill's old `record`."""
     VARIABLE = 4
-    """A top-level variable of the objective's own name."""
+    """A top-level variable that has the name of the objective."""
     LOGGED = 5
-    """A series of that name that a library has logged."""
+    """A series with the name of the score that a library has logged."""
 
 
 RANKS: Mapping[PointSource, ScoreRank] = {
@@ -61,7 +61,7 @@ class Disagreement:
 
 
 def lesser_name(name: str, library: str) -> str:
-    """Return another name for a library's series whose own name has a score from a higher source.
+    """Return another name for a library's series, if a higher source gives the score of its name.
 
     Args:
         name: Name of the series.

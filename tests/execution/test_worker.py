@@ -139,7 +139,10 @@ def test_no_kernel_starts_in_a_private_folder_that_another_user_may_have_made(
     bench.runtime_folder.chmod(0o777)
     outcome, _ = bench.run("val = x")
     assert (outcome.state, outcome.reason) == (TrialState.STOPPED, Reason.KERNEL_START)
-    assert f"{bench.runtime_folder} is not a folder that only you can enter" in outcome.message
+    assert (
+        f"{bench.runtime_folder} is not a folder of yours that no other user can enter"
+        in outcome.message
+    )
     assert list(bench.runtime_folder.iterdir()) == []
 
 

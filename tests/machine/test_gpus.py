@@ -42,7 +42,9 @@ def test_auto_selects_all_gpus_and_numbers_select_some_of_them() -> None:
 def test_the_message_about_an_unknown_gpu_lists_the_existing_ones(
     driver: StatedDriver, there: str
 ) -> None:
-    with pytest.raises(SettingsError, match=rf"resources\.gpus: there is no GPU 2 .*: {there}$"):
+    with pytest.raises(
+        SettingsError, match=rf"resources\.gpus: this machine has no GPU 2; it has: {there}$"
+    ):
         chosen_gpus(wanted([2, 0]), driver)
     assert chosen_gpus(wanted(), driver) == driver.gpus
 
@@ -71,7 +73,7 @@ def test_numbers_in_a_parameters_file_are_positions_among_the_visible_gpus(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
     assert found([0]) == ["GPU-b"]
-    with pytest.raises(SettingsError, match="there is no GPU 2"):
+    with pytest.raises(SettingsError, match="has no GPU 2"):
         found([2])
 
 
@@ -83,7 +85,7 @@ def test_more_memory_than_a_gpu_has_is_refused() -> None:
 def test_more_gpus_per_trial_than_the_machine_has_are_refused() -> None:
     with pytest.raises(SettingsError, match=r"gpus_per_trial: a trial needs 3 GPUs; .* has 2"):
         found("auto", gpus_per_trial=3)
-    with pytest.raises(SettingsError, match="needs 2 GPUs; the sweep has 1"):
+    with pytest.raises(SettingsError, match="needs 2 GPUs; the sweep has only 1"):
         found([1], gpus_per_trial=2)
     none = chosen_gpus(wanted(gpus_per_trial=3), StatedDriver())
     assert none == [], "a notebook may run without"

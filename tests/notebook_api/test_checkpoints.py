@@ -299,7 +299,7 @@ FULL_DISK = """if True:
 def test_a_full_disk_loses_only_the_new_checkpoint(begin: str, bulk: str, run: Any) -> None:
     first, *others = run(FULL_DISK % (begin, bulk)).splitlines()
     assert "save_checkpoint: cannot write into" in first
-    assert "by-hand: File too large; the checkpoint before this one is unchanged" in first
+    assert "by-hand: File too large; the previous checkpoint is unchanged" in first
     assert others == ["['000001.ckpt'] {'epoch': 1}", "['000002.ckpt'] {'epoch': 4}"]
 
 

@@ -264,7 +264,7 @@ def test_seed_everything_sets_full_precision_of_matrix_products_and_warns_about_
     ]
     for change in changes:
         change()
-        with pytest.warns(UserWarning, match="to keep TF32, set it after"):
+        with pytest.warns(UserWarning, match="to use TF32, call torch.set_float32_matmul"):
             seed_everything(0)
         assert torch.get_float32_matmul_precision() == "highest"
 

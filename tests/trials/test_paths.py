@@ -199,9 +199,9 @@ def test_a_folder_name_that_is_not_utf8_is_refused_and_quoted() -> None:
 @pytest.mark.parametrize("name", ["../../secret", "/etc/secret", "a/../../../secret", "a\0b"])
 def test_a_name_from_a_notebook_cannot_lead_outside_of_the_studys_folder(name: str) -> None:
     paths = StudyPaths.parse("out/{run_id}.ipynb", study="digits")
-    with pytest.raises(StudyError, match="is not the relative path of a file"):
+    with pytest.raises(StudyError, match="expected the relative path of a file"):
         paths.snapshot(name)
-    with pytest.raises(StudyError, match="is not the relative path of a file"):
+    with pytest.raises(StudyError, match="expected the relative path of a file"):
         paths.environment(f"x/{name}")
-    with pytest.raises(StudyError, match="is not the relative path of a file"):
+    with pytest.raises(StudyError, match="expected the relative path of a file"):
         paths.input("0" * 64, name)
