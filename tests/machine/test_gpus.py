@@ -83,7 +83,7 @@ def test_more_memory_than_a_gpu_has_is_refused() -> None:
 
 
 def test_more_gpus_per_trial_than_the_machine_has_are_refused() -> None:
-    with pytest.raises(SettingsError, match=r"gpus_per_trial: a trial needs 3 GPUs; .* has 2"):
+    with pytest.raises(SettingsError, match=r"gpus_per_trial: a trial needs 3 GPUs; .* has only 2"):
         found("auto", gpus_per_trial=3)
     with pytest.raises(SettingsError, match="needs 2 GPUs; the sweep has only 1"):
         found([1], gpus_per_trial=2)

@@ -193,7 +193,7 @@ def test_a_copy_that_fails_leaves_the_earlier_artifact(folder: Path) -> None:
     sweeper.save_artifact("model.pt")
     (folder / "model").mkdir()
     (folder / "model" / "lost").symlink_to("nowhere")
-    with pytest.raises(OSError, match=r"an earlier 'model\.pt' is unchanged"):
+    with pytest.raises(OSError, match=r"'model\.pt' that was saved before is unchanged"):
         sweeper.save_artifact("model", "model.pt")
     assert (folder / "saved" / "model.pt").read_text() == "first"
     assert os.listdir(folder / "saved") == ["model.pt"]
