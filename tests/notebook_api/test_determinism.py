@@ -191,7 +191,7 @@ def test_a_batch_sampler_of_the_caller_is_followed() -> None:
 
 
 def test_shuffle_and_a_sampler_exclude_each_other() -> None:
-    with pytest.raises(ValueError, match="drop one"):
+    with pytest.raises(ValueError, match="leave out shuffle"):
         seeded_loader(Augmented(), shuffle=True, sampler=[1, 2])
 
 
