@@ -27,7 +27,7 @@ def drawn(state: Snapshot, monkeypatch: pytest.MonkeyPatch, *, width: int = 100)
     return stream.getvalue().splitlines()
 
 
-def test_a_running_trial_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_the_live_table_a_running_trial_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     head, header, row = drawn(snapshot(progress()), monkeypatch)
     assert head == "digits · 10 of 40 trials · about 2m30s left · 9 completed, 1 failed, 1 running"
     params = ("lr", "optimizer", "width")
@@ -46,7 +46,7 @@ def test_a_separate_line_states_what_a_trial_waits_for(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("width", [60, 80, 160, 250])
-def test_a_row_is_one_line_for_any_number_of_params(
+def test_a_row_of_the_live_table_is_one_line_for_any_number_of_params(
     width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     params = {f"parameter_{i}": i / 7 for i in range(30)}
@@ -67,14 +67,16 @@ def test_long_names_keep_their_ends_and_params_without_space_are_counted(
     assert row.split()[1:4] == ["0.5"] * 3
 
 
-def test_columns_keep_their_positions_while_values_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_columns_of_the_live_table_keep_their_positions_while_values_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     begun = progress(cells=0, step=None, metrics={}, memory_bytes=None, elapsed_s=0.25)
     later = progress(params={"lr": 0.5, "optimizer": "adam", "width": 64}, memory_bytes=10**10)
     headers = {drawn(snapshot(it), monkeypatch)[1] for it in (begun, progress(), later)}
     assert len(headers) == 1, headers
 
 
-def test_unknown_values_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_live_table_leaves_out_unknown_values(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = progress(cells=0, step=None, metrics={}, memory_bytes=None, elapsed_s=0.25)
     lines = drawn(snapshot(begun, left_s=None), monkeypatch)
     assert "left" not in lines[0]
@@ -103,7 +105,9 @@ def test_the_best_trial_and_its_notebook_are_below_the_table(
     assert notebook == "  notebook: out/0003.ipynb"
 
 
-def test_one_of_several_best_trials_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_live_table_shows_one_of_several_pareto_optimal_trials(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     best = [completed(3), completed(5)]
     assert drawn(snapshot(best=best), monkeypatch)[1].endswith("(1 of 2 Pareto-optimal)")
 
@@ -121,7 +125,7 @@ def test_the_summary_mentions_the_remote_copy_only_if_it_is_incomplete() -> None
     assert "remote copy: not complete, 1m30s behind" in lagging
 
 
-def test_the_last_lines_name_the_command_that_shows_page_and_mlflow(tmp_path: Path) -> None:
+def test_a_sweeps_summary_names_the_command_that_shows_page_and_mlflow(tmp_path: Path) -> None:
     folder = tmp_path / "my work"
     near = result(page=folder / "index.html", storage=f"sqlite:///{folder}/study.db")
     shown = f"MLflow and page: notebook_hpo.py ui '{folder}'"
@@ -132,7 +136,7 @@ def test_the_last_lines_name_the_command_that_shows_page_and_mlflow(tmp_path: Pa
     assert_says(screen.summary(server), "MLflow: http://here:5000", "http://here:5000/#/x")
 
 
-def test_the_last_lines_say_that_mlflow_draws_only_the_100_best_runs() -> None:
+def test_a_sweeps_summary_says_that_mlflow_draws_only_the_100_best_runs() -> None:
     def lines(trials: int) -> str:
         records = [trial_record(n, scores={"val_acc": 0.5}) for n in range(trials)]
         return screen.summary(result(records=records, compare_url="http://127.0.0.1:1/#/x"))
@@ -141,7 +145,7 @@ def test_the_last_lines_say_that_mlflow_draws_only_the_100_best_runs() -> None:
     assert "best runs" not in lines(100)
 
 
-def test_the_last_lines_have_the_sentences_of_the_answer_and_its_notes_last() -> None:
+def test_a_sweeps_summary_has_the_sentences_of_the_answer_and_ends_with_notes() -> None:
     found = result(findings=["kernels are started: because"])
     lines = screen.summary(found).splitlines()
     assert found.insights is not None
@@ -170,7 +174,7 @@ def test_a_summary_names_the_operations_that_may_not_repeat_bit_for_bit() -> Non
     assert "grid_sampler_2d_backward_cuda, op_0, op_1, op_2 and 2 more;" in line
 
 
-def test_the_line_about_a_task_has_its_predicted_duration_and_its_progress() -> None:
+def test_the_line_about_a_chore_has_its_predicted_duration_and_its_progress() -> None:
     proving = Chore(kind=ChoreKind.PROVING, since_s=0.0, expected_s=40.0)
     assert screen.chore_line(proving).endswith("forked (about 40.0s)")
     tracking = Chore(kind=ChoreKind.TRACKING, since_s=0.0, progress=(640, 1000))

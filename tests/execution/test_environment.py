@@ -33,7 +33,9 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-def test_packages_are_those_of_the_interpreter_that_runs_the_kernels(tmp_path: Path) -> None:
+def test_the_recorded_packages_are_those_of_the_interpreter_that_runs_the_kernels(
+    tmp_path: Path,
+) -> None:
     found = environment_of(
         interpreter=[sys.executable], env=os.environ, folder=tmp_path, threads=3, gpus=[]
     )
@@ -53,7 +55,9 @@ def test_the_environment_lacks_python_if_the_interpreter_does_not_answer(tmp_pat
     assert found["platform"]
 
 
-def test_the_first_folder_of_a_package_counts_as_for_an_import(tmp_path: Path) -> None:
+def test_of_several_versions_of_a_package_the_one_that_python_imports_is_recorded(
+    tmp_path: Path,
+) -> None:
     for folder, names in {
         "a": ["Some_Name-1.0+cu121.dist-info", "old-2-py3.9.egg-info", "no_version.egg-info"],
         "b": ["some.name-0.9.dist-info", "module"],
@@ -64,7 +68,7 @@ def test_the_first_folder_of_a_package_counts_as_for_an_import(tmp_path: Path) -
     assert packages_in(folders) == {"some-name": "1.0+cu121", "old": "2"}
 
 
-def test_the_commit_is_kept_and_whether_its_files_have_changed(repository: Path) -> None:
+def test_the_git_commit_is_recorded_and_whether_files_differ_from_it(repository: Path) -> None:
     git(repository, "tag", "v1-final")
     commit = git(repository, "rev-parse", "HEAD")
     (repository / "untracked.py").touch()

@@ -129,7 +129,7 @@ def test_a_frozen_kernel_ends_if_its_sweep_and_its_guard_are_killed_at_once(
     until(lambda: not marked_processes(mark) and not folders(tmp_path))
 
 
-def test_a_nested_folder_made_by_another_user_stops_no_sweep(tmp_path: Path) -> None:
+def test_a_deeply_nested_folder_of_another_user_does_not_stop_a_sweep(tmp_path: Path) -> None:
     planted = Path("/tmp") / f"sweep-{mark_of(tmp_path)}planted"
     try:
         at = os.open("/tmp", os.O_RDONLY)

@@ -205,7 +205,7 @@ def test_a_trial_keeps_a_param_that_was_fixed_later_and_uses_no_shared_cells(
     assert outcome.kernel.reason == "the trial began before x was fixed"
 
 
-def test_artifacts_are_listed_and_removed_before_an_attempt_that_begins_anew(
+def test_artifacts_are_listed_and_removed_before_an_attempt_that_starts_from_scratch(
     bench: Bench,
 ) -> None:
     cells = (
@@ -267,7 +267,7 @@ def test_a_notebook_may_end_itself_and_an_exit_of_argparse_has_a_remedy(bench: B
     assert outcome.message.endswith("write parse_args([]) in the notebook")
 
 
-def test_a_series_is_kept_if_the_output_is_cleared(bench: Bench) -> None:
+def test_reported_points_are_kept_if_the_cell_clears_its_output(bench: Bench) -> None:
     outcome, _ = bench.run(
         "import sweeper\nfrom IPython.display import clear_output\n"
         "for i in range(3):\n    sweeper.report(i, val=x + i)\n    clear_output(wait=True)\n"
@@ -369,7 +369,9 @@ ctypes.PyDLL(None)[name](lock) or ctypes.PyDLL(None)[name](lock)
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="a lock that is all zeros is free on Linux")
 @pytest.mark.parametrize("cell", [SWALLOWS, HOLDS_IN_C])
-def test_a_cell_that_no_interrupt_ends_is_killed_in_the_end(bench: Bench, cell: str) -> None:
+def test_a_kernel_whose_cell_ignores_interrupts_is_killed_in_the_end(
+    bench: Bench, cell: str
+) -> None:
     outcome, node = bench.run(
         cell,
         "print('later')",

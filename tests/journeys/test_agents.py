@@ -93,7 +93,7 @@ def test_an_agent_gets_from_a_proposal_to_a_confirmed_winner_within_its_budget(
         with_agent(server_of(agent), work)
 
 
-def test_no_process_outlives_a_server_that_is_killed(parameters: Path) -> None:
+def test_no_process_outlives_an_mcp_server_that_is_killed(parameters: Path) -> None:
     notebook("slow.ipynb", "import time\nprint('hello')\ntime.sleep(600)\nval = x")
 
     async def work(call: Call) -> None:
@@ -113,7 +113,7 @@ def test_no_process_outlives_a_server_that_is_killed(parameters: Path) -> None:
     with_agent(StdioServerParameters(command=sys.executable, args=words), work)
 
 
-def test_without_the_library_one_line_says_what_to_install(
+def test_without_the_library_mcp_one_line_says_what_to_install(
     parameters: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)

@@ -100,7 +100,7 @@ def series_of(page: Any, name: str) -> list[dict[str, Any]]:
     return list(json.loads(text))
 
 
-def test_the_table_begins_within_two_screens(tmp_path: Path, page: Any) -> None:
+def test_the_table_of_the_page_begins_within_two_screens(tmp_path: Path, page: Any) -> None:
     importances = {"val": {"x": Importance(0.9, 0.8, 1.0), "kind": Importance(0.1, 0.0, 0.2)}}
     trials = [trial(tmp_path, n) for n in range(60)]
     open_page(page, write_page(tmp_path, trials, importances=importances))
@@ -108,7 +108,7 @@ def test_the_table_begins_within_two_screens(tmp_path: Path, page: Any) -> None:
     assert page.locator("#trials").bounding_box()["y"] < 2 * 900
 
 
-def test_the_line_under_the_pointer_is_of_the_selection_and_says_all_of_its_trial(
+def test_the_tooltip_of_a_line_describes_a_selected_trial_completely(
     tmp_path: Path, page: Any
 ) -> None:
     trials = [trial(tmp_path, n) for n in range(60)]
@@ -177,7 +177,9 @@ def test_the_history_is_drawn_over_time_if_the_reader_chooses_it(tmp_path: Path,
     until(lambda: max(p["value"][0] for p in series_of(page, "history")[0]["data"]) == all_min)
 
 
-def test_a_category_has_boxes_and_its_points_are_spread(tmp_path: Path, page: Any) -> None:
+def test_a_chart_over_a_categorical_param_has_boxes_and_spread_points(
+    tmp_path: Path, page: Any
+) -> None:
     open_page(page, write_page(tmp_path, [trial(tmp_path, n) for n in range(60)]))
     element = "document.querySelector('[data-column=\"param.kind\"]')"
     page.evaluate(f"() => {element}.scrollIntoView({{ block: 'center' }})")
@@ -190,7 +192,9 @@ def test_a_category_has_boxes_and_its_points_are_spread(tmp_path: Path, page: An
     assert {round(place) for place in places} == {0, 1, 2}
 
 
-def test_what_has_nothing_to_show_is_not_drawn(tmp_path: Path, page: Any) -> None:
+def test_sections_of_the_page_that_have_nothing_to_show_are_hidden(
+    tmp_path: Path, page: Any
+) -> None:
     failed = {"state": TrialState.FAILED, "reason": Reason.CELL_ERROR, "scores": {}}
     open_page(page, write_page(tmp_path, [trial(tmp_path, n, **failed) for n in range(3)]))
     hidden = ["history", "importance", "pair", "distribution", "pareto", "memory", "slices"]
@@ -199,7 +203,9 @@ def test_what_has_nothing_to_show_is_not_drawn(tmp_path: Path, page: Any) -> Non
     assert page.locator("#timeline-section").is_visible()
 
 
-def test_colours_follow_the_selection(tmp_path: Path, page: Any) -> None:
+def test_the_colour_scale_of_the_page_covers_only_the_selected_trials(
+    tmp_path: Path, page: Any
+) -> None:
     index = write_page(tmp_path, [trial(tmp_path, n) for n in range(60)])
 
     def ends() -> list[float]:
@@ -215,7 +221,7 @@ def test_colours_follow_the_selection(tmp_path: Path, page: Any) -> None:
     assert 0.49 < low < high < 0.62
 
 
-def test_a_folded_section_stays_folded_by_the_address(tmp_path: Path, page: Any) -> None:
+def test_the_url_of_the_page_remembers_which_sections_are_folded(tmp_path: Path, page: Any) -> None:
     index = write_page(tmp_path, [trial(tmp_path, n) for n in range(60)])
     open_page(page, index)
     page.get_by_label("fold History").click()
@@ -239,7 +245,7 @@ def test_the_timeline_shows_gpu_memory_where_it_is_recorded(tmp_path: Path, page
     assert "GPU busy" in text
 
 
-def test_a_long_number_is_short_in_the_table_and_complete_under_the_pointer(
+def test_a_long_number_is_short_in_the_page_table_and_complete_in_its_tooltip(
     tmp_path: Path, page: Any
 ) -> None:
     params = {"x": 0.123456789, "lr": 0.000241234, "kind": "a"}

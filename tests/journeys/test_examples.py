@@ -27,7 +27,7 @@ def run(folder: Path, name: str, *more: str, parameters: str | None = None) -> d
     return result
 
 
-def test_digits_learns_and_reports_all_its_scores(tmp_path: Path) -> None:
+def test_the_example_digits_learns_and_reports_all_its_scores(tmp_path: Path) -> None:
     small = ["--trials", "1", "--set", "epochs=1", "--set", "num_workers=0", "--cold"]
     scores = run(tmp_path, "digits", *small)["best"]["scores"]
     assert scores["val_acc"] > 0.85
@@ -37,14 +37,14 @@ def test_digits_learns_and_reports_all_its_scores(tmp_path: Path) -> None:
     }
 
 
-def test_the_untouched_example_is_swept_without_importing_sweeper(tmp_path: Path) -> None:
+def test_the_example_notebook_is_swept_although_it_does_not_import_sweeper(tmp_path: Path) -> None:
     source = (ROOT / "notebooks" / "untouched.ipynb").read_text()
     assert "sweeper" not in source
     result = run(tmp_path, "untouched", "--trials", "1", "--cold")
     assert {"val_acc", "val_loss"} <= set(result["best"]["scores"])
 
 
-def test_resnet_runs_anywhere_with_its_smoke_setting(tmp_path: Path) -> None:
+def test_the_example_resnet_runs_on_any_machine_with_its_smoke_setting(tmp_path: Path) -> None:
     more = ["--trials", "1", "--set", "start_size=0.5", "--cold"]
     result = run(tmp_path, "resnet", *more, parameters="resnet-smoke")
     scores = result["best"]["scores"]

@@ -121,7 +121,7 @@ def test_the_user_names_an_unclear_score_and_no_notebook_runs_twice() -> None:
     assert runs() == 3
 
 
-def test_a_score_without_a_known_direction_has_to_be_given_one() -> None:
+def test_the_user_must_state_the_direction_of_a_score_if_it_is_unknown() -> None:
     write("lr = 0.1", "misfit = abs(lr - 0.3)")
     done = call("my.ipynb", "--score", "misfit")
     assert done.returncode == 2
@@ -181,7 +181,7 @@ def test_a_sweep_with_an_edited_file_uses_the_run_as_its_first_trial(editor: str
     assert runs() == 3
 
 
-def test_the_list_of_a_terminal_fits_80_columns_and_its_keys_choose() -> None:
+def test_the_list_of_scores_fits_80_columns_and_a_key_chooses_one() -> None:
     long_name = "a_loss_whose_name_is_as_long_as_a_line_of_the_terminal_or_longer"
     write("lr = 0.1", COUNTED, f"val_acc = 1 - lr / 3\ntest_acc = 1 - lr / 4\n{long_name} = lr / 7")
     terminal = Terminal("my.ipynb", "--trials", "2", cwd=Path.cwd())
@@ -210,7 +210,7 @@ def test_the_key_q_ends_the_command_and_keeps_the_run() -> None:
     assert runs() == 1
 
 
-def test_what_is_known_without_a_run_is_shown_by_a_dry_run() -> None:
+def test_a_dry_run_shows_what_is_known_without_running_the_notebook() -> None:
     write("lr = 0.1", COUNTED, "val_loss = abs(lr - 0.3)")
     done = call("my.ipynb", "--dry-run")
     assert done.returncode == 0, done.stderr

@@ -96,7 +96,7 @@ if number {which}:
 MEET_LATER = MEET.format(which=">= 4", count=4)
 
 
-def test_as_many_trials_share_a_gpu_as_its_memory_holds_found_by_itself(
+def test_the_sweep_finds_out_by_itself_how_many_trials_fit_on_a_gpu(
     gpu: SimulatedGpus, tmp_path: Path
 ) -> None:
     result = run(gpu, tmp_path, TRAIN.format(gb=8.4) + MEET_LATER, study={"trials": TRIALS})

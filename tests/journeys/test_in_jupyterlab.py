@@ -99,7 +99,7 @@ def test_an_executed_notebook_states_its_trial_while_it_runs_and_when_it_has_end
         assert first.locator("del").inner_text() == "0.05"
 
 
-def test_a_study_its_best_trial_and_its_page_show_themselves_also_after_reopening(
+def test_jupyter_shows_a_study_its_best_trial_and_its_page_also_after_reopening(
     swept: list[str], lab: Lab, folder: Path
 ) -> None:
     with lab.opened("look.ipynb") as page:

@@ -63,7 +63,7 @@ def link(result: dict[str, Any], server: str, *, without: str = "") -> str:
     return url.replace(without, "")
 
 
-def test_the_printed_link_draws_parallel_coordinates_over_the_swept_params(
+def test_the_printed_link_to_mlflow_draws_parallel_coordinates_of_the_swept_params(
     result: dict[str, Any], server: str, page: Any
 ) -> None:
     page.goto(link(result, server))
@@ -76,7 +76,7 @@ def test_the_printed_link_draws_parallel_coordinates_over_the_swept_params(
     page.get_by_text("maximize val").first.wait_for()
 
 
-def test_the_table_has_the_objective_and_the_swept_params_and_the_best_run_first(
+def test_mlflows_table_has_the_objective_the_swept_params_and_the_best_run_first(
     result: dict[str, Any], server: str, page: Any
 ) -> None:
     page.goto(link(result, server, without="&compareRunsMode=CHART"))
@@ -88,7 +88,7 @@ def test_the_table_has_the_objective_and_the_swept_params_and_the_best_run_first
     assert result["best"]["run_id"] in first.inner_text()
 
 
-def test_the_executed_notebook_of_a_run_can_be_read(
+def test_the_executed_notebook_of_a_run_can_be_read_in_mlflow(
     result: dict[str, Any], server: str, page: Any
 ) -> None:
     best = result["trials"][int(result["best"]["run_id"])]

@@ -93,7 +93,7 @@ def digests(result: SweepResult) -> Mapping[str, float]:
     return {record.run_id: record.scores["digest"] for record in result.records}
 
 
-def test_weights_are_equal_bit_for_bit_alone_next_to_others_started_and_forked(
+def test_trained_weights_are_equal_bit_for_bit_alone_and_shared_in_started_and_forked_kernels(
     tmp_path: Path,
 ) -> None:
     """CUDA is first used in the fork, so that a forked kernel trains like a started one."""
@@ -202,7 +202,7 @@ def test_a_trial_that_runs_out_of_memory_in_company_completes_later_and_fails_on
             assert record.state is TrialState.COMPLETED
 
 
-def test_the_driver_knows_the_memory_of_a_process_without_using_cuda_in_ours() -> None:
+def test_the_gpu_driver_reports_a_process_memory_without_cuda_in_the_sweep() -> None:
     driver = Nvml()
     (gpu, *_) = driver.installed()
     assert gpu.uuid is not None

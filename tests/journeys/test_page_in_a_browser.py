@@ -182,7 +182,7 @@ def test_every_chart_is_drawn_from_the_file_without_a_network(index: Path, visit
     assert sorted(axes) == sorted([*SPACE, "val"])
 
 
-def test_a_brush_shows_only_trials_in_its_range_until_it_is_removed(
+def test_on_the_page_a_brush_shows_only_trials_in_its_range_until_it_is_removed(
     index: Path, visit: Visit
 ) -> None:
     page = visit.open(index)
@@ -201,7 +201,9 @@ def test_a_brush_shows_only_trials_in_its_range_until_it_is_removed(
     visit.expect(f"all {TRIALS} trials")
 
 
-def test_a_brush_can_select_trials_without_a_param(index: Path, visit: Visit) -> None:
+def test_on_the_page_a_brush_can_select_the_trials_that_lack_a_param(
+    index: Path, visit: Visit
+) -> None:
     visit.open(index)
     visit.brush("momentum", -0.05, 0.08)
     without = {i for i, trial in values(index, visit).items() if "momentum" not in trial["params"]}
@@ -243,7 +245,7 @@ def test_an_axis_can_be_moved_and_hidden_with_the_keyboard(index: Path, visit: V
     until(lambda: page.locator("#axes button[aria-pressed=false]").all_text_contents() == ["lr"])
 
 
-def test_the_table_sorts_by_any_column(index: Path, visit: Visit) -> None:
+def test_the_table_of_the_page_sorts_by_any_column(index: Path, visit: Visit) -> None:
     page = visit.open(index)
     known = values(index, visit)
     visit.run_ids()
@@ -303,7 +305,7 @@ def test_a_run_opens_its_notebook_arrows_lead_to_the_next_and_back_and_forward_w
     another.value.close()
 
 
-def test_charts_and_the_table_can_be_downloaded(index: Path, visit: Visit) -> None:
+def test_the_charts_and_the_table_of_the_page_can_be_downloaded(index: Path, visit: Visit) -> None:
     page = visit.open(index)
     ids = visit.run_ids()
     with page.expect_download() as svg:
@@ -346,7 +348,7 @@ def test_grouping_shows_a_mean_with_its_interval_and_curves_as_bands(
     assert "log=1" in page.url
 
 
-def test_a_star_with_a_note_is_stored_in_the_url(index: Path, visit: Visit) -> None:
+def test_the_url_of_the_page_stores_a_star_with_a_note(index: Path, visit: Visit) -> None:
     page = visit.open(index)
     first, *_ = visit.run_ids()
     page.evaluate("() => { window.prompt = () => 'look again'; }")
@@ -410,7 +412,9 @@ def test_cells_that_only_one_notebook_has_leave_the_others_aligned(
     assert rows.nth(1).get_by_text("b", exact=True).count() == 1
 
 
-def test_values_that_another_cell_replaces_are_struck(index: Path, visit: Visit) -> None:
+def test_on_the_page_values_that_another_cell_replaces_are_struck_through(
+    index: Path, visit: Visit
+) -> None:
     page = visit.open(index)
     tagged = cell("lr = 0.1\nepochs = 3  # all\nlr_end: float = 0.2", tag="celltag_parameters")
     injected = cell("# Parameters\nlr = 0.5\nlr_end = 2", tag="celltag_injected-parameters")
@@ -439,7 +443,9 @@ def test_scripts_in_displayed_outputs_do_not_run(index: Path, visit: Visit) -> N
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_everything_is_visible_on_a_narrow_screen(index: Path, visit: Visit, scheme: str) -> None:
+def test_the_whole_page_is_visible_on_a_narrow_screen(
+    index: Path, visit: Visit, scheme: str
+) -> None:
     visit.page.set_viewport_size({"width": 400, "height": 800})
     visit.page.emulate_media(color_scheme=scheme)
     page = visit.open(index)
@@ -497,7 +503,9 @@ def made_up(folder: Path, count: int) -> list[TrialRecord]:
     return [trial(folder, n, n / count, (n * 7919) % count / count) for n in range(count)]
 
 
-def test_a_thousand_trials_can_be_brushed_and_listed(tmp_path: Path, visit: Visit) -> None:
+def test_on_the_page_a_thousand_trials_can_be_brushed_and_listed(
+    tmp_path: Path, visit: Visit
+) -> None:
     page = visit.open(write_page(tmp_path, made_up(tmp_path, 1000)))
     visit.brush("x", 0.7, 0.99)
     until(lambda: 270 < page.evaluate("() => sweeper.selected().length") < 310)
@@ -542,7 +550,7 @@ def test_the_page_of_a_study_that_confirms_others_has_their_ranking(
     assert fresh.all_text_contents() == ["0.7", "0.81"]
 
 
-def test_the_page_of_an_ablation_has_by_how_much_the_ablated_trial_is_better(
+def test_the_page_of_an_ablation_shows_how_much_better_the_ablated_trial_is(
     tmp_path: Path, visit: Visit
 ) -> None:
     base = trial(tmp_path, 7, 0.0, 0.9)

@@ -118,7 +118,7 @@ def gate_before(server: MlflowServer, **options: Any) -> Iterator[str]:
         gate.shutdown()
 
 
-def test_a_run_is_not_created_twice_if_the_answer_was_lost(
+def test_an_mlflow_run_is_not_created_twice_if_the_servers_answer_was_lost(
     server: MlflowServer, tmp_path: Path
 ) -> None:
     from mlflow.exceptions import MlflowException
@@ -201,7 +201,7 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-def test_all_trials_survive_the_restart_of_both_servers(
+def test_all_trials_survive_a_crash_and_restart_of_the_postgres_and_mlflow_servers(
     postgres: PostgresServer, server: MlflowServer, tmp_path: Path
 ) -> None:
     files = [*project(TRAIN, settings=PARAMETERS, folder=tmp_path), "-j", "4", "--json"]

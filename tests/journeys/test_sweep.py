@@ -329,7 +329,7 @@ def wrong_folder(here: Path) -> Path:
 @pytest.mark.parametrize(
     (("changed", "fragments")), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG]
 )
-def test_a_wrong_call_gets_one_message_and_writes_nothing(
+def test_a_wrong_command_gets_one_message_and_writes_nothing(
     wrong_folder: Path, changed: list[str], fragments: list[str]
 ) -> None:
     right = {"-i": "right.ipynb", "-o": "new/{run_id}.ipynb", "-p": "right.yml"}
@@ -390,7 +390,7 @@ def test_the_options_for_another_study_after_a_corrected_notebook_begin_another_
     assert (result["study"], result["counts"]["completed"]) == ("NAME", 1)
 
 
-def test_set_fixes_a_parameter_and_takes_it_out_of_the_space() -> None:
+def test_the_option_set_fixes_a_param_and_removes_it_from_the_search_space() -> None:
     settings = "space: {x: [1.0, 2.0], y: {low: 0.0, high: 1.0}}\nstudy: {trials: 1}"
     files = project("val = x * y", settings=settings, parameters="x = y = 1.0")
     options = ["-o", "out/{study}/{run_id}.ipynb", "--set", "y=1e1", "--study", "with set"]

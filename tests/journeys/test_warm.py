@@ -57,7 +57,9 @@ def metadata(record: Any) -> Any:
 
 
 @pytest.mark.usefixtures("started_kernels_here")
-def test_state_that_leaks_from_one_fork_to_the_next_ends_forking(tmp_path: Path) -> None:
+def test_no_more_kernels_are_forked_if_state_leaks_from_one_fork_to_the_next(
+    tmp_path: Path,
+) -> None:
     """An example: a shared cell saves weights, and each trial loads, trains and saves them."""
     result = sweep(
         tmp_path,

@@ -14,7 +14,7 @@ async def loop_of_call() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
 
 
-def test_the_loop_of_a_thread_is_closed_with_its_tasks_and_the_next_one_is_new() -> None:
+def test_the_event_loop_of_a_thread_is_closed_with_its_tasks_and_the_next_one_is_new() -> None:
     loops: list[asyncio.AbstractEventLoop] = []
     cancelled = threading.Event()
 
@@ -45,7 +45,7 @@ def test_the_loop_of_a_thread_is_closed_with_its_tasks_and_the_next_one_is_new()
     assert cancelled.is_set()
 
 
-def test_a_loop_that_is_already_running_is_not_closed() -> None:
+def test_an_event_loop_that_is_already_running_is_not_closed() -> None:
     async def notebook() -> None:
         with thread_event_loop():
             pass

@@ -59,7 +59,7 @@ def test_parameters_are_assigned_in_the_kernels_language(
     assert injected.cells[0].source == source
 
 
-def test_a_kernelspec_may_write_python_in_upper_case(
+def test_a_kernelspec_may_spell_its_language_python_in_upper_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_kernel(tmp_path, monkeypatch, "other", ["python"], language="Python 3")

@@ -82,7 +82,9 @@ def test_free_memory_is_the_smallest_of_all_control_groups(
     assert why.endswith(f", {gib * GIB / 1e9:.1f} GB of free memory allow {gib // 2}")
 
 
-def test_only_cores_count_if_the_system_does_not_state_its_memory(tmp_path: Path) -> None:
+def test_the_number_of_slots_depends_only_on_cores_if_the_free_memory_is_unknown(
+    tmp_path: Path,
+) -> None:
     assert available_bytes(tmp_path) is None
     assert oom_kills(tmp_path) == 0
     assert read_jobs("auto", 1, tmp_path)[0] == usable_cores()
@@ -124,7 +126,7 @@ def usual_limit() -> Iterator[int]:
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_the_soft_limit_of_descriptors_is_raised_to_the_hard_one(usual_limit: int) -> None:
+def test_the_soft_limit_of_open_files_is_raised_to_the_hard_limit(usual_limit: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     raise_descriptor_limit()
     soft, after = resource.getrlimit(resource.RLIMIT_NOFILE)

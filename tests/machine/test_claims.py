@@ -25,7 +25,9 @@ time.sleep(60)
 """
 
 
-def test_a_sweep_sees_the_claims_of_other_sweeps_but_not_its_own(tmp_path: Path) -> None:
+def test_a_sweep_sees_the_memory_reservations_of_other_sweeps_but_not_its_own(
+    tmp_path: Path,
+) -> None:
     here, there = Claims(tmp_path / "c"), Claims(tmp_path / "c")
     here.write({"GPU-a": [ONE, ONE]})
     assert (tmp_path / "c").stat().st_mode & 0o777 == 0o700, "others could lay claims there"
@@ -39,7 +41,7 @@ def test_a_sweep_sees_the_claims_of_other_sweeps_but_not_its_own(tmp_path: Path)
     assert there.of_others("GPU-a") == []
 
 
-def test_the_claims_of_a_killed_sweep_no_longer_count(tmp_path: Path) -> None:
+def test_the_memory_reservations_of_a_killed_sweep_no_longer_count(tmp_path: Path) -> None:
     command = [sys.executable, "-c", OTHER, str(tmp_path / "c")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
@@ -51,7 +53,7 @@ def test_the_claims_of_a_killed_sweep_no_longer_count(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "c").glob("*.json")] == []
 
 
-def test_a_sweep_does_not_wait_for_a_gate_that_another_one_holds(tmp_path: Path) -> None:
+def test_a_sweep_is_not_blocked_while_another_sweep_reserves_gpu_memory(tmp_path: Path) -> None:
     here, there = Claims(tmp_path / "c"), Claims(tmp_path / "c")
     with here.gate() as is_mine:
         assert is_mine
@@ -61,7 +63,7 @@ def test_a_sweep_does_not_wait_for_a_gate_that_another_one_holds(tmp_path: Path)
         assert is_theirs
 
 
-def test_sweeps_share_another_folder_if_another_user_has_taken_its_name(
+def test_sweeps_share_another_folder_if_another_user_has_made_one_of_its_name(
     tmp_path: Path,
 ) -> None:
     target = tmp_path / "target"

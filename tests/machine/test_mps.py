@@ -103,7 +103,7 @@ def test_without_the_mps_program_trials_take_turns(monkeypatch: pytest.MonkeyPat
     assert why.startswith("nvidia-cuda-mps-control is not on the PATH")
 
 
-def test_a_daemon_of_another_user_is_not_used_or_ended(
+def test_an_mps_daemon_of_another_user_is_not_used_or_ended(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving(Mps(), tmp_path / "study") as folder:
@@ -115,7 +115,9 @@ def test_a_daemon_of_another_user_is_not_used_or_ended(
 # --- daemons and kernels -------------------------------------------------------------------------
 
 
-def test_each_gpu_gets_a_daemon_that_is_ended_in_order(program: Path, tmp_path: Path) -> None:
+def test_each_gpu_gets_an_mps_daemon_that_is_ended_after_its_clients(
+    program: Path, tmp_path: Path
+) -> None:
     mps = Mps()
     with guarded(tmp_path) as (token, folder):
         gpus = [a_gpu("GPU-a"), a_gpu("GPU-b")]
@@ -144,7 +146,7 @@ def test_a_trial_that_must_be_alone_does_not_use_mps(program: Path, tmp_path: Pa
         assert mps.env_of(exclusive, is_alone=True) == mps.env_of(exclusive, is_alone=False)
 
 
-def test_a_daemon_that_does_not_start_is_reported_and_trials_run_without_mps(
+def test_an_mps_daemon_that_does_not_start_is_reported_and_trials_run_without_mps(
     program: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -186,7 +188,7 @@ with guarded(Path(sys.argv[1])) as (token, folder):
 """
 
 
-def test_after_a_kill_of_the_sweep_the_daemon_ends_after_its_clients(
+def test_after_a_kill_of_the_sweep_the_mps_daemon_ends_after_its_clients(
     program: Path, tmp_path: Path
 ) -> None:
     study = tmp_path / "study"

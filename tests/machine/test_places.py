@@ -163,7 +163,7 @@ def test_libraries_do_not_reserve_most_of_a_gpu_in_advance(
 # --- the memory of the machine -------------------------------------------------------------------
 
 
-def test_trials_run_at_the_same_time() -> None:
+def test_trials_without_gpus_run_at_the_same_time_and_know_whether_they_were_alone() -> None:
     places = Places()
     first = Trial(places)
     assert first.begun().is_alone
@@ -239,7 +239,7 @@ def test_as_many_trials_share_a_gpu_as_their_stated_memory_allows(make: Make) ->
     assert alone.begun().memory_fraction is None
 
 
-def test_a_trial_claims_the_largest_peak_so_far_plus_a_tenth(make: Make) -> None:
+def test_a_trial_reserves_the_largest_peak_so_far_plus_a_tenth(make: Make) -> None:
     places = learned(learned(make("GPU-a"), 10), 4)
     trials = [Trial(places, number=number) for number in range(4)]
     assert [trial.begun().claim_bytes for trial in trials[:3]] == [11 * GIB] * 3
@@ -259,7 +259,7 @@ def test_a_trial_gets_the_gpu_with_the_most_free_memory(make: Make) -> None:
     assert sorted(found) == ["GPU-a"] * 3 + ["GPU-b"] * 3 + ["GPU-c"]
 
 
-def test_memory_that_other_programs_use_is_not_claimed(make: Make) -> None:
+def test_gpu_memory_that_other_programs_use_is_not_reserved(make: Make) -> None:
     driver = StatedDriver("GPU-a")
     places = learned(make(driver=driver), 10)
     driver.used["GPU-a"] = 30 * GIB
@@ -301,7 +301,7 @@ def test_a_trial_that_keeps_its_gpu_busy_has_a_known_peak_without_a_report(make:
     assert second.begun().claim_bytes == round(1.1 * 8 * GIB)
 
 
-def test_a_claim_grows_with_the_memory_that_its_trial_uses(make: Make) -> None:
+def test_a_memory_reservation_grows_with_the_memory_that_its_trial_uses(make: Make) -> None:
     driver = StatedDriver("GPU-a")
     places = learned(make(driver=driver), 10)
     with process() as pid:
@@ -311,7 +311,7 @@ def test_a_claim_grows_with_the_memory_that_its_trial_uses(make: Make) -> None:
         until(lambda: trial.begun().claim_bytes == 30 * GIB)
 
 
-def test_a_peak_that_could_not_be_measured_is_not_learned(
+def test_a_peak_that_could_not_be_measured_does_not_change_later_reservations(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     places = make("GPU-a")
@@ -323,7 +323,7 @@ def test_a_peak_that_could_not_be_measured_is_not_learned(
 
 
 @pytest.mark.parametrize(("busy_share", "peak_bytes"), [(0.5, None), (None, None), (0.0, 0)])
-def test_unseen_memory_use_is_a_peak_only_if_the_gpu_did_no_work(
+def test_a_peak_of_zero_bytes_counts_only_if_the_gpu_did_no_work(
     make: Make, busy_share: float | None, peak_bytes: int | None
 ) -> None:
     driver = StatedDriver("GPU-a")
@@ -339,7 +339,7 @@ def test_unseen_memory_use_is_a_peak_only_if_the_gpu_did_no_work(
         assert [trial.begun().claim_bytes for trial in trials] == [0] * 9
 
 
-def test_a_trial_that_ran_out_of_memory_has_an_empty_gpu_and_no_limit(make: Make) -> None:
+def test_a_trial_that_ran_out_of_gpu_memory_gets_an_empty_gpu_and_no_limit(make: Make) -> None:
     places = learned(make("GPU-a"), 10)
     beside, alone = Trial(places), Trial(places, AloneOn.GPU)
     after = Trial(places)
@@ -355,7 +355,7 @@ def test_a_trial_that_ran_out_of_memory_has_an_empty_gpu_and_no_limit(make: Make
     after.begun()
 
 
-def test_a_claim_that_no_gpu_can_hold_gets_a_gpu_alone(make: Make) -> None:
+def test_a_trial_that_needs_more_memory_than_any_gpu_has_gets_a_gpu_alone(make: Make) -> None:
     places = learned(make("GPU-a"), 39)
     first = Trial(places)
     first.begun()
@@ -402,7 +402,7 @@ def test_a_trials_peak_is_the_larger_of_the_drivers_and_torchs_value(make: Make)
         (Reason.OUT_OF_HOST_MEMORY, "does not fit into this machine's memory, even with no other"),
     ],
 )
-def test_a_trial_is_infeasible_only_if_it_was_alone_on_what_it_ran_out_of(
+def test_a_trial_is_infeasible_only_if_no_other_trial_used_the_memory_that_ran_out(
     make: Make, reason: Reason, words: str
 ) -> None:
     outcome = TrialOutcome(state=FAILED, reason=reason, message="why")
@@ -442,7 +442,7 @@ def test_without_a_known_gpu_a_trial_that_must_be_alone_gets_the_whole_machine()
 # --- other sweeps, and GPUs that fail ------------------------------------------------------------
 
 
-def test_sweeps_of_one_user_respect_each_others_claims(make: Make) -> None:
+def test_sweeps_of_one_user_respect_each_others_memory_reservations(make: Make) -> None:
     other = Trial(make("GPU-a", gpu_memory=30 * GIB))
     large = Trial(make("GPU-a", gpu_memory=10 * GIB))
     assert large.has_to_wait()
@@ -453,7 +453,7 @@ def test_sweeps_of_one_user_respect_each_others_claims(make: Make) -> None:
     large.begun()
 
 
-def test_a_gpu_that_does_not_answer_is_closed_and_its_trial_runs_elsewhere(
+def test_a_gpu_that_does_not_answer_is_no_longer_used_and_its_trial_runs_elsewhere(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     driver = StatedDriver("GPU-a", "GPU-b")
@@ -469,7 +469,7 @@ def test_a_gpu_that_does_not_answer_is_closed_and_its_trial_runs_elsewhere(
     assert caplog.text.count(f"{names(place)} runs no more trials of this sweep") == 1
 
 
-def test_a_gpu_with_an_uncorrectable_error_is_closed(make: Make) -> None:
+def test_a_gpu_with_an_uncorrectable_error_is_no_longer_used(make: Make) -> None:
     places = make("GPU-a")
     with places.lease(trial_spec(), RunningTrial()) as place:
         failed = TrialOutcome(state=FAILED, reason=Reason.CELL_ERROR, message="oh")

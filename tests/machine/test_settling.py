@@ -40,7 +40,7 @@ MPS = replace(BESIDE, shares_by_mps=True)
         (Reason.CELL_ERROR, replace(BESIDE, fault=Fault.CUDA), Reason.CELL_ERROR, False),
     ],
 )
-def test_the_reason_of_a_failure_depends_on_what_the_trial_had_to_itself(
+def test_the_reason_of_a_failure_depends_on_the_memory_and_gpus_that_the_trial_did_not_share(
     reason: Reason, had: Circumstances, counts_as: Reason, is_infeasible: bool
 ) -> None:
     failed = TrialOutcome(state=TrialState.FAILED, reason=reason, message="why")

@@ -33,7 +33,7 @@ class Tensor:
         raise RuntimeError("a Tensor with 2 elements cannot be converted to Scalar")
 
 
-def test_every_call_works_without_effect_in_plain_python(
+def test_every_call_of_the_notebook_api_works_without_effect_in_plain_python(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -105,7 +105,7 @@ def test_a_report_without_a_step_raises_an_error_with_the_right_call() -> None:
 
 
 @pytest.mark.parametrize("step", [0, 3.0, True, Decimal(4)])
-def test_any_whole_number_is_a_step_and_a_metric_may_have_that_name(step: Any) -> None:
+def test_any_whole_number_is_a_step_and_a_metric_may_be_called_step(step: Any) -> None:
     sweeper.report(step, acc=0.5, step=0.5)
 
 
@@ -131,7 +131,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_file_is_copied_under_its_name_or_another_and_replaces_the_one_before(
+def test_an_artifact_is_copied_under_its_own_or_a_given_name_and_replaces_an_earlier_one(
     folder: Path,
 ) -> None:
     Path("model.pt").write_bytes(b"first")
@@ -143,7 +143,7 @@ def test_a_file_is_copied_under_its_name_or_another_and_replaces_the_one_before(
     assert sorted(os.listdir(folder / "saved")) == ["encoder.pt", "model.pt"]
 
 
-def test_a_folder_is_copied_whole_and_replaced_whole(folder: Path) -> None:
+def test_a_folder_saved_as_an_artifact_is_copied_whole_and_replaced_whole(folder: Path) -> None:
     model = folder / "model"
     (model / "deep").mkdir(parents=True)
     (model / "deep" / "weights").write_text("w")
@@ -155,14 +155,14 @@ def test_a_folder_is_copied_whole_and_replaced_whole(folder: Path) -> None:
     assert os.listdir(folder / "saved") == ["model"]
 
 
-def test_a_file_replaces_a_folder_and_a_folder_replaces_a_file(folder: Path) -> None:
+def test_an_artifact_file_replaces_an_artifact_folder_and_the_other_way_round(folder: Path) -> None:
     (folder / "model").mkdir()
     (folder / "file").write_text("f")
     for source, is_folder in (("model", True), ("file", False), ("model", True)):
         assert sweeper.save_artifact(source, "it").is_dir() == is_folder
 
 
-def test_a_file_that_a_library_has_written_into_the_folder_is_not_changed(folder: Path) -> None:
+def test_a_file_that_a_library_wrote_into_the_artifact_folder_is_not_changed(folder: Path) -> None:
     written = sweeper.trial().artifact_dir / "model.pt"
     written.write_text("w")
     assert sweeper.save_artifact(written) == written
@@ -170,25 +170,25 @@ def test_a_file_that_a_library_has_written_into_the_folder_is_not_changed(folder
 
 
 @pytest.mark.parametrize("name", ["../model", "/model", "a/b", "", ".", "..", ".m", "m.part"])
-def test_a_name_that_leads_out_of_the_folder_is_refused(folder: Path, name: str) -> None:
+def test_an_artifact_name_that_leads_out_of_its_folder_is_refused(folder: Path, name: str) -> None:
     Path("model.pt").write_text("m")
     with pytest.raises(ValueError, match=r"expected a plain file name such as 'model\.pt'"):
         sweeper.save_artifact("model.pt", name)
     assert not (folder / "saved").exists()
 
 
-def test_the_message_about_a_missing_file_names_the_searched_folder(folder: Path) -> None:
+def test_saving_a_missing_file_as_an_artifact_names_the_searched_folder(folder: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"save_artifact\('modl\.pt'\).*no such file") as it:
         sweeper.save_artifact("modl.pt")
     assert str(folder) in str(it.value)
 
 
-def test_a_folder_that_holds_the_artifacts_is_refused(folder: Path) -> None:
+def test_a_folder_that_contains_the_artifacts_cannot_be_saved_as_an_artifact(folder: Path) -> None:
     with pytest.raises(ValueError, match="this folder contains the trial's artifacts"):
         sweeper.save_artifact(folder)
 
 
-def test_a_copy_that_fails_leaves_the_earlier_artifact(folder: Path) -> None:
+def test_an_artifact_copy_that_fails_leaves_the_earlier_artifact(folder: Path) -> None:
     Path("model.pt").write_text("first")
     sweeper.save_artifact("model.pt")
     (folder / "model").mkdir()

@@ -106,7 +106,7 @@ def test_objects_are_restored_in_place_and_plain_values_returned() -> None:
     assert plain == {"epoch": 7, "history": history, "best": {"acc": 1}}
 
 
-def test_the_newest_is_loaded_and_keep_limits_their_number() -> None:
+def test_the_newest_checkpoint_is_loaded_and_keep_limits_the_number_of_checkpoints() -> None:
     for epoch in range(5):
         path = save_checkpoint(keep=2, epoch=epoch)
     assert path == Path.cwd() / FOLDER / "000005.ckpt"
@@ -116,7 +116,7 @@ def test_the_newest_is_loaded_and_keep_limits_their_number() -> None:
         save_checkpoint(keep=0)
 
 
-def test_files_are_listed_newest_first(tmp_path: Path) -> None:
+def test_checkpoint_files_are_listed_newest_first(tmp_path: Path) -> None:
     for name in ("000002.ckpt", "1000000.ckpt", "999999.ckpt", "000003.ckpt.part", "best.ckpt"):
         (tmp_path / name).touch()
     names = [path.name for path in checkpoint_files(tmp_path)]
@@ -175,7 +175,7 @@ def test_a_value_that_cannot_be_stored_is_refused_and_leaves_no_file(
     ("wrong", "kind"),
     [({"modle": Counter()}, "Counter"), ({"model": {}}, "dict"), ({"epoch": 0}, "int")],
 )
-def test_the_message_about_an_unknown_name_lists_the_saved_names(
+def test_loading_a_checkpoint_with_an_unknown_name_lists_the_saved_names(
     wrong: dict[str, Any], kind: str
 ) -> None:
     save_checkpoint(model=Counter(), other=Counter(), epoch=1)

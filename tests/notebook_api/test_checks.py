@@ -102,7 +102,7 @@ def step(model: Any, optimizer: Any, schedule: Any, loader: Any, **_: Any) -> fl
     return float(loss.item())
 
 
-def test_a_result_is_true_where_the_check_passed_and_shows_figures_and_remedy() -> None:
+def test_a_check_result_is_true_if_the_check_passed_and_shows_figures_and_a_remedy() -> None:
     good, bad = checks.near_chance(1.1, 3), checks.near_chance(9, 3)
     assert (bool(good), bool(bad)) == (True, False)
     assert repr(good) == "✓ near_chance: loss 1.1, by chance ln(3) = 1.099"
@@ -126,7 +126,7 @@ def test_the_first_loss_is_compared_with_the_loss_of_guessing(
     assert remedy in result.remedy
 
 
-def test_a_model_that_can_fit_one_batch_passes() -> None:
+def test_a_model_that_can_fit_one_batch_passes_the_check() -> None:
     training = Training()
     assert checks.overfits_one_batch(training.model, training.batch, loss_of)
     assert checks.overfits_one_batch(training.model, training.batch, loss_of, target=99, steps=0)
@@ -285,7 +285,7 @@ def differing(left: Any, right: Any) -> list[str]:
     return _differing(_digests(left), _digests(right))
 
 
-def test_values_are_compared_bit_for_bit_by_place() -> None:
+def test_checks_compare_values_bit_for_bit_and_name_the_parts_that_differ() -> None:
     nan = float("nan")
     value = {"a": [torch.tensor([1.0, nan]), np.arange(3)], "b": {1: nan, "c": slice(1, 2)}}
     assert differing(value, copy.deepcopy(value)) == []

@@ -91,7 +91,9 @@ def _torch_as_it_was() -> Iterator[None]:
     ],
     ids=["two", "three-persistent", "spawned"],
 )
-def test_batches_do_not_depend_on_the_workers(workers: dict[str, Any]) -> None:
+def test_the_batches_of_a_seeded_loader_do_not_depend_on_its_workers(
+    workers: dict[str, Any],
+) -> None:
     assert same(epochs(num_workers=0), epochs(**workers))
 
 
@@ -108,7 +110,7 @@ def test_samples_are_loaded_with_one_thread_as_in_a_worker() -> None:
     assert torch.get_num_threads() == 2
 
 
-def test_epochs_differ_in_order_and_in_augmentation() -> None:
+def test_the_epochs_of_a_seeded_loader_differ_in_order_and_augmentation() -> None:
     first, second = epochs()
     assert not same([first, second], epochs(seed=8))
     assert first[:, 0].tolist() != second[:, 0].tolist()
@@ -122,7 +124,7 @@ def test_numpy_and_torch_draw_different_numbers() -> None:
     assert not set(draws[:8]) & set(draws[8:])
 
 
-def test_augmentation_depends_on_the_sample_not_on_its_place() -> None:
+def test_augmentation_depends_on_the_sample_and_not_on_its_position_in_the_epoch() -> None:
     shuffled, ordered = epochs()[0], epochs(shuffle=False, batch_size=5)[0]
     assert same([shuffled[shuffled[:, 0].argsort()]], [ordered])
     assert same([*seeded_loader(Augmented(), batch_size=None, seed=7)][:1], [ordered[0]])
@@ -149,7 +151,9 @@ def test_a_loader_with_the_state_of_another_continues_at_its_epoch(
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_the_random_states_of_the_training_do_not_change(num_workers: int) -> None:
+def test_a_seeded_loader_does_not_change_the_random_states_of_the_training(
+    num_workers: int,
+) -> None:
     def draw() -> list[float]:
         return [random.random(), float(np.random.rand()), float(torch.rand(()))]
 
@@ -165,7 +169,7 @@ def test_the_random_states_of_the_training_do_not_change(num_workers: int) -> No
     assert drawn == expected
 
 
-def test_a_sampler_of_the_caller_is_followed() -> None:
+def test_a_seeded_loader_follows_the_order_of_a_given_sampler() -> None:
     order = [5, 3, 3, 11]
     first, second = epochs(shuffle=False, sampler=order)
     assert first[:, 0].tolist() == second[:, 0].tolist() == order
@@ -173,7 +177,7 @@ def test_a_sampler_of_the_caller_is_followed() -> None:
     assert first[1, 1:].tolist() != first[2, 1:].tolist(), "a repeated sample has its own draws"
 
 
-def test_a_random_sampler_of_the_caller_is_seeded() -> None:
+def test_a_seeded_loader_seeds_a_given_random_sampler() -> None:
     def run() -> list[torch.Tensor]:
         sampler = WeightedRandomSampler([1.0] * SAMPLES, num_samples=40)
         return epochs(shuffle=False, sampler=sampler)
@@ -183,14 +187,14 @@ def test_a_random_sampler_of_the_caller_is_seeded() -> None:
     assert random_order[0][:, 0].tolist() != random_order[1][:, 0].tolist()
 
 
-def test_a_batch_sampler_of_the_caller_is_followed() -> None:
+def test_a_seeded_loader_follows_a_given_batch_sampler() -> None:
     plan = [[4, 2], [9], [0, 1, 4]]
     loader = seeded_loader(Augmented(), batch_sampler=plan)
     assert [batch[:, 0].tolist() for batch in loader] == plan
     assert len(loader) == 3
 
 
-def test_shuffle_and_a_sampler_exclude_each_other() -> None:
+def test_a_seeded_loader_refuses_shuffle_together_with_a_sampler() -> None:
     with pytest.raises(ValueError, match="leave out shuffle"):
         seeded_loader(Augmented(), shuffle=True, sampler=[1, 2])
 
@@ -213,7 +217,7 @@ def test_an_iterable_dataset_repeats_for_the_same_number_of_workers() -> None:
     assert same([second], [torch.cat(list(resumed))])
 
 
-def test_the_dataset_can_be_read_through_the_loader() -> None:
+def test_the_attributes_of_a_dataset_can_be_read_through_its_seeded_loader() -> None:
     dataset: Any = seeded_loader(Augmented(), batch_size=4).dataset
     assert len(dataset) == SAMPLES
     assert dataset.classes == ("even", "odd")

@@ -65,7 +65,9 @@ def line_of(name: str, message: dict[str, Any]) -> str:
     return str(next(line for line in lines if line.split()[0] == name))
 
 
-def test_the_display_of_each_call_contains_its_point(displayed: Displayed) -> None:
+def test_without_a_socket_the_display_of_each_report_contains_its_point(
+    displayed: Displayed,
+) -> None:
     points = [Point.decode(message["data"][MIME]) for message in displayed[0]]
     assert points == [
         Point(step=0, metrics={"acc": 0.25}),
@@ -76,7 +78,9 @@ def test_the_display_of_each_call_contains_its_point(displayed: Displayed) -> No
     assert final == {"step": None, "metrics": {"acc": 1.0}}
 
 
-def test_each_cell_has_one_display_that_is_updated_in_place(displayed: Displayed) -> None:
+def test_each_cell_that_reports_has_one_display_that_is_updated_in_place(
+    displayed: Displayed,
+) -> None:
     assert [message["update"] for message in displayed[0]] == [False, True]
     assert [message["update"] for message in displayed[1]] == [False, True]
     names = [{m["transient"]["display_id"] for m in messages} for messages in displayed[:6]]
@@ -85,7 +89,9 @@ def test_each_cell_has_one_display_that_is_updated_in_place(displayed: Displayed
     assert displayed[6] == []
 
 
-def test_the_display_has_step_last_value_and_sparkline(displayed: Displayed) -> None:
+def test_the_display_of_reports_has_the_step_last_values_and_sparklines(
+    displayed: Displayed,
+) -> None:
     last = displayed[0][1]["data"]
     assert last["text/plain"].splitlines()[0] == "step 1"
     assert line_of("acc", displayed[0][1]).split() == ["acc", "0.5", "▁█"]

@@ -39,7 +39,9 @@ def unpool() -> None:
     torch.nn.MaxUnpool2d(2)(torch.ones(1, 1, 1, 1), torch.zeros(1, 1, 1, 1, dtype=torch.int64))
 
 
-def test_operations_are_named_once_and_the_notebook_still_displays_each_warning() -> None:
+def test_operations_that_are_not_replicable_are_named_once_and_their_warnings_still_displayed() -> (
+    None
+):
     with warnings.catch_warnings(record=True) as displayed:
         warnings.simplefilter("always")
         seed_everything(0)
@@ -53,7 +55,7 @@ def test_operations_are_named_once_and_the_notebook_still_displays_each_warning(
     assert "put_ does not have a deterministic implementation" in texts[0]
 
 
-def test_operations_are_named_even_if_the_notebook_has_hidden_the_warnings() -> None:
+def test_operations_that_are_not_replicable_are_named_even_if_warnings_are_hidden() -> None:
     with warnings.catch_warnings(record=True) as displayed:
         warnings.filterwarnings("ignore")
         seed_everything(0)

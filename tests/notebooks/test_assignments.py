@@ -243,7 +243,7 @@ def test_code_under_if_name_is_main_is_at_the_top_level(source: str, expected: s
         "def f():\n  if __name__ == '__main__':\n    lr = 0.1",
     ],
 )
-def test_code_that_a_kernel_may_not_run_is_not_at_the_top_level(source: str) -> None:
+def test_code_that_a_kernel_may_never_run_cannot_be_swept(source: str) -> None:
     assert Assignments([source]).why_not("lr") is not None
 
 
@@ -252,7 +252,7 @@ def test_an_earlier_value_counts_only_if_something_reads_it() -> None:
     assert "in code cell 1, line 1" in str(Assignments(["lr = f()\ng(lr)\nlr = 0.1"]).why_not("lr"))
 
 
-def test_defaults_of_any_position_are_found() -> None:
+def test_defaults_of_parameters_of_all_kinds_are_found() -> None:
     assert Assignments(["def f(a=1, /, b=2, *, c=3): g(a)"]).arguments()[::3] == ["a", "b", "c"]
 
 
@@ -391,7 +391,7 @@ def _switching() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_switching")
-def test_threads_may_parse_at_once() -> None:
+def test_several_threads_may_parse_notebooks_at_once() -> None:
     source = "def f(a):\n    for b in range(3):\n        x = [[1, (a + 2) * 3], {'a': -b}]\n" * 40
     with ThreadPoolExecutor(6) as threads:
         assert all(threads.map(parse, [source] * 18))

@@ -33,7 +33,7 @@ def displayed(**data: Any) -> NotebookNode:
 # --- scores and steps -----------------------------------------------------------------------------
 
 
-def test_a_score_that_differs_in_its_last_bit_differs() -> None:
+def test_two_scores_that_differ_only_in_the_last_bit_count_as_different() -> None:
     one, other = ran(scores={"val": 0.1 + 0.2}), ran(scores={"val": 0.3})
     found = compare(one, other)
     assert not found.has_equal_numbers
@@ -42,7 +42,7 @@ def test_a_score_that_differs_in_its_last_bit_differs() -> None:
     assert str(compare(one, one)) == ""
 
 
-def test_nan_equals_nan_and_a_missing_score_is_infinitely_far() -> None:
+def test_in_a_comparison_nan_equals_nan_and_a_missing_score_is_infinitely_far() -> None:
     nan = ran(scores={"val": math.nan}, series={"loss": [(0, math.nan)]})
     also = ran(scores={"val": float("nan")}, series={"loss": [(0, float("nan"))]})
     assert not str(compare(nan, also))
@@ -71,7 +71,7 @@ def test_nan_equals_nan_and_a_missing_score_is_infinitely_far() -> None:
         ),
     ],
 )
-def test_series_differ_from_the_first_different_step_on(
+def test_a_comparison_names_the_first_step_at_which_two_series_differ(
     other: list[tuple[int, float]], parting: Parting, words: str
 ) -> None:
     found = compare(ran(series={"loss": [(0, 1.0), (1, 0.5)]}), ran(series={"loss": other}))
@@ -80,13 +80,13 @@ def test_series_differ_from_the_first_different_step_on(
     assert found.has_equal_numbers == (parting.step is None)
 
 
-def test_the_series_that_differs_at_the_smallest_step_is_first() -> None:
+def test_a_comparison_names_the_series_that_differs_at_the_smallest_step_first() -> None:
     one = ran(series={"a": [(0, 1.0), (1, 1.0)], "b": [(0, 1.0), (1, 1.0)]})
     other = ran(series={"a": [(0, 1.0), (1, 2.0)], "b": [(0, 3.0), (1, 1.0)]})
     assert str(compare(one, other)).startswith("b: from step 0 on")
 
 
-def test_params_and_facts_that_differ_have_both_values() -> None:
+def test_params_and_facts_that_differ_are_listed_with_both_values() -> None:
     facts = {f"package{n}": "1.0" for n in range(20)}
     found = compare(
         ran(params={"x": 1, "y": "a"}, environment={"Python": "3.11", **facts}),
@@ -118,7 +118,7 @@ def test_params_and_facts_that_differ_have_both_values() -> None:
         ("/tmp/ipykernel_123/4567.py:1: UserWarning", "/tmp/ipykernel_9/88.py:1: UserWarning"),
     ],
 )
-def test_times_rates_and_addresses_are_not_compared(one: str, other: str) -> None:
+def test_times_rates_and_addresses_in_outputs_are_not_compared(one: str, other: str) -> None:
     assert not str(compare(ran(printed(one)), ran(printed(other))))
 
 
@@ -146,7 +146,7 @@ def test_a_long_line_is_quoted_around_its_first_difference() -> None:
     assert len(words) < 200
 
 
-def test_outputs_are_compared_in_order_except_streams_between_displays() -> None:
+def test_outputs_are_compared_in_order_but_not_the_order_of_stdout_and_stderr() -> None:
     figure, out, err = displayed(image_png="aGk="), printed("a"), printed("b", "stderr")
     assert not compare(ran(out, figure), ran(figure, out)).agrees_in_kind
     assert not str(compare(ran(out, err), ran(err, out)))

@@ -54,7 +54,7 @@ def begin(tmp_path: Path, make_spec: MakeSpec) -> Callable[..., ExecutedNotebook
 Begin = Callable[..., ExecutedNotebook]
 
 
-def test_the_file_names_its_trial_from_the_start_and_how_it_ended(begin: Begin) -> None:
+def test_an_executed_notebook_names_its_trial_at_once_and_its_ending_later(begin: Begin) -> None:
     file = begin()
     file.write()
     expected: dict[str, Any] = {"study": "digits", "study_id": "d1g175", "run_id": "0007"}

@@ -139,7 +139,9 @@ def test_code_that_is_imported_indirectly_is_part_of_the_fingerprint(
         (["if x:\n    %run -i 'model.py'\n    pass"], "model.py"),
     ],
 )
-def test_imported_and_run_files_are_found(tmp_path: Path, cells: list[str], file: str) -> None:
+def test_local_files_that_a_notebook_imports_or_runs_are_found(
+    tmp_path: Path, cells: list[str], file: str
+) -> None:
     folder = tmp_path / "notebooks"
     notebook = write_notebook(folder / "nb.ipynb", *cells, parameters="x = 1.0")
     write((folder / file).parent.resolve(), model="Net = 1")
@@ -147,7 +149,9 @@ def test_imported_and_run_files_are_found(tmp_path: Path, cells: list[str], file
     assert set(made_of["files"]) == {file}
 
 
-def test_cells_that_are_not_python_do_not_raise(make: Make, tmp_path: Path) -> None:
+def test_cells_that_are_not_python_raise_no_error_when_imports_are_searched(
+    make: Make, tmp_path: Path
+) -> None:
     write(tmp_path, helpers="")
     cells = ("%%bash\nimport helpers", "def broken(:", "x = $HOME", "import helpers as h")
     assert set(make(*cells)["files"]) == {"helpers.py"}

@@ -25,7 +25,9 @@ def displayed(data: dict[str, Any]) -> Any:
     return new_code_cell("x", outputs=[new_output("display_data", data=data)])
 
 
-def test_the_page_has_the_outputs_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+def test_a_rendered_notebook_has_its_outputs_and_loads_nothing_from_elsewhere(
+    tmp_path: Path,
+) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "print('<b>loss</b>')")
     node = nbformat.read(path, as_version=4)
     node.cells[1].outputs = [new_output("stream", text="<b>loss</b> 0.5\n")]

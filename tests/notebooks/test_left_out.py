@@ -36,7 +36,7 @@ ADAM = "from torch import optim\n"
         (SVM + "é = [SVC(), SVC()]", {"SVC.C": 3.0}, "é = [SVC(C=3.0), SVC(C=3.0)]"),
     ],
 )
-def test_the_argument_is_added_to_its_calls(
+def test_an_argument_that_a_call_leaves_out_is_added_to_the_call(
     cell: str, values: Mapping[str, Any], changed: str
 ) -> None:
     (source,) = with_values([cell], values, repr)
@@ -45,11 +45,11 @@ def test_the_argument_is_added_to_its_calls(
     assert "# was" in source
 
 
-def test_a_trial_with_the_default_runs_the_cell_as_it_is() -> None:
+def test_a_trial_with_the_default_of_a_left_out_argument_does_not_change_the_cell() -> None:
     assert with_values([SVM + "SVC()"], {"SVC.C": 1.0}, repr) == [SVM + "SVC()"]
 
 
-def test_the_notebooks_value_is_the_default() -> None:
+def test_the_original_value_of_a_left_out_argument_is_its_default() -> None:
     assert Assignments([SVM + "SVC()"]).plain_value("SVC.C") == 1.0
 
 
@@ -68,23 +68,23 @@ def test_the_notebooks_value_is_the_default() -> None:
         "from sklearn.svm import NuSVC\nSVC = NuSVC\nNuSVC()",
     ],
 )
-def test_an_argument_that_the_call_may_have_or_that_is_set_later_is_not_known(cell: str) -> None:
+def test_an_argument_that_a_call_may_pass_or_that_code_sets_later_is_not_added(cell: str) -> None:
     assert not Assignments([cell]).knows("SVC.C")
 
 
-def test_a_rate_that_keras_gets_by_its_position_is_not_left_out() -> None:
+def test_a_learning_rate_that_keras_gets_by_position_does_not_count_as_left_out() -> None:
     cells = ["from keras.optimizers import Adam\nAdam(rate)\nAdam()"]
     assert [place.line for place in Assignments(cells).places("Adam.learning_rate")] == [3]
 
 
-def test_a_name_that_is_given_somewhere_means_the_given_value_alone() -> None:
+def test_a_name_means_only_the_calls_that_pass_the_argument_if_there_are_any() -> None:
     assignments = Assignments([SVM + "SVC(C=2.0)", "SVC()"])
     (place,) = assignments.places("SVC.C")
     assert place.cell == 1
     assert assignments.plain_value("cell2.C") == 1.0
 
 
-def test_a_model_that_no_search_of_the_notebook_gets_keeps_its_arguments() -> None:
+def test_an_argument_can_be_added_to_a_model_that_no_grid_search_gets() -> None:
     cells = [SVM + GRID + "m = SVC()\nGridSearchCV(m, {'C': [1, 2]})", "other = SVC()"]
     assert Assignments(cells).plain_value("other.C") == 1.0
 
@@ -98,9 +98,7 @@ def test_a_model_that_no_search_of_the_notebook_gets_keeps_its_arguments() -> No
         if callee.startswith(("sklearn.", "torch."))  # other libraries are not installed for tests
     ],
 )
-def test_the_table_has_the_defaults_that_the_installed_libraries_state(
-    callee: str, name: str
-) -> None:
+def test_the_table_of_defaults_agrees_with_the_installed_libraries(callee: str, name: str) -> None:
     module, _, owner = callee.rpartition(".")
     pytest.importorskip(module.partition(".")[0])  # torch is left out beside the oldest versions
     stated = inspect.signature(getattr(importlib.import_module(module), owner)).parameters

@@ -124,7 +124,7 @@ def test_metadata_is_valid_json_and_is_read_as_it_was_written() -> None:
     assert TrialMetadata.decode(json.loads(text)) == FULL
 
 
-def test_a_value_that_a_trial_does_not_have_is_left_out_of_the_file() -> None:
+def test_metadata_that_a_trial_does_not_have_are_left_out_of_its_notebook() -> None:
     unwritten = FULL.encode().keys() - BLANK.encode().keys()
     assert {"message", "pid", "data", "inputs", "gpu"} <= unwritten
     assert {"params", "scores", "series", "attempt"}.isdisjoint(unwritten)
@@ -132,7 +132,7 @@ def test_a_value_that_a_trial_does_not_have_is_left_out_of_the_file() -> None:
 
 @given(st.dictionaries(st.sampled_from(sorted(FULL.encode())), JSON_VALUES, max_size=4))
 @settings(max_examples=200, deadline=None)
-def test_a_key_with_an_invalid_value_does_not_affect_other_keys(
+def test_a_metadata_key_with_an_invalid_value_does_not_affect_other_keys(
     changes: dict[str, Any],
 ) -> None:
     found = TrialMetadata.decode({**FULL.encode(), **changes})
@@ -151,13 +151,13 @@ def test_a_value_that_is_not_a_mapping_is_not_metadata(stored: object) -> None:
 @pytest.mark.parametrize(
     "damage", [{"scores": {"val": "good"}}, {"duration_s": "long"}, {"reason": "bad luck"}]
 )
-def test_a_trial_whose_end_is_damaged_counts_as_running(damage: dict[str, Any]) -> None:
+def test_a_trial_whose_stored_end_is_damaged_counts_as_running(damage: dict[str, Any]) -> None:
     found = TrialMetadata.decode({**FULL.encode(), **damage})
     assert found is not None
     assert not found.is_final
 
 
-def test_only_the_invalid_entry_of_a_mapping_is_left_out() -> None:
+def test_only_the_invalid_entry_of_a_mapping_in_the_metadata_is_left_out() -> None:
     sound = StoredSeries(steps=(0,), values=(math.inf,))
     stored = replace(BLANK, series={"val": sound}).encode()
     stored["series"] |= {"short": {"steps": [0, 1], "values": [0.5]}, "none": None}

@@ -94,7 +94,7 @@ def test_a_notebook_in_another_unicode_encoding_is_read(tmp_path: Path, encoding
         ({"source": "x = '\ud800'"}, "not a notebook: 'utf-8' codec can't encode"),
     ],
 )
-def test_a_fault_that_changes_which_code_runs_is_refused(
+def test_a_notebook_with_a_fault_that_changes_which_code_runs_is_refused(
     tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "print(x)")
@@ -142,7 +142,7 @@ FAULTS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_that_does_not_change_which_code_runs_is_repaired(
+def test_a_notebooks_fault_that_does_not_change_which_code_runs_is_repaired(
     tmp_path: Path, fault: str
 ) -> None:
     path = write_notebook(tmp_path / "n.ipynb", "print(x)")

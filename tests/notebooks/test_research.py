@@ -26,13 +26,13 @@ def test_all_spellings_of_python_and_values_that_are_not_text_mean_python(
         research.check_names({"rate": "p.yml: space"})
 
 
-def test_a_name_is_replaced_in_every_unicode_form(tmp_path: Path) -> None:
+def test_a_variable_is_replaced_in_every_unicode_form_of_its_name(tmp_path: Path) -> None:
     node = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", "ϵ = 1", parameters="")).node
     replace_values(node, {"ε": 2}, repr)
     assert node.cells[0].source == "ϵ = 2  # was 1"
 
 
-def test_a_seed_in_a_call_is_not_replaced_and_nested_values_are_refused(
+def test_a_seed_in_a_call_is_not_replaced_and_two_nested_values_cannot_both_be_swept(
     tmp_path: Path,
 ) -> None:
     cells = ["f(seed=3, c={'lr': 1})", "Adam(lr=1)"]

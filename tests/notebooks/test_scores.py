@@ -95,7 +95,7 @@ def test_a_score_is_found_in_any_source(name: str) -> None:
 
 
 @pytest.mark.parametrize(("stronger", "weaker"), list(itertools.combinations(SOURCES, 2)))
-def test_the_stronger_of_two_sources_wins(stronger: str, weaker: str) -> None:
+def test_of_two_sources_of_a_score_the_one_with_priority_counts(stronger: str, weaker: str) -> None:
     assert left_by(stronger, weaker).scores == {"acc": SOURCES[stronger][0]}
     assert left_by(weaker, stronger).scores == {"acc": SOURCES[stronger][0]}
 
@@ -144,7 +144,7 @@ def test_no_other_source_replaces_a_named_source_that_gives_nothing(
     assert scraped(scores=named, variables={"acc": 0.5}, series=reports).scores == {"acc": 0.75}
 
 
-def test_named_variables_and_those_with_objectives_names_are_read_from_the_kernel() -> None:
+def test_named_variables_and_variables_with_an_objectives_name_are_read_from_the_kernel() -> None:
     sources = {
         "loss": ScoreSource(variable="l"),
         "acc": ScoreSource(variable="a"),
@@ -266,7 +266,7 @@ def test_every_match_in_a_line_is_a_point_unless_its_group_has_matched_nothing()
     assert Heard().read("loss=3 then loss=2.5\nnothing\nloss=1e-3\n") == [3.0, 2.5, 0.001]
 
 
-def test_a_line_that_the_other_stream_interrupts_is_one_line_and_a_cell_ends_it() -> None:
+def test_a_printed_line_that_stderr_interrupts_stays_one_line_until_the_cell_ends() -> None:
     observed = Heard()
     observed.read("loss=0.")
     observed.read("loss=1\n", stream="stderr")
@@ -275,7 +275,7 @@ def test_a_line_that_the_other_stream_interrupts_is_one_line_and_a_cell_ends_it(
     assert observed.read("3\n") == [1.0, 0.25]
 
 
-def test_an_unfinished_line_is_read_once() -> None:
+def test_a_number_in_an_unfinished_printed_line_is_read_only_once() -> None:
     observed = Heard()
     observed.read("loss=0.5,")
     observed.reader.settle()
@@ -291,7 +291,7 @@ def test_an_unfinished_line_is_read_once() -> None:
     assert observed.values == [0.5, 0.25]
 
 
-def test_a_redrawn_line_counts_when_its_values_change() -> None:
+def test_a_redrawn_progress_bar_gives_points_only_when_its_values_change() -> None:
     observed = Heard()
     observed.read("\r10% loss=0.5", "\r20% loss=0.5", "\r30%", "\r40% loss=0.5", "\r50% loss=nan")
     observed.reader.settle()
@@ -376,14 +376,16 @@ def test_a_printed_number_is_read_completely_even_if_a_group_matches_only_a_part
     assert one.read("8,453\n") == [8453.0]
 
 
-def test_equal_lines_are_separate_points() -> None:
+def test_two_equal_printed_lines_are_two_points() -> None:
     assert Heard().read("loss=1\nloss=1\n", "loss=1\r\nloss=1\r\n") == [1.0] * 4
 
 
 @given(
     st.lists(st.sampled_from(["loss=1", "loss=2", " ", "\n", "\r", "x"]), max_size=30), st.data()
 )
-def test_the_points_do_not_depend_on_the_pieces_of_the_text(parts: list[str], data: Any) -> None:
+def test_printed_points_do_not_depend_on_how_the_text_is_split_into_pieces(
+    parts: list[str], data: Any
+) -> None:
     text = "".join(parts)
     whole, pieces = Heard(), Heard()
     whole.read(text)

@@ -39,7 +39,7 @@ SKLEARN = (
         (["import numpy as np\nnp.random.seed()"], []),
     ],
 )
-def test_seeds_are_found_by_what_gets_them_and_splits_of_the_data_are_none(
+def test_seeds_are_found_by_the_function_that_gets_them_except_in_data_splits(
     cells: Sequence[str], numbers: Sequence[int]
 ) -> None:
     found = own_seeds([Cell(number, cell) for number, cell in enumerate(cells, start=1)])
@@ -60,7 +60,7 @@ def test_a_split_keeps_the_seed_that_a_model_shares_with_it() -> None:
     assert node.cells[2].metadata[RESEARCH_SOURCE] == second
 
 
-def test_seeds_that_differ_go_on_differing() -> None:
+def test_seeds_that_differ_still_differ_after_they_are_replaced() -> None:
     values = [f"{name} = k.PRNGKey({seed})" for name, seed in zip("abc", (0, 1, 0), strict=True)]
     cell = new_code_cell("\n".join(["from jax import random as k", *values]))
     replace_seeds(new_notebook(cells=[cell]), 70)

@@ -68,7 +68,7 @@ def test_a_shared_cell_after_a_parameters_cell_that_uses_a_swept_name_is_refused
     check_shared_cells(ResearchNotebook(path), {"k"})
 
 
-def test_a_shared_cell_after_one_without_the_tag_is_refused(tmp_path: Path) -> None:
+def test_a_shared_cell_after_a_cell_that_is_not_shared_is_refused(tmp_path: Path) -> None:
     path = write_notebook(tmp_path / "nb.ipynb", "a = 1", "b = 2")
     node = nbformat.read(path, as_version=4)
     node.cells[2].metadata["tags"] = ["shared"]

@@ -44,7 +44,7 @@ def stated(path: Path) -> str:
     return str(node.cells[0].source)
 
 
-def test_the_cell_states_the_trial_while_it_runs_and_when_it_has_ended(
+def test_the_first_cell_of_an_executed_notebook_states_its_running_or_ended_trial(
     file: ExecutedNotebook,
 ) -> None:
     assert "**Trial 0007: running**" in stated(file.path)
@@ -59,13 +59,15 @@ def test_the_cell_states_the_trial_while_it_runs_and_when_it_has_ended(
     assert "of 9" not in text
 
 
-def test_the_original_value_is_struck_where_the_trial_has_another_one(
+def test_an_original_value_that_the_trial_replaces_is_shown_struck_through(
     file: ExecutedNotebook,
 ) -> None:
     assert "`lr = 0.125` ~~`1`~~ · `depth = 3` · `note = " in stated(file.path)
 
 
-def test_the_state_follows_corrections_of_a_file(file: ExecutedNotebook) -> None:
+def test_a_corrected_state_is_shown_in_the_first_cell_of_an_executed_notebook(
+    file: ExecutedNotebook,
+) -> None:
     mark_ended(file.path, TrialState.STOPPED, "the sweep was killed")
     assert "stopped" in stated(file.path)
     change_metadata(file.path, state=TrialState.FAILED)
@@ -73,7 +75,7 @@ def test_the_state_follows_corrections_of_a_file(file: ExecutedNotebook) -> None
     assert len(nbformat.read(file.path, as_version=4).cells) == 3
 
 
-def test_what_reads_executed_notebooks_does_not_see_the_cell(
+def test_readers_of_executed_notebooks_do_not_see_the_cell_that_states_the_trial(
     file: ExecutedNotebook, research: ResearchNotebook, tmp_path: Path
 ) -> None:
     written = json.loads(file.path.read_text())
@@ -89,7 +91,7 @@ def test_what_reads_executed_notebooks_does_not_see_the_cell(
     assert len(read_notebook(edited).cells) == 2
 
 
-def test_the_html_begins_with_the_state_and_says_that_a_value_was_replaced(
+def test_the_html_of_a_notebook_begins_with_its_trials_state_and_says_that_a_value_was_replaced(
     file: ExecutedNotebook,
 ) -> None:
     first, *others = render(file.path)

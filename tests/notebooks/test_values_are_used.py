@@ -278,7 +278,7 @@ def run(shell: Any, sources: list[str]) -> list[Any]:
 @pytest.mark.parametrize("name", ["lr", "ϵ"])
 @settings(derandomize=True, max_examples=150, deadline=None)
 @given(data=st.data())
-def test_cells_read_the_value_of_the_trial_or_the_name_is_refused(
+def test_cells_read_the_trials_value_of_a_name_or_the_name_is_refused(
     shell: Any, name: str, data: st.DataObject
 ) -> None:
     sources = data.draw(cells(name))

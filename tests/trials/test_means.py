@@ -13,7 +13,7 @@ RUNS, PROPOSALS, STUDIES = 5, 12, 100
 PLAN: dict[str, Any] = {"by": "seeds", "objective": "val", "direction": "maximize"}
 
 
-def test_the_best_proposal_is_found_as_often_with_six_tenths_of_the_runs() -> None:
+def test_leaving_out_repeats_finds_the_best_proposal_as_often_with_60_percent_of_the_runs() -> None:
     rng, n_runs, found, found_by_all = random.Random(0), 0, 0, 0
     for _ in range(STUDIES):
         truth = [rng.gauss(0, 1) for _ in range(PROPOSALS)]

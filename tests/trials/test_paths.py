@@ -36,7 +36,7 @@ def in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ("a b/ü.{run_id}.ipynb", "a b/ü.0007.ipynb", "a b"),
     ],
 )
-def test_all_paths_follow_from_the_template(
+def test_all_paths_of_a_study_follow_from_its_output_template(
     template: str, notebook: str, root: str, tmp_path: Path
 ) -> None:
     paths = StudyPaths.parse(template, study="d")

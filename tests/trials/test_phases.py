@@ -24,7 +24,9 @@ LEGAL = {
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from([*LEGAL, "halt fails"]), max_size=12))
-def test_each_call_changes_the_phase_only_if_that_is_legal(steps: list[str]) -> None:
+def test_freezing_thawing_and_stopping_change_a_trials_phase_only_as_its_rules_allow(
+    steps: list[str],
+) -> None:
     began_s, running = time.monotonic(), RunningTrial()
     is_still, can_halt, has_kernel, is_stopped, slots = False, True, True, False, 1
 

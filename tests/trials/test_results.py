@@ -44,7 +44,9 @@ def result(**fields: Any) -> SweepResult:
     return sweep_result(**{**usual, "mlflow_run_ids": {"0000": "abc"}, **fields})
 
 
-def test_each_state_of_an_ended_trial_is_counted_and_running_only_if_there_is_one() -> None:
+def test_counts_always_contain_the_states_of_ended_trials_and_running_only_if_a_trial_runs() -> (
+    None
+):
     counts = {"completed": 1, "pruned": 0, "failed": 1, "stopped": 0}
     assert count_by_state([BEST, FAILED]) == counts
     running = record(2, TrialState.RUNNING)
@@ -71,7 +73,7 @@ def test_the_json_contains_gpu_use_and_cost() -> None:
     assert result().to_json()["cost"] is None
 
 
-def test_best_is_one_trial_or_a_list_if_there_are_several_objectives() -> None:
+def test_in_the_json_best_is_one_trial_or_a_list_if_there_are_several_objectives() -> None:
     assert result().to_json()["best"]["run_id"] == "0000"
     assert result(best=[]).to_json()["best"] is None
     both = replace(BEST, scores={"acc": 0.9, "size": 3.0})
@@ -93,7 +95,7 @@ def test_in_jupyter_a_result_shows_the_best_trial_first_and_links_to_its_files()
     assert "<b>" not in page
 
 
-def test_a_row_is_one_line_and_a_tooltip_shows_the_whole_message() -> None:
+def test_in_jupyter_a_trials_row_is_one_line_and_a_tooltip_shows_its_whole_message() -> None:
     message = "ValueError: the <hidden> layers\ndo not fit into memory"
     page = result(records=[replace(FAILED, message=message, duration_s=61.25)])._repr_html_()
     assert ">failed: ValueError: the &lt;hidden&gt; layers…</td>" in page
@@ -112,7 +114,7 @@ def test_a_result_with_several_objectives_shows_all_best_trials_first() -> None:
     assert "and 10 more" in page
 
 
-def test_a_result_is_one_line_of_text() -> None:
+def test_the_repr_of_a_sweeps_result_is_one_line() -> None:
     assert repr(result()) == "<study s: 1 completed, 1 failed; best: 0000, acc=0.9>"
     assert repr(result(records=[], best=[])) == "<study s: no trials>"
 

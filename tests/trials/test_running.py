@@ -74,7 +74,7 @@ def test_the_first_reason_to_stop_counts_and_is_delivered_once() -> None:
     assert running.control.stop_reason is StopReason.TIME_LIMIT
 
 
-def test_a_callback_that_is_set_after_the_stop_is_called_at_once_and_a_removed_one_never() -> None:
+def test_a_stop_callback_is_called_at_once_if_the_trial_was_stopped_and_never_if_removed() -> None:
     running, calls = RunningTrial(), []
     running.control.on_stop(lambda: calls.append("gone"))
     running.control.on_stop(None)
@@ -83,7 +83,7 @@ def test_a_callback_that_is_set_after_the_stop_is_called_at_once_and_a_removed_o
     assert calls == ["now"]
 
 
-def test_a_callback_may_use_the_running_trial() -> None:
+def test_a_stop_callback_may_call_methods_of_the_running_trial() -> None:
     running, calls = RunningTrial(), []
 
     def callback() -> None:

@@ -90,7 +90,7 @@ def test_a_progress_bar_above_a_figure_keeps_its_state_at_that_time() -> None:
     assert seen(outputs) == ["e: 25%", "first", "e:100%\n", "second"]
 
 
-def test_a_display_is_found_after_the_outputs_before_it_were_joined() -> None:
+def test_a_display_can_be_updated_after_earlier_outputs_were_joined() -> None:
     display = new_output("display_data", data={"text/plain": "first"})
     outputs = [*(text("stdout", piece) for piece in "abc"), display]
     places = {"id": {4: [3]}, "other": {2: [0]}}

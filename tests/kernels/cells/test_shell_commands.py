@@ -29,7 +29,7 @@ ASKING = {
 
 
 @pytest.mark.parametrize("command", ASKING.values(), ids=ASKING)
-def test_a_command_that_reads_its_input_gets_the_end_of_input(
+def test_a_shell_command_that_reads_its_input_gets_the_end_of_input(
     command: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -40,7 +40,7 @@ def test_a_command_that_reads_its_input_gets_the_end_of_input(
     assert capsys.readouterr().out.endswith("got:\r\n")
 
 
-def test_a_command_prints_its_progress_as_in_a_terminal_and_returns_its_exit_code(
+def test_a_shell_command_prints_its_progress_as_in_a_terminal_and_returns_its_exit_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert in_kernel._run_command("test -t 1 && test -t 2 && stty size <&1; exit 3") == 3
@@ -48,14 +48,14 @@ def test_a_command_prints_its_progress_as_in_a_terminal_and_returns_its_exit_cod
     assert in_kernel._run_command("sh -c 'kill -9 $$'; exit $?") == -signal.SIGKILL
 
 
-def test_a_character_that_arrives_in_two_parts_is_printed_whole(
+def test_a_character_that_a_command_prints_in_two_parts_is_shown_whole(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     in_kernel._run_command(r"printf '\303'; sleep 0.1; printf '\251\377'")
     assert capsys.readouterr().out == "é�"
 
 
-def test_processes_that_a_command_leaves_behind_end_with_it(tmp_path: Path) -> None:
+def test_processes_that_a_shell_command_leaves_behind_end_with_the_command(tmp_path: Path) -> None:
     started_s = time.monotonic()
     in_kernel._run_command(f"sleep 60 & echo $! > {tmp_path / 'pid'}")
     assert time.monotonic() - started_s < 30
@@ -68,7 +68,7 @@ def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_an_interrupt_reaches_the_command_and_ends_the_cell() -> None:
+def test_an_interrupt_reaches_a_shell_command_and_ends_its_cell() -> None:
     # As in a kernel. Libraries of other tests may have set another handler.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT])
@@ -109,7 +109,7 @@ def test_no_command_of_a_notebook_waits_for_input(tmp_path: Path, *, is_forked: 
 
 
 @pytest.mark.kernel
-def test_a_stop_ends_a_command(tmp_path: Path) -> None:
+def test_a_stop_of_a_trial_ends_its_shell_command(tmp_path: Path) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", "!echo begun > begun; sleep 60\ny = 1")
     running = RunningTrial(trials_left=1)
 

@@ -113,7 +113,7 @@ def sweep(folder: Path) -> Any:
 
 @pytest.mark.kernel
 @pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")
-def test_a_kernel_can_import_this_package_if_its_environment_lacks_it(
+def test_a_kernel_can_import_sweeper_even_if_its_environment_lacks_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = environment_with(tmp_path / "other env", "ipykernel", "numpy")

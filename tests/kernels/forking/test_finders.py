@@ -74,7 +74,7 @@ print(json.dumps([quoted, inspect.getsource(model), os.path.basename(gone.__file
     assert (name, value) == ("gone.py", 1)
 
 
-def test_packages_namespaces_and_the_order_of_folders_work_as_without_a_snapshot(
+def test_imports_from_a_snapshot_respect_packages_namespaces_and_the_order_of_folders(
     tmp_path: Path,
 ) -> None:
     project = write(
@@ -121,7 +121,7 @@ print(json.dumps([spawned, of_loky]))
     assert run(project, {"model.py": source}, code) == [["first"], ["first", "first"]]
 
 
-def test_compiled_code_of_another_source_is_not_used(tmp_path: Path) -> None:
+def test_bytecode_of_another_version_of_a_frozen_module_is_not_used(tmp_path: Path) -> None:
     project = write(tmp_path / "project", {"edited.py": "V = 2\n"})
     code = "import edited\nprint(json.dumps(edited.V))"
     assert run(project, {}, code) == 2

@@ -111,14 +111,16 @@ def test_kernels_are_started_until_the_reference_was_run_again_in_forked_ones(
 
 
 @pytest.mark.parametrize("runs", [[Inconclusive()], [run_of(0.6), Inconclusive()]])
-def test_a_proof_that_was_stopped_is_repeated(runs: list[Repetition], policy: ForkPolicy) -> None:
+def test_a_proof_of_forked_kernels_that_was_stopped_is_repeated(
+    runs: list[Repetition], policy: ForkPolicy
+) -> None:
     proven(policy, *runs)
     assert policy.finding is None
     assert len(proven(policy)) == 2
 
 
 @pytest.mark.parametrize(("trials_left", "is_due"), [(4, False), (5, True)])
-def test_a_proof_that_takes_longer_than_it_saves_is_not_made(
+def test_a_proof_of_forked_kernels_that_takes_longer_than_it_saves_is_not_made(
     trials_left: int, *, is_due: bool, policy: ForkPolicy
 ) -> None:
     # Forking saves 3.3 s per trial. The proof takes 13.4 s for two runs.
@@ -128,7 +130,7 @@ def test_a_proof_that_takes_longer_than_it_saves_is_not_made(
 
 
 @pytest.mark.parametrize(("kernels", "is_forked"), [("fork", True), ("cold", False)])
-def test_the_kernels_setting_overrides_the_proof(
+def test_the_setting_kernels_overrides_the_proof_of_forked_kernels(
     kernels: Literal["fork", "cold"], *, is_forked: bool, reference: Reference
 ) -> None:
     policy = ForkPolicy(kernels)

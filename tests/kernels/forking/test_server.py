@@ -25,7 +25,7 @@ os._exit(request["code"])  # in each child
 CHILDREN = 520
 
 
-def test_a_server_watches_more_children_than_select_supports(tmp_path: Path) -> None:
+def test_a_fork_server_watches_more_children_than_select_supports(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limits[1] < 4 * CHILDREN:
         pytest.skip("needs a hard limit of 2,080 descriptors")

@@ -43,7 +43,7 @@ def run_shared(
     return [run_alone(source, pool, own=own, fixed=fixed, variables=variables)[1] for _ in range(2)]
 
 
-def test_a_generator_used_by_shared_cells_continues_equally_and_any_other_differs(
+def test_a_random_generator_that_shared_cells_use_continues_equally_in_all_trials(
     pool: KernelPool,
 ) -> None:
     results = run_shared(
