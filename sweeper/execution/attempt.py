@@ -128,7 +128,7 @@ class Attempt:
             request = self._request()
             with self.running.control.limited(limit_s):
                 result = kernels.execute(request, pool=self._site.pool)
-        except BaseException:  # No kernel runs whose end would free the memory and GPU.
+        except BaseException:  # No kernel has started, so nothing else frees memory and GPU.
             self._held.close()
             raise
         self._describe(result)

@@ -61,7 +61,7 @@ def disagreements_in_words(found: Mapping[str, Sequence[Disagreement]]) -> list[
 
 
 def _agree(first: Given, other: Given) -> bool:
-    is_printed = any(it.rank is ScoreRank.NAMED and it.points for it in (first, other))
+    is_printed = any(given.rank is ScoreRank.NAMED and given.points for given in (first, other))
     pairs = [(mine, theirs) for mine in _summaries(first) for theirs in _summaries(other)]
     if any(_is_same(*pair, is_printed=is_printed) for pair in pairs):
         return True
@@ -78,7 +78,7 @@ def _summaries(given: Given) -> set[float]:
 
 
 def _is_point_of(value: float, given: Given) -> bool:
-    return any(math.isclose(value, it, rel_tol=_SAME_POINT) for _, it in given.points)
+    return any(math.isclose(value, point, rel_tol=_SAME_POINT) for _, point in given.points)
 
 
 def _is_same(first: float, second: float, *, is_printed: bool) -> bool:

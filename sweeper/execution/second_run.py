@@ -16,9 +16,9 @@ _EARLY_S = 120.0
 #: A trial that failed for one of them does not run again in a started kernel.
 _NOT_BY_THE_KERNEL = frozenset({Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY, Reason.INTERNAL})
 
-#: Origin of the kernel of a second run.
+#: Origin of the kernel for a trial that runs again.
 STARTED_ANEW = KernelOrigin(reason="the trial was run before, and failed or lost its kernel")
-#: Origin of a kernel that replaces a kernel that did not start.
+#: Origin of a kernel that replaces one that did not start.
 AFTER_NO_KERNEL = KernelOrigin(reason="the kernel before it did not start")
 
 

@@ -68,7 +68,11 @@ def judge(
             )
             outcome = replace(outcome, message=f"{outcome.message}; {hint}")
     file.note_ranks(scraped.ranks)
-    found = [it for name, given in scraped.given.items() for it in disagreements(name, given)]
+    found = [
+        disagreement
+        for name, given in scraped.given.items()
+        for disagreement in disagreements(name, given)
+    ]
     return replace(
         outcome,
         scores=scraped.scores,
@@ -197,8 +201,8 @@ def _lacked_shared_memory(file: ExecutedNotebook) -> bool:
 
     torch says so in an earlier exception than the one that ends the cell.
     """
-    outputs = (it for cell in file.node.cells for it in cell.get("outputs", ()))
-    return any("out of shared memory" in "".join(it.get("traceback", ())) for it in outputs)
+    outputs = (output for cell in file.node.cells for output in cell.get("outputs", ()))
+    return any("out of shared memory" in "".join(output.get("traceback", ())) for output in outputs)
 
 
 def _ended_early(

@@ -51,7 +51,7 @@ def arguments_of(
             case ast.Call(func=ast.Attribute(attr="add_argument")):
                 named, function = [*option_default(node)], "".join(parsed[:1])
             case ast.Call(func=ast.Name(id=function) | ast.Attribute(attr=function)):
-                named = [(it.arg, it.value) for it in node.keywords if it.arg]
+                named = [(option.arg, option.value) for option in node.keywords if option.arg]
                 owners |= {value: name for name, value in named}
                 named += signatures.named(node)
             case ast.Dict(keys=keys, values=values):
@@ -59,12 +59,14 @@ def arguments_of(
                 named = [(str(k.value), v) for k, v in pairs if isinstance(k, ast.Constant)]
             case ast.arguments():
                 named = [*defaults(node)]
-            case ast.ClassDef(name=its, body=body):
-                inits = (it for it in body if isinstance(it, ast.FunctionDef))
-                functions |= {it.args: its for it in inits if it.name == "__init__"}
-            case ast.FunctionDef(name=its) | ast.AsyncFunctionDef(name=its):
-                functions.setdefault(node.args, its)
-        belongs = [f"{it}." for it in (function, owners.get(node), f"cell{cell.number}") if it]
+            case ast.ClassDef(name=owner, body=body):
+                methods = (inner for inner in body if isinstance(inner, ast.FunctionDef))
+                functions |= {method.args: owner for method in methods if method.name == "__init__"}
+            case ast.FunctionDef(name=defined) | ast.AsyncFunctionDef(name=defined):
+                functions.setdefault(node.args, defined)
+        belongs = [
+            f"{owner}." for owner in (function, owners.get(node), f"cell{cell.number}") if owner
+        ]
         found = {f"{before}{name}": value for name, value in named for before in ("", *belongs)}
         is_option = isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_ADDING)
         if isinstance(node, ast.Call) and node.args and not is_option:
@@ -94,8 +96,8 @@ def option_default(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
     Args:
         call: Call of `add_argument`.
     """
-    stated = {it.arg: it.value for it in call.keywords}
-    flags = [str(it.value) for it in call.args if isinstance(it, ast.Constant)]
+    stated = {option.arg: option.value for option in call.keywords}
+    flags = [str(argument.value) for argument in call.args if isinstance(argument, ast.Constant)]
     flags.sort(key=lambda flag: not flag.startswith("--"))
     match stated.get("dest"):
         case ast.Constant(value=str(name)):
@@ -127,7 +129,11 @@ def given_options(cells: Iterable[Cell]) -> Mapping[str, str]:
         for node in ast.walk(cell.tree):
             match node:
                 case ast.Call(func=ast.Attribute(attr=called)) if called in PARSING:
-                    texts = [it.value for it in ast.walk(node) if isinstance(it, ast.Constant)]
+                    texts = [
+                        constant.value
+                        for constant in ast.walk(node)
+                        if isinstance(constant, ast.Constant)
+                    ]
                     words = [word for text in texts for word in str(text).split()]
                     flags = [word.partition("=")[0] for word in words if word.startswith("-")]
                     place = f"code cell {cell.number}, line {node.lineno}"

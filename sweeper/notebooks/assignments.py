@@ -61,7 +61,7 @@ class Assignments:
             for name, argument in (*attributes_of(cell), *others, *locals_of(cell)):
                 self._arguments[name].append(argument)
         for name, found in self._arguments.items():
-            self._arguments[name] = [it for it in found if not it.block] or found
+            self._arguments[name] = [argument for argument in found if not argument.block] or found
         given, left_out = {*self._arguments}, LeftOutArguments(self.cells, signatures)
         for cell in self.cells:
             for name, argument in left_out.of(cell):
@@ -131,7 +131,9 @@ class Assignments:
 
     def arguments(self) -> list[str]:
         """Return the arguments, keys and attributes that a trial can set, in notebook order."""
-        return [it for it in self._arguments if not self.at_top(it) and not self.why_not(it)]
+        return [
+            name for name in self._arguments if not self.at_top(name) and not self.why_not(name)
+        ]
 
     def replaceable(self) -> Iterator[str]:
         """Yield the variables that a trial can set, in notebook order.
@@ -275,8 +277,8 @@ class Assignments:
         Returns:
             An empty text if no longer name can be swept.
         """
-        longer = (it for it in self._arguments if it.endswith(f".{name}"))
-        return next((f"write {it!r}" for it in longer if not self.why_not(it)), "")
+        longer = (known for known in self._arguments if known.endswith(f".{name}"))
+        return next((f"write {known!r}" for known in longer if not self.why_not(known)), "")
 
     def _last(self, name: str) -> str:
         """Return the advice to sweep only the last assignment of a variable.
@@ -319,7 +321,9 @@ class Assignments:
             usable = [f"{callee}.{its}", f"cell{override.cell}.{its}"]
         elif parameter.position == 0:
             usable = [callee]
-        instead = next((it for it in usable if it != name and self._reaches(it, override)), None)
+        instead = next(
+            (other for other in usable if other != name and self._reaches(other, override)), None
+        )
         remedy = (
             f"sweep {instead!r}" if instead else f"assign {its} at the top level, and pass it there"
         )
@@ -356,8 +360,8 @@ class Assignments:
         """
         nodes = ast.walk(computed.value) if computed.value is not None else ()
         read = {node.id: None for node in nodes if isinstance(node, ast.Name)}
-        usable = (it for it in read if it not in asked and self.at_top(it))
-        instead = next((it for it in usable if not self.why_not(it, asked)), None)
+        usable = (name for name in read if name not in asked and self.at_top(name))
+        instead = next((name for name in usable if not self.why_not(name, asked)), None)
         return f", or sweep {instead!r}" if instead else ""
 
 

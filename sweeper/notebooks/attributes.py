@@ -34,8 +34,10 @@ def attributes_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
             match statement, target:
                 case ast.ClassDef(name=owner), ast.Name(id=attribute):
                     parameter = fields.get(attribute)
-                case ast.ClassDef(name=owner), ast.Attribute(attr=attribute, value=ast.Name(id=it)):
-                    if it != own:
+                case ast.ClassDef(name=owner), ast.Attribute(
+                    attr=attribute, value=ast.Name(id=instance)
+                ):
+                    if instance != own:
                         continue
                 case ast.ClassDef(), _:
                     continue
@@ -69,7 +71,7 @@ def locals_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
     """
     for statement in cell.statements:
         inside = statement.body if isinstance(statement, ast.ClassDef) else [statement]
-        for function in (it for it in inside if isinstance(it, _FUNCTION)):
+        for function in (inner for inner in inside if isinstance(inner, _FUNCTION)):
             bound = Counter(_bindings(function))
             for target, value in _plain_targets(function.body):
                 if isinstance(target, ast.Name) and bound[target.id] == 1:
@@ -172,7 +174,11 @@ def _in_texts(statement: ast.stmt, owners: set[str], attribute: str) -> Iterator
             case ast.Call(
                 func=ast.Name(id="exec") | ast.Attribute(attr="run_line_magic" | "run_cell_magic")
             ):
-                texts = (str(it.value) for it in node.args if isinstance(it, ast.Constant))
+                texts = (
+                    str(argument.value)
+                    for argument in node.args
+                    if isinstance(argument, ast.Constant)
+                )
                 trees = [tree for text in texts if (tree := parse_or_none(text)) is not None]
                 for hidden in (statement for tree in trees for statement in tree.body):
                     changed = {*_uses(hidden, owners, attribute, reads=False)}
@@ -223,7 +229,9 @@ def _scheduled(statement: ast.stmt, owners: set[str] | None, attribute: str) -> 
                 for target in targets:
                     for inner, part, _ in unpacked(target, value):
                         nodes = ast.walk(part) if part is not None else ()
-                        if any(_is_attribute(it, owners, attribute) for it in nodes):
+                        if any(
+                            _is_attribute(node_inside, owners, attribute) for node_inside in nodes
+                        ):
                             found.add(inner)
     return found
 
@@ -266,8 +274,11 @@ def overwritten_items(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
 
 def _init(statement: ast.stmt) -> ast.FunctionDef | None:
     inside = statement.body if isinstance(statement, ast.ClassDef) else []
-    functions = (it for it in inside if isinstance(it, ast.FunctionDef))
-    return next((it for it in functions if it.name == "__init__" and it.args.args), None)
+    functions = (inner for inner in inside if isinstance(inner, ast.FunctionDef))
+    return next(
+        (function for function in functions if function.name == "__init__" and function.args.args),
+        None,
+    )
 
 
 def _own_name(statement: ast.stmt) -> str:
@@ -293,7 +304,7 @@ def _plain_targets(statements: Iterable[ast.stmt]) -> Iterator[tuple[ast.expr, a
                 target=target,
                 value=ast.Call(func=ast.Name(id="field" | "Field"), keywords=options),
             ):
-                defaults = (it.value for it in options if it.arg == "default")
+                defaults = (option.value for option in options if option.arg == "default")
                 yield from ((target, value) for value in defaults if is_plain(value))
             case ast.AnnAssign(target=target, value=value) if is_plain(value):
                 yield target, value
@@ -304,7 +315,7 @@ def _fields(statement: ast.stmt) -> dict[str, Parameter]:
     if not isinstance(statement, ast.ClassDef):
         return {}
     has_init = any(
-        isinstance(it, ast.FunctionDef) and it.name == "__init__" for it in statement.body
+        isinstance(inner, ast.FunctionDef) and inner.name == "__init__" for inner in statement.body
     )
     if has_init or not (statement.decorator_list or statement.bases):
         return {}

@@ -77,7 +77,7 @@ class Calls:
             self._passed_on |= _words(cell.source)
         nodes = [*ast.walk(cell.tree)]
         calls = [node for node in nodes if isinstance(node, ast.Call)]
-        # In a call `Net()` or an annotation `config: Config`, a name passes its class on to nobody.
+        # A call `Net()` and an annotation `config: Config` name a class, but pass it on to nobody.
         used = {call.func for call in calls} | {*_in_annotations(nodes)}
         for call in calls:
             for given in [*call.args, *(keyword.value for keyword in call.keywords)]:
@@ -89,7 +89,11 @@ class Calls:
                     func=ast.Name(id="eval" | "exec")
                     | ast.Attribute(attr="run_line_magic" | "run_cell_magic")
                 ):
-                    for text in (it.value for it in node.args if isinstance(it, ast.Constant)):
+                    for text in (
+                        argument.value
+                        for argument in node.args
+                        if isinstance(argument, ast.Constant)
+                    ):
                         self._passed_on |= _words(str(text))
                 case ast.Call(func=ast.Name(id=name)):
                     self._calls[name].append((cell.number, node))
@@ -124,8 +128,8 @@ def parameters_of(cell: Cell) -> dict[ast.expr, Parameter]:
             case ast.FunctionDef(name=callee, decorator_list=[], args=arguments):
                 skipped = 0
             case ast.ClassDef(name=callee, decorator_list=[], body=body):
-                inits = [it for it in body if isinstance(it, ast.FunctionDef)]
-                init = next((it for it in inits if it.name == "__init__"), None)
+                inits = [inner for inner in body if isinstance(inner, ast.FunctionDef)]
+                init = next((method for method in inits if method.name == "__init__"), None)
                 if init is None or init.decorator_list:
                     continue
                 arguments, skipped = init.args, 1

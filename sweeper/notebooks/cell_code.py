@@ -196,7 +196,9 @@ def is_same_but(
         if type(old) is not type(new):
             return False
         if isinstance(old, ast.AST):
-            pairs += [(getattr(old, it, None), getattr(new, it, None)) for it in old._fields]
+            pairs += [
+                (getattr(old, field, None), getattr(new, field, None)) for field in old._fields
+            ]
         elif isinstance(old, list) and isinstance(new, list):
             if len(old) != len(new):
                 return False

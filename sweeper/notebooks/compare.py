@@ -145,19 +145,21 @@ class Differences:
     @property
     def has_equal_numbers(self) -> bool:
         """Whether all scores and steps are equal bit for bit."""
-        return not self.scores and all(it.step is None for it in self.series.values())
+        return not self.scores and all(parting.step is None for parting in self.series.values())
 
     @property
     def agrees_in_kind(self) -> bool:
         """Whether both executions give the same scores, and the same types of output in order."""
         has_both = all(None not in pair for pair in self.scores.values())
-        return has_both and all(it.is_same_kind for it in self.outputs)
+        return has_both and all(difference.is_same_kind for difference in self.outputs)
 
     @property
     def distance(self) -> float:
         """Largest relative distance of two compared numbers. Infinite if one is missing."""
         of_scores = [_distance(*pair) for pair in self.scores.values()]
-        return max([*of_scores, *(it.distance for it in self.series.values())], default=0.0)
+        return max(
+            [*of_scores, *(parting.distance for parting in self.series.values())], default=0.0
+        )
 
     def numbers_in_words(self) -> list[str]:
         """Return a text for the series with the earliest difference, and one for each score."""

@@ -41,7 +41,9 @@ OWN_TRAINING, OWN_LOOP = "own training", "own loop"
 #: Names of methods that train a class with the interface of scikit-learn or of agents.
 _TRAINING_METHODS = frozenset({"fit", "train", "learn"})
 #: Library functions whose first argument is a dict of parameters.
-_OF_DICTS = frozenset({f"{it}.{f}" for it in ("lightgbm", "xgboost") for f in ("train", "cv")})
+_OF_DICTS = frozenset(
+    {f"{library}.{name}" for library in ("lightgbm", "xgboost") for name in ("train", "cv")}
+)
 #: Values flow through these functions: the result counts as the argument.
 _CONVERSIONS = frozenset({"float", "int", "str", "abs", "round"})
 #: The search follows no path with more than `_DEEPEST` parts, and ends after `_FARTHEST` paths
@@ -90,11 +92,11 @@ class _Function:
         """Return the path of a parameter, by its name or its position in a call."""
         if self.arguments is None:
             return (self.key, parameter) if isinstance(parameter, str) else None
-        named = [it.arg for it in (*self.arguments.posonlyargs, *self.arguments.args)]
+        named = [option.arg for option in (*self.arguments.posonlyargs, *self.arguments.args)]
         if isinstance(parameter, int):
             position = parameter + self.skipped
             return (self.key, named[position]) if position < len(named) else None
-        named += [it.arg for it in self.arguments.kwonlyargs]
+        named += [option.arg for option in self.arguments.kwonlyargs]
         if parameter not in named and self.arguments.kwarg is not None:
             return self.key, self.arguments.kwarg.arg, parameter
         return self.key, parameter
@@ -257,7 +259,7 @@ class Flows:
         )
 
     def _scope_of(self, node: ast.FunctionDef | ast.AsyncFunctionDef, outer: _Scope) -> _Scope:
-        options = [it.arg for it in ast.walk(node.args) if isinstance(it, ast.arg)]
+        options = [option.arg for option in ast.walk(node.args) if isinstance(option, ast.arg)]
         names, owner = _bound(node.body) | {*options}, self._owners.get(node, "")
         if owner and outer.key == owner and outer.outer is not None:
             outer = outer.outer  # Methods do not see the names in the body of their class.
@@ -310,8 +312,8 @@ class Flows:
 
     def _call(self, cell: int, call: ast.Call, scope: _Scope) -> None:
         function = self._function(call)
-        named = [(it.arg, it.value) for it in call.keywords if it.arg]
-        unpacked_dicts = [it.value for it in call.keywords if it.arg is None]
+        named = [(option.arg, option.value) for option in call.keywords if option.arg]
+        unpacked_dicts = [option.value for option in call.keywords if option.arg is None]
         if function is not None:
             for position, value in enumerate(call.args):
                 if (target := function.target(position)) is not None:
@@ -374,8 +376,15 @@ class Flows:
                     if (source := self._path(part, scope)) is not None:
                         self._edges[source].append(to)
                     elif to[0] != _LIBRARY:
-                        waiting += [(it.value, (*to, it.arg) if it.arg else to) for it in options]
-                        waiting += [(it, to) for it in arguments[:1] if isinstance(it, ast.Dict)]
+                        waiting += [
+                            (option.value, (*to, option.arg) if option.arg else to)
+                            for option in options
+                        ]
+                        waiting += [
+                            (argument, to)
+                            for argument in arguments[:1]
+                            if isinstance(argument, ast.Dict)
+                        ]
                 case _:
                     if (source := self._path(part, scope)) is not None and source != to:
                         self._edges[source].append(to)
@@ -505,8 +514,8 @@ def _step_factors(node: ast.AST) -> list[ast.expr]:
                 factors.append(factor)
     if len(factors) == 1:
         return []
-    rates = [it for it in factors if ast.unparse(it) != ast.unparse(target)]
-    return rates if len(factors) == 2 else [it for it in rates if not is_plain(it)]
+    rates = [factor for factor in factors if ast.unparse(factor) != ast.unparse(target)]
+    return rates if len(factors) == 2 else [rate for rate in rates if not is_plain(rate)]
 
 
 def _occurrences(part: ast.expr, whole: ast.expr) -> int:
@@ -609,5 +618,7 @@ def _names_read(node: ast.AST) -> Iterator[str]:
             | ast.Attribute(attr="system" | "getoutput" | "run_line_magic" | "run_cell_magic"),
             args=arguments,
         ):
-            texts = (str(it.value) for it in arguments if isinstance(it, ast.Constant))
+            texts = (
+                str(argument.value) for argument in arguments if isinstance(argument, ast.Constant)
+            )
             yield from (word for text in texts for word in re.findall(r"\w+", text))

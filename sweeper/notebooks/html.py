@@ -219,7 +219,7 @@ def _line(text: str) -> str:
 @cache
 def _exporter() -> Any:
     from jinja2 import pass_context
-    from nbconvert import HTMLExporter  # This import takes 0.5 s or more: pay only to render.
+    from nbconvert import HTMLExporter  # Imported only to render: it takes 0.5 s or more.
     from nbconvert.exporters.templateexporter import TemplateExporter
     from nbconvert.filters import Highlight2HTML, clean_html
     from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath

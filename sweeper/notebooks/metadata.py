@@ -111,7 +111,10 @@ class StoredSeries:
 
     def __post_init__(self) -> None:
         if len(self.steps) != len(self.values):
-            raise ValueError(f"{len(self.steps)} steps but {len(self.values)} values")
+            raise ValueError(
+                f"a series has one value for each step; got {len(self.steps)} steps and "
+                f"{len(self.values)} values"
+            )
 
     @property
     def points(self) -> list[tuple[int, float]]:

@@ -60,7 +60,9 @@ def read_notebook(
         if path.exists() and not path.is_file():
             raise OSError("it is not a file")
         if for_execution and (n_bytes := path.stat().st_size) > _MOST_BYTES:
-            raise OSError(f"it has {size(n_bytes)}; expected {size(_MOST_BYTES)} at most")
+            raise OSError(
+                f"it has {size(n_bytes)}; expected {size(_MOST_BYTES)} at most, so clear its outputs"
+            )
         raw = path.read_bytes()
         text = raw.decode(json.detect_encoding(raw))
     except FileNotFoundError as error:
@@ -146,7 +148,9 @@ def _refuse_endless(data: Mapping[str, Any]) -> None:
         if isinstance(cell, dict) and cell.get("cell_type") == "code"
     ]
     if len(sources) > _MOST_CELLS:
-        raise TooLargeError(f"{len(sources):,} code cells; expected {_MOST_CELLS:,} at most")
+        raise TooLargeError(
+            f"{len(sources):,} code cells; expected {_MOST_CELLS:,} at most, so split the notebook"
+        )
     for number, source in enumerate(sources, start=1):
         if (n_lines := source.count("\n") + 1) > _MOST_LINES:
             raise TooLargeError(

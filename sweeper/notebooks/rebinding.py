@@ -57,7 +57,7 @@ def rebinding(
             binds = top is not None and _is_bound(top)
             if any(map(_is_bound, inner)) or (binds and here >= at):
                 return place
-            reads = any(it is not None and it.is_referenced() for it in (top, *inner))
+            reads = any(symbol is not None and symbol.is_referenced() for symbol in (top, *inner))
             earlier = earlier or (place if binds else None)
             if earlier is not None and reads and here < at and not is_late:
                 return earlier
@@ -86,8 +86,12 @@ def is_read(cell: Cell, line: int, name: str) -> bool:
         line: Line in the cell, from 1.
         name: Name of the variable.
     """
-    statements = (it for it in cell.statements if it.lineno <= line <= (it.end_lineno or 0))
-    return any(_has_read(scope_of(cell.text_of(it)), name) for it in statements)
+    statements = (
+        statement
+        for statement in cell.statements
+        if statement.lineno <= line <= (statement.end_lineno or 0)
+    )
+    return any(_has_read(scope_of(cell.text_of(statement)), name) for statement in statements)
 
 
 def unpacked(
@@ -152,7 +156,7 @@ def _reads(cell: Cell, value: ast.expr, name: str) -> bool:
 
 def _has_read(scope: symtable.SymbolTable | None, name: str) -> bool:
     symbols = [] if scope is None else [_symbol(scope, name), *_inner(scope, name)]
-    return any(it is not None and it.is_referenced() for it in symbols)
+    return any(symbol is not None and symbol.is_referenced() for symbol in symbols)
 
 
 def _without(cell: Cell, statement: ast.stmt, targets: Set[ast.expr]) -> str:

@@ -173,7 +173,7 @@ def text_in(lines: Sequence[bytes], node: ast.expr | ast.stmt) -> str:
 def _is_main(test: ast.expr) -> bool:
     match test:
         case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
-            sides = {getattr(it, "id", getattr(it, "value", None)) for it in (left, right)}
+            sides = {getattr(side, "id", getattr(side, "value", None)) for side in (left, right)}
             return sides == {"__name__", "__main__"}
     return False
 

@@ -152,10 +152,12 @@ class ResearchNotebook:
             return remedy
         names = {known.lower(): known for known in reversed(self.assignments.names())}
         close = difflib.get_close_matches(name.lower(), names, n=1)
-        near = [names[it] for it in close if self.takes(names[it])]
+        near = [names[spelling] for spelling in close if self.takes(names[spelling])]
         known = [*injected_names(self.node), *near, *self._some_replaceable]
         if owner := name.rpartition(".")[0]:
-            arguments = [it for it in self.assignments.arguments() if it.startswith(owner)]
+            arguments = [
+                argument for argument in self.assignments.arguments() if argument.startswith(owner)
+            ]
             known = arguments or known
         if known:
             return nearest(name, dict.fromkeys(known))

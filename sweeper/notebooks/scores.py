@@ -81,7 +81,11 @@ class Scraped:
 
 def variables_to_read(sources: Mapping[str, ScoreSource], objectives: Iterable[str]) -> list[str]:
     """Return the variables and expressions to read from the kernel after the last cell."""
-    named = [it.variable or it.expression for it in sources.values() if it.pattern is None]
+    named = [
+        source.variable or source.expression
+        for source in sources.values()
+        if source.pattern is None
+    ]
     return list(dict.fromkeys([*filter(None, named), *objectives]))
 
 
@@ -134,7 +138,7 @@ def scrape(
         found.ranks[name], found.scores[name] = first.rank, first.value
         if first.points:
             found.series[name] = list(first.points)
-        others = [it for it in of_name if it.rank > first.rank]
+        others = [giver for giver in of_name if giver.rank > first.rank]
         found.given[name] = [first, *others]
     return found
 

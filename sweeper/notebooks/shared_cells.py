@@ -38,7 +38,9 @@ def check_shared_cells(notebook: ResearchNotebook, own_names: Set[str]) -> None:
         NotebookError: A tagged cell differs between trials, or comes after a cell without the tag.
     """
     first_untagged = 0
-    in_calls = {p.cell: it for it in own_names for p in notebook.assignments.places(it)}
+    in_calls = {
+        place.cell: name for name in own_names for place in notebook.assignments.places(name)
+    }
     for number, cell in enumerate(code_cells(notebook.node), start=1):
         tags, where = cell_tags(cell), f"{notebook.display_name}: code cell {number}"
         if not cell.source.strip():
@@ -116,5 +118,7 @@ def _global_names(source: str) -> set[str]:
     for table in tables:
         tables += table.get_children()
         is_top = table.get_type() == "module"
-        found |= {it.get_name() for it in table.get_symbols() if is_top or it.is_global()}
+        found |= {
+            symbol.get_name() for symbol in table.get_symbols() if is_top or symbol.is_global()
+        }
     return found

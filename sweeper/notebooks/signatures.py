@@ -45,7 +45,9 @@ class Signatures:
                 kinds = ["from_a_number", "after_an_object"]
                 if not is_plain(call.args[0]):
                     kinds.reverse()
-                return next((_table()[it][callee] for it in kinds if callee in _table()[it]), ())
+                return next(
+                    (_table()[kind][callee] for kind in kinds if callee in _table()[kind]), ()
+                )
         return ()
 
 
@@ -61,9 +63,13 @@ def _definitions(
     methods = set()
     for node in ast.walk(tree):  # Outer nodes come before the nodes inside of them.
         if isinstance(node, ast.ClassDef):
-            inside = [it for it in node.body if isinstance(it, ast.FunctionDef)]
+            inside = [inner for inner in node.body if isinstance(inner, ast.FunctionDef)]
             methods |= {*inside}
-            yield node.name, next((it for it in inside if it.name == "__init__"), None), True
+            yield (
+                node.name,
+                next((method for method in inside if method.name == "__init__"), None),
+                True,
+            )
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name, node, node in methods
 
@@ -74,5 +80,5 @@ def _defined(
     name, function, has_self = found
     if function is None:
         return name, ()
-    options = [it.arg for it in (*function.args.posonlyargs, *function.args.args)]
+    options = [option.arg for option in (*function.args.posonlyargs, *function.args.args)]
     return name, options[1:] if has_self else options

@@ -19,7 +19,7 @@ from .records import Params, TrialRecord, TrialState
 #: By default, the `DEFAULT_BEST` best trials are confirmed, each on `DEFAULT_SEEDS` fresh seeds
 #: (chosen, not measured).
 DEFAULT_BEST, DEFAULT_SEEDS = 3, 5
-#: Confidence level of the intervals of means.
+#: Confidence level of the intervals around mean scores (chosen).
 CONFIDENCE = 0.95
 
 
@@ -234,7 +234,7 @@ class Confirmation:
 
     @property
     def won_by(self) -> str:
-        """Number by which the best trial was chosen, as a word for `--json`."""
+        """What the best trial was chosen by: `search_score`, `mean` or `confirmed_mean`."""
         if self.winner is None:
             return "search_score"
         return "confirmed_mean" if self.repeats is None else "mean"

@@ -243,7 +243,7 @@ class Control:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count the time of the block as waiting."""
+        """Count the time of the block as a wait of the trial."""
         self._waits = replace(self._waits, since_s=time.monotonic())
         try:
             yield

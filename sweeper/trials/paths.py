@@ -78,8 +78,8 @@ class StudyPaths:
                 )
         if study in _SHARED_NAMES:
             raise OutputError(
-                f"the study's name {study!r} is that of the MLflow store next to the outputs; "
-                "choose another with --study"
+                f"the study's name {study!r} is reserved for the MLflow store next to the outputs; "
+                "choose another name with --study"
             )
         if "run_id" not in names:
             raise OutputError(

@@ -111,7 +111,7 @@ class Ready:
 
 
 class Stage(Enum):
-    """Why no process can fork kernels: the imports are unknown, it prepares, or it never can."""
+    """Why no kernel can be forked: imports are unknown, a zygote prepares, or it is impossible."""
 
     IMPORTS_UNKNOWN = auto()
     COMING = auto()

@@ -23,7 +23,7 @@ _RECONNECT_MS = 5
 #: If a kernel does not answer the first request, a second one is sent after this number of seconds.
 #: The wait doubles before each further request.
 _FIRST_RETRY_S = 0.02
-#: Longest wait in seconds before a further request.
+#: Longest wait between two requests to a kernel that does not answer, in seconds.
 _LAST_RETRY_S = 0.5
 #: Longest wait for a kernel's first answer in seconds, if the caller sets no limit.
 _READY_S = 60.0

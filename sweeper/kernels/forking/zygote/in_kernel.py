@@ -114,7 +114,7 @@ def prepare_started(finders: str, folder: str, frozen: Mapping[str, str], **tria
 
 
 def prepare_forked(**trial: Any) -> None:
-    """Prepare a forked kernel, which has the finders of its zygote; see `prepare`."""
+    """Prepare a forked kernel for its trial; see `prepare`. Its zygote has loaded `finders`."""
     prepare(**trial)
     sys.modules["_sweeper_zygote.finders"].observe_libraries()
 

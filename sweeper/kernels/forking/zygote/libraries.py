@@ -151,7 +151,7 @@ def open_files() -> dict[int, str]:
     for descriptor in Path("/proc/self/fd").iterdir():
         try:
             found[int(descriptor.name)] = str(descriptor.readlink())
-        except OSError:  # This is the descriptor with which the loop reads the folder.
+        except OSError:  # The loop itself had opened this descriptor to read the folder.
             continue
     return found
 
