@@ -479,7 +479,7 @@ def _own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def _step_factors(node: ast.AST) -> list[ast.expr]:
-    """List the possible learning rates in a step, as `lr` in `w -= lr * grad`, `q += lr * (r - q)`."""
+    """List the possible learning rates in a step, as `w -= lr * grad` or `q += lr * (r - q)`."""
     match node:
         case (
             ast.AugAssign(target=target, op=ast.Sub(), value=step)
@@ -519,22 +519,22 @@ def _step_factors(node: ast.AST) -> list[ast.expr]:
 
 
 def _occurrences(part: ast.expr, whole: ast.expr) -> int:
-    """Return how often an expression is a part of another one."""
+    """Return how often an expression occurs in another expression."""
     text = ast.unparse(part)
     same = (node for node in ast.walk(whole) if isinstance(node, type(part)))
     return sum(ast.unparse(node) == text for node in same)
 
 
 def takes_steps(node: ast.AST) -> bool:
-    """Return whether some code has a gradient step, such as `w -= rate * grad`."""
+    """Return whether code contains a gradient step, such as `w -= rate * grad`."""
     return any(_step_factors(part) for part in ast.walk(node))
 
 
 def _training_code(cells: Sequence[Cell]) -> set[ast.AST]:
-    """Return all code of the notebook's own training.
+    """Return the syntax tree nodes of all training that the notebook itself programs.
 
-    These are functions and loops with a gradient step, classes with one or with a method that
-    trains, and the functions that any of these call.
+    Training is a function or loop with a gradient step, a class with a gradient step or a training
+    method, and each function that any of these calls.
     """
     nodes = [node for cell in cells for node in ast.walk(cell.tree)]
     functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
@@ -554,7 +554,7 @@ def _training_code(cells: Sequence[Cell]) -> set[ast.AST]:
 
 
 def _assigned_from_itself(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
-    """Yield the variables that some code changes step by step, such as weights and counters."""
+    """Yield the variables that code computes from their old values, as weights and counters."""
     for node in nodes:
         match node:
             case ast.AugAssign(target=target):
@@ -565,7 +565,9 @@ def _assigned_from_itself(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
 
 def _has_training_method(node: ast.AST) -> bool:
     methods = node.body if isinstance(node, ast.ClassDef) else []
-    return any(isinstance(it, ast.FunctionDef) and it.name in _TRAINING_METHODS for it in methods)
+    return any(
+        isinstance(inner, ast.FunctionDef) and inner.name in _TRAINING_METHODS for inner in methods
+    )
 
 
 def _is_plain_call(node: ast.AST) -> bool:
@@ -573,10 +575,9 @@ def _is_plain_call(node: ast.AST) -> bool:
 
 
 def _operands(node: ast.AST) -> tuple[str, Sequence[ast.expr]]:
-    """Return the operands by which a training becomes stronger or longer, with their callee.
+    """Return the operands that make a training stronger or longer, and what stands for a callee.
 
-    These are the factors of products, exponents and what is compared, or the ends of loops and
-    slices.
+    Such operands are factors, exponents, compared values, and the ends of loops and slices.
     """
     match node:
         case ast.BinOp(left=left, op=ast.Mult() | ast.Div() | ast.Pow(), right=right):

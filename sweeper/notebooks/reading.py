@@ -61,7 +61,7 @@ def read_notebook(
             raise OSError("it is not a file")
         if for_execution and (n_bytes := path.stat().st_size) > _MOST_BYTES:
             raise OSError(
-                f"it has {size(n_bytes)}; expected {size(_MOST_BYTES)} at most, so clear its outputs"
+                f"it has {size(n_bytes)}; expected {size(_MOST_BYTES)} at most: clear its outputs"
             )
         raw = path.read_bytes()
         text = raw.decode(json.detect_encoding(raw))
