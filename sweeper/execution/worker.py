@@ -130,7 +130,7 @@ class Worker:
         if is_comparison and not policy.doubts_failure(kind):
             return first
         running, published = first.running, first.running.points.step
-        running.points.keep(lambda _: None)  # The second run keeps the points instead.
+        running.points.keep(lambda _: None)  # From now on, the second run keeps them.
 
         def resume(point: Point) -> None:
             # The first run has published all points up to its last step, so publish only later

@@ -51,7 +51,7 @@ class QuickClient(AsyncKernelClient):
         super().start_channels(shell=True, iopub=True, stdin=False, hb=False, control=False)
 
     def stop_channels(self) -> None:
-        """Close the two sockets."""
+        """Close the two sockets that `start_channels` has opened."""
         for channel in (self.shell_channel, self.iopub_channel):
             if channel.is_alive():
                 channel.stop()

@@ -168,7 +168,7 @@ def _quote(file: str, source: bytes) -> None:
     """
     try:
         lines = decode_source(source).splitlines(True)
-    except (SyntaxError, UnicodeDecodeError):  # The import raises the same error.
+    except (SyntaxError, UnicodeDecodeError):  # The import will raise this error, too.
         return
     linecache.cache[file] = (len(source), None, lines, file)
 

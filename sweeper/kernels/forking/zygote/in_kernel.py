@@ -150,7 +150,7 @@ def _cap_memory(fraction: float) -> None:
         version = [int(part) for part in metadata.version("torch").split(".")[:2]]
     except (ImportError, ValueError):
         return
-    # torch before 2.13 does not know this key. It would then refuse to use CUDA.
+    # torch before 2.13 does not know this key, and would refuse to use CUDA because of it.
     if version >= [2, 13]:
         capped = f"per_process_memory_fraction:{fraction:.4f}"
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = capped
@@ -262,7 +262,7 @@ def _print_output(process: Any, output: int) -> None:
                 break
             sys.stdout.write(decoder.decode(data))
             sys.stdout.flush()
-        elif has_ended:  # Processes that the command started may have the terminal open.
+        elif has_ended:  # Do not wait for processes that keep the terminal open.
             break
         elif process.poll() is not None:
             has_ended = True
