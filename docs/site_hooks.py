@@ -11,7 +11,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 #: Documents and pictures outside of `docs/`, whose places in the site are those in the repository.
-OUTSIDE = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "infra/README.md"]
+OUTSIDE = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "infra/README.md"]
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)#\s]*)(#[^)\s]*)?\)")
 
 

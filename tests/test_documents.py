@@ -90,15 +90,17 @@ def paragraphs(page: Path) -> Iterator[list[str]]:
             paragraph.append(line)
 
 
+#: Pages whose lines or paragraphs may be longer: one is generated.
+DENSE = {"executors.md", "private-names.md", "score-sources.md", "reference.md"}
+DENSE_FOLDERS = {"decisions", "benchmarks", "infra"}
+
+
 @pytest.mark.parametrize(
     "page",
-    [
-        *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "CHANGELOG")),
-        *(ROOT / "docs" / f"{name}.md" for name in ("architecture", "internals")),
-    ],
+    [p for p in PAGES if p.name not in DENSE and p.parent.name not in DENSE_FOLDERS],
     ids=title,
 )
-def test_pages_for_developers_have_short_lines_and_short_paragraphs(page: Path) -> None:
+def test_pages_have_short_lines_and_short_paragraphs(page: Path) -> None:
     found = list(paragraphs(page))
     assert [line for paragraph in found for line in paragraph if len(line) > 120] == []
     assert [paragraph[0] for paragraph in found if len(paragraph) > 5] == []
@@ -115,6 +117,7 @@ def command_lines(page: Path) -> list[str]:
     "page",
     [
         ROOT / "README.md",
+        ROOT / "docs" / "tutorial" / "README.md",
         *(ROOT / "docs" / f"{name}.md" for name in ("guide", "how-do-i", "reference")),
     ],
     ids=title,
