@@ -9,7 +9,7 @@ The page `README.md` is the program. Its blocks are marked by a comment in the l
 - `run`: commands behind `$ `, each followed by what it has printed.
 
 All commands run one after the other in a new folder. `--small` makes each sweep a short one, for
-the tests, and changes neither page nor notebook.
+the tests, and changes neither page nor notebook. Format the page first: `ruff format docs`.
 """
 
 from __future__ import annotations
