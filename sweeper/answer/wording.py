@@ -35,7 +35,7 @@ from ..trials import (
 #: A sentence names at most this number of trials, reasons and actions (chosen): the last lines of a
 #: sweep fit into a window of 80 columns.
 _MOST_NAMES, _MOST_ACTIONS = 3, 2
-#: An error message has at most this number of characters (chosen).
+#: A sentence quotes at most this number of characters of an error message (chosen).
 _LONGEST = 60
 #: Scores have the first number of significant digits, all other numbers the second (chosen).
 _OF_A_SCORE, _DIGITS = 4, 3

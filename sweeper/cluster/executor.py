@@ -508,7 +508,7 @@ class Member:
         finally:
             running.control.on_stop(None)
             del self.running[task]
-            try:  # A later attempt sends its files again.
+            try:  # A later attempt sends the trial's files again, so remove them from the worker.
                 self._ask("forget", {"task": task})
             except (LostError, RefusedError):
                 self.lose()

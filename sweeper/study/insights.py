@@ -20,7 +20,8 @@ from ..errors import SettingsError, StudyError, first_line
 from ..search.samplers.views import StorageView
 from ..trials import Importance
 
-#: With fewer completed trials, importances say nothing (chosen, not measured).
+#: With fewer completed trials, importances are not computed, because they would be noise (chosen,
+#: not measured).
 _FEWEST_TRIALS = 10
 #: The shares are averaged over the first number of bootstrap samples of the trials. Each sample
 #: gets a forest with the second number of trees. With 16 trees, shares and intervals of 200 trials

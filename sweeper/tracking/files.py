@@ -188,9 +188,8 @@ def make_store(place: Path) -> None:
             else:
                 _migrate(beside)
                 with suppress(OSError):  # The user's cache may be read-only.
+                    # Without a home folder, the path is relative, and no store is kept.
                     if kept.is_absolute():
-                        # Keep nothing for a user without a home folder, for whom the path is
-                        # relative.
                         kept.parent.mkdir(parents=True, exist_ok=True)
                         copy_atomically(beside, kept)
             replace_database(beside, place)
