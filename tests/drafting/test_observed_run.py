@@ -163,6 +163,35 @@ def test_a_score_to_which_a_param_leads_comes_before_others(tmp_path: Path) -> N
     assert list(settings.objective) == ["test_acc"]
 
 
+def test_of_several_models_the_one_with_the_most_values_of_the_notebook_is_swept(
+    tmp_path: Path,
+) -> None:
+    models = "from sklearn.svm import SVC\na = SVC(C=3.0, gamma=0.5)\nb = SVC(C=2.0)"
+    scores = "acc_a = 1 / (2 + a.C + a.gamma)\nacc_b = 1 / (3 + b.C)"
+    settings = drafted(tmp_path, models, scores)
+    assert (list(settings.objective), list(settings.space)) == (["acc_a"], ["a.C", "gamma"])
+
+
+def test_an_entry_of_a_dict_of_scores_is_swept_by_its_own_model(tmp_path: Path) -> None:
+    models = "from sklearn.svm import SVC, SVR\na = SVC(C=3.0)\nb = SVR(C=2.0)"
+    settings = drafted(tmp_path, models, "acc = {'one': 1 / (2 + a.C), 'two': 1 / (3 + b.C)}")
+    assert list(settings.space) in (["SVC.C"], ["SVR.C", "SVR.epsilon"])
+
+
+def test_a_fraction_of_which_a_loss_may_be_made_is_swept_only_towards_a_metric(
+    tmp_path: Path,
+) -> None:
+    training = (
+        "rate, penalty = 0.1, 0.3\ndef descend(w):\n  for i in range(4):\n"
+        "    grad = w + penalty * w\n    w -= rate * grad\n  return w\nw = descend(8.5)"
+    )
+    settings = drafted(tmp_path, training, "loss = w + penalty * w * w")
+    assert list(settings.space) == ["rate"]
+    (tmp_path / "study.ipynb").unlink()
+    settings = drafted(tmp_path, training, "accuracy = 1 / (1 + w)")
+    assert list(settings.space) == ["rate", "penalty"]
+
+
 def test_the_batch_size_is_not_swept_towards_a_sum_over_batches(tmp_path: Path) -> None:
     cell = "val_loss = 0\nfor _ in range(64 // batch_size): val_loss += lr"
     settings = drafted(tmp_path, "lr = 0.1\nbatch_size = 32", cell)

@@ -257,6 +257,15 @@ def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_re
         (["results = {'accuracy': 2 / 3}"], "results_accuracy", "maximize"),
         (["val_losses = [3.5, 2.5, abs(2.25)]\nloss = abs(2.25)"], "val_losses", "minimize"),
         (["cv_scores = np.array([0.5, 0.75, 0.7])"], "cv_scores", "maximize"),
+        # A function with a gradient step trains, so the trend of what it prints counts.
+        (
+            [
+                "def learn(w):\n  for i in range(4):\n    w -= 0.25 * w\n    print('costo', w)",
+                "learn(8.5)",
+            ],
+            "costo",
+            "minimize",
+        ),
         (["rmsle = abs(-0.3)"], "rmsle", "minimize"),
     ],
 )
@@ -323,6 +332,37 @@ def test_a_score_is_clear_where_no_other_would_do_as_well(
     tmp_path: Path, cells: list[str], clear: bool
 ) -> None:
     assert is_clear(seen(tmp_path, TRAINED, *cells)) is clear
+
+
+@pytest.mark.parametrize(
+    ("cell", "names"),
+    [
+        ("print('reached the goal in', 5 + 3, 'steps!')", ["reached_the_goal_in"]),
+        ("for n in (9, 7, 8): print('pasos:', n)", ["pasos"]),
+        ("n = 3 + 4\nprint(f'number of iterations: {n}')", ["number_of_iterations"]),
+        ("for n in range(4): print('round:', n)", []),  # it counts evenly
+        ("print('trained for', 20, 'rounds')", []),  # the code states it
+        ("print('steps:', 8 + 1)\nloss = abs(0.5)", ["loss"]),
+    ],
+)
+def test_a_printed_whole_number_is_offered_if_nothing_else_could_be_a_score(
+    tmp_path: Path, cell: str, names: list[str]
+) -> None:
+    scores = seen(tmp_path, f"{TRAINED};", cell)
+    assert [score.name for score in scores] == names
+    assert names == ["loss"] or not is_clear(scores)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "for _ in range(3):\n  for _ in range(3): reward = abs(-2.5)\n  Model().fit()",  # last step
+        "share = 0.5\nfor _ in range(3):\n  share = share / 2\n  Model().fit()",
+        "grid = [0.25, 1.25]\nfor row in grid:\n  spot = abs(row)",
+    ],
+)
+def test_what_a_loop_leaves_behind_is_no_score(tmp_path: Path, cell: str) -> None:
+    assert seen(tmp_path, f"{TRAINED};", cell) == []
 
 
 def test_counts_times_data_and_params_are_no_scores(tmp_path: Path) -> None:
