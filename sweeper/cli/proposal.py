@@ -25,6 +25,7 @@ from ..settings.units import duration
 from ..trials import StudyPaths
 from .console_output import ConsoleOutput
 from .run_options import RunOptions
+from .streams import wrapped
 
 if TYPE_CHECKING:
     from ..drafting.observed_run import ObservedRun, Observer
@@ -323,10 +324,16 @@ class _Proposal:
         self._print(_section(self._drafted(), "space:"))
 
     def _print(self, lines: list[str]) -> None:
+        """Print lines. A terminal shows reasons and remedies whole, and cuts other long lines."""
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         for line in lines:
-            is_long = width is not None and len(line) > width
-            self._console.line(f"{line[: (width or 0) - 1]}…" if is_long else line)
+            rows = [line]
+            if width is not None and line.startswith("  #"):
+                rows = wrapped(line, width)
+            elif width is not None and len(line) > width:
+                rows = [f"{line[: width - 1]}…"]
+            for row in rows:
+                self._console.line(row)
 
     def _score_lines(self) -> list[str]:
         listed = self._listed

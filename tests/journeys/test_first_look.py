@@ -183,11 +183,17 @@ def test_a_sweep_with_an_edited_file_uses_the_run_as_its_first_trial(editor: str
 
 def test_the_list_of_scores_fits_80_columns_and_a_key_chooses_one() -> None:
     long_name = "a_loss_whose_name_is_as_long_as_a_line_of_the_terminal_or_longer"
-    write("lr = 0.1", COUNTED, f"val_acc = 1 - lr / 3\ntest_acc = 1 - lr / 4\n{long_name} = lr / 7")
+    layers = "sizes_of_hidden_layers = (1024, 512, 256)"
+    write(
+        f"lr = 0.1\n{layers}",
+        COUNTED,
+        f"val_acc = 1 - lr / 3\ntest_acc = 1 - lr / 4\n{long_name} = lr / 7",
+    )
     terminal = Terminal("my.ipynb", "--trials", "2", cwd=Path.cwd())
     terminal.until_seen("q leaves")
     assert terminal.ever(r">1 +val_acc +0\.96667 +↑")
     assert not [line for line in terminal.lines if len(line) > 80]
+    assert "[[1024, 512, 256], …]" in " ".join(" ".join(terminal.lines).split()), "a whole remedy"
     assert "Traceback" not in terminal.text
     terminal.press("9\r")
     terminal.until_seen("the run showed no")
