@@ -124,7 +124,8 @@ def page_of(folder: Path, count: int) -> Path:
             "study": {"name": "made-up", "trials": count},
         }
     )
-    Page(folder / "index.html", folder / "page").write(study, settings, is_running=False)
+    page = Page(folder / "index.html", folder / "page", folder / "notes.json")
+    page.write(study, settings, is_running=False)
     return folder / "index.html"
 
 

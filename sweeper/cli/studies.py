@@ -169,7 +169,7 @@ def ui(options: argparse.Namespace) -> int:
     if not (page.exists() and existing.swept_by()):  # A running sweep keeps its page up to date.
         write_page(existing, on_render=lambda n: console.line(f"{n} notebooks are rendered"))
     console.line(f"{existing.study.name}: starting MLflow's UI, which takes some seconds")
-    with StudyServer(existing, page, port=options.port) as server:
+    with StudyServer(existing, port=options.port) as server:
         console.line(f"compare: {server.page}")
         console.line(f"MLflow: {server.mlflow}")
         console.json({"study": existing.study.name, "page": server.page, "mlflow": server.mlflow})

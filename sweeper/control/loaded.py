@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..page import frame_of
-from ..trials import Confirmation, SweepResult, TrialRecord, value_text
+from ..study_folder.notes import Notes
+from ..trials import NO_NOTE, Confirmation, SweepResult, TrialNote, TrialRecord, value_text
 from ..trials.result_html import trials_table
 from .lookup import ExistingStudy, find_study
 from .status import look
@@ -128,7 +129,7 @@ class LoadedStudy:
         return self._found().confirmation()
 
     def dataframe(self) -> pd.DataFrame:
-        """Return a table of the trials: state, scores, params, duration, seed and more in each row.
+        """Return a table of the trials: state, scores, params, duration, seed, notes and more.
 
         The index is the run id. If a score has the name of another column, its column is
         `score_NAME`. If a param has the name of any other column, its column is `param_NAME`.
@@ -140,7 +141,9 @@ class LoadedStudy:
         found = {name for record in records for name in record.scores}
         scores = {*existing.settings.objective, *found}
         index = pd.Index([record.run_id for record in records], name="run_id")
-        return pd.DataFrame([_row(record, scores) for record in records], index=index)
+        notes = Notes(existing.paths.notes).read()
+        rows = [_row(record, notes.get(record.run_id, NO_NOTE), scores) for record in records]
+        return pd.DataFrame(rows, index=index)
 
     def series(self, run_id: str) -> pd.DataFrame:
         """Return what a trial has reported or printed: rows are steps, and columns are scores.
@@ -194,11 +197,12 @@ class LoadedStudy:
         return find_study(self._wanted, storage=self._storage)
 
 
-def _row(record: TrialRecord, scores: Collection[str]) -> dict[str, Any]:
+def _row(record: TrialRecord, note: TrialNote, scores: Collection[str]) -> dict[str, Any]:
     """Return a trial's row of the table.
 
     Args:
         record: The trial.
+        note: What people have noted about it.
         scores: Names of all scores of the study.
     """
     others = {
@@ -211,6 +215,9 @@ def _row(record: TrialRecord, scores: Collection[str]) -> dict[str, Any]:
         "message": record.message or None,
         "host": record.host or None,
         "notebook": str(record.notebook),
+        "starred": note.is_starred,
+        "trial_name": note.trial_name or None,
+        "note": note.note or None,
     }
     row: dict[str, Any] = {"state": None}
     for name, score in record.scores.items():

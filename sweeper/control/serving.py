@@ -1,28 +1,33 @@
 """Serve the comparison page of a study and MLflow's UI on this machine, until Ctrl-C.
 
+The page can change the notes about trials (`noting.py`).
+
 One server on the loopback interface serves both below a random path. Other users of the machine,
 who do not know this path, can neither read nor change anything.
 """
 
 from __future__ import annotations
 
+import json
 import mimetypes
 import secrets
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
+from http import HTTPStatus
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.util import FileWrapper, shift_path_info
 
-from ..errors import SettingsError, first_line
+from ..errors import OutputError, SettingsError, first_line
 from ..tracking import free_port, ui_over, view_url
+from ..trials import StudyPaths
 from .lookup import ExistingStudy
+from .noting import answer_about_notes
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication
@@ -33,6 +38,8 @@ _PORT = 8800
 #: First part of the paths below the key: for MLflow's UI and for studies. Without it, a study named
 #: `mlflow` would hide the UI.
 _MLFLOW, _STUDIES = "mlflow", "study"
+#: Path of the notes about trials, below the path of a study.
+_NOTES = "/notes"
 #: At most this many connections may be open without a request (chosen, not measured). If there are
 #: more, the oldest one is closed: a browser sends its request within milliseconds, and a process
 #: may have only 1,024 descriptors.
@@ -48,7 +55,6 @@ class StudyServer(ThreadingMixIn, WSGIServer):
 
     Args:
         existing: The study.
-        page: File of the comparison page.
         port: Port to listen on. None for the first free port from 8800 on.
 
     Attributes:
@@ -63,7 +69,7 @@ class StudyServer(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, existing: ExistingStudy, page: Path, *, port: int | None) -> None:
+    def __init__(self, existing: ExistingStudy, *, port: int | None) -> None:
         # Only stores in files and databases get a UI, because an MLflow server already has one.
         ui = None if existing.tracking.is_http else ui_over(existing.tracking)
         port = port or free_port(_PORT)
@@ -76,9 +82,10 @@ class StudyServer(ThreadingMixIn, WSGIServer):
         self._lock = threading.Lock()
         self._waiting: dict[socket.socket, None] = {}
         key = secrets.token_urlsafe(16)
-        self.set_app(partial(_answer, key, page.parent, ui))
-        base = f"http://{_HOST}:{port}/{key}/"
-        self.page = f"{base}{_STUDIES}/{quote(page.parent.name)}/"
+        host = f"{_HOST}:{port}"
+        self.set_app(partial(_answer, key, host, _served(existing.paths), ui))
+        base = f"http://{host}/{key}/"
+        self.page = f"{base}{_STUDIES}/{quote(existing.paths.folder.name)}/"
         experiment_id = existing.study.facts.experiment_id or "0"
         self.mlflow = view_url(existing.tracking, experiment_id, ui=base + _MLFLOW)
 
@@ -120,21 +127,35 @@ class _Quiet(WSGIRequestHandler):
         """Log nothing: the page sends a dozen requests each time it is opened."""
 
 
+def _served(paths: StudyPaths) -> dict[str, StudyPaths]:
+    """Return the studies whose pages are served, by the names of their folders.
+
+    The page of a study links to that of the study that confirms it, in a folder next to it.
+    """
+    served = {paths.folder.name: paths}
+    with suppress(OutputError):  # a name to which nothing can be added
+        confirming = paths.following("confirm")
+        served[confirming.folder.name] = confirming
+    return served
+
+
 def _answer(
     key: str,
-    folder: Path,
+    host: str,
+    studies: Mapping[str, StudyPaths],
     ui: WSGIApplication | None,
     environ: dict[str, Any],
     start_response: StartResponse,
 ) -> Iterable[bytes]:
-    """Answer a request whose path begins with the key: a file of the page, or MLflow's UI.
+    """Answer a request whose path begins with the key: a file of a page, its notes, or MLflow's UI.
 
     All other requests are answered with 404.
 
     Args:
         key: Random text that the path has to begin with.
-        folder: Folder of the study. Its page links to that of the study that confirms it, in a
-            folder next to it. Storages and checkpoints are not served.
+        host: Host and port of this server.
+        studies: Studies whose pages are served, by the names of their folders. Their storages and
+            checkpoints are not served.
         ui: MLflow's UI. None if an MLflow server has its own.
         environ: The request, as WSGI defines it.
         start_response: Function that sends the status and the headers, as WSGI defines it.
@@ -145,15 +166,23 @@ def _answer(
         part = shift_path_info(environ)
         if ui is not None and path.startswith(f"/{_MLFLOW}/"):
             return ui(environ, start_response)
-        name = shift_path_info(environ) or ""
+        study = studies.get(shift_path_info(environ) or "") if part == _STUDIES else None
         path = environ["PATH_INFO"]
-        file = folder.parent / name / (path.lstrip("/") or "index.html")
-        is_of_study = part == _STUDIES and name in (folder.name, f"{folder.name}-confirm")
+        if study is not None and path == _NOTES:
+            status, reply = answer_about_notes(environ, study, host=host)
+            return _as_json(status, reply, start_response)
+        file = None if study is None else study.folder / (path.lstrip("/") or "index.html")
         is_of_page = path in ("/", "/index.html") or path.startswith("/page/")
-        if is_of_study and is_of_page and ".." not in file.parts and file.is_file():
+        if file is not None and is_of_page and ".." not in file.parts and file.is_file():
             kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
             # Browsers must not cache files that change while a sweep runs.
             start_response("200 OK", [("Content-Type", kind), ("Cache-Control", "no-cache")])
             return FileWrapper(file.open("rb"))
     start_response("404 Not Found", [("Content-Type", "text/plain")])
     return [b"There is nothing at this address.\n"]
+
+
+def _as_json(status: HTTPStatus, reply: Any, start_response: StartResponse) -> list[bytes]:
+    headers = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
+    start_response(f"{status.value} {status.phrase}", headers)
+    return [json.dumps(reply).encode()]

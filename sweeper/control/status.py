@@ -14,6 +14,7 @@ from ..notebooks.metadata import BLANK, read_progress
 from ..notebooks.scores import series_of
 from ..settings.messages import nearest
 from ..study_folder.heartbeat import elsewhere_s
+from ..study_folder.notes import Notes
 from ..study_folder.ownership import is_held
 from ..trials import (
     Progress,
@@ -62,6 +63,7 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
         confirmation=confirmation,
         importances=importances or {},
         insights=insights,
+        notes=Notes(existing.paths.notes).read(),
     )
     is_here = is_held(existing.paths) and elsewhere_s(existing.paths.owner) is None
     progress = [_progress(record, is_here=is_here) for record in running]

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from ..answer import answer_of_study, runs_page_of
 from ..files import copy_atomically, write_atomically
 from ..settings import Settings
+from ..study_folder.notes import Notes
 from ..trials import Confirmation, Importance, Insights, TrialRecord
 from .content import facts_of, trial_of
 from .curves import Curves, read_file
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 ASSETS = Path(__file__).parent / "assets"
 _INDEX = "index.html"
-_STUDY, _CURVES = "study.js", "curves.js"
+_STUDY, _CURVES, _NOTES = "study.js", "curves.js", "notes.js"
 
 
 class Page:
@@ -35,10 +36,11 @@ class Page:
     Args:
         index: Path of `index.html`.
         files: Path of the folder `page` next to it, for all other files. Its parent must exist.
+        notes: Path of the file with the notes about trials.
     """
 
-    def __init__(self, index: Path, files: Path) -> None:
-        self._index, self._files = index, files
+    def __init__(self, index: Path, files: Path, notes: Path) -> None:
+        self._index, self._files, self._notes = index, files, notes
         self._curves = Curves()
         self._has_begun = False
 
@@ -96,6 +98,8 @@ class Page:
         trials = [trial_of(r, has_notebook=is_rendered(r, notebooks)) for r in records]
         data = json.dumps({**facts, "all": trials}, separators=(",", ":"), ensure_ascii=False)
         write_atomically(self._files / _STUDY, _call("study", data))
+        if self._notes.exists():
+            write_notes(self._notes, self._files)
 
     def _begin(self) -> None:
         """Write the files that never change, and `index.html` last."""
@@ -105,6 +109,7 @@ class Page:
                 continue
             copy_atomically(asset, self._files / asset.name)
         self._curves.load(read_file(self._files / _CURVES, "sweeper.curves"))
+        write_notes(self._notes, self._files)
         write_atomically(self._index, (ASSETS / _INDEX).read_text(encoding="utf-8"))
         self._has_begun = True
 
@@ -136,7 +141,7 @@ def write_page_of(
         importances=importances,
         is_running=is_running,
     )
-    Page(paths.page, paths.page_files).write(
+    Page(paths.page, paths.page_files, paths.notes).write(
         located.study,
         settings,
         is_running=is_running,
@@ -147,6 +152,25 @@ def write_page_of(
         runs_page=runs_page_of(paths, confirmation),
     )
     return insights
+
+
+def write_notes(notes: Path, files: Path) -> None:
+    """Write the notes about trials for the page.
+
+    The notes do not change meanwhile, so that a slow writer never replaces newer ones.
+
+    Args:
+        notes: File with the notes.
+        files: The page's folder `page`.
+
+    Raises:
+        OutputError: Another process holds the lock of the notes.
+        OSError: The file cannot be written.
+    """
+    kept = Notes(notes)
+    with kept.locked():
+        data = {run_id: note.to_json() for run_id, note in kept.read().items()}
+        write_atomically(files / _NOTES, _call("notes", json.dumps(data, ensure_ascii=False)))
 
 
 def is_rendered(record: TrialRecord, folder: Path) -> bool:

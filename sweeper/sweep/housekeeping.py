@@ -53,7 +53,7 @@ class Housekeeping:
     ) -> None:
         self._plan, self._study = plan, study
         self._scheduler, self._spending, self._chores = scheduler, spending, chores
-        self._page = Page(plan.paths.page, plan.paths.page_files)
+        self._page = Page(plan.paths.page, plan.paths.page_files, plan.paths.notes)
         self._has_failed = False
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="housekeeping", daemon=True)

@@ -29,6 +29,7 @@ from ..settings import Settings
 from ..settings.addresses import Address
 from ..study.located import LocatedStudy
 from ..study.study import Study
+from ..study_folder.notes import Notes
 from ..study_folder.requests import ALL, NO_MORE
 from ..sync.archive import Dataset
 from ..tracking import PATIENCE_S, Tracker
@@ -412,6 +413,7 @@ class Sweep:
             confirmation=confirmation,
             importances=importances or {},
             insights=insights,
+            notes=Notes(plan.paths.notes).read(),
             duration_s=time.monotonic() - began_s,
         )
         return scheduler, result

@@ -12,7 +12,7 @@ from ..errors import SyncError
 from ..files import below, files_within
 from ..trials import StudyPaths, display_path
 
-STUDY, TRACKING = "study.db", "mlflow.db"
+STUDY, TRACKING, NOTES = "study.db", "mlflow.db", "notes.json"
 _NOTEBOOK = re.compile(r"notebooks/([0-9]+)((?:\.attempt[0-9]+)?\.ipynb)")
 
 
@@ -65,6 +65,8 @@ class Contents:
                 yield f"notebooks/{run_id}.ipynb", notebook
                 for earlier in notebook.parent.glob(f"{glob.escape(notebook.stem)}.attempt*.ipynb"):
                     yield f"notebooks/{run_id}{earlier.name[len(notebook.stem) :]}", earlier
+        if self.paths.notes.exists():
+            yield NOTES, self.paths.notes
         for folder, path in self._folders.items():
             for name, file in files_within(path):
                 number = name.partition("/")[0]
@@ -92,6 +94,8 @@ class Contents:
         """
         if name in self.databases:
             return self.databases[name]
+        if name == NOTES:
+            return self.paths.notes
         if notebook := _NOTEBOOK.fullmatch(name):
             return self.paths.notebook(notebook[1]).with_suffix(notebook[2])
         folder, _, rest = name.partition("/")

@@ -43,6 +43,7 @@ from .insights import (
     Widen,
     Winner,
 )
+from .notes import NO_NOTE, TrialNote
 from .paths import (
     StudyPaths,
     as_template,
@@ -92,6 +93,7 @@ __all__ = [
     "DEFAULT_SEEDS",
     "FOLD",
     "FOLDS",
+    "NO_NOTE",
     "RANKS",
     "Ablate",
     "Action",
@@ -142,6 +144,7 @@ __all__ = [
     "StopCause",
     "StudyPaths",
     "SweepResult",
+    "TrialNote",
     "TrialOutcome",
     "TrialRecord",
     "TrialSpec",

@@ -200,6 +200,11 @@ class StudyPaths:
         return self.folder / "sweep.json"
 
     @property
+    def notes(self) -> Path:
+        """File with what people have noted about trials."""
+        return self.folder / "notes.json"
+
+    @property
     def requests(self) -> Path:
         """Folder with requests of other processes to the sweep that holds `lock`."""
         return self.folder / "requests"

@@ -14,6 +14,7 @@ from ..notebook_api.messages import encode_float
 from .chores import Chore
 from .confirmation import Confirmation
 from .insights import Importance, Insights
+from .notes import NO_NOTE, TrialNote
 from .paths import display_path, run_id_of
 from .records import GpuUse, KernelUse, Params, TrialRecord, TrialState
 from .result_html import counts_line, headline, link, sentences_list, trials_table
@@ -169,6 +170,7 @@ class SweepResult:
             if there are too few trials.
         insights: The answer of the study: the winner, what mattered, what to do next. None if the
             study has stored no settings.
+        notes: What people have noted about trials, by run id.
     """
 
     study: str
@@ -194,6 +196,7 @@ class SweepResult:
     confirmation_page: Path | None = None
     importances: Mapping[str, Mapping[str, Importance]] = field(default_factory=dict)
     insights: Insights | None = None
+    notes: Mapping[str, TrialNote] = field(default_factory=dict)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -242,7 +245,11 @@ class SweepResult:
             "best": best if several else next(iter(best), None),
             "confirmation": self._confirmation(),
             "trials": [
-                {**trial_json(record), "mlflow_run_id": self.mlflow_run_ids.get(record.run_id)}
+                {
+                    **trial_json(record),
+                    **self.notes.get(record.run_id, NO_NOTE).to_json(),
+                    "mlflow_run_id": self.mlflow_run_ids.get(record.run_id),
+                }
                 for record in self.records
             ],
             "importances": {

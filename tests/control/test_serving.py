@@ -11,7 +11,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -67,7 +69,7 @@ def test_the_server_listens_on_loopback_and_starts_no_process(folder: Path) -> N
 def serving_page(folder: Path) -> Iterator[StudyServer]:
     """Serve the page of a study whose runs are on an MLflow server."""
     there = find_study(str(folder), storage=None, tracking_uri="http://127.0.0.1:9")
-    with serving(StudyServer(there, folder / "index.html", port=None)) as server:
+    with serving(StudyServer(there, port=None)) as server:
         yield server
 
 
@@ -90,7 +92,7 @@ def test_a_port_that_cannot_be_used_is_refused(folder: Path) -> None:
         there = find_study(str(folder), storage=None, tracking_uri="http://127.0.0.1:9")
         for port, why in ((taken.getsockname()[1], "in use"), (65_536, "must be 0-65535")):
             with pytest.raises(SettingsError, match=f"--port {port}: cannot be used: .*{why}"):
-                StudyServer(there, folder / "index.html", port=port)
+                StudyServer(there, port=port)
 
 
 def test_the_address_gives_access_to_the_page_but_to_no_other_file_of_the_study(
@@ -117,10 +119,38 @@ def test_the_address_gives_access_to_the_page_but_to_no_other_file_of_the_study(
                 urllib.request.urlopen(url, timeout=60)
 
 
+def test_the_page_changes_notes_and_another_website_does_not(folder: Path) -> None:
+    with serving_page(folder) as server:
+        url = f"{server.page}notes"
+        origin = f"http://127.0.0.1:{server.server_port}"
+
+        def post(url: str, origin: str, body: bytes) -> Any:
+            headers = {"Content-Type": "application/json", "Origin": origin}
+            asked = urllib.request.Request(url, data=body, headers=headers)
+            with urllib.request.urlopen(asked, timeout=60) as answer:
+                return json.load(answer)
+
+        change = json.dumps({"0001": {"note": "look again"}}).encode()
+        try:
+            assert post(url, origin, change)["0001"]["note"] == "look again"
+            with urllib.request.urlopen(f"{server.page}page/notes.js", timeout=60) as answer:
+                assert b"look again" in answer.read()
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                post(f"{origin}/study/seen/notes", origin, change)
+            with pytest.raises(urllib.error.HTTPError, match="403") as refused:
+                post(url, "http://evil.example", change)
+            assert origin in json.load(refused.value)["error"]
+            with pytest.raises(urllib.error.HTTPError, match="413"):
+                post(url, origin, b" " * 5_000_000)
+        finally:
+            (folder / "notes.json").unlink()
+
+
 def test_the_page_of_a_study_that_is_named_mlflow_is_served(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "mlflow")
     there = find_study(str(folder), storage=None, tracking_uri=None)
-    with serving(StudyServer(there, tmp_path / "mlflow" / "index.html", port=None)) as server:
+    there = replace(there, paths=replace(there.paths, study="mlflow", root=tmp_path))
+    with serving(StudyServer(there, port=None)) as server:
         for url in (server.page, f"{server.page}page/study.js"):
             with urllib.request.urlopen(url, timeout=60) as answer:
                 assert b"study" in answer.read()

@@ -21,6 +21,7 @@ from sweeper.control.lookup import find_study
 from sweeper.errors import NotebookError, StudyError
 from sweeper.notebooks.compare import Differences
 from sweeper.page import one_file
+from sweeper.study_folder.notes import Notes
 from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialRecord, TrialSpec, TrialState
 
@@ -42,6 +43,28 @@ def test_each_trial_is_a_row_with_its_state_scores_params_and_notebook(folder: P
         assert row["notebook"] == str(record.notebook)
     assert pd.isna(table.loc["0003", "val"])
     assert table.loc["0003", "message"] == "In [2]: ValueError: no"
+
+
+def test_notes_about_trials_are_in_the_table_its_file_and_json(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    note = {"trial_name": "the wide one", "note": "look again", "starred": True}
+    file = sweeper.load(folder).page().path.with_name("notes.json")
+    Notes(file).change({"0001": note})
+    try:
+        table = sweeper.load(folder).dataframe()
+        assert table.loc["0001", [*note]].to_dict() == note
+        assert pd.isna(table.loc["0000", ["trial_name", "note"]]).all()
+        assert not table.loc["0000", "starred"]
+        csv = tmp_path / "trials.csv"
+        assert main(["export", str(folder), "--csv", str(csv)]) == 0
+        assert pd.read_csv(csv).loc[1, [*note]].to_dict() == note
+        capsys.readouterr()
+        assert main(["status", str(folder), "--json"]) == 0
+        _, noted, *_ = json.loads(capsys.readouterr().out)["trials"]
+        assert {name: noted[name] for name in note} == note
+    finally:
+        file.unlink()
 
 
 def test_the_series_of_a_trial_have_a_row_for_each_step(folder: Path) -> None:

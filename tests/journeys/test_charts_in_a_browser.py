@@ -52,7 +52,9 @@ def write_page(folder: Path, trials: Sequence[TrialRecord], **more: Any) -> Path
     best = sorted(done, key=lambda one: -one.scores["val"])[:1]
     study = study_of_page("charts", trials, best=best)
     settings = small_settings("charts", space=SPACE)
-    Page(folder / "index.html", folder / "page").write(study, settings, is_running=False, **more)
+    Page(folder / "index.html", folder / "page", folder / "notes.json").write(
+        study, settings, is_running=False, **more
+    )
     return folder / "index.html"
 
 

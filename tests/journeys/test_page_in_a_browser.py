@@ -17,7 +17,9 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from studies import small_settings, study_of_page, sweep_of, trial_record, until
 
 import sweeper
-from sweeper.page import Page
+from sweeper.control.lookup import find_study
+from sweeper.control.serving import StudyServer
+from sweeper.page import Page, write_notes
 from sweeper.testing import write_notebook
 from sweeper.trials import (
     Confirmation,
@@ -348,12 +350,46 @@ def test_grouping_shows_a_mean_with_its_interval_and_curves_as_bands(
     assert "log=1" in page.url
 
 
-def test_the_url_of_the_page_stores_a_star_with_a_note(index: Path, visit: Visit) -> None:
+def note(page: Any, run_id: str, name: str, text: str) -> None:
+    """Write a note about a trial of the table."""
+    page.get_by_label(f"note on {run_id}").click()
+    page.get_by_label("name", exact=True).fill(name)
+    page.get_by_label("note", exact=True).fill(text)
+    page.get_by_role("button", name="save", exact=True).click()
+    until(lambda: text in page.locator("#trials").inner_text())
+
+
+def test_the_page_of_ui_keeps_notes_in_the_study_and_others_see_them(
+    index: Path, visit: Visit
+) -> None:
+    existing = find_study(str(index.parent), storage=None, tracking_uri="http://127.0.0.1:9")
+    with StudyServer(existing, port=None) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            page = visit.page
+            page.goto(server.page)
+            first, second, *_ = visit.run_ids()
+            page.get_by_text("names and notes are kept in the study").wait_for()
+            page.get_by_label(f"star {first}").click()
+            note(page, second, "the wide one", "look again")
+            assert "notes=" not in page.url
+        finally:
+            server.shutdown()
+    assert sweeper.load(index.parent).dataframe().loc[second, "trial_name"] == "the wide one"
+    visit.open(index)
+    visit.run_ids()
+    assert "the wide one" in page.locator("#trials").inner_text()
+    page.get_by_label("only ★ (1)").check()
+    until(lambda: visit.run_ids() == [first])
+    existing.paths.notes.unlink()  # the next tests use the same page
+    write_notes(existing.paths.notes, existing.paths.page_files)
+
+
+def test_the_page_as_a_file_keeps_notes_in_its_address(index: Path, visit: Visit) -> None:
     page = visit.open(index)
     first, *_ = visit.run_ids()
-    page.evaluate("() => { window.prompt = () => 'look again'; }")
-    page.get_by_label(f"star {first}").click()
-    until(lambda: "look again" in page.locator("#trials").inner_text())
+    page.get_by_text("that you change here are kept in the address").wait_for()
+    note(page, first, "", "look again")
     again = page.url
     page.goto("about:blank")
     visit.open(index, "#" + again.partition("#")[2])
@@ -495,7 +531,9 @@ def write_page(
     """Write the page of these trials."""
     study = study_of_page("made-up", trials, **{"best": trials[:1], **changes})
     settings = small_settings("made-up", space=SPACE)
-    Page(folder / "index.html", folder / "page").write(study, settings, is_running=is_running)
+    Page(folder / "index.html", folder / "page", folder / "notes.json").write(
+        study, settings, is_running=is_running
+    )
     return folder / "index.html"
 
 

@@ -31,7 +31,7 @@ def record(number: int, folder: Path, **more: Any) -> TrialRecord:
 def write(folder: Path, *records: TrialRecord, is_running: bool = False) -> None:
     """Write the page of a study with these trials."""
     best = [r for r in records if r.state is TrialState.COMPLETED][:1]
-    Page(folder / "index.html", folder / "page").write(
+    Page(folder / "index.html", folder / "page", folder / "notes.json").write(
         study_of_page("digits", records, best=best),
         small_settings("digits", space=SPACE),
         importances={"val": {"x": Importance(1.0, 1.0, 1.0)}},

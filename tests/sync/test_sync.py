@@ -36,6 +36,7 @@ from sweeper.errors import OutputError, SyncError
 from sweeper.notebooks.metadata import BLANK, read_metadata
 from sweeper.study.files import study_id_in
 from sweeper.study.study import Study
+from sweeper.study_folder.notes import Notes
 from sweeper.sync import RemoteCopy, restoring, selection
 from sweeper.sync.manifest import Manifest, Owner
 from sweeper.sync.objects import snapshot
@@ -667,6 +668,7 @@ def test_a_restored_study_continues_in_a_folder_with_another_name(tmp_path: Path
         for file in (saved, used, code, of_later):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(file.name)
+        notes = Notes(a.paths.notes).change({"0001": {"note": "look again"}})
         a.now()
         assert "saved/0009/model.pt" not in names_in_copy()
     trials, study_id = a.trials(), study_id_in(a.paths.storage, "digits")
@@ -684,6 +686,7 @@ def test_a_restored_study_continues_in_a_folder_with_another_name(tmp_path: Path
         assert (tmp_path / "b" / "digits-0001.attempt1.ipynb").exists()
         assert study.study_id == study_id
         assert study.facts.template == b.paths.template
+        assert Notes(b.paths.notes).read() == notes
         assert (b.paths.saved("0000") / "model.pt").read_text() == "model.pt"
         assert b.paths.input("abc", "encoder.pt").read_text() == "encoder.pt"
         assert [file.name for file in b.paths.code.iterdir()] == [code.name]

@@ -49,8 +49,9 @@
       .map((column) => [column.name, numbers.text(column.of(trial), 5)]);
     if (trial.gpu_busy_share !== undefined) rows.push(["GPU busy", numbers.percent(trial.gpu_busy_share)]);
     const why = [trial.reason, trial.message].filter(Boolean).join(": ");
-    const head = `<b>${sweeper.escaped(run_id)}</b> ${sweeper.escaped(trial.state)}`;
-    return head + (why ? `<p>${sweeper.escaped(why.slice(0, 200))}</p>` : "") + sweeper.rows(rows);
+    const { trial_name, note, starred } = sweeper.noteOf(run_id);
+    const head = `<b>${sweeper.escaped([run_id, trial_name].filter(Boolean).join(" "))}</b> ${starred ? "★ " : ""}${sweeper.escaped(trial.state)}`;
+    return head + (note ? `<p>${sweeper.escaped(note.slice(0, 200))}</p>` : "") + (why ? `<p>${sweeper.escaped(why.slice(0, 200))}</p>` : "") + sweeper.rows(rows);
   };
 
   /* --- the menu of a chart --------------------------------------------------------------------- */

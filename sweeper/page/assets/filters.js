@@ -18,6 +18,21 @@
   }
   sweeper.fillSelect = fillSelect;
 
+  /* Return a box that selects only starred trials, unless there are none. */
+  function starred() {
+    const n_starred = sweeper.data.all.filter((t) => sweeper.noteOf(t.run_id).starred).length;
+    if (!n_starred && !state.isStarred) return [];
+    const label = document.createElement("label");
+    const box = document.createElement("input");
+    Object.assign(box, { type: "checkbox", checked: state.isStarred });
+    box.addEventListener("change", () => {
+      state.isStarred = box.checked;
+      sweeper.changed("selection");
+    });
+    label.append(box, ` only ★ (${n_starred})`);
+    return [label];
+  }
+
   function filters() {
     const { data, columns } = sweeper;
     const counts = new Map();
@@ -31,14 +46,14 @@
       box.name = name;
       box.checked = state.states === null || state.states.has(name);
       box.addEventListener("change", () => {
-        const ticked = [...byId("states").querySelectorAll("input:checked")].map((b) => b.name);
+        const ticked = [...byId("states").querySelectorAll("input[name]:checked")].map((b) => b.name);
         state.states = ticked.length === counts.size ? null : new Set(ticked);
         sweeper.changed("selection");
       });
       label.append(box, ` ${name} (${n})`);
       return label;
     });
-    byId("states").replaceChildren(byId("states").querySelector("legend"), ...boxes);
+    byId("states").replaceChildren(byId("states").querySelector("legend"), ...boxes, ...starred());
     const goals = data.objectives.map((goal) => [goal.name, `${goal.name} (${goal.direction})`]);
     fillSelect(byId("goal"), goals, state.goal);
     byId("goal-label").hidden = goals.length < 2;
@@ -73,7 +88,7 @@
     }, 150);
   });
   byId("reset").addEventListener("click", () => {
-    Object.assign(state, { states: null, query: "", brush: {}, hidden: new Set(), axes: [] });
+    Object.assign(state, { states: null, isStarred: false, query: "", brush: {}, hidden: new Set(), axes: [] });
     sweeper.changed("all");
   });
 

@@ -138,7 +138,8 @@
     }
     if (!sweeper.trial(state.beside) || state.beside === state.open) state.beside = null;
     const run_ids = pairOpen();
-    byId("notebook-title").textContent = run_ids.join(" beside ");
+    byId("notebook-title").textContent = run_ids
+      .map((id) => [id, sweeper.noteOf(id).trial_name].filter(Boolean).join(" ")).join(" beside ");
     const others = sweeper.ordered().filter((t) => t.run_id !== state.open);
     const isListed = others.some((t) => t.run_id === state.beside);
     if (state.beside && !isListed) others.push(sweeper.trial(state.beside));

@@ -25,7 +25,8 @@ const sweeper = (() => {
     pair: null, // the keys of two
     over: null, // what the history is drawn over: time, cost; null for the trial's number
     folded: new Set(), // ids of sections
-    notes: {}, // by run id, also empty ones: a star
+    notes: {}, // by run id: what the address keeps, and not the study
+    isStarred: false, // whether only starred trials are found
   };
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const isCopy = location.href === "about:srcdoc"; // in Jupyter: no address, and all files are in it
@@ -94,8 +95,9 @@ const sweeper = (() => {
   }
 
   function isFound(trial, words) {
+    const { trial_name, note } = sweeper.noteOf(trial.run_id);
     const text = [
-      trial.run_id, trial.state, trial.reason, trial.message,
+      trial.run_id, trial_name, note, trial.state, trial.reason, trial.message,
       ...Object.entries(trial.params).map(([name, value]) => `${name}=${value}`),
       ...Object.entries(trial.scores).map(([name, value]) => `${name}=${value}`),
     ].join(" ").toLowerCase();
@@ -104,8 +106,10 @@ const sweeper = (() => {
 
   function find() {
     const words = state.query ? state.query.toLowerCase().split(/\s+/) : [];
-    const inState = state.states === null ? study.all : study.all.filter((t) => state.states.has(t.state));
-    return words.length ? inState.filter((trial) => isFound(trial, words)) : inState;
+    let trials = study.all;
+    if (state.states !== null) trials = trials.filter((t) => state.states.has(t.state));
+    if (state.isStarred) trials = trials.filter((t) => sweeper.noteOf(t.run_id).starred);
+    return words.length ? trials.filter((trial) => isFound(trial, words)) : trials;
   }
 
   /* --- the address ----------------------------------------------------------------------------- */
@@ -129,6 +133,7 @@ const sweeper = (() => {
     if (state.pair) words.set("pair", JSON.stringify(state.pair));
     if (state.over) words.set("over", state.over);
     if (state.folded.size) words.set("folded", [...state.folded].join(","));
+    if (state.isStarred) words.set("starred", "1");
     if (Object.keys(state.notes).length) words.set("notes", JSON.stringify(state.notes));
     const { open, beside } = { ...state, ...changes };
     if (open) words.set("open", open);
@@ -151,6 +156,13 @@ const sweeper = (() => {
     } catch {
       return otherwise; // an address that somebody has cut off
     }
+  }
+
+  /* Return the notes in the address. In older addresses, a text is the note on a starred trial. */
+  function notesIn(words) {
+    const found = Object.entries(Object(parsed(words, "notes", {})));
+    return Object.fromEntries(found.map(([run_id, note]) =>
+      [run_id, typeof note === "string" ? { note, starred: true } : Object(note)]));
   }
 
   function read() {
@@ -178,7 +190,8 @@ const sweeper = (() => {
       pair: [].concat(parsed(words, "pair", [])).length === 2 ? parsed(words, "pair", []) : null,
       over: ["time", "cost"].includes(words.get("over")) ? words.get("over") : null,
       folded: new Set((words.get("folded") || "").split(",").filter(Boolean)),
-      notes: Object(parsed(words, "notes", {})),
+      notes: notesIn(words),
+      isStarred: words.get("starred") === "1",
       open: words.get("open"),
       beside: words.get("beside"),
       isDiffering: words.get("differing") === "1",
@@ -188,7 +201,7 @@ const sweeper = (() => {
 
   /* --- for the files of data ------------------------------------------------------------------ */
 
-  function load(name, then) {
+  function load(name, then = null) {
     if (isCopy) {
       if (then) setTimeout(then);
       return;
@@ -206,6 +219,7 @@ const sweeper = (() => {
 
   function refresh() {
     const before = study.written_at_s;
+    load("notes.js");
     load("study.js", () => {
       pause_ms = study.written_at_s === before ? Math.min(60000, pause_ms * 1.5) : 5000;
       if (study.is_running) setTimeout(refresh, pause_ms);

@@ -16,17 +16,21 @@
   function columns() {
     const { goals, scores, params, duration, memory } = sweeper.columns;
     const hasMemory = sweeper.data.all.some((t) => memory.of(t) !== undefined);
-    const hasNotes = Object.values(state.notes).some(Boolean);
+    const noted = (name) => {
+      const of = (t) => sweeper.noteOf(t.run_id)[name] || undefined;
+      return sweeper.data.all.some(of) ? [{ key: name, name: name.replace("trial_", ""), of }] : [];
+    };
     const hasReason = sweeper.data.all.some((t) => t.reason || t.message);
     const why = (t) => [t.reason, t.message].filter(Boolean).join(": ") || undefined;
     const hasDuration = sweeper.data.all.some((t) => duration.of(t) !== undefined);
     return [
       { key: "run", name: "run", of: (t) => t.run_id },
+      ...noted("trial_name"),
       { key: "state", name: "state", of: (t) => t.state },
       ...goals, ...params, ...scores,
       ...(hasDuration ? [duration] : []),
       ...(hasMemory ? [memory] : []),
-      ...(hasNotes ? [{ key: "note", name: "note", of: (t) => state.notes[t.run_id] || undefined }] : []),
+      ...noted("note"),
       ...(hasReason ? [{ key: "why", name: "why", of: why }] : []),
     ];
   }
@@ -72,22 +76,6 @@
   /* Return whether a column's cells are aligned to the right, so that its head is, too. */
   const isOfNumbers = (column) => sweeper.data.all.some((t) => sweeper.isNumber(column.of(t)));
 
-  function star(trial) {
-    const button = document.createElement("button");
-    const isStarred = trial.run_id in state.notes;
-    button.type = "button";
-    button.textContent = isStarred ? "★" : "☆";
-    button.setAttribute("aria-label", `star ${trial.run_id}`);
-    button.title = isStarred ? state.notes[trial.run_id] : "star this trial, with a note";
-    button.addEventListener("click", () => {
-      const note = isStarred ? null : prompt(`A note on ${trial.run_id} (may stay empty)`, "");
-      if (note === null) delete state.notes[trial.run_id];
-      else state.notes[trial.run_id] = note;
-      sweeper.changed("table");
-    });
-    return button;
-  }
-
   function row(trial, shown, isRight) {
     const element = document.createElement("tr");
     element.classList.toggle("best", sweeper.data.best.includes(trial.run_id));
@@ -114,7 +102,7 @@
           event.preventDefault();
           sweeper.open(trial.run_id);
         });
-        cell.append(link, star(trial));
+        cell.append(link, ...sweeper.noteButtons(trial.run_id));
       } else {
         cell.textContent = value === undefined || value === "" ? "" : column.text?.(value) ?? String(value);
         if (isRight.has(column)) cell.className = "number";
@@ -176,7 +164,8 @@
   });
   /* Return the selected trials in the order of the table, with a head, for a file. */
   sweeper.tableRows = () => {
-    const shown = columns();
+    const starred = { name: "starred", of: (t) => (sweeper.noteOf(t.run_id).starred ? "yes" : "") };
+    const shown = [...columns(), ...(sweeper.data.all.some(starred.of) ? [starred] : [])];
     return [
       shown.map((column) => column.name),
       ...sweeper.ordered().map((trial) => shown.map((column) => column.of(trial))),
