@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..notebook_api.messages import encode_float
+from ..search.samplers import can_predict
 from ..settings import Settings
 from ..settings.space import AnyDimension, ChoiceDimension
 from ..trials import (
@@ -59,6 +60,7 @@ def facts_of(
         "insights": None if insights is None else insights.to_json(),
         "importances": importances,
         "surfaces": surfaces,
+        "is_predicting": can_predict(),
         "remark": " ".join(without_effect(records)),
         "confirmation": None if confirmation is None else confirmation.to_json(),
         "runs_page": runs_page,
@@ -87,17 +89,23 @@ def trial_of(record: TrialRecord, *, has_notebook: bool) -> dict[str, Any]:
 def _plain(params: Params) -> dict[str, Any]:
     """Convert params to JSON values that the page shows without further formatting."""
 
-    def plain(value: Any) -> Any:
-        if isinstance(value, float):
-            return encode_float(value)
-        return value_text(value) if isinstance(value, list | dict) else value
+    return {name: _plain_value(value) for name, value in params.items()}
 
-    return {name: plain(value) for name, value in params.items()}
+
+def _plain_value(value: Any) -> Any:
+    """Convert a value: numbers remain numbers, and all others become texts, as messages have them.
+
+    A browser would write `true` for `True`, and `null` for `None`.
+    """
+    if isinstance(value, float):
+        return encode_float(value)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number else value_text(value)
 
 
 def _param(name: str, dimension: AnyDimension) -> dict[str, Any]:
     if isinstance(dimension, ChoiceDimension):
-        return {"name": name, "choices": [value_text(value) for value in dimension.choices]}
+        return {"name": name, "choices": [_plain_value(value) for value in dimension.choices]}
     return {
         "name": name,
         "low": dimension.low,

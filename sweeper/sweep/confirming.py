@@ -6,6 +6,7 @@ Such a study runs given params on given seeds. It proposes, prunes and confirms 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,10 +21,16 @@ from ..settings.addresses import Address
 from ..settings.sections import Algorithm
 from ..study.located import LocatedStudy
 from ..study.study import Study
+from ..tracking import Tracker, reachable
 from ..trials import Repeats, SweepResult, TrialRecord, best_trials, plan_of
+from .opening import store_of
 from .planning.plan import SweepPlan, remote_copy
 
 _log = logging.getLogger(__name__)
+
+#: Wait at most this many seconds for MLflow's note about the search (chosen, not measured): MLflow
+#: needs two to open a store.
+_NOTE_S = 20.0
 
 
 def confirming_plan(search: SweepPlan, found: SweepResult) -> SweepPlan | None:
@@ -113,7 +120,8 @@ def with_confirmation(found: SweepResult, runs: SweepResult) -> SweepResult:
 def answered_again(search: SweepPlan, found: SweepResult) -> SweepResult:
     """Return the result of a search with the answer that its confirmation gives.
 
-    The page of the search is written with that answer, too. An error is logged.
+    The page of the search and its note in MLflow are written with that answer, too. An error is
+    logged.
     """
     paths = search.paths
     try:
@@ -127,6 +135,11 @@ def answered_again(search: SweepPlan, found: SweepResult) -> SweepResult:
         why = first_line(error)
         _log.warning("%s lacks the confirmation: %s; `export` writes it", paths.page, why)
         return found
+    if insights is not None:
+        tracker = Tracker(reachable(store_of(search, study)))
+        tracker.describe(insights.sentences)
+        until_s = time.monotonic() + _NOTE_S
+        tracker.close(lambda: until_s - time.monotonic())
     return replace(found, insights=insights)
 
 

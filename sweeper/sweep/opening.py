@@ -145,14 +145,7 @@ def _opened_tracker(
     or which may need a password.
     """
     paths, settings = plan.paths, plan.settings
-    store = Store(
-        address=plan.tracking,
-        study=study.name,
-        study_id=study.study_id,
-        paths=paths,
-        note=_description(plan),
-        view=view_of(settings.search_space, settings.objective, study_id=study.study_id),
-    )
+    store = store_of(plan, study)
     tracker = Tracker(reachable(store))
     try:
         # Trials may begin before the sweep's own store is open. But a notebook that logs to MLflow
@@ -179,6 +172,19 @@ def _opened_tracker(
     finally:
         # This call acts only after an error, because a regular end has closed the tracker already.
         tracker.close(lambda: 0.0)
+
+
+def store_of(plan: SweepPlan, study: Study) -> Store:
+    """Return what the process that writes to MLflow has to know of a study."""
+    settings = plan.settings
+    return Store(
+        address=plan.tracking,
+        study=study.name,
+        study_id=study.study_id,
+        paths=plan.paths,
+        note=_description(plan),
+        view=view_of(settings.search_space, settings.objective, study_id=study.study_id),
+    )
 
 
 def _keep_order(plan: SweepPlan, study: Study) -> None:

@@ -62,10 +62,6 @@ from .spending import Spending
 
 _log = logging.getLogger(__name__)
 
-#: MLflow's description of the experiment has this number of sentences of the answer: the best
-#: trial, its params, and what mattered (chosen, not measured).
-_MOST_DESCRIBED = 3
-
 
 class Sweep:
     """Runs the trials of one study. Made by `from_settings`, run once by `run`.
@@ -357,7 +353,7 @@ class Sweep:
                     importances=importances,
                 )
                 if (insights := answer()) is not None:
-                    tracker.describe(insights.sentences[:_MOST_DESCRIBED])
+                    tracker.describe(insights.sentences)
                 undelivered = log.finish(lambda: stop_switch.left_s, self._patience_with_mlflow_s)
         insights = answer()  # Answer again, because the study has now cost more.
         compare_url = tracker.compare_url()

@@ -61,6 +61,9 @@ _PAUSE_S, _PAUSE_UNOPENED_S = 2.0, 15.0
 _SILENT_S = 2.0
 #: The process may take this many seconds to close the store (chosen, not measured).
 _END_S = 10
+#: MLflow's description of the experiment has this number of sentences of the answer (chosen): the
+#: best trial, its params, and what mattered.
+_MOST_DESCRIBED = 3
 _WHAT = {
     "start": "the start of trial",
     "log": "a report of trial",
@@ -211,8 +214,8 @@ class Tracker:
         self._calls.put(Call("drop_others", "the study", (run_ids,)))
 
     def describe(self, answer: Sequence[Sentence]) -> None:
-        """Write the answer of the study above its runs, in one line."""
-        line = " · ".join(f"**{said.topic}** {said.text}" for said in answer)
+        """Write the first sentences of the study's answer above its runs, in one line."""
+        line = " · ".join(f"**{said.topic}** {said.text}" for said in answer[:_MOST_DESCRIBED])
         self._calls.put(Call("describe", "the study", (line,)))
 
     # --- the sweep's end -------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from .paths import display_path
 from .records import Params, TrialRecord, TrialState
+from .result_html import ranking_table
 
 #: By default, the `DEFAULT_BEST` best trials are confirmed, each on `DEFAULT_SEEDS` fresh seeds
 #: (chosen, not measured).
@@ -155,6 +156,20 @@ class Confirmation:
             sign=sign,
             ablated=plan.get("ablated"),
         )
+
+    def __repr__(self) -> str:
+        means = [f"{t.run_id} {t.mean:.6g}" for t in self.ranking if t.mean is not None]
+        return f"<{self.headline}: {', '.join(means) or 'no run has ended'}>"
+
+    def _repr_html_(self) -> str:
+        return ranking_table(self)
+
+    @property
+    def headline(self) -> str:
+        """What the ranking is made of, in a few words."""
+        seeds = f"{len(self.seeds)} {self.repeats or 'fresh seeds'}"
+        missing = f", {self.n_missing} of {self.n_wanted} runs missing" if self.n_missing else ""
+        return f"means of {self.objective} over {seeds}{missing}"
 
     @property
     def n_wanted(self) -> int:

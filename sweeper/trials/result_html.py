@@ -7,11 +7,14 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from .confirmation import Confirmation
 from .insights import Sentence
 from .records import TrialRecord, short_text
+
+if TYPE_CHECKING:
+    from .confirmation import Confirmation, ConfirmedTrial
 
 #: Largest number of rows in the table (chosen, not measured).
 MOST_ROWS = 20
@@ -88,6 +91,24 @@ def trials_table(
     left = len(rows) - MOST_ROWS
     more = f"<p>and {left} more</p>" if left > 0 else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def ranking_table(confirmation: Confirmation) -> str:
+    """Return a ranking on fresh seeds as an HTML table, with links to the notebooks of the runs."""
+    names = ("run_id", "mean", "95 % interval", "std", "in the search", "scores")
+    head = "".join(_cell(name, "th") for name in names)
+    rows = "".join(f"<tr>{_ranked(trial)}</tr>" for trial in confirmation.ranking)
+    line = f"<p>{html.escape(confirmation.headline)}</p>"
+    return f"{line}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _ranked(trial: ConfirmedTrial) -> str:
+    interval = " to ".join(map(short_text, trial.interval or ()))
+    values = (trial.mean, interval, trial.std, trial.search_score)
+    cells = [_cell("" if value is None else short_text(value)) for value in values]
+    runs = [(run, trial.scores.get(seed, run.state)) for seed, run in trial.runs.items()]
+    links = " ".join(link(run.notebook, short_text(score)) for run, score in runs)
+    return "".join([f"<th>{html.escape(trial.run_id)}</th>", *cells, f"<td>{links}</td>"])
 
 
 def _row(record: TrialRecord, objectives: Sequence[str], params: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from studies import assert_says, sweep_of
+from studies import assert_says, mlflow_client, sweep_of
 
 import sweeper
 from sweeper.cli import main
@@ -167,6 +167,14 @@ def test_a_lucky_winner_of_noise_is_not_confirmed(tmp_path: Path, capsys: Any) -
     assert_says(said(confirmed)["next"], "`--confirm 3 --seeds 10`")
     assert re.search(r"val=0\.\d+ ± 0\.\d+, mean", said(confirmed)["best"])
     assert_says_the_same_everywhere(confirmed, capsys)
+    (experiment,) = mlflow_client(confirmed.tracking_uri).search_experiments(
+        filter_string="name = 'lucky'"
+    )
+    assert f"**best** {said(confirmed)['best']}" in experiment.tags["mlflow.note.content"]
+    shown = sweeper.load(Path("out/lucky")).confirmation
+    assert shown is not None
+    assert all(trial.run_id in shown._repr_html_() for trial in confirmed.confirmation.ranking)
+    assert_says(repr(shown), "val", "5 fresh seeds", winner.run_id)
 
 
 def test_the_answer_suggests_leaving_out_a_region_in_which_trials_fail(

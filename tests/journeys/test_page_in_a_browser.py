@@ -541,6 +541,18 @@ def made_up(folder: Path, count: int) -> list[TrialRecord]:
     return [trial(folder, n, n / count, (n * 7919) % count / count) for n in range(count)]
 
 
+def test_only_the_run_ids_of_the_answer_are_links(tmp_path: Path, visit: Visit) -> None:
+    page = visit.open(write_page(tmp_path, made_up(tmp_path, 30)))
+    text = "0018  val=0.0018 ± 0.0019, lr=0.0011 of 0012 trials; alike: 0009, 0010."
+    insights = {
+        "best": {"run_id": "0018", "mean": {"alike": ["0009", "0010"]}},
+        "sentences": [{"topic": "best", "text": text}],
+    }
+    page.evaluate("(it) => { sweeper.data.insights = it; sweeper.changed('all'); }", insights)
+    assert page.locator("#answer dd").inner_text() == text.replace("  ", " ")
+    assert page.locator("#answer a").all_inner_texts() == ["0018", "0009", "0010"]
+
+
 def test_on_the_page_a_thousand_trials_can_be_brushed_and_listed(
     tmp_path: Path, visit: Visit
 ) -> None:
@@ -558,7 +570,7 @@ def test_on_the_page_a_thousand_trials_can_be_brushed_and_listed(
     assert len(visit.run_ids()) < 100, "only the rows that are seen"
     until(lambda: listed() == 100)
     left = n_selected - 100
-    page.get_by_role("button", name=f"{left} more of {left}").click()
+    page.get_by_role("button", name=f"{left} more").click()
     until(lambda: listed() == n_selected)
 
 
@@ -581,6 +593,7 @@ def test_the_page_of_a_study_that_confirms_others_has_their_ranking(
     index = write_page(tmp_path, runs, best=confirmation.own_best, confirmation=confirmation)
     page = visit.open(index)
     visit.expect("all 4 trials")
+    page.get_by_role("button", name="fold Confirmed on fresh seeds").wait_for()
     rows = page.locator("#confirmed tbody tr").all_inner_texts()
     assert [row.split()[:3] for row in rows] == [["1", "0008", "0.755"], ["2", "0007", "0.55"]]
     assert "0008 cannot be told apart from" not in page.inner_text("#confirmed-about")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,11 +22,13 @@ SPACE = {
     "depth": {"low": 1, "high": 9, "when": {"kind": "tree"}},
     "kind": ["tree", "line"],
     "layers": {"choices": [[32], [64, 64]]},
+    "scale": [True, False],
+    "decay": {"choices": [None, 1.0, 1e-5]},
 }
 
 
 def record(number: int, folder: Path, **more: Any) -> TrialRecord:
-    params = {"x": 0.5, "kind": "line", "layers": [32]}
+    params = {"x": 0.5, "kind": "line", "layers": [32], "scale": True, "decay": None}
     notebook = folder / f"{number:04d}.ipynb"
     return trial_record(number, params=params, notebook=notebook, **more)
 
@@ -82,7 +87,13 @@ def test_the_page_has_the_axes_and_the_trials(tmp_path: Path) -> None:
     assert params["depth"]["is_whole"]
     assert params["layers"]["choices"] == ["[32]", "[64, 64]"]
     first, second = study["all"]
-    assert first["params"] == {"x": 0.5, "kind": "line", "layers": "[32]"}
+    assert first["params"]["x"] == 0.5
+    # A value is the same in a trial as among the choices, and as messages have it.
+    assert params["scale"]["choices"] == ["True", "False"]
+    assert params["decay"]["choices"] == ["None", 1.0, 1e-5]
+    for name, value in {"layers": "[32]", "kind": "line", "scale": "True", "decay": "None"}.items():
+        assert first["params"][name] == value
+        assert value in params[name]["choices"]
     assert [first["has_notebook"], second["has_notebook"]] == [False, True]
     assert second["scores"] == {"val": "nan"}
     assert second["message"] == "oh"
@@ -143,6 +154,17 @@ def test_only_the_best_of_many_trials_have_curves(tmp_path: Path) -> None:
     records[8] = record(8, tmp_path, scores={"val": 1.0})
     write(tmp_path, *records)
     assert data(tmp_path, "curves").keys() ^ {f"{n:04d}" for n in range(101, 600)} == {"0008"}
+
+
+def test_the_page_knows_whether_torch_could_predict_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = ModuleType("torch")
+    torch.__spec__ = ModuleSpec("torch", None)
+    for has_torch in (True, False):
+        monkeypatch.setitem(sys.modules, "torch", torch if has_torch else None)
+        write(tmp_path, record(0, tmp_path))
+        assert data(tmp_path, "study")["is_predicting"] is has_torch
 
 
 def test_a_page_is_not_written_if_its_studys_folder_is_gone(tmp_path: Path) -> None:

@@ -20,26 +20,33 @@
     return link;
   };
 
+  /* Return the run ids in the data of the answer. Other digits in its sentences are no run ids. */
+  function runIds(data) {
+    if (typeof data === "string") return sweeper.trial(data) ? [data] : [];
+    return data === null || typeof data !== "object" ? [] : Object.values(data).flatMap(runIds);
+  }
+
   /* Return a text as nodes: run ids become links, and commands in backticks become code. */
-  function nodes(text) {
-    return text.split(/(`[^`]*`|\b\d{4,}\b)/).map((part) => {
+  function nodes(text, named) {
+    return text.split(/(`[^`]*`|(?<![\w.=-])\d{4,}(?!\w|\.\d))/).map((part) => {
       if (part.startsWith("`")) {
         const code = document.createElement("code");
         code.textContent = part.slice(1, -1);
         return code;
       }
-      return sweeper.trial(part) ? sweeper.runLink(part) : part;
+      return named.has(part) ? sweeper.runLink(part) : part;
     });
   }
 
   function draw() {
-    const { sentences = [] } = sweeper.data.insights || {};
+    const { sentences = [], ...data } = sweeper.data.insights || {};
+    const named = new Set(runIds(data));
     section.hidden = sentences.length === 0;
     const list = document.createElement("dl");
     for (const { topic, text } of sentences) {
       const [term, description] = ["dt", "dd"].map((tag) => document.createElement(tag));
       term.textContent = titles[topic] || topic;
-      description.append(...nodes(text));
+      description.append(...nodes(text, named));
       description.dataset.topic = topic;
       list.append(term, description);
     }

@@ -22,7 +22,13 @@
 
   /* Return a link to a run. The runs on fresh seeds are in the page of their own study. */
   function link(run_id, label) {
-    const { runs_page } = sweeper.data;
+    const { runs_page, confirmation } = sweeper.data;
+    if (runs_page && sweeper.isCopy) { // the other page is not in the cell
+      const score = document.createElement("span");
+      score.textContent = label;
+      score.title = `run ${run_id}: sweeper.load("${confirmation.study}").page() shows its notebook`;
+      return score;
+    }
     if (runs_page) {
       const anchor = document.createElement("a");
       Object.assign(anchor, { href: `${runs_page}#open=${run_id}`, textContent: label });
@@ -73,8 +79,9 @@
     section.hidden = !confirmation || !confirmation.ranking.length;
     if (section.hidden) return;
     const { ablated, objective, repeats, seeds } = confirmation;
-    section.querySelector("h2").textContent = repeats
-      ? `Means over ${repeats}` : "Confirmed on fresh seeds";
+    // The heading has a button, too.
+    const title = [...section.querySelector("h2").childNodes].find((node) => node.nodeType === 3);
+    title.textContent = repeats ? `Means over ${repeats}` : "Confirmed on fresh seeds";
     about.textContent = [
       repeats
         ? `Proposals with all their ${seeds} runs, by the mean of ${objective}. The others could no`

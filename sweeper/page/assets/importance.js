@@ -24,7 +24,7 @@
     const words = ([share, low, high]) =>
       `${numbers.percent(share)} (${numbers.percent(low)} to ${numbers.percent(high)})`;
     return {
-      grid: { ...sweeper.grid, left: 8, right: 14, containLabel: true, bottom: 22 },
+      grid: { ...sweeper.grid, left: 8, right: 24, containLabel: true, bottom: 22 },
       xAxis: sweeper.axis("share of the variance", {
         min: 0, max: Math.min(1, Math.ceil(10 * Math.max(...rows.map(([, [, , high]]) => high))) / 10),
         axisLabel: { formatter: numbers.percent },

@@ -45,7 +45,7 @@
       if (answer.ok) sweeper.notes(found);
       return answer.ok;
     } catch {
-      problem = "the server of `ui` does not answer";
+      problem = "the server does not answer";
       return false;
     }
   }
@@ -68,6 +68,12 @@
     redraw();
   }
 
+  function code(text) {
+    const element = document.createElement("code");
+    element.textContent = text;
+    return element;
+  }
+
   function tell() {
     const n_own = Object.keys(state.notes).length;
     const nodes = [];
@@ -82,9 +88,9 @@
         nodes.push(`Those of ${n_own} ${n_own === 1 ? "trial are" : "trials are"} only in the address: `, button);
       }
     } else if (sweeper.isCopy) {
-      nodes.push("Stars, names and notes that you change here are lost when the cell runs again; the page of `ui` keeps them in the study.");
+      nodes.push("Stars, names and notes that you change here are lost when the cell runs again; the page of ", code("ui"), " keeps them.");
     } else {
-      nodes.push("Stars, names and notes that you change here are kept in the address; the page of `ui` keeps them in the study.");
+      nodes.push("Stars, names and notes that you change here are kept in the address; the page of ", code("ui"), " keeps them in the study.");
     }
     about.replaceChildren(...nodes);
   }

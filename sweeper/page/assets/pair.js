@@ -86,6 +86,15 @@
     };
   }
 
+  /* Say how to get a prediction, unless there would be none: while trials run, or of too few. */
+  function lacking() {
+    const { is_predicting, is_running, study } = sweeper.data;
+    const isAnalyzed = Object.keys(sweeper.data.importances[state.goal] || {}).length > 1;
+    return is_predicting || is_running || !isAnalyzed ? ""
+      : "To see what a Gaussian process predicts between the trials, install torch (pip install torch)"
+        + ` and write the page again: notebook_hpo.py export ${study}`;
+  }
+
   function option() {
     const [x, y] = chosen();
     if (!x || !y || x === y) return {};
@@ -105,7 +114,7 @@
     about.textContent = surface
       ? `Behind the trials: the ${state.goal} that a Gaussian process predicts, the other params as in the best`
         + " trial. It is faint where it is unsure."
-      : "";
+      : lacking();
     const { ground } = sweeper.colours();
     return {
       grid: { ...sweeper.grid, left: 76 },

@@ -70,7 +70,7 @@ const sweeper = (() => {
   function param(facts) {
     const values = study.all.map((t) => t.params[facts.name]).filter((v) => v !== undefined);
     const isCategory = facts.choices !== undefined || values.some((v) => !isNumber(v));
-    const choices = [...(facts.choices || []), ...values.map(String)];
+    const choices = [...(facts.choices || []), ...values].map(String);
     return formatted({
       key: `param.${facts.name}`, name: facts.name, of: (t) => t.params[facts.name],
       isLog: Boolean(facts.is_log) && values.every((v) => v > 0),

@@ -145,7 +145,7 @@
     box.scrollTop = top;
     const left = shownTrials.length - n_rows;
     more.hidden = left <= 0;
-    more.textContent = `${Math.min(left, MORE_ROWS)} more of ${left}`;
+    more.textContent = left > MORE_ROWS ? `${MORE_ROWS} more of ${left}` : `${left} more`;
   }
 
   box.addEventListener("scroll", () => fill(), { passive: true });

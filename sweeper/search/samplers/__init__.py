@@ -6,13 +6,14 @@ The folder `study` decides when a proposal is made, and which queued trials come
 from .distributions import as_queued, suggest
 from .factory import SamplerFactory
 from .fitting import check_fits
-from .surfaces import surfaces_of
+from .surfaces import can_predict, surfaces_of
 from .views import InOrder
 
 __all__ = [
     "InOrder",
     "SamplerFactory",
     "as_queued",
+    "can_predict",
     "check_fits",
     "suggest",
     "surfaces_of",

@@ -31,6 +31,11 @@ _REACH = 3.0
 Array = np.ndarray[Any, Any]
 
 
+def can_predict() -> bool:
+    """Return whether this environment has the package by which surfaces are predicted, torch."""
+    return find_spec("torch") is not None
+
+
 def surfaces_of(
     study: optuna.Study,
     space: SearchSpace,
@@ -58,7 +63,7 @@ def surfaces_of(
             best trial; the `interaction`, the share of the predicted variance that neither param
             explains alone. Empty without torch.
     """
-    if find_spec("torch") is None:
+    if not can_predict():
         return {}
     padding = Padding(space)
     names = list(padding.distributions)
