@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import Any, Self
 
 from .paths import display_path
-from .records import Params, TrialRecord, TrialState
-from .result_html import ranking_table
+from .records import Params, TrialRecord, TrialState, short_text
+from .result_html import link, linked_table
 
 #: By default, the `DEFAULT_BEST` best trials are confirmed, each on `DEFAULT_SEEDS` fresh seeds
 #: (chosen, not measured).
@@ -162,7 +162,8 @@ class Confirmation:
         return f"<{self.headline}: {', '.join(means) or 'no run has ended'}>"
 
     def _repr_html_(self) -> str:
-        return ranking_table(self)
+        names = ("run_id", "mean", "95 % interval", "std", "in the search", "scores")
+        return linked_table(self.headline, names, map(_row_of, self.ranking))
 
     @property
     def headline(self) -> str:
@@ -311,6 +312,15 @@ class Confirmation:
             if seed in trial.runs
         ]
         return {"run_id": trial.run_id, **trial.to_json(), "runs": runs}
+
+
+def _row_of(trial: ConfirmedTrial) -> tuple[str, list[str], list[str]]:
+    """Return a trial's row of the table in Jupyter, as `linked_table` takes it."""
+    interval = " to ".join(map(short_text, trial.interval or ())) or None
+    values = (trial.mean, interval, trial.std, trial.search_score)
+    scores = {seed: trial.scores.get(seed, run.state) for seed, run in trial.runs.items()}
+    links = [link(trial.runs[seed].notebook, short_text(score)) for seed, score in scores.items()]
+    return trial.run_id, ["" if value is None else short_text(value) for value in values], links
 
 
 def plan_of(

@@ -5,16 +5,12 @@ from __future__ import annotations
 import html
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from .insights import Sentence
 from .records import TrialRecord, short_text
-
-if TYPE_CHECKING:
-    from .confirmation import Confirmation, ConfirmedTrial
 
 #: Largest number of rows in the table (chosen, not measured).
 MOST_ROWS = 20
@@ -29,7 +25,7 @@ def headline(
     best: Sequence[TrialRecord],
     objectives: Sequence[str],
     *,
-    confirmation: Confirmation | None = None,
+    confirmed_mean: float | None = None,
 ) -> str:
     """Describe a study in one line: its counts of trials, and its best trial.
 
@@ -38,10 +34,11 @@ def headline(
         counts: Number of trials by state.
         best: Best trials. Only the first one is named.
         objectives: Names of the objectives.
-        confirmation: Ranking on fresh seeds. None if there is none.
+        confirmed_mean: Mean over fresh seeds of the best trial. None if it was not confirmed.
     """
-    winner = None if confirmation is None else confirmation.winner
-    fresh = "" if winner is None else f", by a mean of {winner.mean:.6g} over fresh seeds"
+    fresh = (
+        "" if confirmed_mean is None else f", by a mean of {confirmed_mean:.6g} over fresh seeds"
+    )
     scores = [
         f"best: {record.run_id}, "
         + ", ".join(f"{name}={record.scores[name]:.6g}" for name in objectives)
@@ -93,22 +90,24 @@ def trials_table(
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
-def ranking_table(confirmation: Confirmation) -> str:
-    """Return a ranking on fresh seeds as an HTML table, with links to the notebooks of the runs."""
-    names = ("run_id", "mean", "95 % interval", "std", "in the search", "scores")
+def linked_table(
+    line: str, names: Sequence[str], rows: Iterable[tuple[str, Sequence[str], Iterable[str]]]
+) -> str:
+    """Return a line and a table below it as HTML.
+
+    Args:
+        line: The line above the table.
+        names: Heads of the columns.
+        rows: For each row its head, the texts of its cells, and the links in its last cell, as
+            HTML.
+    """
     head = "".join(_cell(name, "th") for name in names)
-    rows = "".join(f"<tr>{_ranked(trial)}</tr>" for trial in confirmation.ranking)
-    line = f"<p>{html.escape(confirmation.headline)}</p>"
-    return f"{line}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-
-
-def _ranked(trial: ConfirmedTrial) -> str:
-    interval = " to ".join(map(short_text, trial.interval or ()))
-    values = (trial.mean, interval, trial.std, trial.search_score)
-    cells = [_cell("" if value is None else short_text(value)) for value in values]
-    runs = [(run, trial.scores.get(seed, run.state)) for seed, run in trial.runs.items()]
-    links = " ".join(link(run.notebook, short_text(score)) for run, score in runs)
-    return "".join([f"<th>{html.escape(trial.run_id)}</th>", *cells, f"<td>{links}</td>"])
+    body = ""
+    for first, texts, links in rows:
+        cells = "".join(map(_cell, texts)) + f"<td>{' '.join(links)}</td>"
+        body += f"<tr><th>{html.escape(first)}</th>{cells}</tr>"
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<p>{html.escape(line)}</p>{table}"
 
 
 def _row(record: TrialRecord, objectives: Sequence[str], params: Sequence[str]) -> str:

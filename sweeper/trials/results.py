@@ -226,9 +226,9 @@ class SweepResult:
     @property
     def headline(self) -> str:
         """Counts of trials and the best trial, in one line."""
-        return headline(
-            self.study, self.counts, self.best, self.objectives, confirmation=self.confirmation
-        )
+        winner = None if self.confirmation is None else self.confirmation.winner
+        mean = None if winner is None else winner.mean
+        return headline(self.study, self.counts, self.best, self.objectives, confirmed_mean=mean)
 
     def to_json(self) -> dict[str, Any]:
         """Return the object that `--json` prints."""

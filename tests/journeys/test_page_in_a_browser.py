@@ -553,6 +553,26 @@ def test_only_the_run_ids_of_the_answer_are_links(tmp_path: Path, visit: Visit) 
     assert page.locator("#answer a").all_inner_texts() == ["0018", "0009", "0010"]
 
 
+@pytest.mark.parametrize("pair", [["x", "lr"], None])
+def test_the_chart_of_importances_says_what_the_answer_says(
+    tmp_path: Path, visit: Visit, pair: list[str] | None
+) -> None:
+    page = visit.open(write_page(tmp_path, made_up(tmp_path, 30)))
+    page.evaluate(
+        """(pair) => {
+          const mattered = [{ objective: "val", groups: [], pair }];
+          const sentences = [{ topic: "mattered", text: pair ? "both" : "too early to say" }];
+          const importances = { val: { x: [0.6, 0.3, 0.8], lr: [0.4, 0.2, 0.6] } };
+          Object.assign(sweeper.data, { insights: { mattered, sentences }, importances });
+          sweeper.changed("all");
+        }""",
+        pair,
+    )
+    about = page.locator("#importance-about").text_content()
+    assert about.startswith("Too early to say. ") is (pair is None)
+    assert "may be noise" in about
+
+
 def test_on_the_page_a_thousand_trials_can_be_brushed_and_listed(
     tmp_path: Path, visit: Visit
 ) -> None:

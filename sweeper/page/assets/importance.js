@@ -12,8 +12,8 @@
     const rows = found();
     if (rows.length === 1) return new Set([rows[0][0]]); // a single param explains everything
     const mattered = sweeper.data.insights?.mattered || [];
-    const groups = mattered.find(({ objective }) => objective === state.goal)?.groups || [];
-    return new Set(groups.flatMap(Object.keys));
+    const { groups = [], pair } = mattered.find(({ objective }) => objective === state.goal) || {};
+    return new Set([...groups.flatMap(Object.keys), ...(pair || [])]);
   }
 
   function option() {
@@ -50,10 +50,12 @@
   }
 
   function explain() {
-    const n = sweeper.data.all.filter((t) => t.state === "completed").length;
-    about.textContent = sure().size
-      ? "The lines are 90 % intervals. The effects of faint bars are small, or may be noise."
-      : `Too early to say: ${n} completed trials. The effects may be noise.`;
+    const hint = "The lines are 90 % intervals. The effects of faint bars are small, or may be noise.";
+    const { sentences = [], mattered = [] } = sweeper.data.insights || {};
+    const index = mattered.findIndex(({ objective }) => objective === state.goal);
+    // The chart says what the answer says: that it is too early, or that nothing stands out.
+    const said = sentences.filter(({ topic }) => topic === "mattered")[index]?.text;
+    about.textContent = sure().size || !said ? hint : `${said[0].toUpperCase()}${said.slice(1)}. ${hint}`;
   }
 
   sweeper.chart({
