@@ -374,7 +374,7 @@ def test_a_study_does_not_resume_with_changed_code_unless_changes_are_allowed() 
     assert first != second
 
 
-def test_the_options_for_another_study_after_a_corrected_notebook_begin_another_study() -> None:
+def test_the_options_that_a_refusal_proposes_for_a_changed_notebook_begin_another_study() -> None:
     study = "study: {name: mistaken, trials: 1}"
     words = project("val = x * 2", settings=study)
     words[words.index("-o") + 1] = "out/mis taken.{run_id}.ipynb"

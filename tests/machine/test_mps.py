@@ -96,7 +96,9 @@ def test_mps_is_used_if_trials_share_a_gpu_otherwise_the_reason_is_stated(
     assert why is None if words is None else re.search(words, str(why)), why
 
 
-def test_without_the_mps_program_trials_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_mps_program_trials_on_one_gpu_take_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     why = why_not([a_gpu()], jobs=2, per_trial=1)
     assert why is not None

@@ -131,7 +131,7 @@ def test_times_rates_and_addresses_in_outputs_are_not_compared(one: str, other: 
         ("cat", "dog"),
     ],
 )
-def test_changed_numbers_and_words_in_outputs_are_differences(one: str, other: str) -> None:
+def test_changed_numbers_and_words_in_outputs_count_as_differences(one: str, other: str) -> None:
     found = compare(ran(printed(f"a\n{one}")), ran(printed(f"a\n{other}")))
     assert found.has_equal_numbers
     assert found.agrees_in_kind

@@ -94,7 +94,7 @@ def test_an_observer_and_a_signal_handler_may_announce_events() -> None:
     }
 
 
-def test_an_observer_that_does_not_return_does_not_delay_the_end_for_long(
+def test_an_observer_that_does_not_return_delays_the_end_of_a_sweep_only_briefly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sweeper.trials.events._MAX_CALL_S", 0.05)
