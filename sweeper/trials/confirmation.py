@@ -167,7 +167,7 @@ class Confirmation:
 
     @property
     def headline(self) -> str:
-        """What the ranking is made of, in a few words."""
+        """Description of the ranking in a few words: its score, its seeds and missing runs."""
         seeds = f"{len(self.seeds)} {self.repeats or 'fresh seeds'}"
         missing = f", {self.n_missing} of {self.n_wanted} runs missing" if self.n_missing else ""
         return f"means of {self.objective} over {seeds}{missing}"
@@ -315,7 +315,7 @@ class Confirmation:
 
 
 def _row_of(trial: ConfirmedTrial) -> tuple[str, list[str], list[str]]:
-    """Return a trial's row of the table in Jupyter, as `linked_table` takes it."""
+    """Return a trial's row of the table in Jupyter, in the form that `linked_table` accepts."""
     interval = " to ".join(map(short_text, trial.interval or ())) or None
     values = (trial.mean, interval, trial.std, trial.search_score)
     scores = {seed: trial.scores.get(seed, run.state) for seed, run in trial.runs.items()}

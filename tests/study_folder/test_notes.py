@@ -39,11 +39,11 @@ def test_parts_of_a_note_are_changed_alone_and_an_empty_note_is_removed(tmp_path
     ("changes", "said"),
     [
         ({"../x": {"note": "a"}}, "'../x' is not a run id"),
-        ({"0003": {"colour": "red"}}, "0003: 'colour' is not"),
+        ({"0003": {"colour": "red"}}, "0003: 'colour' is unknown; expected trial_name"),
         ({"0003": {"starred": 1}}, "0003: starred"),
         ({"0003": {"note": None}}, "0003: note is not a text"),
         ({"0003": {"note": "\ud800"}}, "0003: "),
-        ({"0003": {"note": "x" * 2001}}, "2,001 characters; at most 2,000"),
+        ({"0003": {"note": "x" * 2001}}, "2,001 characters; expected 2,000 at most"),
         ({"0003": "x"}, "0003: "),
     ],
 )
