@@ -7,8 +7,10 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -219,3 +221,17 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     guide = (tmp_path / "guide" / "index.html").read_text("utf-8")
     assert 'href="../benchmarks/#pruning"' in guide
     assert (tmp_path / "benchmarks" / "headline-languages.svg").exists()
+
+
+@pytest.mark.slow
+def test_the_readme_of_the_package_index_has_no_link_into_the_repository(tmp_path: Path) -> None:
+    uv = shutil.which("uv")
+    if uv is None:
+        pytest.skip("needs uv")
+    command = [uv, "build", "--quiet", "--wheel", "--out-dir", str(tmp_path), str(ROOT)]
+    subprocess.run(command, check=True)
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        name = next(name for name in wheel.namelist() if name.endswith("/METADATA"))
+        text = wheel.read(name).decode()
+    assert "## Limits" in text
+    assert [link for link in LINK.findall(text) if "://" not in link and link[0] != "#"] == []
