@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 
 from .. import kernels
 from ..kernels import ExecutionRequest, KernelOrigin, KernelResult, Run, Stopped
@@ -115,7 +114,7 @@ class Attempt:
             file.note(waits_for="")
         file.begin()
         self._waited_s = running.control.waited_s
-        running.control.note_machine(partial(site.places.has_room_beside, self._place))
+        running.control.note_machine(site.places.machine_of(self._place))
         ranks = site.sources.known()
         file.note_ranks(ranks)
         steps_before = file.points.steps_before(PointSource.PRINTED)

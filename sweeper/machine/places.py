@@ -13,13 +13,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 from ..settings.machines import Resources
-from ..trials import AloneOn, GpuUse, RunningTrial, TrialOutcome, TrialSpec, TrialState
+from ..trials import AloneOn, GpuUse, Machine, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .capacity import available_bytes, has_descriptors, memory_of, oom_kills
 from .claims import Claim, Claims
 from .faults import Fault
@@ -27,6 +28,7 @@ from .gpus import chosen_gpus, usable_bytes
 from .mps import Mps, why_not
 from .nvml import CONTEXT_BYTES, Gpu, GpuError, Nvml
 from .settling import Circumstances, settled
+from .suspension import CudaCheckpoints, SuspensionError, bring_back, end, take_off
 
 _log = logging.getLogger(__name__)
 
@@ -124,6 +126,10 @@ class Place:
             None if other trials used the GPU.
         kills_before: Number of processes that the system had killed for lack of memory when the
             trial began.
+        stays: Whether the driver has refused to take its processes off their GPU.
+        is_off: Whether its processes were taken off their GPU while it is frozen.
+        has_ended: Whether the trial has ended.
+        pids: Processes that were taken off the GPU.
         look: Event that makes a waiting trial check again whether it can begin.
     """
 
@@ -138,6 +144,10 @@ class Place:
     has_shown: bool = False
     used_before_bytes: int | None = None
     kills_before: int = 0
+    stays: bool = False
+    is_off: bool = False
+    has_ended: bool = False
+    pids: Sequence[int] = ()
     look: threading.Event = field(default_factory=threading.Event)
     _peak_bytes: int | None = None
     _taken: dict[str, int] = field(default_factory=dict)
@@ -234,6 +244,7 @@ class Places:
         driver: Driver that measures the memory of the GPUs. Default: NVIDIA's.
         claims: Memory reservations, shared with the user's other sweeps.
         mps: MPS, which lets trials on one GPU compute at the same time. None if they take turns.
+        checkpoints: Takes frozen trials off their GPU. None if they keep their GPU memory there.
         root: Root of the file system with `/proc` and `/sys`, from which the free memory and the
             counts of killed processes are read.
         look_s: Seconds between two checks of the memory of running trials.
@@ -249,11 +260,13 @@ class Places:
         driver: Nvml | None = None,
         claims: Claims | None = None,
         mps: Mps | None = None,
+        checkpoints: CudaCheckpoints | None = None,
         root: Path = Path("/"),
         look_s: float = _LOOK_S,
         settled_s: float = _SETTLED_S,
     ) -> None:
         self.gpus, self.mps = list(gpus), mps
+        self._checkpoints = checkpoints
         self._resources = resources or Resources()
         self._stated_bytes = self._resources.claim_bytes
         self._per_trial = self._resources.gpus_per_trial
@@ -293,7 +306,16 @@ class Places:
                 mps = Mps()
             else:
                 _log.warning("resources.mps: auto: MPS is not used: %s", obstacle)
-        return cls(gpus, resources=resources, driver=driver, mps=mps)
+        checkpoints = None
+        if resources.frozen == "off_gpu":
+            checkpoints = CudaCheckpoints()
+            obstacle = _why_not_off(checkpoints, has_gpus=bool(gpus), resources=resources)
+            if obstacle is not None:
+                _log.warning(
+                    "resources.frozen: off_gpu: frozen trials keep their GPU: %s", obstacle
+                )
+                checkpoints = None
+        return cls(gpus, resources=resources, driver=driver, mps=mps, checkpoints=checkpoints)
 
     @property
     def env(self) -> dict[str, str]:
@@ -367,9 +389,8 @@ class Places:
             yield place
         finally:
             with self._lock:
-                self._places.remove(place)
-                self._state_claims()
-                self._wake()
+                place.has_ended = True
+                self._vacate(place)
 
     def leave_behind(self, place: Place) -> None:
         """Stop using the GPUs of a trial, because even SIGKILL did not end its kernel."""
@@ -383,21 +404,116 @@ class Places:
         if not place.gpus:
             _log.warning("%s; the sweep continues without it", why)
 
-    def has_room_beside(self, place: Place) -> bool:
+    def machine_of(self, place: Place) -> Machine:
+        """Return what this machine can do for a trial that is frozen."""
+        return Machine(
+            has_room=partial(self._has_room_beside, place),
+            can_leave_gpu=partial(self._can_leave, place),
+            leave_gpu=partial(self._leave, place),
+            return_to_gpu=partial(self._return, place),
+        )
+
+    def _has_room_beside(self, place: Place) -> bool:
         """Return whether a similar trial could begin now if this trial were frozen."""
         with self._lock:
             if self._queue or place.spec.alone_on is not None or not has_descriptors():
                 return False
-            free_bytes = available_bytes(self._root)
-            own_bytes = memory_of(place.running.points.pid or 0)
-            if free_bytes is not None and free_bytes < _FREE_MEMORY * (own_bytes or 0):
+            if not self._has_host_memory(place):
                 return False
             rooms = [room for gpu in self.gpus if (room := self._look_at(gpu)) is not None]
             claim_bytes = self._claim_of(place.spec)
             fitting = [
                 room for room in rooms if self._obstacle(place.spec, claim_bytes, room) is None
             ]
-            return not self.gpus or len(fitting) >= self._per_trial
+            if not self.gpus or len(fitting) >= self._per_trial:
+                return True
+            return self._can_leave(place)
+
+    def _has_host_memory(self, place: Place, *, more_bytes: int = 0) -> bool:
+        """Return whether host memory is free for the trial's successor, and `more_bytes`."""
+        free_bytes = available_bytes(self._root)
+        own_bytes = memory_of(place.running.points.pid or 0)
+        return free_bytes is None or free_bytes >= _FREE_MEMORY * (own_bytes or 0) + more_bytes
+
+    # --- frozen trials without a GPU --------------------------------------------------------------
+
+    def _can_leave(self, place: Place) -> bool:
+        """Return whether a trial's GPU memory fits into host memory, and is known to be all."""
+        with self._lock:
+            peak_bytes = place.use().peak_bytes
+            if self._checkpoints is None or place.stays or not (place.gpus and peak_bytes):
+                return False
+            return place.claim_bytes is not None and self._has_host_memory(
+                place, more_bytes=peak_bytes
+            )
+
+    def _leave(self, place: Place) -> bool:
+        """Take a frozen trial off its GPU. Return whether the driver did it.
+
+        A trial whose processes the driver has lost is ended, and runs again.
+        """
+        assert self._checkpoints is not None
+        group = place.running.points.pid
+        if group is None:
+            return False
+        try:
+            is_off = take_off(self._checkpoints, self._pids_of(place), group=group)
+        except SuspensionError as error:
+            _log.warning("trial %s is lost while it leaves its GPU: %s", place.spec.run_id, error)
+            end(group)
+            return False
+        if not is_off:
+            place.stays = True
+            return False
+        with self._lock:
+            place.is_off = True
+            self._vacate(place)
+        return True
+
+    def _return(self, place: Place) -> bool:
+        """Wait for memory of the trial's GPU, and bring the trial back.
+
+        Return False if it was stopped in the meantime, or cannot be brought back.
+        """
+        assert self._checkpoints is not None
+        group = place.running.points.pid
+        with self._lock:
+            self._queue.append(place)
+        try:
+            self._wait(place, lambda _: None)
+            if group is not None:
+                bring_back(self._checkpoints, place.pids, group=group)
+        except StoppedWaiting:
+            return False
+        except (NoGpuLeftError, SuspensionError) as error:
+            _log.warning("trial %s is lost, and runs again: %s", place.spec.run_id, error)
+            if group is not None:  # the end of its kernel ends the trial
+                end(group)
+            return False
+        finally:
+            with self._lock:
+                self._queue.remove(place)
+                self._wake()
+        return True
+
+    def _pids_of(self, place: Place) -> list[int]:
+        """Return the processes of a trial that use its GPU.
+
+        They are the trial's processes that the driver names. In a container, where the driver may
+        know them by other ids, it is the kernel.
+        """
+        kernel = place.running.points.pid or 0
+        used_by = self._driver.used_by(place.gpus[0].uuid)
+        named = [pid for pid in used_by if _session_of(pid) == kernel]
+        place.pids = sorted(named) or [kernel]
+        return place.pids
+
+    def _vacate(self, place: Place) -> None:
+        """Free the memory that is reserved for a trial."""
+        if place in self._places:
+            self._places.remove(place)
+        self._state_claims()
+        self._wake()
 
     def ran_short(self, place: Place) -> bool:
         """Return whether the system has killed a process for lack of memory since a trial began."""
@@ -469,7 +585,7 @@ class Places:
 
     def _wait(self, place: Place, tell: Callable[[str], object]) -> None:
         told, control = "", place.running.control
-        while control.stop_reason is None:
+        while control.stop_reason is None and not place.has_ended:
             with self._lock:
                 wait = self._begin_or_wait(place)
             if wait is None:
@@ -505,10 +621,13 @@ class Places:
         with self._claims.gate() as is_mine:
             if not is_mine:
                 return Wait("another sweep, which is reserving memory of a GPU")
-            rooms = [room for gpu in self.gpus if (room := self._look_at(gpu)) is not None]
+            gpus = place.gpus if place.is_off else self.gpus
+            rooms = [room for gpu in gpus if (room := self._look_at(gpu)) is not None]
             if len(rooms) < self._per_trial:
                 raise NoGpuLeftError("no GPU is left: all have failed, or no longer answer")
             claim_bytes = self._claim_of(place.spec)
+            if place.is_off:
+                claim_bytes = max(claim_bytes or 0, place.use().peak_bytes or 0)
             seen = [(room, self._obstacle(place.spec, claim_bytes, room)) for room in rooms]
             fitting = [room for room, obstacle in seen if obstacle is None]
             if len(fitting) < self._per_trial:
@@ -561,18 +680,10 @@ class Places:
 
     def _begin(self, place: Place, rooms: Sequence[_Room], claim_bytes: int | None) -> None:
         place.gpus, place.claim_bytes = [room.gpu for room in rooms], claim_bytes
-        place.kills_before = oom_kills(self._root)
-        if rooms:
-            place.env = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in place.gpus)}
-            if self.mps is not None:
-                is_alone = place.spec.alone_on is not None
-                place.env |= self.mps.env_of(place.gpus[0], is_alone=is_alone)
-            if self._stated_bytes is not None and claim_bytes is not None:
-                fraction = _CAP * self._stated_bytes / place.gpus[0].memory_bytes
-                place.memory_fraction = min(1.0, fraction)
-            place.is_alone_on_gpu = all(room.is_empty for room in rooms)
-            if len(rooms) == 1 and not (rooms[0].places or rooms[0].others):
-                place.used_before_bytes = rooms[0].foreign_bytes
+        if place.is_off:
+            place.is_off = place.is_alone_on_gpu = False
+        else:
+            self._note_start(place, rooms, claim_bytes)
         for other in self._places:
             other.is_alone = place.is_alone = False
             if any(gpu in other.gpus for gpu in place.gpus):
@@ -582,6 +693,22 @@ class Places:
         if rooms and not self._is_watching:
             self._is_watching = True
             threading.Thread(target=self._watch, name="gpu memory", daemon=True).start()
+
+    def _note_start(self, place: Place, rooms: Sequence[_Room], claim_bytes: int | None) -> None:
+        """Note what a trial gets and finds when it begins, which also holds after it was frozen."""
+        place.kills_before = oom_kills(self._root)
+        if not rooms:
+            return
+        place.env = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in place.gpus)}
+        if self.mps is not None:
+            is_alone = place.spec.alone_on is not None
+            place.env |= self.mps.env_of(place.gpus[0], is_alone=is_alone)
+        if self._stated_bytes is not None and claim_bytes is not None:
+            fraction = _CAP * self._stated_bytes / place.gpus[0].memory_bytes
+            place.memory_fraction = min(1.0, fraction)
+        place.is_alone_on_gpu = all(room.is_empty for room in rooms)
+        if len(rooms) == 1 and not (rooms[0].places or rooms[0].others):
+            place.used_before_bytes = rooms[0].foreign_bytes
 
     # --- measured memory of trials ---------------------------------------------------------------
 
@@ -664,6 +791,26 @@ class Places:
             _log.warning("%s runs no more trials of this sweep: %s", gpu.uuid, why)
 
 
+def _why_not_off(
+    checkpoints: CudaCheckpoints, *, has_gpus: bool, resources: Resources
+) -> str | None:
+    """Return why frozen trials cannot be taken off their GPU, with the remedy, or None."""
+    if not has_gpus:
+        return "this machine has no GPU that the sweep uses"
+    if resources.mps == "auto":
+        return "the driver cannot do it with MPS; set mps: off"
+    if resources.gpus_per_trial > 1:
+        return "the sweep does it only with gpus_per_trial: 1"
+    return checkpoints.obstacle()
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return None
+
+
 def _by_session(used_by: Mapping[int, int]) -> dict[int, int]:
     """Return how many bytes each kernel and its children use, by session id.
 
@@ -671,9 +818,9 @@ def _by_session(used_by: Mapping[int, int]) -> dict[int, int]:
     """
     sessions: dict[int, int] = {}
     for pid, n_bytes in used_by.items():
-        # This fails if the process has ended, or if its id is only valid outside of this container.
-        with suppress(OSError):
-            session = os.getsid(pid)
+        # None if the process has ended, or if its id is only valid outside of this container.
+        session = _session_of(pid)
+        if session is not None:
             sessions[session] = sessions.get(session, 0) + n_bytes
     return sessions
 

@@ -46,6 +46,11 @@ class Resources(SettingsModel):
     """NVIDIA's Multi-Process Service, with which trials on one GPU compute at the same time instead
     of in turns. `auto` starts and ends it if the machine supports it. A GPU error of one trial then
     ends all trials on its GPU, and they are run again."""
+    frozen: Literal["auto", "off_gpu", "on_gpu"] = "auto"
+    """Where a frozen trial keeps its GPU memory when another trial needs the GPU. `off_gpu` moves
+    it to host memory and back, with NVIDIA's driver 570 or newer and the extra `gpu`. With `on_gpu`
+    a frozen trial is pruned instead. `auto` is `on_gpu`, because `off_gpu` has never run on a real
+    GPU."""
     cpus_per_trial: Annotated[
         Literal["auto"] | Annotated[int, Field(ge=1)],
         expected("auto or a whole number of 1 or more"),

@@ -15,7 +15,7 @@ from .confirmation import (
     interval_of,
     plan_of,
 )
-from .control import Control, Phase
+from .control import Control, Machine, Phase
 from .durations import seconds_left
 from .events import Event, Events, Observer, each_of
 from .insights import (
@@ -120,6 +120,7 @@ __all__ = [
     "KernelUse",
     "LearnedTrial",
     "LeaveOut",
+    "Machine",
     "Mattered",
     "Mean",
     "MoreSeeds",

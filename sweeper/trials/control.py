@@ -19,7 +19,7 @@ class Phase(Enum):
     RUNNING = "runs in a slot"
     FROZEN = "is frozen, without a slot"
     LEAVING = "was stopped while it was frozen, and ends without a slot"
-    LOST = "lost its kernel while it was frozen"
+    LOST = "lost its kernel while it was frozen, or could not return to its GPU"
     ENDED = "has ended"
 
 
@@ -45,6 +45,24 @@ class _Waits:
         return self.past_s + present_s + (0.0 if self.other is None else self.other.waited_s)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What the machine of a trial can do when the trial is frozen.
+
+    Attributes:
+        has_room: Returns whether there is memory for another trial while this one is frozen.
+        can_leave_gpu: Returns whether the frozen trial can give its GPU memory to other trials.
+        leave_gpu: Moves the frozen trial's GPU memory to host memory. Returns whether it did.
+        return_to_gpu: Waits for GPU memory and moves the trial's memory back. Returns False if the
+            trial was stopped or lost in the meantime.
+    """
+
+    has_room: Callable[[], bool] = lambda: True
+    can_leave_gpu: Callable[[], bool] = lambda: False
+    leave_gpu: Callable[[], bool] = lambda: False
+    return_to_gpu: Callable[[], bool] = lambda: True
+
+
 class Control:
     """Stops, freezes and thaws a running trial, and counts its time. All methods are thread-safe.
 
@@ -57,6 +75,8 @@ class Control:
         message: Why the trial was asked to stop, for people.
         phase: Whether the trial holds a slot.
         waits_for: What the trial waits for, in one line. Empty if it does not wait.
+        is_off_gpu: Whether the trial's GPU memory is in host memory, or on its way there or back.
+            Then a stop ends the kernel at once.
         chore: Chore that the trial's slot does for the sweep before the trial begins, or None.
     """
 
@@ -68,9 +88,10 @@ class Control:
         self.message = ""
         self.phase = Phase.RUNNING
         self.waits_for = ""
+        self.is_off_gpu = False
         self.chore: Chore | None = None
         self._make_room = make_room
-        self._has_room: Callable[[], bool] = lambda: True
+        self._machine = Machine()
         # Each slot that the trial frees adds one permit, which `wait_for_rest` takes.
         self._rests = threading.Semaphore(0)
         self._on_stop: Callable[[], object] | None = None
@@ -167,26 +188,33 @@ class Control:
         Args:
             stand_still: Function that is called with True to pause the kernel, and with False to
                 let it continue. It returns whether that was possible. None if the kernel is gone. A
-                trial that is frozen at that moment cannot be thawed.
+                trial that is frozen at that moment, or on its way back to its GPU, has lost it.
         """
         with self._lock:
             self._stand_still = stand_still
-            if self.phase is Phase.FROZEN and stand_still is None:
+            is_on_its_way = self.phase is Phase.RUNNING and self.is_off_gpu
+            if stand_still is None and (self.phase is Phase.FROZEN or is_on_its_way):
                 self._enter(Phase.LOST)
 
-    def note_machine(self, has_room: Callable[[], bool]) -> None:
-        """Set the function that returns whether the machine has enough memory to freeze a trial."""
-        self._has_room = has_room
+    def note_machine(self, machine: Machine) -> None:
+        """Set what the machine can do when the trial is frozen."""
+        self._machine = machine
 
     def has_room(self) -> bool:
         """Return whether the machine has memory for another trial while this one is frozen."""
-        return self._has_room()
+        return self._machine.has_room()
+
+    def can_leave_gpu(self) -> bool:
+        """Return whether the trial is frozen on a GPU and can give its memory to other trials."""
+        is_on_gpu = self.phase is Phase.FROZEN and not self.is_off_gpu
+        return is_on_gpu and self._machine.can_leave_gpu()
 
     def freeze(self) -> bool:
         """Pause the trial's kernel and free its slot. Return whether that was possible."""
         has_room = self.has_room()
         with self._lock:
             is_running = self.phase is Phase.RUNNING and self.stop_reason is None
+            is_running &= not self.is_off_gpu
             if not (has_room and is_running) or self._stand_still is None:
                 return False
             self._enter(Phase.FROZEN)  # The pause writes this phase into the notebook.
@@ -196,8 +224,25 @@ class Control:
             self._rests.release()
             return True
 
+    def leave_gpu(self) -> bool:
+        """Move a frozen trial's GPU memory to host memory. Return whether that was possible.
+
+        This takes seconds. The lock is free meanwhile, so that a stop does not wait.
+        """
+        with self._lock:
+            if self.phase is not Phase.FROZEN or self.is_off_gpu:
+                return False
+            self.is_off_gpu = True
+        is_off = self._machine.leave_gpu()
+        with self._lock:
+            self.is_off_gpu = is_off
+        return is_off
+
     def thaw(self) -> bool:
-        """Let a frozen trial continue in the caller's slot. Return False if it is not frozen."""
+        """Let a frozen trial continue in the caller's slot. Return False if it is not frozen.
+
+        A trial that is off its GPU first waits for memory there, in a thread of its own.
+        """
         return self._wake(Phase.RUNNING)
 
     def end(self) -> None:
@@ -217,8 +262,19 @@ class Control:
             if self.phase is not Phase.FROZEN or self._stand_still is None:
                 return False
             self._enter(phase)
-            self._stand_still(False)
+            if phase is Phase.RUNNING and self.is_off_gpu:
+                threading.Thread(target=self._return_to_gpu, name="return", daemon=True).start()
+            else:
+                self._stand_still(False)
             return True
+
+    def _return_to_gpu(self) -> None:
+        with self.waiting():
+            is_back = self._machine.return_to_gpu()
+        with self._lock:
+            if is_back and self._stand_still is not None:
+                self.is_off_gpu = False
+                self._stand_still(False)
 
     def _enter(self, phase: Phase) -> None:
         if phase is Phase.FROZEN:

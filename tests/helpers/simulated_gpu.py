@@ -16,13 +16,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from sweeper.machine.nvml import Gpu, Nvml
+from sweeper.machine.suspension import CudaCheckpoints, DriverError
 
 #: In the mode "crowd", each client beyond two multiplies the speed of all work by this factor
 #: (chosen, not measured).
@@ -149,12 +151,64 @@ class SimulatedGpus(Nvml):
 
     def state(self, uuid: str) -> dict[str, Any]:
         """Return the counts of the GPU; see `_Device.state`."""
+        return self.ask(op="state")
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """Send a request to the GPU and return its answer."""
         with socket.socket(socket.AF_UNIX) as asking:
             asking.connect(str(self._socket))
-            asking.sendall(b'{"op": "state"}\n')
+            asking.sendall(json.dumps(request).encode() + b"\n")
             with asking.makefile("r") as answers:
-                state: dict[str, Any] = json.loads(answers.readline())
-                return state
+                answer: dict[str, Any] = json.loads(answers.readline())
+                return answer
+
+
+class SimulatedCheckpoints(CudaCheckpoints):
+    """A stand-in for the driver's calls that take a process off the simulated GPU.
+
+    Like the driver, it needs a process that is not paused.
+
+    Args:
+        gpus: The simulated GPU.
+
+    Attributes:
+        done: The calls so far, as in `lock`.
+        refused: Names of the calls that are refused.
+        before: Called with the name of each call and the process id, before the call is made.
+    """
+
+    def __init__(self, gpus: SimulatedGpus) -> None:
+        self._gpus = gpus
+        self.done: list[str] = []
+        self.refused: set[str] = set()
+        self.before: Callable[[str, int], object] = lambda name, pid: None
+
+    def obstacle(self) -> str | None:
+        return None
+
+    def lock(self, pid: int) -> None:
+        self._call("lock", pid)
+
+    def checkpoint(self, pid: int) -> None:
+        self._call("checkpoint", pid)
+
+    def restore(self, pid: int) -> None:
+        self._call("restore", pid)
+
+    def unlock(self, pid: int) -> None:
+        self._call("unlock", pid)
+
+    def _call(self, name: str, pid: int) -> None:
+        self.before(name, pid)
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            state = "gone"
+        if name in self.refused or state in ("T", "Z", "gone"):
+            raise DriverError(f"{name} is refused; the process is {state}")
+        if not self._gpus.ask(op=name, pid=pid)["is_done"]:
+            raise DriverError(f"{name} is refused by the GPU")
+        self.done.append(name)
 
 
 # --- the GPU itself ------------------------------------------------------------------------------
@@ -191,6 +245,45 @@ class _Device:
     last_client: int | None = None
     settled_s: float = field(default_factory=time.monotonic)
     timer: asyncio.TimerHandle | None = None
+    locked: set[int] = field(default_factory=set)
+    off: dict[int, int] = field(default_factory=dict)
+    working: Counter[int] = field(default_factory=Counter)
+
+    async def lock(self, pid: int) -> bool:
+        """Block further requests of a process, once its work is done."""
+        if pid in self.locked:
+            return False
+        self.locked.add(pid)
+        while self.working[pid]:
+            await asyncio.sleep(0.001)
+        return True
+
+    def unlock(self, pid: int) -> bool:
+        """Accept requests of a locked process again."""
+        if pid not in self.locked or pid in self.off:
+            return False
+        self.locked.remove(pid)
+        return True
+
+    def checkpoint(self, pid: int) -> bool:
+        """Free the memory of a locked process, and remember how much it was."""
+        if pid not in self.locked or pid in self.off:
+            return False
+        self.off[pid] = self.used_by.pop(pid, 0)
+        return True
+
+    def restore(self, pid: int) -> bool:
+        """Give a process its memory back, if this much is free."""
+        if pid not in self.off or not self.take(pid, self.off[pid]):
+            return False
+        del self.off[pid]
+        return True
+
+    def forget(self, pid: int) -> None:
+        """Free what an ended process had."""
+        for of_process in (self.used_by, self.off):
+            of_process.pop(pid, None)
+        self.locked.discard(pid)
 
     def take(self, pid: int, n_bytes: int) -> bool:
         """Grant memory to a process, if this much is free."""
@@ -278,22 +371,35 @@ async def _serve(path: str, memory_bytes: int, mode: str) -> None:
     sharing: set[asyncio.StreamWriter] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        pid = None
+        pid = 0
         try:
             while line := await reader.readline():
                 request, reply = json.loads(line), {}
                 if request.get("is_shared"):
                     sharing.add(writer)
+                if request["op"] in ("take", "work"):
+                    pid = request["pid"]
+                    while pid in device.locked and not reader.at_eof():
+                        await asyncio.sleep(0.005)
                 match request["op"]:
                     case "fault":
                         for one in sharing if request["is_shared"] else {writer}:
                             one.close()
                         return
                     case "take":
-                        pid = request["pid"]
                         reply = {"is_granted": device.take(pid, request["bytes"])}
                     case "work":
+                        device.working[pid] += 1
                         await device.work(request["seconds"], request["share"], id(writer))
+                        device.working[pid] -= 1
+                    case "lock":
+                        reply = {"is_done": await device.lock(request["pid"])}
+                    case "unlock":
+                        reply = {"is_done": device.unlock(request["pid"])}
+                    case "checkpoint":
+                        reply = {"is_done": device.checkpoint(request["pid"])}
+                    case "restore":
+                        reply = {"is_done": device.restore(request["pid"])}
                     case "state":
                         reply = device.state()
                 writer.write(json.dumps(reply).encode() + b"\n")
@@ -302,7 +408,7 @@ async def _serve(path: str, memory_bytes: int, mode: str) -> None:
             pass
         finally:
             sharing.discard(writer)
-            device.used_by.pop(pid or 0, None)
+            device.forget(pid)
             writer.close()
 
     server = await asyncio.start_unix_server(answer, path)

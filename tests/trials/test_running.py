@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from sweeper.notebook_api.messages import Point, PointSource, StopReason
-from sweeper.trials import Phase, Points, RunningTrial, ScoreRank
+from sweeper.trials import Machine, Phase, Points, RunningTrial, ScoreRank
 
 
 def test_each_subscriber_receives_each_point_in_order() -> None:
@@ -129,10 +129,10 @@ def test_a_trial_without_a_kernel_or_without_free_memory_is_not_frozen() -> None
     running = RunningTrial()
     assert not running.control.freeze()
     running.control.on_freeze(lambda _: True)
-    running.control.note_machine(lambda: False)
+    running.control.note_machine(Machine(has_room=lambda: False))
     assert not running.control.freeze() and not running.control.is_frozen
     running.control.on_freeze(lambda _: False)
-    running.control.note_machine(lambda: True)
+    running.control.note_machine(Machine())
     assert not running.control.freeze() and running.control.phase is Phase.RUNNING
 
 

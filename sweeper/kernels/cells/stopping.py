@@ -86,6 +86,10 @@ class NotebookStopper:
         interrupt_s = time_s / (_INTERRUPTS + 1)
         interrupt_s = min(_INTERRUPT_S, max(_LEAST_INTERRUPT_S, interrupt_s))
         reason = self.request.running.control.stop_reason
+        if self.request.running.control.is_off_gpu:
+            # The notebook would wait for its GPU before it could end by itself.
+            await self.kernel.end_at_once()
+            return
         if reason and reason is not StopReason.TIME_LIMIT:
             # A notebook that is asked to end by itself may use the whole grace time, except for the
             # time that the interrupts need.

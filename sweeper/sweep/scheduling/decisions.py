@@ -28,6 +28,17 @@ class Thaw:
 
 
 @dataclass(frozen=True)
+class TakeOff:
+    """Move a frozen trial's GPU memory to host memory, so that another trial can use the GPU.
+
+    Attributes:
+        number: Trial number in the study.
+    """
+
+    number: int
+
+
+@dataclass(frozen=True)
 class Prune:
     """End a trial early, for good.
 
@@ -41,4 +52,4 @@ class Prune:
 
 
 #: A decision about one trial. A function that decides to change nothing returns None.
-Decision = Freeze | Thaw | Prune
+Decision = Freeze | Thaw | TakeOff | Prune

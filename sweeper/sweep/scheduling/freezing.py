@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ...search.pruners import Curves, Outlook, PredictivePruner, Verdict
 from ...study.study import Study
 from ...trials import RunningTrial
-from .decisions import Decision, Freeze, Prune, Thaw
+from .decisions import Decision, Freeze, Prune, TakeOff, Thaw
 
 
 class Freezer:
@@ -16,7 +16,8 @@ class Freezer:
     The rule only decides, and the scheduler acts. A trial that is unlikely to win is frozen. Its
     slot goes to a new trial, or to the frozen trial that is most likely to win. A frozen trial
     keeps its memory as long as no other trial needs it. If a trial waits for memory or a GPU, or if
-    no memory is left to freeze a trial, the frozen trial that is least likely to win is pruned.
+    no memory is left to freeze a trial, a frozen trial leaves its GPU. If none can, the frozen
+    trial that is least likely to win is pruned.
 
     Args:
         study: The study, open.
@@ -73,15 +74,23 @@ class Freezer:
             return [_pruned_where_frozen(outlook) for outlook in self._pruner.order(curves)]
         return []
 
-    def make_room(self) -> Prune | None:
-        """Decide to prune the frozen trial that is least likely to win.
+    def make_room(self) -> TakeOff | Prune | None:
+        """Decide which frozen trial leaves its GPU, or else is pruned: the least likely to win.
 
-        Return None if no trial is frozen, or if a trial is just ending and will free its memory.
+        Return None if no trial is frozen, if all frozen trials have left their GPUs, or if a trial
+        is just ending and will free its memory.
         """
-        if any(trial.control.stop_reason is not None for trial in self._running().values()):
+        running = dict(self._running())
+        if any(trial.control.stop_reason is not None for trial in running.values()):
             return None
-        outlooks = self._pruner.order(self._curves())
-        return _pruned_where_frozen(outlooks[-1]) if outlooks else None
+        order = self._pruner.order(self._curves())
+        outlooks = [outlook for outlook in order if outlook.number in running]
+        if all(running[outlook.number].control.is_off_gpu for outlook in outlooks):
+            return None
+        for outlook in reversed(outlooks):
+            if running[outlook.number].control.can_leave_gpu():
+                return TakeOff(outlook.number)
+        return _pruned_where_frozen(outlooks[-1])
 
     def _curves(self) -> Curves:
         return self._study.curves(frozen=self.frozen)

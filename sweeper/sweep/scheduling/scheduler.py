@@ -46,7 +46,7 @@ from ...trials import (
 )
 from ..planning.plan import SweepPlan
 from .checkpoint_cleaner import CheckpointCleaner
-from .decisions import Decision, Freeze, Prune, Thaw
+from .decisions import Decision, Freeze, Prune, TakeOff, Thaw
 from .freezing import Freezer
 from .overwritten import OverwrittenRule
 from .shortages import Shortages, run_again
@@ -246,7 +246,7 @@ class TrialScheduler:
         return None
 
     def _make_room(self) -> None:
-        """Prune a frozen trial if another trial waits for memory or a GPU."""
+        """Free memory or a GPU of a frozen trial, because another trial waits for it."""
         with self._deciding:
             decision = None if self._freezer is None else self._freezer.make_room()
             if decision is not None:
@@ -268,6 +268,8 @@ class TrialScheduler:
                 has_changed, state = trial.control.freeze(), TrialState.FROZEN
             case Thaw():
                 has_changed, state = trial.control.thaw(), TrialState.RUNNING
+            case TakeOff():
+                return trial.control.leave_gpu()
         if has_changed:
             self._note_state(decision.number, state)
         return has_changed

@@ -14,10 +14,10 @@ from sweeper.notebook_api.messages import Point, StopReason
 from sweeper.search.pruners import Curves, PredictivePruner, Verdict, make_pruner
 from sweeper.search.samplers import SamplerFactory
 from sweeper.study.study import Study
-from sweeper.sweep.scheduling.decisions import Decision, Freeze, Prune
+from sweeper.sweep.scheduling.decisions import Decision, Freeze, Prune, TakeOff
 from sweeper.sweep.scheduling.freezing import Freezer
 from sweeper.sweep.scheduling.stop_rules import PruneRule, StopRules
-from sweeper.trials import RunningTrial
+from sweeper.trials import Machine, RunningTrial
 
 
 def test_a_stop_rule_that_raises_an_error_is_logged_once_and_ends_no_trial(
@@ -89,7 +89,7 @@ def test_a_frozen_trial_is_pruned_if_memory_is_needed_unless_another_trial_is_en
 ) -> None:
     assert freezer.judge(0) is None, "it stands still already"
     assert freezer.judge(1) == Freeze(1)
-    running[1].control.note_machine(lambda: False)
+    running[1].control.note_machine(Machine(has_room=lambda: False))
     decision = freezer.judge(1)
     assert isinstance(decision, Prune) and decision.number == 0
     assert "step 0, where it was frozen" in decision.message
@@ -97,6 +97,16 @@ def test_a_frozen_trial_is_pruned_if_memory_is_needed_unless_another_trial_is_en
     running[1].control.stop(StopReason.TIME_LIMIT)
     assert freezer.make_room() is None
     assert running[0].control.stop_reason is None, "nothing but a decision was made"
+
+
+def test_a_frozen_trial_leaves_its_gpu_if_memory_is_needed_and_is_not_pruned_then(
+    freezer: Freezer, running: dict[int, RunningTrial]
+) -> None:
+    control = running[0].control
+    control.note_machine(Machine(can_leave_gpu=lambda: True, leave_gpu=lambda: True))
+    assert freezer.make_room() == TakeOff(0)
+    assert control.leave_gpu()
+    assert freezer.make_room() is None, "it has no GPU memory left to give"
 
 
 def test_frozen_trials_are_pruned_once_no_trial_runs_or_is_left_to_begin(

@@ -1,0 +1,143 @@
+"""Take the processes of a frozen trial off their GPU, and bring them back with the same memory.
+
+NVIDIA's driver does both from outside of a process (CUDA process checkpointing, driver 570 and
+newer). It lets submitted work end, copies the process's GPU memory to host memory, and releases the
+GPU. Later the memory returns to the same addresses. A thread of the process does the copying, so
+the process must not be paused meanwhile.
+
+This was tested with a stand-in for the driver. It has never run on a real GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+#: A process must end its submitted work and accept the lock within this time. A process that waits
+#: for another GPU never accepts it (chosen, not measured).
+_LOCK_MS = 2000
+
+
+class DriverError(Exception):
+    """The driver refused to change where a process keeps its GPU memory."""
+
+
+class SuspensionError(Exception):
+    """The driver did not bring a process back to its GPU. The process cannot continue."""
+
+
+class CudaCheckpoints:
+    """NVIDIA's calls that take one process off its GPU and bring it back (package cuda-core).
+
+    All calls but `obstacle` raise DriverError if the driver refuses.
+    """
+
+    def obstacle(self) -> str | None:
+        """Return why this machine cannot take processes off a GPU, with the remedy.
+
+        Return None if nothing is known that prevents it.
+        """
+        try:
+            from cuda.core.checkpoint import Process
+        except ImportError:
+            return "the package cuda-core is missing: pip install 'notebook-hpo[gpu]'"
+        try:
+            Process(os.getpid()).state  # noqa: B018  asks the driver
+        except RuntimeError as error:  # too old, in the library's own words
+            return str(error)
+        except Exception:  # noqa: BLE001  this process does not use CUDA, which the driver refuses
+            return None
+        return None
+
+    def lock(self, pid: int) -> None:
+        """Let the process's submitted work end, and block its further calls of CUDA."""
+        _call(lambda process: process.lock(timeout_ms=_LOCK_MS), pid)
+
+    def checkpoint(self, pid: int) -> None:
+        """Copy the GPU memory of a locked process to host memory, and release the GPU."""
+        _call(lambda process: process.checkpoint(), pid)
+
+    def restore(self, pid: int) -> None:
+        """Copy the memory back to the same GPU. The process is still locked."""
+        _call(lambda process: process.restore(), pid)
+
+    def unlock(self, pid: int) -> None:
+        """Let a locked process call CUDA again."""
+        _call(lambda process: process.unlock(), pid)
+
+
+def take_off(checkpoints: CudaCheckpoints, pids: Sequence[int], *, group: int) -> bool:
+    """Take a trial's processes off their GPU. They are paused before and after.
+
+    Args:
+        checkpoints: Calls of the driver.
+        pids: Processes of the trial that use the GPU.
+        group: Process group of the trial.
+
+    Returns:
+        Whether they are off the GPU. If the driver refuses, they are as before.
+
+    Raises:
+        SuspensionError: The driver has refused, and could not undo what it had done.
+    """
+    undo: list[tuple[Callable[[int], None], int]] = []
+    _signal(group, signal.SIGCONT)
+    try:
+        for pid in pids:
+            checkpoints.lock(pid)
+            undo.append((checkpoints.unlock, pid))
+        for pid in pids:
+            checkpoints.checkpoint(pid)
+            undo.append((checkpoints.restore, pid))
+        return True
+    except DriverError:
+        try:
+            for step, pid in reversed(undo):
+                step(pid)
+        except DriverError as error:
+            raise SuspensionError(str(error)) from error
+        return False
+    finally:
+        _signal(group, signal.SIGSTOP)
+
+
+def bring_back(checkpoints: CudaCheckpoints, pids: Sequence[int], *, group: int) -> None:
+    """Bring a trial's processes back to their GPU, and let them continue.
+
+    Args:
+        checkpoints: Calls of the driver.
+        pids: Processes of the trial that `take_off` has taken off the GPU.
+        group: Process group of the trial.
+
+    Raises:
+        SuspensionError: The driver has refused.
+    """
+    _signal(group, signal.SIGCONT)
+    try:
+        for pid in pids:
+            checkpoints.restore(pid)
+        for pid in pids:
+            checkpoints.unlock(pid)
+    except DriverError as error:
+        raise SuspensionError(str(error)) from error
+
+
+def end(group: int) -> None:
+    """Kill a trial's processes, because they cannot continue."""
+    _signal(group, signal.SIGKILL)
+
+
+def _call(step: Callable[..., object], pid: int) -> None:
+    from cuda.core.checkpoint import Process
+
+    try:
+        step(Process(pid))
+    except Exception as error:
+        raise DriverError(f"process {pid}: {error}") from error
+
+
+def _signal(group: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, number)
