@@ -119,8 +119,9 @@ class StudySettings(SettingsModel):
         WithJsonSchema(choice_of(SAMPLERS, default="auto")),
     ] = Algorithm(name="auto")
     """The algorithm that proposes the params of each trial. `auto` is the Gaussian process (`gp`)
-    if torch is installed and the study has at most 250 trials, otherwise `tpe`. Options are
-    Optuna's."""
+    if torch is installed and the study has at most 250 trials, otherwise `tpe`. Options are those
+    of Optuna's sampler. With `gp`, the first 10 trials cover the space evenly, or as many as its
+    option `n_startup_trials` says."""
     pruner: Annotated[
         Algorithm,
         _read_algorithm("pruner", PRUNERS),

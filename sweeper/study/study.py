@@ -386,10 +386,10 @@ class Study:
         return storage
 
     def why_to_prune(self, number: int, pruner: BasePruner) -> str | None:
-        """Ask the pruner about a running trial after its last report.
+        """Ask the pruner about a running trial after its latest report.
 
-        A trial that has reached the last step of the completed trials is never pruned: no training
-        is left to save, and its score would be lost.
+        A trial that has reached the last step of the completed trials is never pruned, because its
+        training is complete. `PredictivePruner` has a stricter rule of its own.
 
         Returns:
             Why the trial should be pruned, in words. None if it should continue.
@@ -425,7 +425,7 @@ class Study:
             return curves_of(self._study, frozen=frozen)
 
     def why_pruned(self, number: int, pruner: BasePruner) -> str:
-        """Return why a trial is pruned at its last step, in words."""
+        """Return why a trial is pruned after its latest report, in words."""
         with self._lock:
             return why_pruned(pruner, self._study, self._trial(number))
 

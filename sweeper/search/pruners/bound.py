@@ -32,7 +32,7 @@ class Bound:
 def bound_of(
     curves: Curves, number: int, *, n_startup_trials: int, confidence: float
 ) -> Bound | None:
-    """Return the prediction for a trial at its last step.
+    """Return the prediction for a trial after its latest report.
 
     The final scores of completed trials are regressed on their best reports up to that step,
     linearly by least squares. The bound is the prediction bound for one new value (Draper and

@@ -30,7 +30,7 @@ class Outlook:
 
     Attributes:
         number: Trial number in the study.
-        step: Last step of the trial, at which it is judged.
+        step: Step of the trial's latest report, after which it is judged.
         likely: Predicted final score.
         spread: Standard deviation of the prediction.
         may_win: Whether the trial can still win. If not, it may be pruned.
@@ -73,9 +73,9 @@ class PredictivePruner(BasePruner):
     Networks by Extrapolation of Learning Curves". Here, the study's own curves replace families of
     functions.
 
-    No trial is frozen or pruned at its last step. If a param decides the number of steps, the last
-    step is known when trials of two lengths have completed. Otherwise, the median length of
-    completed trials counts.
+    No trial is frozen or pruned at the last step of its training. If a param decides the number of
+    steps, the last step is known when trials of two lengths have completed. Otherwise, the median
+    length of completed trials counts.
 
     A trial that reports NaN is pruned, because its training has diverged.
 
@@ -104,20 +104,20 @@ class PredictivePruner(BasePruner):
         self._n_warmup_steps = n_warmup_steps
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
-        """Return whether a trial should be pruned at its last step."""
+        """Return whether a trial should be pruned after its latest report."""
         step = trial.last_step
         if step is None or step < self._n_warmup_steps:
             return False
         if math.isnan(trial.intermediate_values[step]):
             return True
         curves = curves_of(study)
-        # Pruning at the last step would save no training.
+        # Pruning at the end of the training would save nothing.
         if curves.by_number[trial.number].ends_at == step:
             return False
         return self._is_beaten(curves, trial.number)
 
     def judge(self, curves: Curves, number: int, *, to_begin: int) -> Verdict:
-        """Decide whether a running trial continues, is frozen, or is pruned after its last report.
+        """Decide whether a trial continues, is frozen, or is pruned after its latest report.
 
         Args:
             curves: Learning curves of the study.
@@ -135,7 +135,7 @@ class PredictivePruner(BasePruner):
         place = race.numbers.index(number)
         ends_at = curves.by_number[number].ends_at
         is_last = race.done[place] == race.total if ends_at is None else step >= ends_at
-        if is_last:  # Pruning at the last step would save no training.
+        if is_last:  # Pruning at the end of the training would save nothing.
             return Verdict.GO_ON
         if self._is_beaten(curves, number):
             return Verdict.PRUNE
