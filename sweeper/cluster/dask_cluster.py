@@ -252,7 +252,7 @@ def _started(settings: Cluster, distributed: Any) -> Any:
         raise SettingsError(f"{where}: {first_line(error)}; pip install {package}") from error
     if not (isinstance(factory, type) and issubclass(factory, distributed.deploy.Cluster)):
         raise SettingsError(
-            f"{where}: is not a cluster class; name a class that is derived from "
+            f"{where} is not a cluster class; name a class that is derived from "
             "distributed.deploy.Cluster, such as dask_jobqueue.SLURMCluster"
         )
     try:

@@ -113,7 +113,8 @@ def _ablated(
     for name in own:
         if name in best and own[name] != best[name]:
             values = {**own, **best, name: own[name]}
-            # Leave out a value that opens a branch whose other params have no known value.
+            # This value may open a branch with params that have no known value (KeyError). Then
+            # leave the change out.
             with suppress(KeyError):
                 params = SearchSpace(dimensions).sample(lambda name, _: values[name])  # noqa: B023
                 changed[f"{name}={value_text(own[name])}"] = params

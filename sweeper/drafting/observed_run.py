@@ -227,7 +227,7 @@ class Observer:
         """Run the notebook, unless it was run already.
 
         Raises:
-            FailedRunError: the notebook failed.
+            FailedRunError: The notebook failed.
         """
         if self.known():
             return
@@ -339,14 +339,14 @@ class Observer:
 
 
 def observe(notebook: ResearchNotebook, sweep_of: Callable[..., Sweep]) -> ObservedRun:
-    """Run a notebook once.
+    """Run a notebook once, and return what it showed.
 
     Args:
-        sweep_of: makes a sweep of settings and a notebook, in a folder that nobody else uses.
+        sweep_of: Called with settings and a notebook. Returns a sweep in a private folder.
 
     Raises:
         FailedRunError: the notebook failed.
-        NotebookError: it has nothing to sweep, or showed no score.
+        NotebookError: The notebook has nothing to sweep, or showed no score.
     """
     plan = sweep_of(settings_to_observe(notebook, "observed"), notebook=notebook).plan
     file = plan.paths.folder / OBSERVED_NAME

@@ -102,7 +102,7 @@ def _repeat(
     if outcome.state is TrialState.COMPLETED:
         return attempt.comparable
     is_short = outcome.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
-    is_short |= fault_of(attempt.result) is Fault.DISK  # The temporary folder's disk is full.
+    is_short |= fault_of(attempt.result) is Fault.DISK  # A full disk proves nothing, either.
     is_stopped = outcome.state is TrialState.STOPPED
     shows_nothing = attempt.result.lost_its_kernel or is_short or is_stopped
     return Inconclusive() if shows_nothing else Failed(outcome.message)

@@ -98,7 +98,9 @@ class RangeDimension(Dimension):
         if not math.isfinite(high - low):
             raise problem(f"{low!r} to {high!r} is wider than a float can be (1.8e308); narrow it")
         if step is not None and (high - low) / step > _LARGEST:
-            raise problem(f"step {step!r} makes more than {_LARGEST} steps; widen it")
+            raise problem(
+                f"step {step!r} divides the range into more than {_LARGEST} steps; make it larger"
+            )
         return self
 
     @property

@@ -151,7 +151,7 @@ class MirroredStorage(InMemoryStorage):
         completed = self.get_all_trials(study_id, deepcopy=False, states=(TrialState.COMPLETE,))
         return next(trial for trial in completed if trial.values == values)
 
-    # --- changes that are also written to the storage -----------------------------------------
+    # --- changes in memory, which are written to the storage as well -----------------------------
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
         """Create a trial. Without a template, it stays in memory until `store_trial`."""

@@ -154,7 +154,7 @@ def _refuse_other_stores(manifest: Manifest, contents: Contents) -> None:
         raise SyncError(f"{where} was made with another kind of --storage; give that kind")
     if contents.storage is None and manifest.template != contents.paths.template:
         raise SyncError(
-            f"{where}, which is on a server, needs the -o of its sweep: {manifest.template}"
+            f"{where} is on a server; repeat the -o of its sweep: -o {manifest.template}"
         )
 
 

@@ -23,7 +23,7 @@ _SETTLED_S = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The files of one copy, except the databases.
+    """The files of a study that one upload to the store contains, except the databases.
 
     Attributes:
         contents: The files of the study on this machine.

@@ -187,8 +187,8 @@ class Control:
 
         Args:
             stand_still: Function that is called with True to pause the kernel, and with False to
-                let it continue. It returns whether that was possible. None if the kernel is gone. A
-                trial that is frozen at that moment, or on its way back to its GPU, has lost it.
+                let it continue. It returns whether that was possible. None when the kernel
+                has ended. A trial that is then frozen, or on its way back to its GPU, is lost.
         """
         with self._lock:
             self._stand_still = stand_still

@@ -91,8 +91,8 @@ class StudyPaths:
         for name in Path(absolute.format(run_id="0000", study=study)).parts:
             if not is_utf8(name):
                 raise OutputError(
-                    f"the outputs' folder {name!r} has a name that is not UTF-8, which no notebook "
-                    "can contain; choose another folder with -o"
+                    f"the outputs' folder {name!r} has a name that is not UTF-8, so no notebook "
+                    "can contain its path; choose another folder with -o"
                 )
             if len(os.fsencode(name)) > _NAME_BYTES:
                 raise OutputError(

@@ -148,10 +148,10 @@ def test_without_dask_the_command_that_installs_it_is_named(
             {"class": "dask_jobqueue.SLURMCluster", "options": {"coers": 2}},
             r"SLURMCluster: cannot be started with options {'coers': 2}: ",
         ),
-        ({"class": "collections.OrderedDict"}, r"OrderedDict: is not a cluster class"),
+        ({"class": "collections.OrderedDict"}, r"OrderedDict is not a cluster class"),
         (
             {"class": "subprocess.check_output", "options": {"args": ["true"]}},
-            r"check_output: is not a cluster class",
+            r"check_output is not a cluster class",
         ),
     ],
 )

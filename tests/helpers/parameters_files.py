@@ -200,7 +200,7 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
     ),
     (
         OBJECTIVE + "space: {lr: {low: 0.0, high: 1e308, step: 1e-308}}",
-        ["space.lr", "more than 9007199254740992 steps", "widen it"],
+        ["space.lr", "more than 9007199254740992 steps", "make it larger"],
     ),
     (OBJECTIVE + "space: {lr: {low: 0.0, high: 1.0, log: true}}", ["space.lr", "low > 0"]),
     (

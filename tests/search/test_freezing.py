@@ -85,7 +85,7 @@ def test_one_slot_in_four_continues_a_frozen_trial_while_new_trials_are_left() -
     assert pruner.thaw(curves, to_begin=9) is None
 
 
-def test_one_of_two_slots_continues_the_most_promising_trial() -> None:
+def test_one_of_two_slots_thaws_the_most_promising_frozen_trial() -> None:
     pruner = PredictivePruner()
     assert (
         pruner.thaw(study(completed=ENDED, frozen=EARLY, running=[shape(0.5, 1)]), to_begin=9) == 6

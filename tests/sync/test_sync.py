@@ -971,7 +971,7 @@ def test_stores_on_servers_are_not_copied_and_need_the_same_output(tmp_path: Pat
         assert set(manifest().files) == {"notebooks/0000.ipynb"}
     shutil.rmtree(tmp_path / "a")
     with (
-        pytest.raises(SyncError, match="needs the -o of its sweep"),
+        pytest.raises(SyncError, match="repeat the -o of its sweep"),
         machine("b").opened(lambda: None),
     ):
         pass

@@ -117,7 +117,8 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
         _run_cells(client, pool)
     except (RuntimeError, OSError, ZMQError) as error:
         if not isinstance(client.ending, NotStarted):
-            # The kernel has run, so it is not to blame: a file cannot be written, or this is a bug.
+            # The kernel has started, so the error is not its own: a file cannot be written, or
+            # this package has a bug.
             raise
         client.ending = NotStarted(first_line(error))
     finally:

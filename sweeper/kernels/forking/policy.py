@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 class Proof(StrEnum):
     """Result of the proof for forked kernels, with the words of `metadata.sweeper.proof`."""
 
-    EQUAL = "equal"  # The results of the reference trial were equal to the last bit.
+    EQUAL = "equal"  # The reference trial gave the same bits in a forked kernel.
     IN_KIND = "in kind"  # Results differ between any two runs, but outputs have the same types.
     NONE = "none"  # Nothing was proven, because the parameters file says `kernels: fork`.
 

@@ -65,8 +65,8 @@ class KernelPool:
         )
         self.policy = ForkPolicy(kernels)
         self._lock = threading.Lock()
-        #: Threads that start kernels while slots are busy. The system kills a kernel when the
-        #: thread that started it ends. So these threads live until all kernels have ended.
+        #: Threads that start kernels while slots are busy. Kernels let the system kill them when
+        #: the thread that started them ends, so these threads live until all kernels have ended.
         self._starters = ThreadPoolExecutor(_MOST_STARTS, thread_name_prefix="kernel start")
         self._prepared: deque[Future[Kernel]] = deque()
         self._ending: list[threading.Thread] = []

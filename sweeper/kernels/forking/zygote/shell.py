@@ -122,7 +122,8 @@ class App(IPKernelApp):
         self.kernel = self.shell.kernel = SimpleNamespace(
             eventloop=None,
             comm_manager=comm.get_comm_manager(),
-            # `Output` widgets read the id of the current request.
+            # `Output` widgets read the id of the current request, which is the same for all cells
+            # that the zygote runs.
             get_parent=lambda *_: {"header": {"msg_id": RECORDED}},
         )
         self.init_path()
