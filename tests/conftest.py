@@ -27,7 +27,8 @@ pytest_plugins = ["s3_server", "postgres_servers"]
 
 #: The slowest test files, by their duration alone on a machine.
 LONGEST = (
-    *("test_dask_executor.py", "test_cluster.py", "test_corpus.py", "test_sweep.py"),
+    *("test_tutorial.py", "test_dask_executor.py", "test_cluster.py", "test_corpus.py"),
+    "test_sweep.py",
     *("test_in_a_terminal.py", "test_stops.py"),
     *("test_sharing.py", "test_warm.py", "test_live.py", "test_sync.py", "test_worker.py"),
     *("test_servers.py", "test_examples.py", "test_chaos.py", "test_checkpoints.py"),

@@ -269,7 +269,7 @@ def test_the_training_continues_as_if_no_check_had_run(check: Callable[[Training
                 Net(), 1, lambda model, _: -model.last.bias.exp().sum()
             ),
             ValueError,
-            "state the target",
+            "state the loss to reach",
         ),
         (lambda: checks.checkpoint_round_trip(step=step), ValueError, "as in model=model"),
     ],
