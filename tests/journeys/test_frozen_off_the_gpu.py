@@ -7,9 +7,10 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from simulated_gpu import DEVICE_CELL, SimulatedCheckpoints, SimulatedGpus
-from studies import kernels_in, small_settings
+from studies import kernels_in, small_settings, until
 
 from sweeper import Sweep
 from sweeper.execution.local import LocalExecutor
@@ -99,6 +100,7 @@ def test_a_trial_that_dies_on_its_way_back_runs_again(gpu: SimulatedGpus, tmp_pa
         if name == "restore" and not killed:
             killed.append(pid)
             os.kill(pid, signal.SIGKILL)
+            until(lambda: not _runs(pid))
 
     checkpoints.before = before
     result = sweep(gpu, tmp_path, checkpoints)
@@ -106,3 +108,11 @@ def test_a_trial_that_dies_on_its_way_back_runs_again(gpu: SimulatedGpus, tmp_pa
     assert_complete(result)
     assert sum(record.attempt > 1 for record in result.records) == 1
     assert not kernels_in(tmp_path)
+
+
+def _runs(pid: int) -> bool:
+    """Return whether a process exists and is no zombie."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
