@@ -44,7 +44,7 @@ def params_behind(
         else without_given_defaults(notebook, behind(notebook, candidates, code.lines(score)))
         for score in scores
     ]
-    return [{name: not it.is_left_out for name, it in each.items()} for each in found]
+    return [{name: not candidate.is_left_out for name, candidate in each.items()} for each in found]
 
 
 def draft(

@@ -28,7 +28,7 @@ from .gpus import chosen_gpus, usable_bytes
 from .mps import Mps, why_not
 from .nvml import CONTEXT_BYTES, Gpu, GpuError, Nvml
 from .settling import Circumstances, settled
-from .suspension import CudaCheckpoints, SuspensionError, bring_back, end, take_off
+from .suspension import CudaCheckpoints, DriverError, SuspensionError, bring_back, end, take_off
 
 _log = logging.getLogger(__name__)
 
@@ -457,13 +457,14 @@ class Places:
         if group is None:
             return False
         try:
-            is_off = take_off(self._checkpoints, self._pids_of(place), group=group)
+            take_off(self._checkpoints, self._pids_of(place), group=group)
         except SuspensionError as error:
             _log.warning("trial %s is lost while it leaves its GPU: %s", place.spec.run_id, error)
             end(group)
             return False
-        if not is_off:
+        except DriverError as error:
             place.stays = True
+            _log.warning("trial %s keeps its GPU while frozen: %s", place.spec.run_id, error)
             return False
         with self._lock:
             place.is_off = True
@@ -493,6 +494,8 @@ class Places:
         finally:
             with self._lock:
                 self._queue.remove(place)
+                if place.has_ended:  # while this thread waited
+                    self._vacate(place)
                 self._wake()
         return True
 

@@ -68,7 +68,7 @@ class CudaCheckpoints:
         _call(lambda process: process.unlock(), pid)
 
 
-def take_off(checkpoints: CudaCheckpoints, pids: Sequence[int], *, group: int) -> bool:
+def take_off(checkpoints: CudaCheckpoints, pids: Sequence[int], *, group: int) -> None:
     """Take a trial's processes off their GPU. They are paused before and after.
 
     Args:
@@ -76,10 +76,8 @@ def take_off(checkpoints: CudaCheckpoints, pids: Sequence[int], *, group: int) -
         pids: Processes of the trial that use the GPU.
         group: Process group of the trial.
 
-    Returns:
-        Whether they are off the GPU. If the driver refuses, they are as before.
-
     Raises:
+        DriverError: The driver has refused. The processes are on their GPU, as before.
         SuspensionError: The driver has refused, and could not undo what it had done.
     """
     undo: list[tuple[Callable[[int], None], int]] = []
@@ -91,14 +89,13 @@ def take_off(checkpoints: CudaCheckpoints, pids: Sequence[int], *, group: int) -
         for pid in pids:
             checkpoints.checkpoint(pid)
             undo.append((checkpoints.restore, pid))
-        return True
     except DriverError:
         try:
             for step, pid in reversed(undo):
                 step(pid)
         except DriverError as error:
             raise SuspensionError(str(error)) from error
-        return False
+        raise
     finally:
         _signal(group, signal.SIGSTOP)
 

@@ -303,7 +303,8 @@ def test_a_sweep_whose_study_is_removed_lets_its_trial_end_and_exits_with_1(
     sweep = Command(*files, "--json", cwd=tmp_path)
     notebook = tmp_path / "out" / "0000.ipynb"
     until(notebook.exists)
-    shutil.rmtree(tmp_path / "out" / "p")
+    # The sweep may be writing into the folder, so it disappears at once and is then emptied.
+    shutil.rmtree((tmp_path / "out" / "p").rename(tmp_path / "removed"))
     stdout, stderr = sweep.communicate(timeout=120)
     assert (sweep.returncode, stdout) == (1, "")
     assert "out/p/study.db is damaged (it was removed or replaced while" in stderr.splitlines()[-1]
