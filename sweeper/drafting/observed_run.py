@@ -123,9 +123,10 @@ class ObservedRun:
             NotebookError: the run has shown none.
         """
         if not self.scores:
+            metric = next(iter(self.code.evaluations().metrics()), "…")
             raise NotebookError(
                 "the run showed no number that could be a score; assign one in the last cell, as "
-                "in `val_acc = …`, or print it behind its name"
+                f"in `val_acc = {metric}`, or print it behind its name"
             )
         return self.scores[0]
 

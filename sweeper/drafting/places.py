@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Layers of a network, each with the parameter that is its size.
 _SIZED = {"Dense": "units", "Linear": "out_features", "LSTM": "units", "GRU": "units"}
-_MOST_SWEPT, _MOST_REFUSED, _MOST_NUMBERS = 8, 3, 4
+_MOST_SWEPT, _MOST_REFUSED = 8, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,32 +123,17 @@ def why_nothing(notebook: ResearchNotebook, candidates: Mapping[str, Candidate])
     """
     if error := notebook.syntax_error():
         return error
-    remedy = "assign what to vary in a cell that is tagged `parameters`"
-    if numbers := _numbers_of_its_own(notebook)[:_MOST_NUMBERS]:
-        remedy = f"it has {', '.join(numbers)}; {remedy}, and read it from there"
+    searching = next(
+        (call for call in Receivers(notebook.assignments).flows.calls if "SearchCV" in call.callee),
+        None,
+    )
+    if searching is not None:
+        return (
+            f"the notebook searches itself, with {searching}: give the model numbers in place of "
+            "the search, and score what it predicts"
+        )
+    remedy = "assign what to vary in a cell that is tagged `parameters`, and read it from there"
     return "; ".join(_unswept(notebook, [*candidates])[:_MOST_REFUSED]) or remedy
-
-
-def _numbers_of_its_own(notebook: ResearchNotebook) -> list[str]:
-    """Return the numbers that could be swept, of which no range is known.
-
-    These are numbers that are assigned at the top level, or that calls give to the notebook's own
-    functions and classes.
-    """
-    assignments = notebook.assignments
-    nodes = [node for cell in assignments.cells for node in ast.walk(cell.tree)]
-    own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    names = sorted(assignments.literals())
-    for node in nodes:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in own:
-            names += [f"{node.func.id}.{keyword.arg}" for keyword in node.keywords]
-    found = {}
-    for name in names:
-        if assignments.knows(name) and notebook.why_not(name) is None:
-            value = assignments.plain_value(name)
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                found[name] = f"{name} = {value}"
-    return [*found.values()]
 
 
 def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
@@ -364,10 +349,16 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
         for name, found in values.items()
         if name in constants and not receivers.is_dead(name)
     }
+    handed_on = receivers.flows.handed_on
     for name in notebook.assignments.arguments():
         if len(name) == 1:
             # A single letter does not say which argument it is; a longer name such as `SVC.C` does.
             continue
+        if all(
+            place.parameter is not None and place.parameter.callee in handed_on
+            for place in notebook.assignments.places(name)
+        ):
+            continue  # Nobody sees which arguments a function gets that is passed to another one.
         argument = candidate(name, notebook.assignments.plain_value(name), "")
         is_searched = argument.row is not None and not argument.row.not_swept
         if is_searched and argument.space is not None and not receivers.is_dead(name):
@@ -396,7 +387,7 @@ def searched(candidates: Mapping[str, Candidate]) -> dict[str, Candidate]:
     return {
         name: candidate
         for name, candidate in candidates.items()
-        if candidate.row is not None and not candidate.row.not_swept
+        if candidate.row is not None and not candidate.row.not_swept and candidate.space
     }
 
 

@@ -147,9 +147,9 @@ def _labelled(text: Text) -> Iterator[tuple[str, float]]:
             words = line[end : match.start(1)]
             is_alone = not has_numbers and len(numbers) == 1
             if is_alone and not _LETTERS.search(words) and _LETTERS.search(above):
-                words = f"{_trimmed(above)}\n"
+                words = f"{trimmed(above)}\n"
             continues = bool(label) and _CONTINUES.match(words) is not None
-            label = _trimmed(f"{label} #{words}" if continues else words)
+            label = trimmed(f"{label} #{words}" if continues else words)
             end, has_numbers = reading.end, True
             is_count = _COUNTED.match(line, end) and metric_of(words_of(label))
             if reading.value is not None and _LETTERS.search(label) and not is_count:
@@ -158,7 +158,8 @@ def _labelled(text: Text) -> Iterator[tuple[str, float]]:
             above = "" if has_numbers else line.strip()
 
 
-def _trimmed(words: str) -> str:
+def trimmed(words: str) -> str:
+    """Return a label without the signs at its ends."""
     words = _WRAPPER.sub("", words)
     kept = words.rstrip(" \t:=|>(['\"-~≈$")[-_LONGEST_LABEL:]
     return kept.lstrip(" \t:=|>()[]{}'\",;-*%.#/\\")

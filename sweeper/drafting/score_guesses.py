@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from .evaluations import Evaluations
 from .metrics import ORDER, SPLITS, Metric, metric_of, split_of, words_of
 
 NOTHING: Mapping[tuple[int, int], Collection[str]] = {}
@@ -91,6 +92,11 @@ class Code:
         ]
         names = (it.asname or it.name for _, it in self.nodes if isinstance(it, ast.alias))
         self.imported = {name.partition(".")[0] for name in names}
+        self.imported -= {
+            it.id
+            for _, it in self.nodes
+            if isinstance(it, ast.Name) and isinstance(it.ctx, ast.Store)
+        }
         #: Texts in the code, each with the index of its statement.
         self.texts = [
             (i, it.value)
@@ -121,20 +127,31 @@ class Code:
                 found |= _lines(cell, node)
         return found - self._passed_by(last)
 
+    def passes_models(self, statement: int) -> bool:
+        """Return whether a loop has passed by some models before its last pass."""
+        return bool(self._passed_by(statement))
+
     def _passed_by(self, statement: int) -> set[tuple[int, int]]:
         """Return the lines of the models that a loop has passed by before its last pass.
 
         The loop's result is that of the last element of its list or dict.
         """
-        loop = self.statements[statement][1]
-        if not isinstance(loop, ast.For):
-            return set()
-        names = {it.id for it in ast.walk(loop.iter) if isinstance(it, ast.Name)}
         found = set[tuple[int, int]]()
-        for cell, node in self.statements[: statement + 1]:
-            value = loop.iter if node is loop else getattr(node, "value", None)
-            if node is loop or (isinstance(node, ast.Assign) and names & _names(node)[1]):
-                parts = value.values if isinstance(value, ast.Dict) else getattr(value, "elts", [])
+        if not isinstance(self.statements[statement][1], ast.For):
+            return found
+        # An earlier loop may have put the models into what the last loop iterates.
+        names, before = set[str](), self.statements[: statement + 1]
+        for cell, node in reversed(before):
+            is_loop = isinstance(node, ast.For)
+            if isinstance(node, ast.For) and (not names or names & _filled(node)):
+                names |= {it.id for it in ast.walk(node.iter) if isinstance(it, ast.Name)}
+                value: ast.expr | None = node.iter
+            elif isinstance(node, ast.Assign) and names & _names(node)[1]:
+                value = node.value
+            else:
+                continue
+            parts = value.values if isinstance(value, ast.Dict) else getattr(value, "elts", [])
+            if is_loop or any(isinstance(it, ast.Call) for part in parts for it in ast.walk(part)):
                 for part in parts[:-1]:
                     found |= _lines(cell, part)
         return found
@@ -155,11 +172,26 @@ class Code:
                 waiting += [] if node is None else _names(node)[0] - self.imported
         return found
 
+    def evaluations(self) -> Evaluations:
+        """Return what the numbers of the code are."""
+        return Evaluations(self.statements)
+
     def run_by(self, statement: int) -> int:
         """Return the last statement that runs another one. A function is run by a call."""
         own, later = _defined(self.statements[statement][1]), self.statements[statement + 1 :]
         users = [i for i, (_, it) in enumerate(later, statement + 1) if own & _names(it)[0]]
         return self.run_by(users[-1]) if users else statement
+
+
+def _filled(loop: ast.For) -> set[str]:
+    """Return the names of what a loop fills, as `models` of `models[name] = model`."""
+    return {
+        part.value.id
+        for part in ast.walk(loop)
+        if isinstance(part, ast.Subscript)
+        and isinstance(part.ctx, ast.Store)
+        and isinstance(part.value, ast.Name)
+    }
 
 
 def _item(node: ast.stmt, source: str) -> ast.expr | None:

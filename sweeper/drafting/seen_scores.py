@@ -17,12 +17,14 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
+from ..notebooks.cell_code import parse_or_none
 from ..notebooks.flows import takes_steps
 from ..notebooks.metadata import BLANK, metadata_of
 from ..notebooks.reading import cell_tags, code_cells
 from ..notebooks.research import INJECTED_TAG
+from .evaluations import UNKNOWN, Meaning, Printing
 from .metrics import OPPOSITE, ORDER, SPLITS, Metric, metric_of, split_of, trend_of, words_of
-from .printed import PrintedNumber, Text, bare_numbers, printed_numbers
+from .printed import PrintedNumber, Text, bare_numbers, printed_numbers, trimmed
 from .score_guesses import Code, Score
 
 _BASELINE = {*"baseline dummy naive initial random chance untrained before constant".split()}
@@ -62,7 +64,10 @@ class Doubt(StrEnum):
     EARLY = "computed before the training"
     SUM = "a sum over a loop"
     LAST = "the last value in a loop that trains"
+    ITEM = "the value of the last item in a loop"
     UNREACHED = "no param is seen to lead to it"
+    UNPROVEN = "not seen to be an evaluation of the model"
+    SATURATED = "the best value that it can have, so no trial can improve it"
     UNKNOWN = "whether less or more is better is not known"
 
 
@@ -85,6 +90,9 @@ class SeenScore:
         is_count: Whether it is a count, a time or the like, and no score.
         is_loss: Whether it is what the training minimises, as far as is known.
         params: Names of what could be swept and leads to it.
+        meaning: What the code shows of how it comes about.
+        loops: Number of loops around the call that prints it.
+        source: Name of the variable that a printed number shows.
     """
 
     name: str
@@ -102,6 +110,9 @@ class SeenScore:
     is_count: bool = False
     is_loss: bool = False
     params: Set[str] = frozenset()
+    meaning: Meaning = UNKNOWN
+    loops: int = 0
+    source: str = ""
 
     @property
     def value(self) -> float:
@@ -164,7 +175,7 @@ def is_clear(scores: Sequence[SeenScore]) -> bool:
     first, others = scores[0], scores[1:]
     if first.group == ("reported",):
         return True
-    doubtful = {Doubt.UNKNOWN, Doubt.BASELINE, Doubt.EARLY}
+    doubtful = {Doubt.UNKNOWN, Doubt.BASELINE, Doubt.EARLY, Doubt.ITEM, Doubt.UNPROVEN}
     rivals = [
         other
         for other in others
@@ -179,7 +190,8 @@ def is_clear(scores: Sequence[SeenScore]) -> bool:
 def _is_same_number(first: SeenScore, other: SeenScore) -> bool:
     """Return whether two scores are one number, which may be printed with fewer digits."""
     pairs = ((first.value, other.value), (other.value, first.value))
-    return first.cell == other.cell and any(_is_rounded(a, b, least=2) for a, b in pairs)
+    is_same = first.cell == other.cell or first.group == other.group
+    return is_same and any(_is_rounded(a, b, least=2) for a, b in pairs)
 
 
 class _Run:
@@ -188,6 +200,7 @@ class _Run:
     def __init__(self, node: Any, code: Code, literals: set[str]) -> None:
         cells = own_cells(node)
         self._code, self._literals = code, literals
+        self._evaluations = code.evaluations()
         self._metadata = metadata_of(node) or BLANK
         self._number_of = {
             cell["execution_count"]: number
@@ -207,6 +220,7 @@ class _Run:
         variables, printed = self._variables(), self._printed()
         found = [*self._reported(), *self._logged(), *self._merged(variables, printed)]
         found += self._bare({variable.value for variable in variables})
+        found = [score for score in map(self._with_meaning, found) if score is not None]
         by_name: dict[str, SeenScore] = {}
         judged = [self._judged(_with_its_loss(score, found)) for score in found]
         for score in sorted(judged, key=lambda score: score.rank):
@@ -253,12 +267,43 @@ class _Run:
         """
         if score.key == "expression" or Doubt.EARLY in score.doubts:
             return False
+        if self._code.is_observed and not score.meaning.is_evaluation:
+            return False
         node = self._code.statements[score.at][1]
         is_loop = isinstance(node, ast.For | ast.While)
         return bool(score.key) or not (
             (is_loop and score.at not in self._trains)
             or _is_of_itself(node, score.name, self._literals)
         )
+
+    def _with_meaning(self, score: SeenScore) -> SeenScore | None:
+        """Give a number its meaning. Return None for inputs and states of the training."""
+        if score.how == "reported" or score.how.startswith("logged"):
+            return score
+        if score.key == "pattern":
+            return None if score.meaning.is_none else score
+        text = score.text or score.name
+        root = re.match(r"\w*", text)[0]  # type: ignore[index]  # matches nothing, too
+        node = self._code.statements[score.at][1]
+        if _is_of_itself(node, root, self._literals) or self._evaluations.is_grid(root):
+            return None
+        tree = parse_or_none(text)
+        value = tree.body[0] if tree is not None and tree.body else None
+        meaning = self._evaluations.of(value.value) if isinstance(value, ast.Expr) else UNKNOWN
+        if meaning.is_none and self._code.is_observed:
+            return None
+        return replace(score, meaning=meaning)
+
+    def _printing_of(self, number: PrintedNumber) -> Printing | None:
+        """Return the value in the code that was printed behind the words of a number."""
+        label = " ".join(number.label.split())
+        found = [
+            printing
+            for printing in self._evaluations.printings
+            if label and label in {" ".join(trimmed(it).split()) for it in printing.before}
+        ]
+        here = [it for it in found if self._code.statements[it.statement][0] == number.cell]
+        return next(iter(here or found), None)
 
     # --- the numbers that a run has shown -------------------------------------------------------
 
@@ -355,47 +400,89 @@ class _Run:
     def _bare(self, known: set[float]) -> Iterator[SeenScore]:
         """Yield the last number that a cell prints alone on a line, if no variable has its value.
 
-        The code of the cell's last `print` gives it its words.
+        The code that prints it gives it its words. If each print of the cell shows one number, the
+        numbers before it are known, too, by the expressions that are printed.
         """
-        for number in bare_numbers(self._texts)[-1:]:
-            printing = [
-                (at, call.args[0])
-                for at, (cell, node) in enumerate(self._code.statements)
-                for call in ast.walk(node)
-                if isinstance(call, ast.Call) and cell == number.cell and call.args
-                if _calls(call) & {"print"}
-            ]
-            if printing and number.values[-1] not in known:
-                at, value = printing[-1]
-                words = [*_call_words(value, self._code), *words_of(ast.unparse(value))]
-                metric = metric_of(words)
-                yield SeenScore(
-                    name="_".join(metric.name.split()) if metric else "printed",
-                    how="printed",
-                    cell=number.cell,
-                    at=at,
-                    values=number.values,
+        numbers = bare_numbers(self._texts)
+        alone = [
+            printing
+            for printing in self._evaluations.printings
+            if not any(trimmed(text).strip() for text in printing.before)
+        ]
+        seen = 0
+        for number in numbers:
+            values, seen = number.values[seen:], len(number.values)
+            here = [it for it in alone if self._cell_of(it) == number.cell]
+            own = [it for it in here if it.scope is None and not it.loops]
+            is_clear = len(here) == 1 or not own or len(here) == len(values)
+            is_each, is_last_known = len(own) == len(values) == len(here), False
+            for printing, value in zip(own if is_each else [], values, strict=False):
+                if isinstance(printing.value, ast.Call) and self._lasts(printing):
+                    meaning = self._evaluations.of(printing.value)
+                    if meaning.is_evaluation and value not in known:
+                        yield self._printed_alone(printing, meaning, [value], number.cell)
+                        is_last_known = value == number.values[-1]
+            is_last = number is numbers[-1] and is_clear and not is_last_known
+            if is_last and here and number.values[-1] not in known:
+                printing = here[-1]
+                meaning = self._evaluations.of(printing.value, printing.scope)
+                yield replace(
+                    self._printed_alone(printing, meaning, number.values, number.cell),
                     key="pattern",
                     text=number.pattern,
-                    words=words,
                 )
 
+    def _cell_of(self, printing: Printing) -> int:
+        return self._code.statements[self._code.run_by(printing.statement)][0]
+
+    def _lasts(self, printing: Printing) -> bool:
+        """Return whether the names in a printed expression keep their values to the end."""
+        later = self._code.statements[printing.statement + 1 :]
+        read = {part.id for part in ast.walk(printing.value) if isinstance(part, ast.Name)}
+        return not read & set[str]().union(*(_stored(node) for _, node in later))
+
+    def _printed_alone(
+        self, printing: Printing, meaning: Meaning, values: Sequence[float], cell: int
+    ) -> SeenScore:
+        words = [*_call_words(printing.value, self._code), *words_of(ast.unparse(printing.value))]
+        metric = metric_of(meaning.words) or metric_of(words)
+        return SeenScore(
+            name="_".join(metric.name.split()) if metric else "printed",
+            how="printed",
+            cell=cell,
+            at=self._code.run_by(printing.statement),
+            values=values,
+            key="expression",
+            text=ast.unparse(printing.value),
+            words=words,
+            meaning=meaning,
+            loops=printing.loops,
+        )
+
     def _printed(self) -> list[SeenScore]:
-        return [
-            SeenScore(
+        found = []
+        for number in printed_numbers(self._texts):
+            printing = self._printing_of(number)
+            meaning = UNKNOWN
+            if printing is not None and not isinstance(printing.value, ast.Constant):
+                meaning = self._evaluations.of(printing.value, printing.scope)
+            score = SeenScore(
                 name=_name_of(number),
                 how="printed",
                 cell=number.cell,
-                at=self._statement_of(number),
+                at=self._statement_of(number, printing),
                 values=number.values,
                 key="pattern",
                 text=number.pattern,
                 words=_words_of_label(number.label),
+                meaning=meaning,
+                loops=0 if printing is None else printing.loops,
+                source=_root_of(printing),
             )
-            for number in printed_numbers(self._texts)
-        ]
+            found.append(score)
+        return found
 
-    def _statement_of(self, number: PrintedNumber) -> int:
+    def _statement_of(self, number: PrintedNumber, shown: Printing | None) -> int:
         """Return the statement that prints a number.
 
         In the number's cell it is the last one that prints the words, or calls a function that
@@ -418,7 +505,8 @@ class _Run:
         for known in ways:
             if near := [index for index in known if statements[index][0] == number.cell]:
                 # Several values in a cell that trains come from the training, as of a callback.
-                is_series = len(number.values) > 1
+                is_inside = shown is not None and shown.scope is not None
+                is_series = len(number.values) > 1 or is_inside
                 return max([near[-1], *training]) if is_series else near[-1]
         return max((end for cell, end in self._ends.items() if cell <= number.cell), default=0)
 
@@ -433,8 +521,7 @@ class _Run:
                 for number in printed
                 if id(number) not in taken
                 and number.cell >= variable.cell
-                and _is_rounded(number.value, variable.value)
-                and (metric_of(number.words) or not metric_of(variable.words))
+                and _is_shown_by(variable, number)
             ]
             if not same or (variable.key == "expression" and "[-1]" not in variable.text):
                 yield variable
@@ -448,6 +535,14 @@ class _Run:
             yield replace(variable, words=words, values=[*values[:-1], variable.value])
         yield from (number for number in printed if id(number) not in taken)
 
+    def _is_trained(self, score: SeenScore) -> bool:
+        """Return whether a training leads to a score, as far as a run has shown."""
+        if not self._code.is_observed or not self._trains:
+            return True
+        lines = self._code.lines(score.as_score())
+        cells = [self._code.statements[at] for at in self._trains]
+        return any((cell, node.lineno) in lines for cell, node in cells)
+
     # --- direction, doubts and rank of a score --------------------------------------------------
 
     def _judged(self, score: SeenScore) -> SeenScore:
@@ -456,6 +551,7 @@ class _Run:
         is_minimized = score.name in self._minimized
         if is_minimized and metric_of(words) is None:
             words.append("loss")
+        words = _with_words(words, score.meaning)
         metric = metric_of(words)
         split = split_of(words)
         trend = None if score.text.endswith(".mean()") else trend_of(score.values)
@@ -469,6 +565,11 @@ class _Run:
         is_loop = isinstance(self._code.statements[score.at][1], ast.For | ast.While)
         is_plain = score.key == "" and split == "" and not is_sum
         is_of_batch = score.key == "" and score.name in self._of_batches.get(score.at, ())
+        is_of_batch |= score.key == "pattern" and score.loops > 1 and score.at in self._trains
+        is_item = is_loop and score.key == "" and score.at not in self._trains and not is_sum
+        is_item = is_item and not self._code.passes_models(score.at)
+        is_item = is_item and score.name not in _added(self._code.statements[score.at][1])
+        is_early |= not is_reported and not self._is_trained(score)
         is_last = is_of_batch or (is_plain and is_loop and score.at in self._trains)
         is_loss = metric is not None and metric.is_weak and direction == "minimize"
         is_series = (is_loss or "log" in score.how) and split == "" and len(score.values) > 1
@@ -480,6 +581,9 @@ class _Run:
                 Doubt.EARLY: is_early,
                 Doubt.SUM: is_sum,
                 Doubt.LAST: is_last,
+                Doubt.ITEM: is_item,
+                Doubt.UNPROVEN: metric is None and direction is not None,
+                Doubt.SATURATED: _is_saturated(score, metric),
                 Doubt.TRAINING_LOSS: is_training and is_loss,
                 Doubt.TRAINING: is_training and not is_loss,
                 Doubt.TEST: split == "test",
@@ -489,6 +593,7 @@ class _Run:
         ]
         is_weak = metric is None or metric.is_weak
         is_number_only = is_weak and not is_minimized and bool(_NO_SCORE & {*_singular(words)})
+        is_number_only &= not score.meaning.is_evaluation
         if score.key == "pattern" and "per" not in words:
             # The number in `accuracy after epoch 5` is no accuracy.
             is_number_only |= bool(_NO_SCORE & {*_singular(words[-1:])})
@@ -503,7 +608,7 @@ class _Run:
             not is_reported,
             is_number_only or is_whole,
             is_baseline,
-            is_early or is_sum or is_of_batch,
+            is_early or is_sum or is_of_batch or is_item,
             metric is None,
             order,
             kind if metric is None or metric.is_weak else int(is_partial),
@@ -522,6 +627,8 @@ class _Run:
         )
 
     def _direction(self, score: SeenScore, metric: Metric | None, trend: str | None) -> str | None:
+        if score.meaning.direction is not None:
+            return score.meaning.direction
         if metric is None:
             last = self._code.run_by(score.at)
             loops = isinstance(self._code.statements[last][1], ast.For | ast.While)
@@ -534,6 +641,47 @@ class _Run:
         if is_negated or (is_error and score.value < 0 and "neg" in score.words):
             return OPPOSITE[direction]
         return direction
+
+
+def _root_of(printing: Printing | None) -> str:
+    """Return the name of the variable of the top level that is printed, perhaps times a number."""
+    if printing is None or printing.scope is not None:
+        return ""
+    names = {part.id for part in ast.walk(printing.value) if isinstance(part, ast.Name)}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _is_shown_by(variable: SeenScore, number: SeenScore) -> bool:
+    """Return whether a printed number is the value of a variable."""
+    if number.source == variable.name:
+        return _is_rounded(number.value, variable.value, least=1)
+    says_enough = metric_of(number.words) is not None or metric_of(variable.words) is None
+    return says_enough and _is_rounded(number.value, variable.value)
+
+
+def _with_words(words: Sequence[str], meaning: Meaning) -> list[str]:
+    """Return the words of a score with those of the metric that the code shows.
+
+    A name may say more than the code, as `mse` where the code has squares of differences.
+    """
+    data = [word for word in meaning.words if word in SPLITS]
+    if not meaning.is_evaluation or meaning.direction is None:
+        return [*words, *data]
+    named, shown = metric_of(words), metric_of(meaning.words)
+    if named is not None and shown is not None:
+        says_more = not meaning.is_named and (shown.is_weak or not named.is_weak)
+        if (says_more and named.direction == meaning.direction) or named.name == shown.name:
+            return [*words, *data]
+    others = SPLITS.keys() | _BASELINE | _BEST | {"neg"}
+    return [*(word for word in words if word in others), *meaning.words]
+
+
+def _is_saturated(score: SeenScore, metric: Metric | None) -> bool:
+    """Return whether a metric has the best value that it can have."""
+    if metric is None or metric.is_weak:
+        return False
+    is_share = metric.direction == "maximize" and score.value in (1.0, 100.0)
+    return is_share or (metric.direction == "minimize" and score.value == 0.0)
 
 
 def _with_its_loss(score: SeenScore, others: Sequence[SeenScore]) -> SeenScore:
@@ -577,7 +725,7 @@ def _training_statements(code: Code) -> set[int]:
         name for name, body in bodies.items() if _calls(body) & _TRAINS or takes_steps(body)
     }
     while True:
-        more = {name for name, body in bodies.items() if _calls(body) & training} - training
+        more = {name for name, body in bodies.items() if _read(body) & training} - training
         if not more:
             break
         training |= more
@@ -586,7 +734,8 @@ def _training_statements(code: Code) -> set[int]:
         for index, (_, node) in enumerate(code.statements)
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         and (
-            _calls(node) & (_TRAINS | training)
+            _calls(node) & _TRAINS
+            or _read(node) & training
             or (isinstance(node, ast.For | ast.While) and takes_steps(node))
         )
     }
@@ -622,6 +771,12 @@ def _of_batches(loop: ast.stmt) -> set[str]:
     return {name.id for name in names} - outside
 
 
+def _added(node: ast.AST) -> set[str]:
+    """Return the variables to which code adds."""
+    added = (part.target for part in ast.walk(node) if isinstance(part, ast.AugAssign))
+    return {target.id for target in added if isinstance(target, ast.Name)}
+
+
 def _sums(code: Code) -> set[str]:
     """Return the variables to which a loop adds, and which are not divided by a count later.
 
@@ -653,6 +808,12 @@ def _calls(node: ast.AST) -> set[str]:
     return {
         func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "") for func in called
     }
+
+
+def _read(node: ast.AST) -> set[str]:
+    """Return the names that code reads, and the last names of what it calls."""
+    names = (part for part in ast.walk(node) if isinstance(part, ast.Name))
+    return _calls(node) | {name.id for name in names if not _is_stored(name)}
 
 
 def _stored(node: ast.AST) -> set[str]:

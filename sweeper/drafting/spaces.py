@@ -62,6 +62,7 @@ class Row:
     log: bool = False
     usual: str = ""
     not_swept: str = ""
+    where_none: Sequence[Any] = ()
 
     def fits(self, receiver: Receiver) -> bool:
         """Return whether the row is about a receiver of a value."""
@@ -81,6 +82,8 @@ class Row:
         """
         if self.not_swept:
             return usual_space(own)
+        if own is None:
+            return [None, *self.where_none] if self.where_none else None
         if self.usual:
             is_count = isinstance(own, int) and own > 1
             is_known = is_count if self.usual == "count" else isinstance(own, float)

@@ -140,14 +140,19 @@ class Flows:
         steps: Literal learning rates in gradient steps such as `w -= 0.1 * grad`, each with the
             number of its code cell.
         reads: Names of the variables, attributes and keys that the notebook reads.
+        handed_on: Names of the notebook's functions that it passes to other functions.
     """
 
     def __init__(self, cells: Sequence[Cell]) -> None:
         self.calls: list[LibraryCall] = []
         self.steps: list[tuple[int, ast.expr]] = []
         self.reads: set[str] = set()
+        self.handed_on: set[str] = set()
         self._signatures = Signatures(cells)
         self.imported = imported_by(cells)
+        self._steps = {
+            node: factors for cell in cells for node, factors in _steps_in(cell.tree).items()
+        }
         self._training = _training_code(cells)
         self._trained = {*map(ast.unparse, _assigned_from_itself(self._training))}
         self._functions: dict[str, _Function] = {}
@@ -269,7 +274,7 @@ class Flows:
         )
 
     def _read_node(self, cell: int, node: ast.AST, scope: _Scope) -> None:
-        factors = _step_factors(node)
+        factors = self._steps.get(node, [])
         self.steps += [(cell, factor) for factor in factors if is_plain(factor)]
         for factor in factors:
             self._flow(factor, (_LIBRARY, "gradient step", "learning_rate"), scope)
@@ -311,6 +316,8 @@ class Flows:
                 self._flow(part, path, scope)
 
     def _call(self, cell: int, call: ast.Call, scope: _Scope) -> None:
+        passed = [*call.args, *(option.value for option in call.keywords)]
+        self.handed_on |= {it.id for it in passed if isinstance(it, ast.Name)} & {*self._functions}
         function = self._function(call)
         named = [(option.arg, option.value) for option in call.keywords if option.arg]
         unpacked_dicts = [option.value for option in call.keywords if option.arg is None]
@@ -478,44 +485,83 @@ def _own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
                 waiting += ast.iter_child_nodes(node)
 
 
-def _step_factors(node: ast.AST) -> list[ast.expr]:
-    """List the possible learning rates in a step, as `w -= lr * grad` or `q += lr * (r - q)`."""
+def _steps_in(tree: ast.AST) -> dict[ast.AST, list[ast.expr]]:
+    """Return the gradient steps in code, each with its possible learning rates.
+
+    A step changes an object by a product: `w -= rate * grad`, `q += rate * (r - q)`. Names for its
+    parts, as `change` of `change = rate * (y - p) * x`, count as these parts.
+    """
+    found: dict[ast.AST, list[ast.expr]] = {}
+    functions = [part for part in ast.walk(tree) if isinstance(part, ast.FunctionDef)]
+    for block in (tree, *functions):
+        nodes = [*_own_nodes(getattr(block, "body", [block]))]
+        values = {
+            node.targets[0].id: node.value
+            for node in nodes
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        }
+        for node in nodes:
+            if factors := _step_factors(node, values):
+                found[node] = factors
+    return found
+
+
+def _step_factors(node: ast.AST, values: Mapping[str, ast.expr]) -> list[ast.expr]:
+    """List the possible learning rates in a step. The list is empty if a node is no step."""
+
+    def known(part: ast.expr) -> ast.expr:
+        return values.get(part.id, part) if isinstance(part, ast.Name) else part
+
+    is_mean = False
     match node:
-        case (
-            ast.AugAssign(target=target, op=ast.Sub(), value=step)
-            | ast.AugAssign(
-                target=target,
-                op=ast.Add(),
-                value=ast.BinOp(left=ast.UnaryOp(op=ast.USub())) as step,
-            )
-        ):
-            pass
-        case ast.Assign(
-            targets=[target], value=ast.BinOp(left=before, op=ast.Sub(), right=step)
-        ) if ast.unparse(target) == ast.unparse(before):
-            pass
-        case ast.Assign(
-            targets=[target], value=ast.BinOp(left=before, op=ast.Add(), right=step)
-        ) if _occurrences(target, step if ast.unparse(target) == ast.unparse(before) else before):
-            # A step to a target: `q = q + rate * (r - q)`, or `q = (1 - rate) * q + rate * r`.
-            pass
-        case ast.AugAssign(target=target, op=ast.Add(), value=step) if _occurrences(target, step):
-            pass
+        case ast.AugAssign(target=target, op=ast.Sub() | ast.Add(), value=step):
+            is_down = isinstance(node.op, ast.Sub)
+        case ast.Assign(targets=[target], value=value):
+            whole = value if isinstance(target, ast.Name) else known(value)
+            if not isinstance(whole, ast.BinOp) or not isinstance(whole.op, ast.Sub | ast.Add):
+                return []
+            before, step, is_down = whole.left, whole.right, isinstance(whole.op, ast.Sub)
+            if not is_down and _is_same(target, step):
+                before, step = step, before
+            elif not is_down and _occurrences(target, before) and not _is_same(target, before):
+                before, is_mean = target, True  # `q = (1 - rate) * q + rate * r`
+            if not _is_same(target, before) and not _is_same(target, known(before)):
+                return []
         case _:
             return []
-    factors, waiting = list[ast.expr](), [step]
+    if isinstance(step, ast.Name) and isinstance(known(step), ast.BinOp | ast.UnaryOp):
+        step = known(step)
+    factors, waiting, is_negative = list[ast.expr](), [step], False
     while waiting:
         match waiting.pop():
             case ast.BinOp(left=left, op=ast.Mult(), right=right):
                 waiting += [left, right]
-            case ast.BinOp(left=inner, op=ast.Div()) | ast.UnaryOp(operand=inner):
+            case ast.BinOp(left=inner, op=ast.Div()):
+                waiting.append(inner)
+            case ast.UnaryOp(op=ast.USub(), operand=inner):
+                is_negative = True
                 waiting.append(inner)
             case factor:
                 factors.append(factor)
+    is_pulled = any(_is_difference(known(factor)) for factor in factors)
+    if not (is_down or is_negative or is_pulled or is_mean or _occurrences(target, step)):
+        return []
     if len(factors) == 1:
         return []
     rates = [factor for factor in factors if ast.unparse(factor) != ast.unparse(target)]
     return rates if len(factors) == 2 else [rate for rate in rates if not is_plain(rate)]
+
+
+def _is_difference(part: ast.expr) -> bool:
+    return isinstance(part, ast.BinOp) and isinstance(part.op, ast.Sub)
+
+
+def _is_same(target: ast.expr, before: ast.expr) -> bool:
+    """Return whether two expressions are one object, or elements of one array."""
+    match target, before:
+        case ast.Subscript(value=first), ast.Subscript(value=second):
+            return ast.unparse(first) == ast.unparse(second)
+    return ast.unparse(target) == ast.unparse(before)
 
 
 def _occurrences(part: ast.expr, whole: ast.expr) -> int:
@@ -527,7 +573,7 @@ def _occurrences(part: ast.expr, whole: ast.expr) -> int:
 
 def takes_steps(node: ast.AST) -> bool:
     """Return whether code contains a gradient step, such as `w -= rate * grad`."""
-    return any(_step_factors(part) for part in ast.walk(node))
+    return bool(_steps_in(node))
 
 
 def _training_code(cells: Sequence[Cell]) -> set[ast.AST]:

@@ -159,3 +159,27 @@ def test_of_several_batch_sizes_the_first_is_swept(tmp_path: Path) -> None:
     before, _, after = text.partition("# Not swept")
     assert "train.batch_size" in before and "test.batch_size" not in before
     assert "test.batch_size" in after
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "self.w += rate * (y - self.w) * x",
+        "change = rate * (y - self.w) * x\n    self.w += change",
+        "old = self.q[s]\n    new = old + rate * (y - old)\n    self.q[s] = new",
+        "delta = y - self.w\n    self.w = self.w + rate * delta * x",
+        "self.q[s + 1] = self.q[s] - rate * f(x)",
+    ],
+)
+def test_a_rate_is_known_by_the_step_that_it_multiplies(tmp_path: Path, step: str) -> None:
+    model = f"class M:\n  def learn(self, x, y, s, rate):\n    {step}"
+    cells = [model, "m = M()\nm.learn(1, 2, 0, rate=0.125)\nval_loss = m.w"]
+    text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
+    assert "rate: {low: 0.0125, high: 1.25, log: true}" in text
+
+
+def test_a_default_of_a_function_that_is_handed_on_is_not_swept(tmp_path: Path) -> None:
+    train = "def train(w, lr=0.01):\n  w -= lr * w\n  return w\ndef use(f, a): return f(1, a)"
+    cells = [train, "rate = 0.125\nval_loss = use(train, a=rate)"]
+    with pytest.raises(NotebookError):
+        draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))

@@ -110,7 +110,7 @@ X, y = load_iris(return_X_y=True)
                 "model = DecisionTreeClassifier(min_samples_leaf=40)\nmodel.fit(X, y)",
                 "accuracy = model.score(X, y)",
             ],
-            {"min_samples_leaf"},
+            {"min_samples_leaf", "DecisionTreeClassifier.max_depth"},
         ),
         # A loop over models leaves the score of the last one.
         (
@@ -121,7 +121,18 @@ X, y = load_iris(return_X_y=True)
                 "for name, model in models.items():\n    model.fit(X, y)\n"
                 "    accuracy = model.score(X, y)",
             ],
-            {"min_samples_leaf"},
+            {"min_samples_leaf", "DecisionTreeClassifier.max_depth"},
+        ),
+        # The models of one loop may be those that an earlier loop has put into a dict.
+        (
+            [
+                TWO_MODELS,
+                "models = {\n    'svm': SVC(C=0.1),\n"
+                "    'tree': DecisionTreeClassifier(min_samples_leaf=40),\n}\nfitted = {}",
+                "for name, model in models.items(): fitted[name] = model.fit(X, y)",
+                "for name, model in fitted.items(): accuracy = model.score(X, y)",
+            ],
+            {"min_samples_leaf", "DecisionTreeClassifier.max_depth"},
         ),
         # An optimizer whose steps nobody takes, next to one that trains the model.
         (
@@ -154,7 +165,11 @@ def test_a_notebook_whose_run_shows_no_score_says_what_would_be_one(tmp_path: Pa
 
 def test_a_direction_that_nothing_states_is_left_to_be_filled_in(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"objective\.misfit: .*'minimize'"):
-        drafted(tmp_path, "lr = 0.1", "misfit = abs(lr - 0.3)")
+        drafted(
+            tmp_path,
+            "lr = 0.1\nfound = 0\nfor value in (0.1, 0.5, lr):\n    if value > 0.2: found += 1",
+            "misfit = found / 3",
+        )
 
 
 def test_a_score_to_which_a_param_leads_comes_before_others(tmp_path: Path) -> None:

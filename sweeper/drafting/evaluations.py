@@ -1,0 +1,566 @@
+"""Tell the numbers by which a notebook evaluates its model from all others, by how they come about.
+
+An evaluation is the result of a metric, or of a comparison of predictions with targets. The code is
+followed from the number back through variables, functions, classes and lists. Neither the names nor
+the language of the notebook matter.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from .metrics import OPPOSITE, SPLITS, metric_of, words_of
+
+#: The search for the origin of a number follows at most this number of steps (chosen).
+_DEEPEST = 40
+#: Functions and methods whose result stands for what they get.
+_PASSES = frozenset(
+    "float int round mean sum average item numpy data detach cpu squeeze tolist min max nanmean "
+    "median list array asarray sqrt root append format str reshape flatten ravel print display "
+    "get_value evaluate_score".split()
+)
+_ABSOLUTE = frozenset("abs absolute fabs square norm power pow".split())
+_LOGARITHMS = frozenset("log log2 log10 log1p".split())
+#: Attributes of fitted objects that are evaluations, in scikit-learn, SciPy and others.
+_NO_STATE = frozenset("best_score_ oob_score_ inertia_ loss_ best_loss_ cost fun loss".split())
+
+
+class Kind(StrEnum):
+    """What a number is, as far as the code shows."""
+
+    EVALUATION = "an evaluation"
+    STATE = "an input or a state of the training"
+    WRITTEN = "a number that the code states"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """What a number is.
+
+    Attributes:
+        words: Words of the metric, and of the data on which it was computed.
+        direction: Direction in which it is better. None if the code does not show it.
+        is_named: Whether a function says which metric it is.
+    """
+
+    kind: Kind
+    words: Sequence[str] = ()
+    direction: str | None = None
+    is_named: bool = False
+
+    @property
+    def is_evaluation(self) -> bool:
+        """Whether the number is an evaluation."""
+        return self.kind is Kind.EVALUATION
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the number cannot be an evaluation."""
+        return self.kind in (Kind.STATE, Kind.WRITTEN)
+
+
+WRITTEN = Meaning(kind=Kind.WRITTEN)
+UNKNOWN, STATE = Meaning(kind=Kind.UNKNOWN), Meaning(kind=Kind.STATE)
+_ERROR = Meaning(kind=Kind.EVALUATION, words=("error",), direction="minimize")
+_COUNT = Meaning(kind=Kind.EVALUATION)
+_HITS = Meaning(kind=Kind.EVALUATION, words=("accuracy",), direction="maximize")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Binding:
+    """A value that code gives to a name: `value` as a whole, or added to what was there."""
+
+    value: ast.expr
+    scope: ast.AST | None
+    position: int | None = None
+    is_added: bool = False
+    test: ast.expr | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Printing:
+    """A value that a call prints, with the text before it."""
+
+    before: Sequence[str]
+    value: ast.expr
+    scope: ast.AST | None
+    statement: int
+    loops: int
+
+
+class Evaluations:
+    """What the numbers of a notebook are.
+
+    Args:
+        statements: Statements of the top level, each with the number of its cell.
+    """
+
+    def __init__(self, statements: Sequence[tuple[int, ast.stmt]]) -> None:
+        self._bindings: defaultdict[tuple[ast.AST | None, str], list[_Binding]] = defaultdict(list)
+        self._functions: dict[str, ast.FunctionDef] = {}
+        self._lambdas: dict[str, ast.Lambda] = {}
+        self._calls: defaultdict[str, list[tuple[ast.Call, ast.AST | None]]] = defaultdict(list)
+        self._loops: dict[tuple[ast.AST | None, str], ast.For] = {}
+        self.printings: list[Printing] = []
+        for index, (_, node) in enumerate(statements):
+            self._read(node, None, index, None, 0)
+
+    def of(self, value: ast.expr, scope: ast.AST | None = None) -> Meaning:
+        """Return what the value of an expression is."""
+        return self._of(value, scope, frozenset())
+
+    def metrics(self) -> list[str]:
+        """Return the calls of metrics at the top level, the last one first."""
+        return [
+            ast.unparse(call)
+            for name, calls in self._calls.items()
+            if metric_of(words_of(name)) and name not in self._functions
+            for call, scope in reversed(calls)
+            if scope is None and len(call.args) > 1 and self.of(call).is_named
+        ]
+
+    def is_grid(self, name: str) -> bool:
+        """Whether a list has the results of a loop that tries values of a param."""
+        return any(
+            binding.is_added and binding.position == -1
+            for binding in self._bindings.get((None, name), ())
+        )
+
+    # --- reading the code -----------------------------------------------------------------------
+
+    def _read(
+        self, node: ast.AST, scope: ast.AST | None, index: int, test: ast.expr | None, loops: int
+    ) -> None:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                self._functions[node.name] = node  # type: ignore[assignment]
+                scope, test, loops = node, None, 0
+            case ast.For(target=target, iter=iterated):
+                for name in _names(target):
+                    self._loops[scope, name] = node
+                self._bind(target, iterated, scope, is_loop=True)
+                loops += 1
+            case ast.While():
+                loops += 1
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    self._bind(target, value, scope)
+                match node:
+                    case ast.Assign(targets=[ast.Name(id=name)], value=ast.Lambda() as function):
+                        self._lambdas[name] = function
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                self._bind(target, value, scope)
+            case ast.AugAssign(target=target, value=value, op=ast.Add() | ast.Sub()):
+                added = _Binding(value=value, scope=scope, is_added=True, test=test)
+                self._bindings[self._key(target, scope)].append(added)
+            case ast.Call(func=function, args=arguments):
+                name = _last_name(function)
+                self._calls[name].append((node, scope))
+                if name == "append" and isinstance(function, ast.Attribute) and arguments:
+                    grid = -1 if loops and self._is_grid_value(scope, arguments[0]) else None
+                    added = _Binding(value=arguments[0], scope=scope, is_added=True, position=grid)
+                    self._bindings[self._key(function.value, scope)].append(added)
+                if name in ("print", "display", "write", "info"):
+                    self.printings += _printings(node, scope, index, loops)
+        for field, part in ast.iter_fields(node):
+            for child in part if isinstance(part, list) else [part]:
+                if isinstance(child, ast.AST):
+                    inner = node.test if isinstance(node, ast.If) and field == "body" else test
+                    self._read(child, scope, index, inner, loops)
+
+    def _is_grid_value(self, scope: ast.AST | None, _: ast.expr) -> bool:
+        """Whether a loop around makes models with values of its own variable."""
+        for (inside, name), loop in self._loops.items():
+            if inside is scope and any(
+                isinstance(part, ast.keyword)
+                and isinstance(part.value, ast.Name)
+                and part.value.id == name
+                for part in ast.walk(loop)
+            ):
+                return True
+        return False
+
+    def _key(self, target: ast.AST, scope: ast.AST | None) -> tuple[ast.AST | None, str]:
+        match target:
+            case ast.Name(id=name):
+                return scope, name
+            case ast.Attribute(attr=name):
+                return None, f".{name}"
+            case ast.Subscript(value=inner, slice=ast.Constant(value=str(key))):
+                own = self._key(inner, scope)
+                return own[0], f"{own[1]}[{key!r}]"
+            case ast.Subscript(value=inner):
+                return self._key(inner, scope)
+        return scope, ""
+
+    def _bind(
+        self, target: ast.expr, value: ast.expr, scope: ast.AST | None, *, is_loop: bool = False
+    ) -> None:
+        match target, value:
+            case ast.Tuple(elts=names) | ast.List(elts=names), ast.Tuple(elts=values) if len(
+                names
+            ) == len(values):
+                for name, part in zip(names, values, strict=True):
+                    self._bind(name, part, scope)
+            case ast.Tuple(elts=names) | ast.List(elts=names), _:
+                for position, name in enumerate(names):
+                    bound = _Binding(value=value, scope=scope, position=position)
+                    self._bindings[self._key(name, scope)].append(bound)
+            case _, ast.Dict(keys=keys, values=values) if not is_loop:
+                root = self._key(target, scope)
+                for key, part in zip(keys, values, strict=True):
+                    if isinstance(key, ast.Constant):
+                        at = root[0], f"{root[1]}[{key.value!r}]"
+                        self._bindings[at].append(_Binding(value=part, scope=scope))
+            case _:
+                self._bindings[self._key(target, scope)].append(
+                    _Binding(value=value, scope=scope, position=0 if is_loop else None)
+                )
+
+    # --- following a number back ----------------------------------------------------------------
+
+    def _of(self, node: ast.AST, scope: ast.AST | None, seen: frozenset[object]) -> Meaning:
+        if len(seen) > _DEEPEST:
+            return UNKNOWN
+        match node:
+            case ast.Constant():
+                return WRITTEN
+            case ast.Name() | ast.Attribute() | ast.Subscript():
+                return self._of_path(node, scope, seen)
+            case ast.Call():
+                return self._of_call(node, scope, seen)
+            case ast.Compare(left=left, ops=[operator], comparators=[right]):
+                return self._of_comparison(left, operator, right)
+            case ast.UnaryOp(op=ast.USub(), operand=inner):
+                found = self._of(inner, scope, seen)
+                return _turned(found) if found.is_named else _as_loss(found, inner)
+            case ast.BinOp(left=left, op=operator, right=right):
+                return self._of_operation(left, operator, right, scope, seen)
+            case ast.IfExp(body=body, orelse=orelse):
+                return _together(self._of(part, scope, seen) for part in (body, orelse))
+            case ast.ListComp(elt=inner) | ast.GeneratorExp(elt=inner):
+                return self._of(inner, scope, seen)
+            case ast.List(elts=parts) | ast.Tuple(elts=parts):
+                return _together(self._of(part, scope, seen) for part in parts)
+            case ast.FormattedValue(value=inner) | ast.Starred(value=inner):
+                return self._of(inner, scope, seen)
+        return UNKNOWN
+
+    def _of_path(self, node: ast.expr, scope: ast.AST | None, seen: frozenset[object]) -> Meaning:
+        key = self._key(node, scope)
+        step = key, type(node)
+        if step in seen:
+            return UNKNOWN
+        seen = seen | {step}
+        bindings = self._bindings.get(key) or self._bindings.get((None, key[1]))
+        if bindings:
+            return self._of_bindings(key, bindings, seen)
+        match node:
+            case ast.Name(id=name):
+                return self._of_parameter(name, scope, seen)
+            case ast.Attribute(value=inner, attr=name):
+                if name in _NO_STATE or (metric_of(words_of(name)) and not name.endswith("_")):
+                    return _named(words_of(name))
+                if name in _PASSES:
+                    return self._of(inner, scope, seen)
+                chain = [part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)]
+                is_fitted = any(it.endswith("_") and not it.startswith("_") for it in chain)
+                return STATE if is_fitted else UNKNOWN
+            case ast.Subscript(value=inner, slice=ast.Constant(value=str(key_text))):
+                named = _named(words_of(key_text))
+                found = self._of(inner, scope, seen)
+                return named if named.is_evaluation and found.kind is not Kind.STATE else found
+            case ast.Subscript(value=inner):
+                return self._of(inner, scope, seen)
+        return UNKNOWN
+
+    def _of_bindings(
+        self,
+        key: tuple[ast.AST | None, str],
+        bindings: Sequence[_Binding],
+        seen: frozenset[object],
+    ) -> Meaning:
+        found = []
+        for binding in reversed(bindings):
+            if binding.test is not None and isinstance(binding.value, ast.Constant):
+                counted = self._of(_compared(binding.test), binding.scope, seen)
+                found.append(counted if counted.is_evaluation else _COUNT)
+            elif binding.position is not None and binding.position >= 0:
+                found.append(self._of_part(binding, seen))
+            else:
+                found.append(self._of(binding.value, binding.scope, seen))
+            if not binding.is_added and found[-1].kind is not Kind.UNKNOWN:
+                break
+        is_open = any(meaning.kind is Kind.UNKNOWN for meaning in found)
+        every = _together(found)
+        return UNKNOWN if is_open and not every.is_evaluation else every
+
+    def _of_part(self, binding: _Binding, seen: frozenset[object]) -> Meaning:
+        """Return what a part of a function's result is, or an item of what is iterated."""
+        position = binding.position or 0
+        if isinstance(binding.value, ast.Call):
+            own = self._functions.get(_last_name(binding.value.func))
+            if own is not None and own not in seen:
+                parts = [
+                    result.elts[position]
+                    for result in _results(own)
+                    if isinstance(result, ast.Tuple) and position < len(result.elts)
+                ]
+                return _together(self._of(part, own, seen | {own}) for part in parts)
+            if _last_name(binding.value.func) == "evaluate":
+                return _named(["loss"]) if position == 0 else _HITS
+            if _last_name(binding.value.func) in ("range", "enumerate") and position == 0:
+                return WRITTEN
+        return UNKNOWN
+
+    def _of_parameter(self, name: str, scope: ast.AST | None, seen: frozenset[object]) -> Meaning:
+        if not isinstance(scope, ast.FunctionDef):
+            return UNKNOWN
+        named = [option.arg for option in (*scope.args.posonlyargs, *scope.args.args)]
+        if name not in named:
+            return UNKNOWN
+        position = named.index(name) - (named[0] == "self")
+        callees = (scope.name, *(["fit"] if scope.name == "__init__" else []))
+        for call, outer in (found for callee in callees for found in self._calls[callee]):
+            given = next((it.value for it in call.keywords if it.arg == name), None)
+            if given is None and position < len(call.args):
+                given = call.args[position]
+            if given is not None:
+                return self._of(given, outer, seen)
+        first_default = len(named) - len(scope.args.defaults)
+        is_default = named.index(name) >= first_default
+        return WRITTEN if is_default and scope.name == "__init__" else UNKNOWN
+
+    def _of_call(self, call: ast.Call, scope: ast.AST | None, seen: frozenset[object]) -> Meaning:
+        name = _last_name(call.func)
+        inner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        own = self._functions.get(name)
+        if own is not None and own not in seen:
+            found = _together(self._of(it, own, seen | {own}) for it in _results(own))
+            named = _named(words_of(name))
+            return replace(found, words=named.words) if _agree(named, found) else found
+        if name in self._lambdas and self._lambdas[name] not in seen:
+            function = self._lambdas[name]
+            return self._of(function.body, scope, seen | {function})
+        data = _data_of(call)
+        if name in ("score", "evaluate") and inner is not None and call.args:
+            if any(self._of(part, scope, seen).kind is Kind.STATE for part in call.args):
+                return STATE
+            return replace(_HITS, words=("score", *data), is_named=True)
+        if name in ("cross_val_score", "cross_validate", "evaluate_model"):
+            scoring = [
+                word
+                for option in call.keywords
+                if option.arg == "scoring" and isinstance(option.value, ast.Constant)
+                for word in words_of(str(option.value.value))
+            ]
+            found = _named(scoring or ["score"])
+            return replace(_turned(found) if "neg" in scoring else found, is_named=True)
+        if name == "classification_report":
+            return replace(_HITS, words=("accuracy", *data))
+        if name == "confusion_matrix":
+            return Meaning(kind=Kind.EVALUATION, words=("recall",), direction="maximize")
+        if name in ("diagonal", "trace", "diag"):
+            return replace(_HITS, is_named=True)
+        if name in _ABSOLUTE and any(_is_difference(self._followed(it, scope)) for it in call.args):
+            return _ERROR
+        if inner is not None and re.search(r"\b(?:random|rng)\b", ast.unparse(inner)):
+            return STATE
+        metric = metric_of(words_of(name)) if len(call.args) + len(call.keywords) > 1 else None
+        if metric is not None and name not in _PASSES:
+            values = [*call.args, *(option.value for option in call.keywords)]
+            kinds = [self._of(value, scope, seen).kind for value in values]
+            if Kind.STATE in kinds:
+                return STATE
+            return replace(_named(words_of(name)), words=(*metric.name.split(), *data))
+        if name in _PASSES or name in _ABSOLUTE:
+            parts = [*([inner] if inner is not None else []), *call.args]
+            return _together(self._of(part, scope, seen) for part in parts)
+        if isinstance(call.func, ast.Name) and len(call.args) > 1:
+            return self._of_criterion(name, scope)
+        if isinstance(call.func, ast.Attribute) and len(call.args) > 1 and "criterion" in name:
+            return _named(["loss"])
+        return UNKNOWN
+
+    def _of_criterion(self, name: str, scope: ast.AST | None) -> Meaning:
+        """Return what a function object gives, as `criterion` of `criterion = nn.MSELoss()`."""
+        for binding in self._bindings.get((scope, name)) or self._bindings.get((None, name), []):
+            if isinstance(binding.value, ast.Call):
+                callee = _last_name(binding.value.func)
+                found = _named(["loss"] if callee.endswith("Loss") else words_of(callee))
+                if found.is_evaluation:
+                    return found
+        return UNKNOWN
+
+    def _of_comparison(self, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> Meaning:
+        if any(isinstance(part, ast.Constant) for part in (left, right)):
+            return replace(_named(words_of(ast.unparse(left))), is_named=False)
+        match operator:
+            case ast.Eq():
+                return _HITS
+            case ast.NotEq():
+                return _ERROR
+        return UNKNOWN
+
+    def _of_operation(
+        self,
+        left: ast.expr,
+        operator: ast.operator,
+        right: ast.expr,
+        scope: ast.AST | None,
+        seen: frozenset[object],
+    ) -> Meaning:
+        first, second = (self._of(part, scope, seen) for part in (left, right))
+        match operator:
+            case ast.Pow() if _is_difference(self._followed(left, scope)):
+                return _ERROR
+            case ast.MatMult() if ast.unparse(left).removesuffix(".T") == ast.unparse(right):
+                return _ERROR if _is_difference(self._followed(left, scope)) else UNKNOWN
+            case ast.Mult() if ast.unparse(left) == ast.unparse(right):
+                if _is_difference(self._followed(left, scope)):
+                    return _ERROR
+            case ast.Mult() if _is_minus(left):
+                return _turned(second) if second.is_named else _as_loss(second, right)
+            case ast.Sub() if isinstance(left, ast.Constant) and second.is_evaluation:
+                return _turned(second)
+            case ast.Div() if first.is_evaluation or first.kind is Kind.STATE:
+                return first
+        return _together([first, second])
+
+    def _followed(self, node: ast.expr, scope: ast.AST | None) -> ast.expr:
+        """Return the value of a local variable, for the form of the value."""
+        if isinstance(node, ast.Name):
+            for binding in reversed(self._bindings.get((scope, node.id), [])):
+                if not binding.is_added and binding.position is None:
+                    return binding.value
+        return node
+
+
+def _printings(call: ast.Call, scope: ast.AST | None, index: int, loops: int) -> Iterator[Printing]:
+    parts: list[str | ast.expr] = []
+    for argument in call.args:
+        parts += [*_pieces(argument), " "]
+    for at, part in enumerate(parts):
+        if not isinstance(part, str):
+            # The text that begins after each earlier number, with `#` for the numbers between.
+            texts = []
+            for start in range(at + 1):
+                if start == 0 or not isinstance(parts[start - 1], str):
+                    between = parts[start:at]
+                    texts.append("".join(it if isinstance(it, str) else "#" for it in between))
+            yield Printing(before=texts, value=part, scope=scope, statement=index, loops=loops)
+
+
+def _pieces(node: ast.expr) -> list[str | ast.expr]:
+    """Return the texts and the values of which code makes a text, in order."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return [text]
+        case ast.JoinedStr(values=values):
+            return [piece for value in values for piece in _pieces(value)]
+        case ast.FormattedValue(value=value):
+            return [value]
+        case ast.BinOp(left=ast.Constant(value=str(text)), op=ast.Mod(), right=right):
+            values = right.elts if isinstance(right, ast.Tuple) else [right]
+            return _woven(re.split(r"%[-+ #0-9.]*[a-zA-Z]", text), values)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return [*_pieces(left), *_pieces(right)]
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format")):
+            return _woven(re.split(r"\{[^{}]*\}", text), node.args)
+        case ast.Call(func=ast.Name(id="str"), args=[value]):
+            return [value]
+    return [node]
+
+
+def _woven(texts: Sequence[str], values: Sequence[ast.expr]) -> list[str | ast.expr]:
+    found: list[str | ast.expr] = []
+    for position, text in enumerate(texts):
+        found.append(text.replace("%%", "%"))
+        found += values[position : position + 1] if position < len(texts) - 1 else []
+    return found
+
+
+def _named(words: Sequence[str]) -> Meaning:
+    """Return the evaluation that a name with a metric says."""
+    metric = metric_of(words)
+    if metric is None:
+        return UNKNOWN
+    return Meaning(
+        kind=Kind.EVALUATION, words=tuple(words), direction=metric.direction, is_named=True
+    )
+
+
+def _agree(first: Meaning, second: Meaning) -> bool:
+    return first.is_evaluation and second.is_evaluation and first.direction == second.direction
+
+
+def _turned(found: Meaning) -> Meaning:
+    """Return what is better where the given number is worse."""
+    if not found.is_evaluation or found.direction is None:
+        return found
+    words = ("error",) if found.direction == "maximize" else ("negative", "error")
+    return replace(found, direction=OPPOSITE[found.direction], words=words)
+
+
+def _as_loss(found: Meaning, node: ast.expr) -> Meaning:
+    """Return what minus a sum of logarithms is: a loss."""
+    has_logarithm = any(
+        isinstance(part, ast.Call) and _last_name(part.func) in _LOGARITHMS
+        for part in ast.walk(node)
+    )
+    return replace(_ERROR, words=("loss",)) if has_logarithm else _turned(found)
+
+
+def _together(found: Iterable[Meaning]) -> Meaning:
+    """Return what a number is that is made of several."""
+    every = [*found]
+    for meaning in every:
+        if meaning.is_evaluation:
+            return meaning
+    if any(meaning.kind is Kind.STATE for meaning in every):
+        return STATE
+    return WRITTEN if len(every) == 1 and every[0].kind is Kind.WRITTEN else UNKNOWN
+
+
+def _is_difference(node: ast.expr) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
+
+
+def _is_minus(node: ast.expr) -> bool:
+    return any(isinstance(part, ast.USub) for part in ast.walk(node))
+
+
+def _compared(test: ast.expr) -> ast.expr:
+    """Return the comparison in the condition of a branch that decides last."""
+    return test.values[-1] if isinstance(test, ast.BoolOp) else test
+
+
+def _results(function: ast.FunctionDef) -> list[ast.expr]:
+    return [
+        part.value
+        for part in ast.walk(function)
+        if isinstance(part, ast.Return) and part.value is not None
+    ]
+
+
+def _data_of(call: ast.Call) -> list[str]:
+    """Return the words in the arguments of a call that name data."""
+    words = [word for argument in call.args for word in words_of(ast.unparse(argument))]
+    known = {"tst": "test", "trn": "train"}
+    return [it for word in words if (it := known.get(word, word)) in SPLITS]
+
+
+def _names(node: ast.AST) -> list[str]:
+    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+
+
+def _last_name(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""

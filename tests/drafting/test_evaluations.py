@@ -1,0 +1,87 @@
+"""Which numbers of a notebook evaluate its model, as its code shows, whatever they are called."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from sweeper.drafting.evaluations import Evaluations, Kind
+
+
+def evaluations(code: str) -> Evaluations:
+    """What the numbers of one cell are."""
+    return Evaluations([(1, node) for node in ast.parse(code).body])
+
+
+@pytest.mark.parametrize(
+    ("code", "direction"),
+    [
+        # A metric of a library, through variables, functions and arithmetic.
+        ("x = accuracy_score(y, p)", "maximize"),
+        ("x = 1 - accuracy_score(y, p)", "minimize"),
+        ("x = float(np.sqrt(mean_squared_error(y, p)))", "minimize"),
+        ("x = model.score(X_tst, y_tst) * 100", "maximize"),
+        ("a, b = f1_score(y, p), 3\nx = round(a, 2)", "maximize"),
+        ("def f(m):\n  return 5, log_loss(y, m.predict(X))\nn, x = f(m)", "minimize"),
+        ("x = cross_val_score(m, X, y, scoring='neg_mean_squared_error').mean()", "maximize"),
+        ("x = grid.best_score_", "maximize"),
+        # A comparison of predictions with targets.
+        ("x = np.mean(p == y)", "maximize"),
+        ("x = (p != y).sum() / len(y)", "minimize"),
+        ("x = 0\nfor a, b in zip(p, y):\n  if a == b:\n    x += 1", "maximize"),
+        ("x = np.mean((y - p) ** 2)", "minimize"),
+        ("def dev(y, p):\n  e = y - p\n  return (e @ e) / len(e)\nx = dev(1, 2)", "minimize"),
+        ("coste = lambda p, y: abs(p - y).mean()\nx = coste(p, y)", "minimize"),
+        ("x = -np.mean(y * np.log(p) + (1 - y) * np.log(1 - p))", "minimize"),
+        ("cm = confusion_matrix(y, p)\nx = np.sum(cm.diagonal()) / np.sum(cm)", "maximize"),
+        # What a training records of its own loss.
+        ("x = []\nfor e in range(9):\n  x.append(np.mean((y - f(e)) ** 2))", "minimize"),
+        ("class M:\n  def fit(s):\n    s.h = [abs(y - p)]\nm = M()\nx = m.h[-1]", "minimize"),
+        ("crit = nn.MSELoss()\nx = crit(out, target).item()", "minimize"),
+    ],
+)
+def test_a_metric_or_a_comparison_with_the_targets_is_an_evaluation(
+    code: str, direction: str
+) -> None:
+    found = evaluations(code).of(ast.Name(id="x", ctx=ast.Load()))
+    assert (found.kind, found.direction) == (Kind.EVALUATION, direction)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = tree.tree_.n_leaves",
+        "x = alpha * tree.tree_.n_leaves + np.sum(tree.tree_.impurity) / n",
+        "x = forest.feature_importances_[0]",
+        "x = np.random.randn() * 300",
+        "class K:\n  def __init__(self, k=3):\n    self.k = k\nx = K(k=5).k",
+        "for x in range(9): pass",
+        "x = accuracy_score(y, kmeans.labels_)",
+    ],
+)
+def test_what_a_model_is_made_of_or_begins_with_is_no_evaluation(code: str) -> None:
+    assert evaluations(code).of(ast.Name(id="x", ctx=ast.Load())).is_none
+
+
+@pytest.mark.parametrize(
+    ("printing", "before"),
+    [
+        ("print(f'K = {k}: {x}')", "K = #: "),
+        ("print('K = %d: %.3f%%' % (k, x))", "K = #: "),
+        ("print('K = {}: {:.2f}'.format(k, x))", "K = #: "),
+        ("print('K =', k, ':', x)", "K = # : "),
+        ("print('K = ' + str(k) + ': ' + str(x))", "K = #: "),
+    ],
+)
+def test_a_printed_value_is_known_by_the_text_before_it(printing: str, before: str) -> None:
+    last = evaluations(printing).printings[-1]
+    assert ast.unparse(last.value) == "x"
+    assert before in last.before
+
+
+def test_the_results_of_a_loop_over_a_params_values_are_those_of_a_grid() -> None:
+    grid = "errors = []\nfor k in range(9):\n  m = KNN(n_neighbors=k)\n  errors.append(f(m))"
+    assert evaluations(grid).is_grid("errors")
+    epochs = "errors = []\nfor k in range(9):\n  step()\n  errors.append(f(m))"
+    assert not evaluations(epochs).is_grid("errors")
