@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..display import screen
 from ..settings.units import duration
-from ..trials import Snapshot, SweepResult, TrialRecord, TrialState, counts_line
+from ..trials import Notice, Snapshot, SweepResult, TrialRecord, TrialState, counts_line
 from .live_table import live_table
 from .streams import can_redraw, folded
 
@@ -52,6 +52,7 @@ class ConsoleOutput:
         self._started = time.monotonic()
         self._sweep: Sweep | Observer | None = None
         self._has_table = False
+        self._told: set[Notice] = set()
         self._watching = ExitStack()
 
     @classmethod
@@ -125,6 +126,7 @@ class ConsoleOutput:
                     room = shutil.get_terminal_size().columns - len("[10h00m] ")
                     ending = ending if len(ending) <= room else f"{ending[: room - 1]}…"
                 self.progress(ending)
+                self._tell_notices(record)
             case "bringing_back" if self._sweep.plan.remote is not None:
                 self.progress(f"restoring the study from {self._sweep.plan.remote.display_url}")
             case "copying" if self._sweep.plan.remote is not None:
@@ -139,6 +141,16 @@ class ConsoleOutput:
                     else f"stopping ({by}): no new trials; running ones finish "
                     "(Ctrl-C again to stop them now)"
                 )
+
+    def _tell_notices(self, record: TrialRecord) -> None:
+        """Print what was noticed of a trial, each kind of notice once in a sweep."""
+        if record.notices.keys() - self._told:
+            lines = screen.notice_lines([record])
+            if self._has_table:  # Lines above the table must not be wider than the terminal.
+                lines = folded(lines, shutil.get_terminal_size().columns - len("[10h00m] "))
+            for line in lines:
+                self.progress(line)
+        self._told |= record.notices.keys()
 
     def summary(self, result: SweepResult) -> None:
         """Print the summary of a sweep that has ended."""

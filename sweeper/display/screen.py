@@ -15,6 +15,7 @@ from ..trials import (
     ChoreKind,
     Confirmation,
     ConfirmedTrial,
+    Notice,
     Params,
     Progress,
     Reason,
@@ -232,7 +233,7 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
             + "; when MLflow accepts them, the same command sends them again"
         )
     notes = [
-        *replicability_lines(result.records),
+        *notice_lines(result.records),
         *(f"note: {finding}" for finding in result.findings),
     ]
     return "\n".join([*lines, *fold(notes)])
@@ -256,17 +257,27 @@ def _mlflow_lines(result: SweepResult) -> list[str]:
     return lines
 
 
-def replicability_lines(records: Iterable[TrialRecord]) -> list[str]:
-    """Count the trials that may not repeat bit for bit, and name the operations to blame."""
-    found = [record.not_replicable for record in records if record.not_replicable]
-    if not found:
-        return []
-    names = list(dict.fromkeys(name for names in found for name in names))
-    trials = "1 trial" if len(found) == 1 else f"{len(found)} trials"
-    return [
-        f"{trials} used operations that may not repeat bit for bit: {some_of(names)}; "
-        "seed_everything(seed, strict=True) raises an error for these operations"
-    ]
+#: What is said of each notice, with a remedy.
+_NOTICES = {
+    Notice.NOT_REPLICABLE: "{trials} used operations that may not repeat bit for bit: {names}; "
+    "seed_everything(seed, strict=True) raises an error for these operations",
+    Notice.OVERWRITTEN_FILES: "{trials} overwrote files next to the notebook: {names}; each file "
+    "is of the trial that wrote last, and a trial may have read another's; "
+    "sweeper.trial().artifact_dir is a folder for this trial only",
+}
+
+
+def notice_lines(records: Iterable[TrialRecord]) -> list[str]:
+    """Return a line for each notice: how many trials it concerns, what it names, and a remedy."""
+    records = list(records)
+    lines = []
+    for notice, line in _NOTICES.items():
+        found = [record.notices[notice] for record in records if notice in record.notices]
+        if found:
+            names = list(dict.fromkeys(name for names in found for name in names))
+            trials = "1 trial" if len(found) == 1 else f"{len(found)} trials"
+            lines.append(line.format(trials=trials, names=some_of(names)))
+    return lines
 
 
 def chore_line(chore: Chore) -> str:

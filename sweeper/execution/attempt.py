@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from ..settings import Settings
 from ..study_folder.saved import saved_in
 from ..trials import (
     KernelUse,
+    Notice,
     Phase,
     Reason,
     RunningTrial,
@@ -70,6 +72,7 @@ class Attempt:
         self._site, self._kernel = site, kernel
         self._repetition_limit_s = repetition_limit_s
         self._place: Place | None = None
+        self._files_before: Mapping[str, int] = {}
         #: Holds the memory and the GPU of the trial until the kernel is gone. By then, the slot may
         #: already run the next trial.
         self._held = ExitStack()
@@ -125,6 +128,7 @@ class Attempt:
         limit_s = self._repetition_limit_s or self._settings.limits.trial
         try:
             request = self._request()
+            self._files_before = self._site.files.versions()
             with self.running.control.limited(limit_s):
                 result = kernels.execute(request, pool=self._site.pool)
         except BaseException:  # No kernel has started, so nothing else frees memory and GPU.
@@ -148,7 +152,7 @@ class Attempt:
             judge(self.file, result, self.running, self._settings, was_short=was_short),
             kernel=kernel,
             environment=self._site.environment,
-            not_replicable=result.answer.not_replicable,
+            notices=self._notices(),
             values_at_end=result.answer.values,
         )
         outcome = places.settle(
@@ -157,6 +161,12 @@ class Attempt:
         if outcome.state is TrialState.COMPLETED:
             self._site.sources.learn(self.file.metadata)
         return lost_while_frozen(outcome) if self.running.control.phase is Phase.LOST else outcome
+
+    def _notices(self) -> dict[Notice, tuple[str, ...]]:
+        """Return what the kernel has noticed, and which files the trial has overwritten."""
+        noticed = {Notice(kind): tuple(names) for kind, names in self.result.answer.notices.items()}
+        noticed[Notice.OVERWRITTEN_FILES] = self._site.files.overwritten_since(self._files_before)
+        return {kind: names for kind, names in noticed.items() if names}
 
     def settle(self, duration_s: float) -> TrialOutcome:
         """Write the outcome into the executed notebook, and return it.

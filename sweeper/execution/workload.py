@@ -66,6 +66,12 @@ class Workload:
         return self.snapshot.frozen_in(str(self.code_folder or self.snapshot.folder))
 
     @property
+    def code(self) -> str:
+        """All code that the trials run: that of the notebook, and that of frozen local modules."""
+        cells = [cell.source for cell in self.notebook.fresh_copy(self.kernel_name).cells]
+        return "\n".join([*cells, *self.frozen.values()])
+
+    @property
     def own_names(self) -> frozenset[str]:
         """Names whose values differ between trials."""
         known = {name for name in ("seed", "run_id") if self.notebook.takes(name)}

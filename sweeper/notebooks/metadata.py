@@ -204,7 +204,8 @@ class TrialMetadata(TrialEnd):
         values_at_end: Values that swept and fixed variables had after the last cell.
         disagreements: Sources that give other scores, each with the fields of `Disagreement`.
         is_infeasible: Whether no trial with these params fits into memory.
-        not_replicable: Operations whose results may differ when the trial runs again.
+        notices: Names by what was noticed of the trial: `not_replicable` operations, whose results
+            may differ when the trial runs again, and `overwritten_files` next to the notebook.
         numbers: Numbers that the cells of an observed run left in variables, by expression.
         changes: Variables that each statement of an observed run has changed, by a key like `7:3`,
             which is the execution count of the cell and the line of the statement.

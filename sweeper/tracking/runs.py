@@ -328,8 +328,8 @@ def _tags_of(record: TrialRecord) -> dict[str, str]:
         tags["sweeper.infeasible"] = "true"
     if record.host:
         tags["sweeper.host"] = record.host
-    if record.not_replicable:
-        tags["sweeper.not_replicable"] = ", ".join(record.not_replicable)
+    for notice, names in record.notices.items():
+        tags[f"sweeper.{notice}"] = ", ".join(names)
     return tags
 
 

@@ -89,6 +89,15 @@ class Reason(StrEnum):
     PRUNED = "pruned"
 
 
+class Notice(StrEnum):
+    """What a sweep notices of a trial that it tells its user, besides how the trial ended."""
+
+    #: Operations whose results may differ in some bits when they are repeated, by torch's names.
+    NOT_REPLICABLE = "not_replicable"
+    #: Files next to the notebook that the trial has overwritten, by their relative paths.
+    OVERWRITTEN_FILES = "overwritten_files"
+
+
 class AloneOn(StrEnum):
     """What an attempt must not share, because an earlier attempt ran out of memory there."""
 
@@ -271,8 +280,8 @@ class TrialEnd:
         gpu: How the trial used its GPUs. None if it is unknown.
         is_infeasible: Whether the trial ran out of memory although no other trial ran. Then no
             trial with its params fits into memory.
-        not_replicable: Operations whose results may differ in some bits when they are repeated, by
-            torch's names.
+        notices: What was noticed of the trial: names by the kind of notice. A kind of which
+            nothing was noticed is missing.
         host: Name of the machine where the trial ran. Empty if it is the sweep's machine.
     """
 
@@ -283,7 +292,7 @@ class TrialEnd:
     duration_s: float = 0.0
     gpu: GpuUse | None = None
     is_infeasible: bool = False
-    not_replicable: tuple[str, ...] = ()
+    notices: Mapping[Notice, tuple[str, ...]] = field(default_factory=dict)
     host: str = ""
 
     @property

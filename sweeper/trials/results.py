@@ -308,6 +308,7 @@ def trial_json(record: TrialRecord) -> dict[str, Any]:
         "repeat_of": None if record.repeat_of is None else run_id_of(record.repeat_of),
         "duration_s": round(record.duration_s, 3),
         **({"host": record.host} if record.host else {}),
+        **({"notices": record.notices} if record.notices else {}),
         **_gpu_of(record.gpu),
     }
 

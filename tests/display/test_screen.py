@@ -15,8 +15,10 @@ from sweeper.display import screen
 from sweeper.trials import (
     Chore,
     ChoreKind,
+    Notice,
     Snapshot,
     SweepResult,
+    TrialRecord,
 )
 
 
@@ -164,12 +166,15 @@ def test_a_summary_names_the_trials_that_do_not_fit_into_memory() -> None:
 
 
 def test_a_summary_names_the_operations_that_may_not_repeat_bit_for_bit() -> None:
-    assert screen.replicability_lines([completed(0)]) == []
-    first = replace(completed(1), not_replicable=("put_", "grid_sampler_2d_backward_cuda"))
-    (line,) = screen.replicability_lines([completed(0), first])
+    def noticed(number: int, *names: str) -> TrialRecord:
+        return replace(completed(number), notices={Notice.NOT_REPLICABLE: names})
+
+    assert screen.notice_lines([completed(0)]) == []
+    first = noticed(1, "put_", "grid_sampler_2d_backward_cuda")
+    (line,) = screen.notice_lines([completed(0), first])
     assert_says(line, "1 trial", "put_, grid_sampler_2d_backward_cuda;", "strict=True")
-    second = replace(completed(2), not_replicable=tuple(f"op_{n}" for n in range(5)))
-    (line,) = screen.replicability_lines([first, second])
+    second = noticed(2, *(f"op_{n}" for n in range(5)))
+    (line,) = screen.notice_lines([first, second])
     assert line.startswith("2 trials used")
     assert "grid_sampler_2d_backward_cuda, op_0, op_1, op_2 and 2 more;" in line
 

@@ -24,6 +24,7 @@ from kernels_alone import hasten_ends, install_kernel
 from studies import PATIENCE_S, small_settings, until, workload_of
 
 from sweeper.execution.learned_sources import LearnedSources
+from sweeper.execution.notebook_files import NotebookFiles
 from sweeper.execution.second_run import is_no_kernel
 from sweeper.execution.site import Site
 from sweeper.execution.worker import Worker
@@ -37,7 +38,7 @@ from sweeper.notebooks.reading import read_notebook
 from sweeper.notebooks.scores import scrape
 from sweeper.study_folder.patience import Patience, is_of_the_machine
 from sweeper.testing import trial_spec, write_notebook
-from sweeper.trials import Points, Reason, RunningTrial, TrialOutcome, TrialState
+from sweeper.trials import Notice, Points, Reason, RunningTrial, TrialOutcome, TrialState
 
 pytestmark = pytest.mark.kernel
 
@@ -89,6 +90,7 @@ class Bench:
             patience=Patience("the outputs", may_pass=is_of_the_machine),
             kernel_patience=kernel_patience,
             folder=self.runtime_folder,
+            files=NotebookFiles(workload.cwd, workload.code),
             sources=LearnedSources(settings=workload.settings),
         )
         spec = trial_spec(
@@ -388,9 +390,18 @@ def test_operations_that_are_not_replicable_are_named_in_the_outcome_and_the_not
         "import sweeper, torch\nsweeper.seed_everything(7)",
         "torch.zeros(3).put_(torch.tensor([0, 1]), torch.ones(2))\nval = x",
     )
-    assert outcome.not_replicable == ("put_",)
-    assert node.metadata["sweeper"]["not_replicable"] == ["put_"]
+    assert outcome.notices == {Notice.NOT_REPLICABLE: ("put_",)}
+    assert node.metadata["sweeper"]["notices"] == {"not_replicable": ["put_"]}
     assert str(node).count("put_ does not have a deterministic implementation") == 1
+
+
+def test_files_next_to_the_notebook_that_a_trial_overwrites_are_named_in_its_outcome(
+    bench: Bench,
+) -> None:
+    cells = "import torch\ntorch.save(x, 'best.pt')\nopen(f'{x}.txt', 'w').close()\nval = x"
+    assert bench.run(cells)[0].notices == {}  # It was the first to write it.
+    outcome, _ = bench.run(cells, number=1)
+    assert outcome.notices == {Notice.OVERWRITTEN_FILES: ("best.pt",)}
 
 
 def test_a_kernel_that_sigkill_does_not_end_is_given_up_together_with_its_gpu(

@@ -147,3 +147,14 @@ def test_the_table_follows_many_short_trials_until_their_end(tmp_path: Path) -> 
     check(terminal)
     assert terminal.ever(r"writing trials to MLflow: \d+ of 60")
     assert len(re.findall(r"\d{4} completed in", terminal.text)) == 60
+
+
+def test_a_sweep_tells_once_while_it_runs_that_trials_overwrite_a_file(tmp_path: Path) -> None:
+    saved = "import pathlib\npathlib.Path('best.txt').write_text(str(x))\nval = x"
+    terminal = sweep(tmp_path, saved)
+    assert terminal.wait() == 0, terminal.text
+    check(terminal)
+    told = re.findall(r"^\[ *[\d.ms]+\] 1 trial overwrote files", terminal.text, re.M)
+    assert len(told) == 1, terminal.text
+    assert re.search(r"^[2-6] trials overwrote files .*best\.txt", terminal.text, re.M)
+    assert "sweeper.trial().artifact_dir" in " ".join(terminal.text.split())

@@ -26,6 +26,7 @@ from sweeper.trials import (
     Disagreement,
     GpuUse,
     InputFile,
+    Notice,
     Proposal,
     Reason,
     SavedArtifact,
@@ -100,7 +101,7 @@ FULL = TrialMetadata(
         Disagreement(name="val", source="report", value=0.5, other="Keras", other_value=0.25),
     ),
     is_infeasible=True,
-    not_replicable=("put_",),
+    notices={Notice.NOT_REPLICABLE: ("put_",)},
 )
 #: Any JSON value. Numbers that no float holds, and text that no file holds, are among them.
 JSON_VALUES = st.recursive(

@@ -29,7 +29,7 @@ from studies import note_in
 from sweeper.errors import StudyError
 from sweeper.study.study import Study
 from sweeper.testing import write_notebook
-from sweeper.trials import GpuUse, Reason, TrialRecord
+from sweeper.trials import GpuUse, Notice, Reason, TrialRecord
 
 
 def test_a_resumed_study_counts_its_earlier_trials(begin: Any) -> None:
@@ -154,13 +154,13 @@ def test_an_end_that_only_the_notebook_states_is_stored_with_all_its_data(
     record = opened.ask()
     use = GpuUse(peak_bytes=8, busy_share=0.5)
     ended = {"state": "completed", "attempt": 1, "scores": {"acc": 0.5}, "duration_s": 2.0}
-    ended |= {"gpu": asdict(use), "not_replicable": ["put_"]}
+    ended |= {"gpu": asdict(use), "notices": {"not_replicable": ["put_"]}}
     note_in(write_notebook(record.notebook, "1"), study_id=opened.study.study_id, **ended)
     opened = opened.again()
     assert opened.next() is None
     (corrected,) = opened.study.best()
     assert (corrected.scores, corrected.gpu) == ({"acc": 0.5}, use)
-    assert corrected.not_replicable == ("put_",)
+    assert corrected.notices == {Notice.NOT_REPLICABLE: ("put_",)}
 
 
 def test_a_study_with_other_objectives_is_refused(begin: Any) -> None:

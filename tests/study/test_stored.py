@@ -26,7 +26,7 @@ from sweeper.settings.addresses import Address
 from sweeper.study.access import close_storage, log_ahead, open_storage
 from sweeper.study.files import is_storage
 from sweeper.study.study import Study
-from sweeper.trials import GpuUse, Reason, TrialOutcome, TrialRecord, TrialState
+from sweeper.trials import GpuUse, Notice, Reason, TrialOutcome, TrialRecord, TrialState
 
 RECORDED = TrialRecord(
     number=0,
@@ -79,12 +79,13 @@ def test_a_record_is_stored_as_json_without_default_values() -> None:
 
 def test_optional_fields_of_a_record_are_stored_if_they_are_set() -> None:
     gpu = GpuUse(peak_bytes=8_400_000_000)
-    record = replace(RECORDED, gpu=gpu, is_infeasible=True, not_replicable=("put_",), host="b")
+    notices = {Notice.NOT_REPLICABLE: ("put_",)}
+    record = replace(RECORDED, gpu=gpu, is_infeasible=True, notices=notices, host="b")
     assert encode(record) == {
         **STORED,
         "gpu": {"peak_bytes": 8_400_000_000},
         "is_infeasible": True,
-        "not_replicable": ["put_"],
+        "notices": {"not_replicable": ["put_"]},
         "host": "b",
     }
     assert decode(RECORDED.number, json.loads(json.dumps(encode(record)))) == record

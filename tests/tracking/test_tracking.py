@@ -44,7 +44,7 @@ from sweeper.tracking import (
 from sweeper.tracking.messages import Call, Store
 from sweeper.tracking.values import legal
 from sweeper.tracking.writer import carried_out
-from sweeper.trials import GpuUse, StudyPaths, TrialRecord, TrialState
+from sweeper.trials import GpuUse, Notice, StudyPaths, TrialRecord, TrialState
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -414,8 +414,9 @@ def test_the_tags_of_an_mlflow_run_state_the_outcome_of_its_trial(
 ) -> None:
     writer, _ = writer_of(store, "on a gpu")
     gpu = GpuUse(peak_bytes=8_412_000_000, busy_share=0.5)
-    facts: dict[str, Any] = {"is_infeasible": True, "not_replicable": ("put_", "b")}
-    record = replace(stopped(tmp_path), state=TrialState.PRUNED, gpu=gpu, **facts)
+    notices = {Notice.NOT_REPLICABLE: ("put_", "b")}
+    ended: dict[str, Any] = {"state": TrialState.PRUNED, "is_infeasible": True}
+    record = replace(stopped(tmp_path), gpu=gpu, notices=notices, **ended)
     run = writer._client.get_run(writer.end(record, {}, {}, {}, 9))
     tags = run.data.tags
     assert (run.info.status, tags["sweeper.state"]) == ("FINISHED", "pruned")

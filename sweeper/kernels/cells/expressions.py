@@ -95,8 +95,7 @@ class Answer:
             read at import. None if the question did not ask for them.
         gpu_bytes: Peak of the GPU memory that torch has reserved, without CUDA's own memory. None
             if torch has used no GPU.
-        not_replicable: Operations about which torch has warned that their results may differ in
-            some bits when they are repeated.
+        notices: What the kernel has noticed: names by the kind of notice (`trials.Notice`).
         numbers: Numbers that a watched kernel has recorded, in the form of
             `in_kernel.WatchedNumbers`.
         changes: Variables that the statements of a watched kernel have changed, in the form of
@@ -108,7 +107,7 @@ class Answer:
     values: Mapping[str, bool | int | float | str | None] = field(default_factory=dict)
     imports: Mapping[str, Any] | None = None
     gpu_bytes: int | None = None
-    not_replicable: tuple[str, ...] = ()
+    notices: Mapping[str, Sequence[str]] = field(default_factory=dict)
     numbers: Mapping[str, Any] = field(default_factory=dict)
     changes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -141,7 +140,7 @@ class Answer:
             values=values,
             imports=read.get("imports"),
             gpu_bytes=read["gpu_bytes"],
-            not_replicable=tuple(read["not_replicable"] or ()),
+            notices=read["notices"] or {},
             numbers=read["numbers"] or {},
             changes=read["changes"] or {},
         )

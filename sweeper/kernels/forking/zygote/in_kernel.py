@@ -514,7 +514,7 @@ def _answer(
         "floats": {name: _float(shell, name) for name in floats},
         "values": {name: _tried(_plain, shell, name) for name in values},
         "gpu_bytes": _tried(_gpu_bytes),
-        "not_replicable": _tried(_not_replicable),
+        "notices": _tried(_notices),
         "numbers": _tried(lambda: getattr(shell, WATCHED)[0].numbers),
         "changes": _tried(lambda: getattr(shell, WATCHED)[1].changes),
     }
@@ -602,10 +602,10 @@ def _gpu_bytes() -> int | None:
     return int(sum(cuda.max_memory_reserved(number) for number in range(cuda.device_count())))
 
 
-def _not_replicable() -> list[str]:
-    """Return the operations about which torch has warned that they are not replicable."""
-    names: list[str] = sys.modules["sweeper.notebook_api.replicability"].not_replicable()
-    return names
+def _notices() -> dict[str, list[str]]:
+    """Return what was noticed while the notebook ran: names by the kind of notice."""
+    operations = sys.modules["sweeper.notebook_api.replicability"].not_replicable()
+    return {"not_replicable": operations}
 
 
 def _end_in_order(kernel: Any) -> None:
