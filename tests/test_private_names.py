@@ -27,7 +27,7 @@ PUBLIC = {"_exit", "_getframe", "_asdict", "_fields", "_replace"}
 
 
 @pytest.mark.parametrize(("library", "name", "users"), NAMES, ids=[name for _, name, _ in NAMES])
-def test_every_listed_private_name_exists_and_is_used_in_its_module(
+def test_each_private_name_that_we_list_exists_and_is_used_in_the_module_that_we_list_with_it(
     library: str, name: str, users: list[str]
 ) -> None:
     last = name.rpartition(".")[2]

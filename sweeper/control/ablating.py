@@ -116,6 +116,7 @@ def _ablated(
             # This value may open a branch with params that have no known value (KeyError). Then
             # leave the change out.
             with suppress(KeyError):
+                # `sample` calls the function at once, while `values` is still the same.
                 params = SearchSpace(dimensions).sample(lambda name, _: values[name])  # noqa: B023
                 changed[f"{name}={value_text(own[name])}"] = params
     return dimensions, changed

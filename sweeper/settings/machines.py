@@ -111,7 +111,8 @@ class Cluster(SettingsModel):
             stated = [key for key in ("options", "max") if key in self.model_fields_set]
             if stated:
                 raise problem(
-                    f"{stated[0]}: this key needs `class`, but url is set; remove one of them"
+                    f"{stated[0]}: this key belongs to `class`, but url is set; remove "
+                    f"{stated[0]} or url"
                 )
         elif not _CLASS.fullmatch(str(self.class_)):
             raise problem(

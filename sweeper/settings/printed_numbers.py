@@ -77,7 +77,8 @@ class Reading:
     Attributes:
         value: The number. None if there is no number, or if it is ambiguous.
         text: Text at the position.
-        end: End of the number or of the pattern's group in the line, whichever is later.
+        end: Where the number ends in the line. If the group of the pattern ends later, the end of
+            that group.
         is_complete: Whether more text at the end of the line would not change the number.
     """
 

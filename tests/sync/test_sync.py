@@ -409,7 +409,7 @@ def test_an_object_is_removed_one_manifest_after_the_last_one_that_names_it(tmp_
         assert is_whole()
 
 
-def test_a_notebook_that_is_left_out_of_a_copy_is_sent_again_for_the_next_one(
+def test_a_notebook_that_one_copy_leaves_out_is_sent_with_the_next_copy(
     tmp_path: Path,
 ) -> None:
     a = Machine(tmp_path / "a")

@@ -72,9 +72,10 @@ class Run:
         return str(compare(self.execution, other.execution))
 
     def agrees_in_kind(self, other: Run) -> bool:
-        """Return whether both runs have the same scores, types of outputs, and use of a GPU.
+        """Return whether both runs have scores of the same names and outputs of the same types.
 
-        The values of scores and outputs may differ. The outputs must have the same order.
+        The outputs must also have the same order, and both runs or none must use a GPU. The values
+        may differ.
         """
         is_alike = compare(self.execution, other.execution).agrees_in_kind
         return is_alike and self.uses_gpu == other.uses_gpu
