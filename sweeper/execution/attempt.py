@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -34,6 +33,7 @@ from .kernel_inputs import (
     trial_env,
     variables_of,
 )
+from .notebook_files import named_in
 from .site import Site
 from .verdict import fault_of, internal_failure, judge, lost_while_frozen
 
@@ -72,7 +72,6 @@ class Attempt:
         self._site, self._kernel = site, kernel
         self._repetition_limit_s = repetition_limit_s
         self._place: Place | None = None
-        self._files_before: Mapping[str, int] = {}
         #: Holds the memory and the GPU of the trial until the kernel is gone. By then, the slot may
         #: already run the next trial.
         self._held = ExitStack()
@@ -128,7 +127,6 @@ class Attempt:
         limit_s = self._repetition_limit_s or self._settings.limits.trial
         try:
             request = self._request()
-            self._files_before = self._site.files.versions()
             with self.running.control.limited(limit_s):
                 result = kernels.execute(request, pool=self._site.pool)
         except BaseException:  # No kernel has started, so nothing else frees memory and GPU.
@@ -163,9 +161,10 @@ class Attempt:
         return lost_while_frozen(outcome) if self.running.control.phase is Phase.LOST else outcome
 
     def _notices(self) -> dict[Notice, tuple[str, ...]]:
-        """Return what the kernel has noticed, and which files the trial has overwritten."""
+        """Return what the kernel has noticed. Of files, keep those that the trials' code names."""
         noticed = {Notice(kind): tuple(names) for kind, names in self.result.answer.notices.items()}
-        noticed[Notice.OVERWRITTEN_FILES] = self._site.files.overwritten_since(self._files_before)
+        if files := noticed.get(Notice.OVERWRITTEN_FILES):
+            noticed[Notice.OVERWRITTEN_FILES] = named_in(self._site.workload.code, files)
         return {kind: names for kind, names in noticed.items() if names}
 
     def settle(self, duration_s: float) -> TrialOutcome:

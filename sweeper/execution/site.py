@@ -20,7 +20,6 @@ from ..trials import display_path
 from .environment import environment_of
 from .executor import TimeLeft
 from .learned_sources import LearnedSources
-from .notebook_files import NotebookFiles
 from .runtime import guarded
 from .second_run import is_no_kernel
 from .workload import Workload
@@ -44,7 +43,6 @@ class Site:
         patience: Object that repeats a call while the disk with the notebooks is unavailable.
         kernel_patience: Object that repeats the start of a kernel while no kernel starts.
         folder: Private folder of the sweep. It is removed when the sweep ends.
-        files: Files next to the notebook that its code names.
         sources: Sources of the scores, learned from completed trials.
         environment: Name of the file that describes the trials' environment. Empty if there is
             none.
@@ -56,7 +54,6 @@ class Site:
     patience: Patience
     kernel_patience: Patience
     folder: Path
-    files: NotebookFiles
     sources: LearnedSources
     environment: str = ""
 
@@ -93,7 +90,6 @@ def opened_site(workload: Workload, *, places: Places, time_left: TimeLeft) -> I
             patience=patience,
             kernel_patience=kernel_patience,
             folder=folder,
-            files=NotebookFiles(workload.cwd, workload.code),
             sources=LearnedSources(settings=workload.settings),
             environment=_kept_environment(workload, places, token=token),
         )

@@ -55,6 +55,7 @@ from .paths import (
 )
 from .points import Points
 from .records import (
+    OF_PARAMS,
     AloneOn,
     GpuUse,
     InputFile,
@@ -95,6 +96,7 @@ __all__ = [
     "FOLD",
     "FOLDS",
     "NO_NOTE",
+    "OF_PARAMS",
     "RANKS",
     "Ablate",
     "Action",

@@ -89,6 +89,13 @@ class Reason(StrEnum):
     PRUNED = "pruned"
 
 
+#: Reasons of failures that may lie in the params of a trial. No other trial with these params, or
+#: with similar ones, is then likely to complete.
+OF_PARAMS = frozenset(
+    {Reason.CELL_ERROR, Reason.KERNEL_DIED, Reason.NO_SCORE, Reason.NOT_FINITE, Reason.TIME_LIMIT}
+)
+
+
 class Notice(StrEnum):
     """What a sweep notices of a trial that it tells its user, besides how the trial ended."""
 

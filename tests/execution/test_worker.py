@@ -24,7 +24,6 @@ from kernels_alone import hasten_ends, install_kernel
 from studies import PATIENCE_S, small_settings, until, workload_of
 
 from sweeper.execution.learned_sources import LearnedSources
-from sweeper.execution.notebook_files import NotebookFiles
 from sweeper.execution.second_run import is_no_kernel
 from sweeper.execution.site import Site
 from sweeper.execution.worker import Worker
@@ -90,7 +89,6 @@ class Bench:
             patience=Patience("the outputs", may_pass=is_of_the_machine),
             kernel_patience=kernel_patience,
             folder=self.runtime_folder,
-            files=NotebookFiles(workload.cwd, workload.code),
             sources=LearnedSources(settings=workload.settings),
         )
         spec = trial_spec(

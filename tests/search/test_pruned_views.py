@@ -9,7 +9,7 @@ import pytest
 from opened_studies import completed
 from optuna.trial import FrozenTrial, TrialState
 
-from sweeper.search.samplers.views import with_pruned
+from sweeper.search.samplers.views import with_expected_scores
 from sweeper.search.trial_codec import RECORD
 from sweeper.trials import Reason, TrialOutcome
 from sweeper.trials import TrialState as State
@@ -35,7 +35,7 @@ def seen(*trials: FrozenTrial, direction: Direction = "maximize") -> list[float 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(direction=direction)
     study.add_trials(trials)
-    view = with_pruned(study)
+    view = with_expected_scores(study)
     return [one.value for one in view.get_trials(states=(TrialState.COMPLETE,))]
 
 
@@ -134,3 +134,22 @@ def test_the_gaussian_process_continues_after_a_pruned_trial_and_one_out_of_memo
         opened.study.tell(record.number, outcomes[number % 4])
         asked.append(record.params["x"])
     assert len({*asked}) == 9
+
+
+def failed(reason: Reason) -> FrozenTrial:
+    one = trial(TrialState.FAIL)
+    one.user_attrs = {RECORD: {"reason": str(reason)}}
+    return one
+
+
+@pytest.mark.parametrize(("direction", "worst"), [("maximize", 0.0), ("minimize", 1.0)])
+@pytest.mark.parametrize("reason", [Reason.CELL_ERROR, Reason.NOT_FINITE, Reason.TIME_LIMIT])
+def test_a_trial_that_failed_by_its_params_counts_as_the_worst_trial(
+    reason: Reason, direction: Direction, worst: float
+) -> None:
+    assert seen(*CURVES, failed(reason), direction=direction)[-1] == worst
+
+
+@pytest.mark.parametrize("reason", [Reason.WORKER_LOST, Reason.GPU_FAULT, Reason.INTERNAL])
+def test_a_trial_that_the_machine_has_failed_does_not_count(reason: Reason) -> None:
+    assert len(seen(*CURVES, failed(reason))) == len(CURVES)

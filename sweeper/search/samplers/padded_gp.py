@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from ...settings.space import SearchSpace
 from .padding import Padding
-from .views import with_pruned
+from .views import with_expected_scores
 
 
 class PaddedGP(optuna.samplers.GPSampler):
@@ -64,7 +64,7 @@ class PaddedGP(optuna.samplers.GPSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Propose values for the dimensions of all branches. A trial uses those of its branch."""
-        study = with_pruned(study)
+        study = with_expected_scores(study)
         completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if len(completed) < self._fits_from:
             return self._padding.design(trial.number, seed=self._design_seed)

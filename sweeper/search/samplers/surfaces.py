@@ -16,7 +16,7 @@ from optuna.trial import TrialState
 from ...settings.space import SearchSpace
 from .padded_gp import on_one_thread
 from .padding import Padding
-from .views import with_pruned
+from .views import with_expected_scores
 
 #: Surfaces show all pairs of the most important params: the first number of params, with the second
 #: number of points along a range (chosen, not measured).
@@ -67,7 +67,7 @@ def surfaces_of(
         return {}
     padding = Padding(space)
     names = list(padding.distributions)
-    trials = padding.seen(with_pruned(study)).get_trials(
+    trials = padding.seen(with_expected_scores(study)).get_trials(
         deepcopy=False, states=(TrialState.COMPLETE,)
     )
     found = {}

@@ -15,6 +15,7 @@ from optuna.distributions import BaseDistribution
 from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
+from ...trials import OF_PARAMS
 from ..pruners import PredictivePruner, curves_of, floor_of
 from ..trial_codec import RECORD
 
@@ -179,13 +180,17 @@ def _is_infeasible(trial: FrozenTrial) -> bool:
     return trial.state is TrialState.FAIL and bool(is_infeasible)
 
 
-def with_pruned(study: optuna.Study) -> optuna.Study:
-    """Return a view of a study in which pruned and frozen trials have their predicted scores.
+def with_expected_scores(study: optuna.Study) -> optuna.Study:
+    """Return a view of a study in which trials without a score have the score to be expected.
 
-    The prediction uses the curves of all trials up to the trial's last step. Otherwise, a study in
-    which most trials are pruned would never have enough scores for a model. And the model would
-    know neither where bad trials are nor which of the others are best. A trial that has diverged
-    counts as the worst. Studies with several objectives are not changed.
+    Pruned and frozen trials have predicted scores. The prediction uses the curves of all trials up
+    to the trial's last step. Otherwise, a study in which most trials are pruned would never have
+    enough scores for a model. And the model would know neither where bad trials are nor which of
+    the others are best.
+
+    Trials that have diverged, or have failed for a reason that may lie in their params, have the
+    worst score. Otherwise, a model would know nothing of a region where all trials fail, and so
+    would propose it again and again. Studies with several objectives are not changed.
     """
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if not completed or len(study.directions) > 1:
@@ -204,6 +209,10 @@ def with_pruned(study: optuna.Study) -> optuna.Study:
         has_diverged = not math.isfinite(seen.intermediate_values[seen.last_step or 0])
         value = floor if has_diverged else max(likely[number], floor)
         seen.state, seen.value = TrialState.COMPLETE, curves.sign * value
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.FAIL,)):
+        if trial.user_attrs.get(RECORD, {}).get("reason") in OF_PARAMS:
+            seen = expected[trial.number] = copy.copy(trial)
+            seen.state, seen.value = TrialState.COMPLETE, curves.sign * floor
     view = StorageView(
         study._storage, lambda all_: [expected.get(trial.number, trial) for trial in all_]
     )
@@ -211,10 +220,10 @@ def with_pruned(study: optuna.Study) -> optuna.Study:
 
 
 class ExpectingTPE(optuna.samplers.TPESampler):
-    """Optuna's TPE, for which pruned and frozen trials have the scores of `with_pruned`."""
+    """Optuna's TPE, for which trials without a score have that of `with_expected_scores`."""
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Propose values for the dimensions that all trials of a branch have."""
-        return super().sample_relative(with_pruned(study), trial, search_space)
+        return super().sample_relative(with_expected_scores(study), trial, search_space)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import os
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
@@ -166,3 +167,20 @@ def test_scores_are_read_even_if_the_notebook_has_replaced_builtins_and_formatte
         _, result = run_alone(notebook, pool, variables=["score", "score + 1"])
     assert result.ending == Finished()
     assert result.answer.floats == {"score": 0.1, "score + 1": 1.1}
+
+
+def test_files_that_were_there_and_have_changed_are_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def touch(*names: str, at: int) -> None:
+        for name in names:
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).touch()
+            os.utime(tmp_path / name, (at, at))
+
+    monkeypatch.chdir(tmp_path)
+    touch("kept", "best.pt", "gone", "models/best.pt", at=1)
+    files = in_kernel.NotebookFiles(tmp_path)
+    (tmp_path / "gone").unlink()
+    touch("best.pt", "models/best.pt", "new", at=2)
+    assert files.overwritten() == ["best.pt", "models/best.pt"]

@@ -79,6 +79,8 @@ _MOST_PARTS, _MOST_ELEMENTS = 5000, 100
 #: Reading variables between statements may take `_FREE_S` seconds, plus the share `_MOST_TIME` of
 #: the notebook's running time (chosen, not measured).
 _MOST_TIME, _FREE_S = 0.02, 1.0
+#: At most this many files and folders next to the notebook are looked at (chosen, not measured).
+_MOST_ENTRIES = 2000
 #: Types of objects that do not count as parts of another object: modules and functions.
 _WITHOUT_PARTS = (ModuleType, FunctionType, BuiltinFunctionType, MethodType)
 #: At its end, a kernel waits at most this number of seconds for the thread that receives requests
@@ -163,12 +165,13 @@ def _answer_questions(shell: Any) -> None:
     round values, color them or raise. The sweep's answer does not pass through the formatters.
     """
     evaluate = shell.user_expressions
+    files = NotebookFiles(Path.cwd())
 
     def user_expressions(expressions: Mapping[str, str]) -> Any:
         if QUESTION not in expressions:
             return evaluate(expressions)
         question = JSONDecoder().decode(expressions[QUESTION])
-        answer = _answer(shell, **question)
+        answer = _answer(shell, files, **question)
         return {QUESTION: {"status": "ok", "answer": JSONEncoder().encode(answer)}}
 
     shell.user_expressions = user_expressions
@@ -497,12 +500,18 @@ def _elements(part: Any) -> Any:
 
 
 def _answer(
-    shell: Any, *, floats: Sequence[str], values: Sequence[str], reads_imports: bool
+    shell: Any,
+    files: NotebookFiles,
+    *,
+    floats: Sequence[str],
+    values: Sequence[str],
+    reads_imports: bool,
 ) -> dict[str, Any]:
     """Answer the sweep's question in a kernel, and prepare the kernel for a clean exit.
 
     Args:
         shell: IPython's shell.
+        files: Files next to the notebook as they were before the first cell.
         floats: Expressions to read as numbers.
         values: Expressions to read as plain values.
         reads_imports: Whether to list the modules that the kernel has imported.
@@ -514,7 +523,10 @@ def _answer(
         "floats": {name: _float(shell, name) for name in floats},
         "values": {name: _tried(_plain, shell, name) for name in values},
         "gpu_bytes": _tried(_gpu_bytes),
-        "notices": _tried(_notices),
+        "notices": {
+            "not_replicable": _tried(_not_replicable) or [],
+            "overwritten_files": _tried(files.overwritten) or [],
+        },
         "numbers": _tried(lambda: getattr(shell, WATCHED)[0].numbers),
         "changes": _tried(lambda: getattr(shell, WATCHED)[1].changes),
     }
@@ -602,10 +614,62 @@ def _gpu_bytes() -> int | None:
     return int(sum(cuda.max_memory_reserved(number) for number in range(cuda.device_count())))
 
 
-def _notices() -> dict[str, list[str]]:
-    """Return what was noticed while the notebook ran: names by the kind of notice."""
-    operations = sys.modules["sweeper.notebook_api.replicability"].not_replicable()
-    return {"not_replicable": operations}
+def _not_replicable() -> list[str]:
+    """Return the operations about which torch has warned that they are not replicable."""
+    names: list[str] = sys.modules["sweeper.notebook_api.replicability"].not_replicable()
+    return names
+
+
+class NotebookFiles:
+    """The files in the working folder and in its subfolders, but in no deeper ones.
+
+    Folders where another file system is mounted are left out, because it may hang.
+
+    Args:
+        folder: Working folder of the kernel.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._before = self._versions()
+
+    def overwritten(self) -> list[str]:
+        """Return the relative paths of the files that were there before and have changed."""
+        now = self._versions()
+        return sorted(
+            os.path.relpath(path, self._folder)
+            for path, version in self._before.items()
+            if now.get(path, version) != version
+        )
+
+    def _versions(self) -> dict[str, int | None]:
+        """Return the time of the last change of each file in nanoseconds, by its path."""
+        mounts = _tried(_mounted_folders) or set()
+        beside = _tried(_entries, self._folder) or []
+        below = [
+            _tried(_entries, entry.path) or []
+            for entry in beside
+            if entry.is_dir(follow_symlinks=False) and entry.path not in mounts
+        ]
+        versions = {}
+        for entry in [*beside, *chain(*below)][:_MOST_ENTRIES]:
+            if entry.is_file(follow_symlinks=False):
+                changed = _tried(entry.stat)
+                versions[entry.path] = changed and changed.st_mtime_ns
+        return versions
+
+
+def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
+    """Return the first entries of a folder."""
+    with os.scandir(folder) as entries:
+        return list(islice(entries, _MOST_ENTRIES))
+
+
+def _mounted_folders() -> set[str]:
+    """Return the folders where file systems are mounted, on Linux."""
+    with open("/proc/self/mounts", "rb") as lines:  # Special characters are in octal there.
+        escaped = [line.split()[1].decode("unicode_escape") for line in lines]
+        return {path.encode("latin-1").decode() for path in escaped}
 
 
 def _end_in_order(kernel: Any) -> None:
