@@ -151,7 +151,7 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
     (SMALLEST + "cluster: {max: 8}", ["cluster: expected exactly one of url and class"]),
     (
         SMALLEST + "cluster: {url: local:2, max: 8}",
-        ["cluster: max: this key needs `class`"],
+        ["cluster: max: this key belongs to `class`"],
     ),
     (SMALLEST + "cluster: {class: SLURMCluster}", ["cluster: class: expected a class with its"]),
     # study
