@@ -1,10 +1,12 @@
-"""Writes docs/reference.md from the parameters file's JSON schema and the command line's parser.
+"""Writes docs/reference.md from the settings, the command line, and the records of trials.
 
     uv run python docs/make_reference.py
 
-Descriptions, types and defaults come from `sweeper/settings/` and `sweeper/cli/options.py`; the
-example is docs/every-key.yml. Change them there, then run this again. It also writes the table of
-an executed notebook's metadata in docs/internals.md, from the docstring of `TrialMetadata`.
+Descriptions, types and defaults come from `sweeper/settings/` and `sweeper/cli/options.py`; states,
+reasons and events from the comments of the enums in `sweeper/trials/`; the keys of `--json` from a
+result and the docstrings of its classes. The example is docs/every-key.yml. Change them there,
+then run this again. It also writes the table of an executed notebook's metadata in
+docs/internals.md, from the docstring of `TrialMetadata`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +25,17 @@ from pydantic import ByteSize, TypeAdapter
 import sweeper
 from sweeper.cli.parser import make_parsers
 from sweeper.notebooks.metadata import TrialMetadata
+from sweeper.search.pruners.factory import _CLASSES as PRUNERS
+from sweeper.search.pruners.factory import _DEFAULTS as PRUNER_DEFAULTS
+from sweeper.search.samplers.factory import _CLASSES as SAMPLERS
+from sweeper.search.samplers.factory import _PASSED as SAMPLER_PASSED
 from sweeper.settings import Settings
 from sweeper.settings.messages import as_yaml
 from sweeper.settings.units import DURATION_SCHEMA
+from sweeper.trials.events import Event
+from sweeper.trials.notes import TrialNote
+from sweeper.trials.records import Reason, TrialEnd, TrialRecord, TrialState
+from sweeper.trials.results import StopCause, SweepResult
 
 SIZE_SCHEMA = TypeAdapter(ByteSize).json_schema()
 FOLDER = Path(__file__).parent
@@ -38,7 +50,12 @@ _INTRODUCTION = """\
 sweeper/cli/options.py, examples in docs/every-key.yml, and run it again. -->
 
 Every key of the parameters file, every command and option, every call for a notebook. The
-[guide](guide.md) shows how they are used together.
+[guide](guide.md) shows how they are used together, and [How do I …](how-do-i.md) answers questions.
+
+Also on this page: [exit codes](#exit-codes), [states](#states-of-a-trial),
+[reasons](#reasons-of-a-trial), [keys of `--json`](#keys-of---json),
+[events](#events-of---events-file), [samplers](#samplers), [pruners](#pruners),
+[extras](#extras-to-install).
 
 ## The parameters file
 
@@ -94,7 +111,7 @@ def make_page() -> str:
         example = _indented(str(parser.example))
         parts += [f"### {name}\n", _sentence(parser.description or ""), example]
         parts += _command(name, rows[name], first)
-    return "\n".join([*parts, _CODES, *_calls()])
+    return "\n".join([*parts, _CODES, *_results(), *_algorithms(), *_extras(), *_calls()])
 
 
 # --- the parameters file -----------------------------------------------------------------------
@@ -238,6 +255,246 @@ def _command(
         yield f"Also {'; '.join(names)}.\n"
     if not rows:
         yield "It has no options.\n"
+
+
+# --- states, reasons, events, JSON ----------------------------------------------------------------
+
+
+def _members(kind: type[StrEnum]) -> list[tuple[str, str]]:
+    """Return a row for each member of an enum: its value, and the `#:` comment above it."""
+    rows = []
+    comment: list[str] = []
+    for line in inspect.getsource(kind).splitlines():
+        text = line.strip()
+        if text.startswith("#:"):
+            comment.append(text[2:].strip())
+        elif member := re.match(r'[A-Z_]+ = "(\w+)"', text):
+            if not comment:
+                raise SystemExit(f"{kind.__name__}: give {member[1]} a comment that begins with #:")
+            rows.append((f"`{member[1]}`", " ".join(comment)))
+            comment = []
+    return rows
+
+
+def _attributes(*kinds: type) -> dict[str, str]:
+    """Return the text about each attribute and property of classes, by its name."""
+    found: dict[str, str] = {}
+    for kind in kinds:
+        doc = (
+            inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]
+        )
+        for name, text in re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", doc, re.MULTILINE):
+            found[name] = " ".join(text.split())
+        for name, value in vars(kind).items():
+            if isinstance(value, property) and value.__doc__:
+                found[name] = " ".join(value.__doc__.split("\n\n")[0].split())
+    return found
+
+
+#: Texts about keys of `--json` that no attribute of the same name has.
+_JSON_KEYS = {
+    "trials": "List of all trials of the study, with the keys below.",
+    "best": "The best trial with `run_id`, `params`, `scores` and `notebook`; after a "
+    "confirmation also `won_by`, `confirmed` and `indistinguishable` (run ids that cannot be told "
+    "apart from it). "
+    "A list if there are several objectives, else null if no trial has completed.",
+    "kernels": "Numbers of kernels of this sweep: `forked`, of these `after_shared_cells`, and "
+    "`started`; and `reasons` why kernels were started, each with its number.",
+    "insights": "The last lines of the sweep as data: `best`, `mattered`, `region`, `failures`, "
+    "`spent`, `actions`, and `sentences` with `topic` and `text`.",
+    "importances": "For each objective, the importance of each param, the largest first. Empty if "
+    "there are too few trials.",
+    "confirmation": "The ranking on fresh seeds, and its `page`. null if nothing was confirmed.",
+    "infeasible": "Whether no trial with these params fits into memory.",
+    "retry_of": "Run id of the trial that this trial retries, or null.",
+    "repeat_of": "Run id of the first trial of the proposal that this trial repeats on another "
+    "seed or fold, or null.",
+    "gpu_peak_bytes": "Largest GPU memory in use, in bytes, or null.",
+    "gpu_busy_share": "Share of the time in which the GPU was busy, or null.",
+    "starred": "Whether people have marked the trial with a star.",
+    "mlflow_run_id": "Id of the trial's run in MLflow, or null.",
+}
+
+
+def _results() -> Iterator[str]:
+    """The tables of states, reasons, keys of `--json` and events."""
+    yield "## States of a trial\n"
+    yield "In `status`, `--json`, the executed notebook, the page and MLflow (`sweeper.state`):\n"
+    yield _table(("state", "meaning"), _members(TrialState))
+    yield "`completed`, `pruned` and `failed` trials count as trials of `study.trials`.\n"
+    yield "## Reasons of a trial\n"
+    yield "Why a trial did not complete. A message in words follows it.\n"
+    yield _table(("reason", "meaning"), _members(Reason))
+    yield "## Keys of `--json`\n"
+    yield "`notebook_hpo.py … --json` prints one object as the last line of stdout:\n"
+    record = TrialRecord(
+        state=TrialState.COMPLETED,
+        number=0,
+        params={},
+        seed=0,
+        attempt=1,
+        notebook=Path("0000.ipynb"),
+        host="a",
+    )
+    result = SweepResult(
+        study="",
+        storage="",
+        tracking_uri="",
+        experiment_id="",
+        objectives=["score"],
+        records=[record],
+        best=[record],
+        mlflow_run_ids={},
+        compare_url=None,
+    ).to_json()
+    yield _json_keys(result, _attributes(SweepResult))
+    yield "`stop_cause` is one of:\n"
+    yield _table(("stop_cause", "meaning"), _members(StopCause))
+    yield "Each of `trials`:\n"
+    about = _attributes(TrialEnd, TrialRecord, TrialNote)
+    yield _json_keys(result["trials"][0], about)
+    yield "## Events of `--events FILE`\n"
+    yield _sentence(
+        "Each line is a JSON object with `version`, `event` and `time_s` (seconds since 1970). "
+        "`trial` has the keys of a trial in `--json`, without `mlflow_run_id` and notes."
+    )
+    ended = ("`sweep_ended`", "The sweep has ended. The line has `result`, the object of `--json`.")
+    yield _table(("event", "meaning"), [*_members(Event), ended])
+
+
+def _json_keys(data: Mapping[str, Any], about: Mapping[str, str]) -> str:
+    return _table(
+        ("key", "meaning"), [(f"`{key}`", _in_json({**about, **_JSON_KEYS}[key])) for key in data]
+    )
+
+
+def _in_json(text: str) -> str:
+    return re.sub(r"\bNone\b", "null", text)
+
+
+# --- samplers, pruners, extras --------------------------------------------------------------------
+
+_SAMPLERS = {
+    "tpe": "Optuna's TPE: for large studies, and on machines without torch.",
+    "gp": "A Gaussian process: fewest trials for up to a few hundred. It needs torch "
+    "(`pip install '.[torch]'`). `deterministic_objective: true` says that equal params give "
+    "equal scores.",
+    "random": "Independent random values: a baseline for comparisons.",
+    "grid": "Every combination once. Each range needs a `step`, with at most 1,000,000 values. It "
+    "is Optuna's brute force sampler, so that `start` and `when` work.",
+    "qmc": "Points of one sequence that cover the space evenly (Sobol or Halton).",
+    "cmaes": "CMA-ES: for many trials and numeric params. It needs `pip install cmaes`, which is "
+    "in no extra.",
+    "nsga2": "A genetic algorithm: for several objectives and many trials.",
+    "brute_force": "The same as `grid`.",
+}
+_PRUNERS = {
+    "none": "No trial is pruned.",
+    "auto": "This package's own: freezes trials that are unlikely to win, and prunes those that "
+    "cannot win. `confidence` is above 0.5 and below 1, `n_startup_trials` is at least 3.",
+    "median": "Prunes a trial that is worse than the median of the others at the same step.",
+    "percentile": "Prunes a trial that is not among the best `percentile` percent at the step.",
+    "hyperband": "Several brackets of `asha`, which begin to prune at different steps.",
+    "asha": "Successive halving: at each rung only the best share of trials continues.",
+    "patient": "Prunes a trial that has not improved for `patience` steps.",
+    "threshold": "Prunes a trial whose score is outside of `lower` or `upper`. One of them has to "
+    "be given.",
+    "wilcoxon": "Prunes by a signed-rank test of equal steps, such as the same folds.",
+}
+_EXTRAS = {
+    "torch": "torch and torchvision: for `gp`, and for notebooks that use them.",
+    "s3": "S3 as the store of `sync` and `data`.",
+    "postgres": "PostgreSQL as `--storage`.",
+    "dask": "`--cluster`.",
+    "figures": "`export --figure`.",
+    "jupytext": "Scripts in cells (`# %%`) as `-i`.",
+    "mcp": "The command `mcp`.",
+    "gpu": "`resources: {frozen: off_gpu}`.",
+    "testing": "The tests that an executor of your own has to pass.",
+    "examples": "What the notebooks of this repository import.",
+}
+#: Types of options that a parameters file cannot express: functions and objects.
+_OF_PYTHON = re.compile(r"Callable|\bBase[A-Z]|FrozenTrial")
+
+
+def _algorithms() -> Iterator[str]:
+    """The tables of samplers and pruners with their options and defaults."""
+    yield "## Samplers\n"
+    yield _sentence(
+        "`study: {sampler: {name: tpe, n_startup_trials: 20}}`. `auto` is `gp` if torch is "
+        "installed and the study has at most 250 trials, else `tpe`. From the 25th trial on, `tpe` "
+        "proposes every second trial of `auto`. Options after `auto` go to the one that it is. "
+        "No sampler takes `seed`: set `study.seed`. Options whose values are functions or "
+        "objects of Python cannot be set. An option without a value is not set by default."
+    )
+    yield _classes("sampler", SAMPLERS, _SAMPLERS, without=SAMPLER_PASSED)
+    yield _sentence(
+        "Optuna's [page of samplers](https://optuna.readthedocs.io/en/stable/reference/samplers/"
+        "index.html) explains the options. A sampler sees the means of [`repeat`](#repeat)."
+    )
+    yield "## Pruners\n"
+    yield _sentence(
+        "`study: {pruner: auto}`. The default is `none`. Every pruner needs a single objective, a "
+        "score at several steps, and `study.order: free`."
+    )
+    yield _classes("pruner", PRUNERS, _PRUNERS, without=["wrapped_pruner"], own=PRUNER_DEFAULTS)
+    yield _sentence(
+        "Optuna's [page of pruners](https://optuna.readthedocs.io/en/stable/reference/pruners."
+        "html) explains the options of all but `auto`."
+    )
+
+
+def _classes(
+    head: str,
+    classes: Mapping[str, type],
+    about: Mapping[str, str],
+    *,
+    without: Iterable[str],
+    own: Mapping[str, Mapping[str, Any]] | None = None,
+) -> str:
+    rows = []
+    for name, kind in classes.items():
+        defaults = {key: p.default for key, p in _parameters(kind) if key not in without}
+        defaults |= (own or {}).get(name, {})
+        options = [_option(*item) for item in defaults.items() if item[0] not in without]
+        rows.append((f"`{name}`", about[name], ", ".join(options) or "none"))
+    return _table((head, "meaning", "options with defaults"), rows)
+
+
+def _option(name: str, default: Any) -> str:
+    return f"`{name}`" if default is None else f"`{name}: {as_yaml(default).strip(chr(39))}`"
+
+
+def _parameters(kind: type) -> Iterator[tuple[str, inspect.Parameter]]:
+    """Yield the arguments of a class that a parameters file can set."""
+    seen = set()
+    for base in inspect.getmro(kind):
+        if "__init__" not in vars(base):
+            continue
+        _, *parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
+        for p in parameters:
+            is_variable = p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+            if is_variable or p.name in seen or _OF_PYTHON.search(str(p.annotation)):
+                continue
+            seen.add(p.name)
+            yield p.name, p
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            return
+
+
+def _extras() -> Iterator[str]:
+    """The table of the extras in pyproject.toml."""
+    project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text("utf-8"))["project"]
+    yield "## Extras to install\n"
+    yield _sentence(
+        "In a clone of this repository: `pip install '.[s3,figures]'`, or `uv sync --extra s3 "
+        "--extra figures`."
+    )
+    rows = [
+        (f"`{name}`", _EXTRAS[name], ", ".join(f"`{wanted}`" for wanted in wanted_by))
+        for name, wanted_by in project["optional-dependencies"].items()
+    ]
+    yield _table(("extra", "for what", "installs"), rows)
 
 
 # --- in the notebook ---------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[1]
 #: Documents and pictures outside of `docs/`, whose places in the site are those in the repository.
 OUTSIDE = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "infra/README.md"]
+#: Pages that the site's search leaves out.
+NOT_SEARCHED = ("decisions/", "internals.md", "private-names.md", "architecture.md")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)#\s]*)(#[^)\s]*)?\)")
 
 
@@ -24,7 +26,13 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
-    """Have links lead to places in the site; what has none is only named."""
+    """Have links lead to places in the site; what has none is only named.
+
+    The site's search leaves out pages for people who change the code: their words are those of
+    users, too, and they would come before the guide.
+    """
+    if page.file.src_uri.startswith(NOT_SEARCHED):
+        page.meta["search"] = {"exclude": True}
     here = Path(page.file.abs_src_path).parent
 
     def moved(match: re.Match[str]) -> str:

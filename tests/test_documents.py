@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,9 @@ import pytest
 from sweeper.cli.parser import parse
 from sweeper.notebooks.metadata import TrialMetadata
 from sweeper.settings import Settings
+from sweeper.settings.sections import PRUNERS, SAMPLERS
 from sweeper.settings.yaml_reader import BadYaml, read_yaml
+from sweeper.trials import Event, Reason, StopCause, TrialState
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -200,6 +203,16 @@ def test_the_reference_is_up_to_date_with_its_generator() -> None:
     assert page == make_page(), (
         "docs/reference.md is not up to date; run: uv run python docs/make_reference.py"
     )
+
+
+def test_the_reference_explains_every_state_reason_event_sampler_pruner_and_extra() -> None:
+    page = (ROOT / "docs" / "reference.md").read_text("utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    enums = (TrialState, Reason, Event, StopCause)
+    names = {*(str(member) for kind in enums for member in kind), "sweep_ended"}
+    names |= {*SAMPLERS, *PRUNERS} - {"auto"} | {*project["optional-dependencies"]}
+    explained = set(re.findall(r"^\| `(\w+)` \| .{5}", page, re.MULTILINE))
+    assert names - explained == set()
 
 
 def test_the_keys_of_an_executed_notebooks_metadata_are_those_of_the_code() -> None:

@@ -119,24 +119,25 @@ class StudySettings(SettingsModel):
         WithJsonSchema(choice_of(SAMPLERS, default="auto")),
     ] = Algorithm(name="auto")
     """The algorithm that proposes the params of each trial. `auto` is the Gaussian process (`gp`)
-    if torch is installed and the study has at most 250 trials, otherwise `tpe`. Options are those
-    of Optuna's sampler. With `gp`, the first 10 trials cover the space evenly, or as many as its
-    option `n_startup_trials` says."""
+    if torch is installed and the study has at most 250 trials, otherwise `tpe`. The
+    reference lists each sampler's options; none of them is the seed. With `gp`, the first 10 trials
+    cover the space evenly, or as many as its option `n_startup_trials` says."""
     pruner: Annotated[
         Algorithm,
         _read_algorithm("pruner", PRUNERS),
         WithJsonSchema(choice_of(PRUNERS, default="none")),
     ] = Algorithm(name="none")
     """The algorithm that ends trials with bad scores early, in notebooks that report or print
-    scores while they run. `auto` ends a trial if the study's completed trials predict that it will
-    hardly become the best. The others are Optuna's."""
+    scores while they run. `auto` freezes a trial that is unlikely to win, and ends it if it cannot
+    win any more. The others are Optuna's. A pruner needs a single objective and `order: free`."""
     stop_after_failures: Annotated[int, Field(ge=1)] | None = None
     """The sweep ends after this number of failed trials in a row. Default: as long as no trial of
     the study has completed, the sweep ends after 10 failures, or after 3 (or one in each slot) with
     the same error. Afterwards there is no limit."""
     order: Literal["free", "fixed"] = "free"
     """`fixed`: the same seed and `--jobs` give the same trials in the same order, no matter which
-    trial ends first, even after a crash. Sometimes a slot has to wait for an earlier trial."""
+    trial ends first, even after a crash. Sometimes a slot has to wait for an earlier trial. It
+    needs `pruner: none`."""
 
     @classmethod
     def hint_at(cls, key: str, value: Any) -> str:

@@ -22,12 +22,19 @@ _MAX_CALL_S = 10.0
 class Event(StrEnum):
     """Kind of event in a sweep, as observers receive it."""
 
+    #: The study is open, and its trials begin.
     SWEEP_STARTED = "sweep_started"
+    #: An attempt at a trial begins. The line has `trial`.
     TRIAL_STARTED = "trial_started"
+    #: An attempt at a trial has ended. The line has `trial`.
     TRIAL_ENDED = "trial_ended"
+    #: No more trials begin, before the study has all of them. Running trials end.
     STOPPING = "stopping"
+    #: The study is being restored from the remote copy of `sync`.
     BRINGING_BACK = "bringing_back"
+    #: All trials have ended, and the sweep waits for the remote copy of `sync`.
     COPYING = "copying"
+    #: The data of `data` is being fetched or verified.
     DATA = "data"
 
 

@@ -55,11 +55,17 @@ def short_text(value: Value, digits: int = 4) -> str:
 class TrialState(StrEnum):
     """State of a trial, with the same names in its notebook, in the study and in MLflow."""
 
+    #: The trial runs, or waits for memory or a GPU.
     RUNNING = "running"
-    FROZEN = "frozen"  # The kernel is paused. It continues if the trial can still win.
+    #: `pruner: auto` has paused the kernel. It continues if the trial can still win.
+    FROZEN = "frozen"
+    #: All cells ran, and the objective has a finite value.
     COMPLETED = "completed"
+    #: The pruner ended the trial early. It is not run again.
     PRUNED = "pruned"
+    #: The notebook, its params or a limit ended the trial. `retry` queues it again.
     FAILED = "failed"
+    #: The trial was interrupted. The same command runs it again, unless the reason is `by_hand`.
     STOPPED = "stopped"
 
     @property
@@ -71,21 +77,37 @@ class TrialState(StrEnum):
 class Reason(StrEnum):
     """Why a trial did not complete."""
 
+    #: A cell raised an exception. Its traceback is in the trial's notebook.
     CELL_ERROR = "cell_error"
+    #: No kernel started, so no cell ran. The sweep ends, and the same command runs the trial again.
     KERNEL_START = "kernel_start"
+    #: The kernel's process ended, for example by a crash of a library.
     KERNEL_DIED = "kernel_died"
+    #: The notebook completed, but its objective has no value that can be read.
     NO_SCORE = "no_score"
+    #: The objective's final value is NaN or infinite.
     NOT_FINITE = "not_finite"
+    #: The trial ran longer than `limits.trial`.
     TIME_LIMIT = "time_limit"
+    #: The executed notebook cannot be written, or a file that is not this study's is in its place.
     FILE = "file"
+    #: A defect of this package or a fault of the machine ended the trial, not the notebook.
     INTERNAL = "internal"
+    #: The sweep was stopped while the trial ran.
     INTERRUPTED = "interrupted"
+    #: The Dask worker of the trial was lost. The third time in one sweep, the trial has failed.
     WORKER_LOST = "worker_lost"
-    OUT_OF_MEMORY = "out_of_memory"  # The memory of a GPU was too small.
+    #: The memory of a GPU was too small, even without other trials on it.
+    OUT_OF_MEMORY = "out_of_memory"
+    #: The machine's memory was too small, even without other trials.
     OUT_OF_HOST_MEMORY = "out_of_host_memory"
+    #: An error of CUDA ended the trial, also without other trials on its GPU.
     GPU_FAULT = "gpu_fault"
-    NO_GPU = "no_gpu"  # No working GPU is left.
+    #: No working GPU is left. The sweep ends, and the same command runs the trial again.
+    NO_GPU = "no_gpu"
+    #: `stop STUDY RUN_ID` ended the trial. It counts as one of `study.trials`.
     BY_HAND = "by_hand"
+    #: The pruner ended the trial.
     PRUNED = "pruned"
 
 

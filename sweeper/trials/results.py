@@ -123,10 +123,14 @@ def left_to_begin(records: Iterable[TrialRecord], *, trials: int) -> int:
 class StopCause(StrEnum):
     """Kind of reason that ended a sweep before the study had all its trials."""
 
-    ASKED = "asked"  # A user asked for it, or a limit of time or failures was reached.
-    BUDGET = "budget"  # The study's budget is spent.
-    FAULT = "fault"  # This machine has a fault.
-    WORTHLESS = "worthless"  # Further trials would show nothing new.
+    #: A user asked for it, or a limit of time or failures was reached.
+    ASKED = "asked"
+    #: The study's `cost.budget` is spent.
+    BUDGET = "budget"
+    #: This machine has a fault, such as a disk that cannot be written.
+    FAULT = "fault"
+    #: Further trials would show nothing new, because the swept params have no effect.
+    WORTHLESS = "worthless"
 
     @property
     def is_failure(self) -> bool:
