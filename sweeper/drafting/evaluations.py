@@ -368,7 +368,7 @@ class Evaluations:
             return Meaning(kind=Kind.EVALUATION, words=("recall",), direction="maximize")
         if name in ("diagonal", "trace", "diag"):
             return replace(_HITS, is_named=True)
-        if name in _ABSOLUTE and any(_is_difference(self._followed(it, scope)) for it in call.args):
+        if name in _ABSOLUTE and any(self._is_residual(it, scope) for it in call.args):
             return _ERROR
         if inner is not None and re.search(r"\b(?:random|rng)\b", ast.unparse(inner)):
             return STATE
@@ -418,12 +418,12 @@ class Evaluations:
     ) -> Meaning:
         first, second = (self._of(part, scope, seen) for part in (left, right))
         match operator:
-            case ast.Pow() if _is_difference(self._followed(left, scope)):
+            case ast.Pow() if self._is_residual(left, scope):
                 return _ERROR
             case ast.MatMult() if ast.unparse(left).removesuffix(".T") == ast.unparse(right):
-                return _ERROR if _is_difference(self._followed(left, scope)) else UNKNOWN
+                return _ERROR if self._is_residual(left, scope) else UNKNOWN
             case ast.Mult() if ast.unparse(left) == ast.unparse(right):
-                if _is_difference(self._followed(left, scope)):
+                if self._is_residual(left, scope):
                     return _ERROR
             case ast.Mult() if _is_minus(left):
                 return _turned(second) if second.is_named else _as_loss(second, right)
@@ -432,6 +432,20 @@ class Evaluations:
             case ast.Div() if first.is_evaluation or first.kind is Kind.STATE:
                 return first
         return _together([first, second])
+
+    def _is_residual(self, node: ast.expr, scope: ast.AST | None) -> bool:
+        """Return whether an expression is a difference, and not that of a state in two steps."""
+        match self._followed(node, scope):
+            case ast.BinOp(left=ast.Name(id=new), op=ast.Sub(), right=ast.Name(id=old)):
+                pairs = ((new, old), (old, new))
+                return not any(
+                    isinstance(binding.value, ast.Name) and binding.value.id == other
+                    for name, other in pairs
+                    for binding in self._bindings.get((scope, name), ())
+                )
+            case ast.BinOp(op=ast.Sub()):
+                return True
+        return False
 
     def _followed(self, node: ast.expr, scope: ast.AST | None) -> ast.expr:
         """Return the value of a local variable, for the form of the value."""
@@ -526,10 +540,6 @@ def _together(found: Iterable[Meaning]) -> Meaning:
     if any(meaning.kind is Kind.STATE for meaning in every):
         return STATE
     return WRITTEN if len(every) == 1 and every[0].kind is Kind.WRITTEN else UNKNOWN
-
-
-def _is_difference(node: ast.expr) -> bool:
-    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
 
 
 def _is_minus(node: ast.expr) -> bool:

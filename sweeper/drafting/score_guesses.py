@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ _QUALIFIERS = frozenset("best final last mean avg average total epoch running".s
 _HOLDS_NONE = re.compile(r"[\[{']|.*\.history\[")
 #: Matches the names of functions that may change the objects that are passed to them.
 _TRAINS = re.compile("train|fit|learn|optim", re.IGNORECASE)
+
+
+#: Functions within functions are read up to this depth (chosen, not measured).
+_DEEPEST = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +156,8 @@ class Code:
             else:
                 continue
             parts = value.values if isinstance(value, ast.Dict) else getattr(value, "elts", [])
-            if is_loop or any(isinstance(it, ast.Call) for part in parts for it in ast.walk(part)):
+            kinds = (ast.Call, ast.Name) if is_loop else ast.Call
+            if any(isinstance(it, kinds) for part in parts for it in ast.walk(part)):
                 for part in parts[:-1]:
                     found |= _lines(cell, part)
         return found
@@ -159,7 +165,21 @@ class Code:
     def _changed(self, cell: int, node: ast.stmt) -> set[str]:
         """Return the names whose objects a statement has changed, or may change without a run."""
         seen = self._changes.get((cell, node.lineno))
-        return _changed(node, self.imported) if seen is None else {*seen}
+        if seen is not None:
+            return {*seen}
+        return _changed(node, self.imported) - self._only_read(node)
+
+    def _only_read(self, node: ast.stmt) -> set[str]:
+        """Return the names that a statement passes only to functions that do not change them."""
+        passed, kept = set[str](), set[str]()
+        for call in ast.walk(node):
+            if isinstance(call, ast.Call):
+                function = self.functions.get(getattr(call.func, "id", ""))
+                names = {it.id for it in call.args if isinstance(it, ast.Name)}
+                passed |= names
+                if function is None or _changes_arguments(function, self.functions):
+                    kept |= names | _names(call.func)[0]
+        return passed - kept
 
     def _with_definitions(self, names: set[str]) -> set[str]:
         """Add the names that the functions and classes among the names read when they are used."""
@@ -181,6 +201,43 @@ class Code:
         own, later = _defined(self.statements[statement][1]), self.statements[statement + 1 :]
         users = [i for i, (_, it) in enumerate(later, statement + 1) if own & _names(it)[0]]
         return self.run_by(users[-1]) if users else statement
+
+
+def _changes_arguments(
+    function: ast.FunctionDef, functions: Mapping[str, ast.FunctionDef], deep: int = 0
+) -> bool:
+    """Return whether a function may change the objects that it gets.
+
+    Args:
+        functions: All functions of the notebook.
+        deep: Number of functions around this one. Where they are too many, any change may be.
+    """
+    arguments = {it.arg for it in ast.walk(function.args) if isinstance(it, ast.arg)}
+    for part in ast.walk(function):
+        match part:
+            case ast.Subscript(value=ast.Name(id=name)) | ast.Attribute(value=ast.Name(id=name)):
+                if name in arguments and isinstance(part.ctx, ast.Store):
+                    return True
+            case ast.AugAssign(target=ast.Name(id=name)) if name in arguments:
+                return True
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))):
+                if name in arguments:
+                    return True
+            case ast.Call(func=ast.Attribute(value=inner, attr=method), args=passed):
+                names = {getattr(it, "id", "") for it in (inner, *passed)}
+                if arguments & names and _TRAINS.search(method):
+                    return True
+            case ast.Call(func=ast.Name(id=name), args=passed) if name not in arguments:
+                if not arguments & {getattr(it, "id", "") for it in passed}:
+                    continue
+                own = functions.get(name)
+                if own is None and not hasattr(builtins, name):
+                    return True
+                if own is not None and deep > _DEEPEST:
+                    return True
+                if own is not None and _changes_arguments(own, functions, deep + 1):
+                    return True
+    return False
 
 
 def _filled(loop: ast.For) -> set[str]:
@@ -291,7 +348,12 @@ def _names(node: ast.AST) -> tuple[set[str], set[str]]:
     first = {it.id: isinstance(it.ctx, ast.Load) for it in reversed(names)}
     read = {name for name, is_read in first.items() if is_read}
     if own := _defined(node):
-        return read - {it.arg for it in ast.walk(node) if isinstance(it, ast.arg)}, own
+        local = {it.arg for it in parts if isinstance(it, ast.arg)}
+        if isinstance(node, ast.FunctionDef) and not any(
+            isinstance(it, ast.Global) for it in parts
+        ):
+            local |= {it.id for it in names if isinstance(it.ctx, ast.Store)}
+        return read - local, own
     return read, {it.id for it in names if isinstance(it.ctx, ast.Store)}
 
 

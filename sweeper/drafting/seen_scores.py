@@ -168,12 +168,13 @@ def is_clear(scores: Sequence[SeenScore]) -> bool:
     """Return whether a person would choose the first score.
 
     Another score of the same kind makes it unclear if the same params lead to it. If other params
-    do, it is of another model. Two names of one number are one score.
+    do, it is of another model. Two names of one number are one score. Where no param leads to the
+    first score, there is nothing to choose: the proposal says why it is refused.
     """
     if not scores:
         return False
     first, others = scores[0], scores[1:]
-    if first.group == ("reported",):
+    if first.group == ("reported",) or Doubt.UNREACHED in first.doubts:
         return True
     doubtful = {Doubt.UNKNOWN, Doubt.BASELINE, Doubt.EARLY, Doubt.ITEM, Doubt.UNPROVEN}
     rivals = [
@@ -221,6 +222,7 @@ class _Run:
         found = [*self._reported(), *self._logged(), *self._merged(variables, printed)]
         found += self._bare({variable.value for variable in variables})
         found = [score for score in map(self._with_meaning, found) if score is not None]
+        found = [score for score in found if score.how == "reported" or self._is_trained(score)]
         by_name: dict[str, SeenScore] = {}
         judged = [self._judged(_with_its_loss(score, found)) for score in found]
         for score in sorted(judged, key=lambda score: score.rank):
@@ -419,7 +421,7 @@ class _Run:
             for printing, value in zip(own if is_each else [], values, strict=False):
                 if isinstance(printing.value, ast.Call) and self._lasts(printing):
                     meaning = self._evaluations.of(printing.value)
-                    if meaning.is_evaluation and value not in known:
+                    if meaning.is_evaluation:
                         yield self._printed_alone(printing, meaning, [value], number.cell)
                         is_last_known = value == number.values[-1]
             is_last = number is numbers[-1] and is_clear and not is_last_known
@@ -535,6 +537,16 @@ class _Run:
             yield replace(variable, words=words, values=[*values[:-1], variable.value])
         yield from (number for number in printed if id(number) not in taken)
 
+    def _is_of_the_end(self, score: SeenScore) -> bool:
+        """Return whether a score is the mean of the last values that a training has recorded."""
+        node = self._code.statements[score.at][1]
+        return score.key == "" and any(
+            isinstance(part, ast.Slice) and isinstance(part.lower, ast.UnaryOp) and not part.upper
+            for value in [getattr(node, "value", None)]
+            if isinstance(node, ast.Assign) and isinstance(value, ast.expr)
+            for part in ast.walk(value)
+        )
+
     def _is_trained(self, score: SeenScore) -> bool:
         """Return whether a training leads to a score, as far as a run has shown."""
         if not self._code.is_observed or not self._trains:
@@ -569,10 +581,12 @@ class _Run:
         is_item = is_loop and score.key == "" and score.at not in self._trains and not is_sum
         is_item = is_item and not self._code.passes_models(score.at)
         is_item = is_item and score.name not in _added(self._code.statements[score.at][1])
-        is_early |= not is_reported and not self._is_trained(score)
         is_last = is_of_batch or (is_plain and is_loop and score.at in self._trains)
         is_loss = metric is not None and metric.is_weak and direction == "minimize"
-        is_series = (is_loss or "log" in score.how) and split == "" and len(score.values) > 1
+        is_recorded = direction == "minimize" and score.at in self._trains
+        is_series = (
+            (is_loss or is_recorded or "log" in score.how) and split == "" and len(score.values) > 1
+        )
         is_training = split == "train" or (is_series and bool(self._trains))
         doubts = [
             doubt
@@ -613,9 +627,12 @@ class _Run:
             order,
             kind if metric is None or metric.is_weak else int(is_partial),
             bool(_BEST & {*words}),
+            not self._is_of_the_end(score),
+            -score.cell,
+            score.key == "pattern",
             -score.at,
         )
-        group = ("reported",) if is_reported else (*rank[:6], metric and metric.name, rank[7])
+        group = ("reported",) if is_reported else (*rank[:6], metric and metric.name, *rank[7:9])
         return replace(
             score,
             direction=direction,
@@ -678,7 +695,7 @@ def _with_words(words: Sequence[str], meaning: Meaning) -> list[str]:
 
 def _is_saturated(score: SeenScore, metric: Metric | None) -> bool:
     """Return whether a metric has the best value that it can have."""
-    if metric is None or metric.is_weak:
+    if metric is None or (metric.is_weak and not score.meaning.is_named):
         return False
     is_share = metric.direction == "maximize" and score.value in (1.0, 100.0)
     return is_share or (metric.direction == "minimize" and score.value == 0.0)

@@ -11,7 +11,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
 from sweeper.drafting.printed import Text, printed_numbers, values_found
-from sweeper.drafting.score_guesses import Code
+from sweeper.drafting.score_guesses import Code, Score
 from sweeper.drafting.seen_scores import Doubt, SeenScore, is_clear, seen_scores
 from sweeper.kernels.forking.zygote.in_kernel import WatchedNumbers
 from sweeper.notebooks.research import ResearchNotebook
@@ -267,6 +267,25 @@ def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_re
             "minimize",
         ),
         (["rmsle = abs(-0.3)"], "rmsle", "minimize"),
+        # A loop over classes leaves the score of the last one, whose cell comes last.
+        (
+            ["accuracy = abs(3 / 4)", "for name in ('a', 'b'):\n  auc = abs(2 / 3)"],
+            "accuracy",
+            "maximize",
+        ),
+        # Each cell prints one number alone, which the printed expression finds again.
+        (
+            [
+                "from sklearn.metrics import accuracy_score, recall_score\n"
+                "y, p = [0, 1, 1, 1], [0, 1, 0, 1]",
+                "print(accuracy_score(y, p))",
+                "print(recall_score(y, p))",
+            ],
+            "accuracy",
+            "maximize",
+        ),
+        # A cross entropy is no score of a cross-validation.
+        (["cross_entropy_loss = abs(1 / 3)\nval_acc = abs(1 / 4)"], "val_acc", "maximize"),
     ],
 )
 def test_the_first_score_is_the_one_that_people_mean_in_the_direction_that_is_better(
@@ -286,6 +305,9 @@ def test_the_first_score_is_the_one_that_people_mean_in_the_direction_that_is_be
         (["test_accuracy = abs(2 / 3)"], Doubt.TEST),
         (["print('baseline RMSE', 1.5)"], Doubt.BASELINE),
         (["misfit = abs(2 / 3)"], Doubt.UNKNOWN),
+        (["val_accuracy = abs(-1.0)"], Doubt.SATURATED),
+        (["for name in 'ab': auc = abs(2 / 3)"], Doubt.ITEM),
+        (["for i in range(4): print(f'misfit {4.5 - i}')"], Doubt.UNPROVEN),
     ],
 )
 def test_a_doubtful_score_is_called_what_it_is(
@@ -316,6 +338,13 @@ def test_what_a_later_cell_prints_comes_after_the_training_wherever_it_is_named(
     assert (first.name, first.cell, first.doubts) == ("valid_acc", 3, [])
 
 
+def test_a_function_that_only_reads_its_arguments_does_not_lead_to_later_scores() -> None:
+    fit = "def fit_line(x, rate):\n    return rate * x.mean()"
+    code = Code([fit, "x = data()\nw = fit_line(x, 0.1)", "mse = error(x)"])
+    score = Score(name="mse", how="assigned", at=3)
+    assert code.lines(score) == {(2, 1), (3, 1)}
+
+
 @pytest.mark.parametrize(
     ("cells", "clear"),
     [
@@ -325,6 +354,8 @@ def test_what_a_later_cell_prints_comes_after_the_training_wherever_it_is_named(
         (["for i in range(3): print('Test acc', 0.5 + i / 9)\nprint('Final test acc', 0.7)"], True),
         (["print('baseline RMSE', 1.5)"], False),
         (["rmse = float('nan')"], False),
+        (["for name in 'ab': auc = abs(2 / 3)"], False),
+        (["r = [0.25, 0.5, 0.7]\nmean_reward = np.mean(r)\nlast = np.mean(r[-2:])"], True),
         (["for i in range(3): print(f'loss: {3.5 - i}')"], True),
     ],
 )
