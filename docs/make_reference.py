@@ -24,6 +24,7 @@ from pydantic import ByteSize, TypeAdapter
 
 import sweeper
 from sweeper.cli.parser import make_parsers
+from sweeper.drafting.seen_scores import Doubt
 from sweeper.notebooks.metadata import TrialMetadata
 from sweeper.search.pruners.factory import _CLASSES as PRUNERS
 from sweeper.search.pruners.factory import _DEFAULTS as PRUNER_DEFAULTS
@@ -53,7 +54,8 @@ Every key of the parameters file, every command and option, every call for a not
 [guide](guide.md) shows how they are used together, and [How do I …](how-do-i.md) answers questions.
 
 Also on this page: [exit codes](#exit-codes), [states](#states-of-a-trial),
-[reasons](#reasons-of-a-trial), [keys of `--json`](#keys-of---json),
+[reasons](#reasons-of-a-trial), [doubts](#doubts-about-a-score),
+[keys of `--json`](#keys-of---json),
 [events](#events-of---events-file), [samplers](#samplers), [pruners](#pruners),
 [extras](#extras-to-install).
 
@@ -268,7 +270,7 @@ def _members(kind: type[StrEnum]) -> list[tuple[str, str]]:
         text = line.strip()
         if text.startswith("#:"):
             comment.append(text[2:].strip())
-        elif member := re.match(r'[A-Z_]+ = "(\w+)"', text):
+        elif member := re.match(r'[A-Z_]+ = "(.+)"$', text):
             if not comment:
                 raise SystemExit(f"{kind.__name__}: give {member[1]} a comment that begins with #:")
             rows.append((f"`{member[1]}`", " ".join(comment)))
@@ -325,6 +327,9 @@ def _results() -> Iterator[str]:
     yield "## Reasons of a trial\n"
     yield "Why a trial did not complete. A message in words follows it.\n"
     yield _table(("reason", "meaning"), _members(Reason))
+    yield "## Doubts about a score\n"
+    yield "What `notebook_hpo.py my.ipynb` and `init --run` say about a score that they list:\n"
+    yield _table(("doubt", "meaning"), _members(Doubt))
     yield "## Keys of `--json`\n"
     yield "`notebook_hpo.py … --json` prints one object as the last line of stdout:\n"
     record = TrialRecord(

@@ -57,17 +57,29 @@ _COMPLEMENT = re.compile(r"-|1(?:\.0)? - ")
 class Doubt(StrEnum):
     """What a person should know about a score before a sweep optimises it."""
 
+    #: Computed from the data that the model was trained on.
     TRAINING = "of the training data"
+    #: A loss that the training itself computes, which overfitting improves.
     TRAINING_LOSS = "a training loss"
+    #: Computed from the test data, which a search should not see.
     TEST = "a test score"
+    #: The score of a baseline, or a value before any training.
     BASELINE = "a baseline or an initial value"
+    #: Computed in the code before the training.
     EARLY = "computed before the training"
+    #: Adds up the values of a loop, so it depends on the loop's length.
     SUM = "a sum over a loop"
+    #: The last batch or epoch of a training loop, so it is noisy.
     LAST = "the last value in a loop that trains"
+    #: The value of one item, such as the last fold, and not of all.
     ITEM = "the value of the last item in a loop"
+    #: None of the values that would be swept is seen to change it.
     UNREACHED = "no param is seen to lead to it"
+    #: The code is not seen to compute it from the model's predictions.
     UNPROVEN = "not seen to be an evaluation of the model"
+    #: Already at its best possible value.
     SATURATED = "the best value that it can have, so no trial can improve it"
+    #: Name the direction: `--score NAME:min` or `--score NAME:max`.
     UNKNOWN = "whether less or more is better is not known"
 
 
