@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from contextlib import ExitStack
+import signal
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from .. import kernels
-from ..kernels import ExecutionRequest, KernelOrigin, KernelResult, Run, Stopped
+from ..kernels import (
+    ExecutionRequest,
+    KernelOrigin,
+    KernelResult,
+    Proof,
+    Run,
+    Stopped,
+    Verdict,
+)
 from ..machine.places import NoGpuLeftError, Place, StoppedWaiting
 from ..notebook_api.checkpoints import checkpoint_files
 from ..notebook_api.messages import PointSource
@@ -53,7 +63,7 @@ class Attempt:
         file: The executed notebook of the trial.
         result: Result of the kernel. Until the kernel has run, the result of a stopped trial.
         outcome: Outcome of the trial. Until the run is judged, that of a stop for an internal
-            reason.
+            reason. Replaced if forking was not proven.
     """
 
     def __init__(
@@ -115,6 +125,8 @@ class Attempt:
         finally:
             file.note(waits_for="")
         file.begin()
+        if self.is_early:
+            file.note(proof=Proof.PENDING)
         self._waited_s = running.control.waited_s
         running.control.note_machine(site.places.machine_of(self._place))
         ranks = site.sources.known()
@@ -177,6 +189,8 @@ class Attempt:
             OSError: The file cannot be written.
         """
         outcome = replace(self.outcome, duration_s=duration_s)
+        if self.is_early and self._verdict is Verdict.COUNTS:
+            self._note_proof()
         self.file.note(artifacts=saved_in(self.spec.artifact_dir))
         self.file.finish(outcome)
         self._site.patience.insist(self.file.write)
@@ -190,6 +204,12 @@ class Attempt:
             cells=self.file.node.cells, scores=outcome.scores, series=outcome.series
         )
         return Run(execution=execution, uses_gpu=self.result.answer.gpu_bytes is not None)
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the kernel was forked before forked kernels were proven."""
+        is_repetition = self._repetition_limit_s is not None
+        return self._kernel is not None and self._kernel.is_forked and not is_repetition
 
     # --- parts of the four steps ------------------------------------------------------------------
 
@@ -211,7 +231,28 @@ class Attempt:
         # `status` runs in another process, and reads the process id from the notebook.
         self.file.note(pid=self.running.points.pid)
         self.file.note_freezing(control.waited_s - self._waited_s, is_frozen=control.is_frozen)
+        if self.is_early:
+            self._heed_proof()
         self._site.patience.attempt(self.file.write)
+
+    def _heed_proof(self) -> None:
+        """Note that the kernel's results count, or end the kernel if they do not."""
+        pid = self.running.points.pid
+        match self._verdict:
+            case Verdict.COUNTS:
+                self._note_proof()
+            case Verdict.RUN_AGAIN if pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def _note_proof(self) -> None:
+        coverage = self._site.pool.policy.coverage(KernelOrigin(is_forked=True))
+        self.file.note(proof=coverage.proof, proven_by=coverage.proven_by)
+
+    @property
+    def _verdict(self) -> Verdict:
+        pool = self._site.pool
+        return pool.policy.verdict(pool.fork_server.available)
 
     def _give_back(self, is_gone: bool) -> None:
         """Free the memory and the GPU of the trial.

@@ -69,7 +69,9 @@ class LocalExecutor:
         No process of a trial outlives this call, even if the call raises an exception.
         """
         with (
-            opened_worker(self.workload, places=self.places, time_left=source) as worker,
+            opened_worker(
+                self.workload, places=self.places, time_left=source, slots=self.jobs
+            ) as worker,
             ThreadPoolExecutor(_MOST_TRIALS, thread_name_prefix="trial") as threads,
         ):
             trials = _Trials(worker, source, threads)
@@ -95,7 +97,7 @@ class _Trials:
         self._begun: dict[RunningTrial, Future[None]] = {}
 
     def serve(self) -> None:
-        """Run trials in one slot: each trial until it ends or is frozen, and then the next one."""
+        """Run trials in one slot: each until it ends, is frozen or withheld, then the next one."""
         while (trial := self._source.next_trial()) is not None:
             running = trial[1]
             begun = self._begun.get(running)

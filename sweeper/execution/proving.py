@@ -10,19 +10,17 @@ from pathlib import Path
 
 from ..kernels import Failed, Inconclusive, KernelOrigin, Reference, Repetition
 from ..machine.faults import Fault
-from ..trials import Chore, ChoreKind, Reason, RunningTrial, TrialState
+from ..trials import Chore, ChoreKind, Reason, RunningTrial, TrialSpec, TrialState
 from .attempt import Attempt
 from .kernel_inputs import fixed_since
 from .site import Site
 from .verdict import fault_of
 
 #: Seconds between two checks in a slot that waits for a proof (chosen, not measured).
-_POLL_S = 0.02
+POLL_S = 0.02
 #: Time limit of a repetition: this many times the duration of the reference trial, plus this many
 #: seconds (chosen, not measured).
 _LIMIT_FACTOR, _LIMIT_SLACK_S = 3.0, 60.0
-#: A proof repeats the reference trial this many times, unless a result differs.
-_RUNS_OF_A_PROOF = 2
 
 
 def prove_forking(site: Site, running: RunningTrial) -> None:
@@ -37,8 +35,18 @@ def prove_forking(site: Site, running: RunningTrial) -> None:
     control = running.control
     with control.waiting():
         while control.stop_reason is None and site.pool.waits:
-            control.wait_for("the imports and the proof of forked kernels")
-            time.sleep(_POLL_S)
+            control.waits_for = "the imports and the proof of forked kernels"
+            time.sleep(POLL_S)
+    prove(site, running)
+
+
+def prove(site: Site, running: RunningTrial) -> None:
+    """Prove that kernels may be forked, if a proof is due. Do not wait for one that is under way.
+
+    Args:
+        site: Site of the trial.
+        running: Trial that makes the proof. A stop of this trial ends the proof.
+    """
     try:
         site.pool.policy.prove(
             site.pool.fork_server.available,
@@ -46,14 +54,22 @@ def prove_forking(site: Site, running: RunningTrial) -> None:
             trials_left=running.trials_left + 1 + site.places.waiting,
         )
     finally:
-        control.note_chore(None)
+        running.control.chore = None
+
+
+def is_usual(site: Site, spec: TrialSpec) -> bool:
+    """Return whether a trial can be the reference of a proof.
+
+    Two kinds of trials cannot. Trials that resume from a checkpoint have other outputs. Trials that
+    began before a param was fixed have another value than shared cells.
+    """
+    return spec.continues is None and not fixed_since(site.workload, spec)
 
 
 def learn_of_kernels(site: Site, attempt: Attempt, duration_s: float) -> None:
     """Use a completed trial as the reference of a proof, or its times for advice on shared cells.
 
-    Two kinds of trials are left out. Trials that resumed from a checkpoint have other outputs.
-    Trials that began before a param was fixed have another value than shared cells.
+    Trials that are not usual are left out; see `is_usual`.
 
     Args:
         site: Site of the trial.
@@ -61,8 +77,7 @@ def learn_of_kernels(site: Site, attempt: Attempt, duration_s: float) -> None:
         duration_s: Duration of the trial in seconds, including the wait for its kernel.
     """
     spec, origin = attempt.spec, attempt.result.origin
-    is_usual = spec.continues is None and not fixed_since(site.workload, spec)
-    if attempt.outcome.state is not TrialState.COMPLETED or not is_usual:
+    if attempt.outcome.state is not TrialState.COMPLETED or not is_usual(site, spec):
         return
     if not origin.is_forked:
         reference = Reference(spec=spec, run=attempt.comparable, duration_s=duration_s)
@@ -83,9 +98,9 @@ def _repeat(
         origin: How the kernel of the repetition must be made.
     """
     if running.control.chore is None:
-        expected_s = _RUNS_OF_A_PROOF * reference.duration_s
+        expected_s = site.pool.policy.runs_of_a_proof * reference.duration_s
         chore = Chore(kind=ChoreKind.PROVING, since_s=time.monotonic(), expected_s=expected_s)
-        running.control.note_chore(chore)
+        running.control.chore = chore
     repeated = RunningTrial()
     temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # A kernel may still write.
     with temporary as folder, running.control.passed_on(repeated.control):

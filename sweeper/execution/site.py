@@ -46,6 +46,7 @@ class Site:
         sources: Sources of the scores, learned from completed trials.
         environment: Name of the file that describes the trials' environment. Empty if there is
             none.
+        slots: Number of trials that run at once. 1 where a trial cannot free its slot.
     """
 
     workload: Workload
@@ -56,10 +57,13 @@ class Site:
     folder: Path
     sources: LearnedSources
     environment: str = ""
+    slots: int = 1
 
 
 @contextmanager
-def opened_site(workload: Workload, *, places: Places, time_left: TimeLeft) -> Iterator[Site]:
+def opened_site(
+    workload: Workload, *, places: Places, time_left: TimeLeft, slots: int
+) -> Iterator[Site]:
     """Open the resources of a sweep on this machine. No process of the sweep outlives the block.
 
     Open only one site per machine and study. Each site first ends all processes that have the mark
@@ -69,6 +73,7 @@ def opened_site(workload: Workload, *, places: Places, time_left: TimeLeft) -> I
         workload: What the trials of the sweep have in common.
         places: Object that assigns memory and GPUs of this machine to trials.
         time_left: Time that the sweep has left.
+        slots: Number of trials that run at once. 1 where a trial cannot free its slot.
     """
     raise_descriptor_limit()
     with (
@@ -92,6 +97,7 @@ def opened_site(workload: Workload, *, places: Places, time_left: TimeLeft) -> I
             folder=folder,
             sources=LearnedSources(settings=workload.settings),
             environment=_kept_environment(workload, places, token=token),
+            slots=slots,
         )
         left_s = time_left.left_s()
         pool.close(patience_s=None if left_s is None else left_s / 3)

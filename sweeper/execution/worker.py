@@ -12,8 +12,9 @@ from ..study_folder.patience import is_of_the_machine
 from ..trials import Points, Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
 from .attempt import Attempt
 from .earlier_attempt import keep_earlier_attempt
+from .early_start import is_disproven, start_early, withhold, without_unproven
 from .executor import TimeLeft
-from .proving import learn_of_kernels, prove_forking
+from .proving import is_usual, learn_of_kernels, prove_forking
 from .second_run import (
     AFTER_NO_KERNEL,
     STARTED_ANEW,
@@ -28,9 +29,11 @@ from .workload import Workload
 
 
 @contextmanager
-def opened_worker(workload: Workload, *, places: Places, time_left: TimeLeft) -> Iterator[Worker]:
+def opened_worker(
+    workload: Workload, *, places: Places, time_left: TimeLeft, slots: int = 1
+) -> Iterator[Worker]:
     """Open a worker with its kernels; see `opened_site`."""
-    with opened_site(workload, places=places, time_left=time_left) as site:
+    with opened_site(workload, places=places, time_left=time_left, slots=slots) as site:
         yield Worker(site)
 
 
@@ -64,7 +67,8 @@ class Worker:
         clock = running.control
         started_s = clock.own_s
         try:
-            prove_forking(self.site, running)
+            if not start_early(self.site, spec, running):
+                prove_forking(self.site, running)
             started_s = clock.own_s
             outcome = self._run(spec, running)
         except OSError as error:
@@ -90,15 +94,21 @@ class Worker:
             took_s=control.own_s - started_s,
             is_stopped=control.stop_reason is not None,
         )
-        if second is not None:
+        if second is not None and not is_disproven(self.site, attempt):
             attempt = self._second_run(second, attempt)
         took_s = control.own_s - started_s
+        withhold(self.site, attempt)
         learn_of_kernels(self.site, attempt, took_s)
         return attempt.settle(took_s)
 
     def _first_run(self, spec: TrialSpec, running: RunningTrial) -> Attempt:
         """Execute the notebook. If no kernel starts, wait and try again."""
-        attempt = Attempt(spec, running, self.site)
+        pool = self.site.pool
+        early = pool.policy.early_origin(
+            running, pool.fork_server.available, is_usual=is_usual(self.site, spec)
+        )
+        spec = without_unproven(spec)
+        attempt = Attempt(spec, running, self.site, kernel=early)
 
         def execute() -> None:
             outcome = attempt.execute()

@@ -19,7 +19,7 @@ from .cells.request import (
 )
 from .forking.fork_server import obstacle_of_system
 from .forking.origins import KernelOrigin, KernelSetup
-from .forking.policy import Failed, Inconclusive, Reference, Repetition, Run
+from .forking.policy import Failed, Inconclusive, Proof, Reference, Repetition, Run, Verdict
 from .forking.sharing import SharedCells
 from .forking.zygote.in_kernel import WATCH_VARIABLE
 from .process.pool import KernelPool
@@ -48,12 +48,14 @@ __all__ = [
     "KernelResult",
     "KernelSetup",
     "NotStarted",
+    "Proof",
     "Raised",
     "Reference",
     "Repetition",
     "Run",
     "SharedCells",
     "Stopped",
+    "Verdict",
     "check_kernel",
     "choose_kernel",
     "environment_of",

@@ -593,7 +593,7 @@ class Places:
                 wait = self._begin_or_wait(place)
             if wait is None:
                 return
-            control.wait_for(str(wait))
+            control.waits_for = str(wait)
             control.make_room()
             place.look.wait(self._look_s)
             place.look.clear()

@@ -142,7 +142,7 @@ class Settings(SettingsModel):
     """What trials use of the machine: GPUs and processor cores."""
     kernels: Literal["auto", "fork", "cold"] = "auto"
     """How kernels are made. `auto`: they are forked from a process that has imported the notebook's
-    libraries, once a trial has had the same results in a started kernel and in two forked ones.
+    libraries, and count once a trial has had the same results in a started and a forked kernel.
     `fork`: they are forked without this proof. `cold`: each kernel is started, and no trial is run
     twice."""
     reports: Literal["auto", "explicit"] = "auto"

@@ -20,6 +20,7 @@ class Phase(Enum):
     FROZEN = "is frozen, without a slot"
     LEAVING = "was stopped while it was frozen, and ends without a slot"
     LOST = "lost its kernel while it was frozen, or could not return to its GPU"
+    WITHHELD = "has run in a forked kernel, and waits without a slot for the proof"
     ENDED = "has ended"
 
 
@@ -251,8 +252,14 @@ class Control:
             self._enter(Phase.ENDED)
         self._rests.release()
 
+    def withhold(self) -> None:
+        """Free the slot of a trial that has run, but whose outcome does not count yet."""
+        with self._lock:
+            self._enter(Phase.WITHHELD)
+        self._rests.release()
+
     def wait_for_rest(self) -> None:
-        """Wait until the trial frees the caller's slot, because it was frozen or has ended."""
+        """Wait until the trial frees the caller's slot: it was frozen or withheld, or has ended."""
         self._rests.acquire()
         if self.phase is Phase.ENDED:
             self._rests.release()  # Let all other waiting threads return too.
@@ -307,14 +314,6 @@ class Control:
             self._waits = _Waits(past_s=self.waited_s)
             self.waits_for = ""
 
-    def wait_for(self, what: str) -> None:
-        """Set what the trial waits for, in one line for people."""
-        self.waits_for = what
-
     def make_room(self) -> None:
         """Ask the sweep to free memory or a GPU, because the trial waits for one."""
         self._make_room()
-
-    def note_chore(self, chore: Chore | None) -> None:
-        """Set the chore that the trial's slot does for the sweep. None when it is done."""
-        self.chore = chore

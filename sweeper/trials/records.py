@@ -105,6 +105,8 @@ class Reason(StrEnum):
     GPU_FAULT = "gpu_fault"
     #: No working GPU is left. The sweep ends, and the same command runs the trial again.
     NO_GPU = "no_gpu"
+    #: Forked kernels were not proven to change no number. The trial runs again in a started kernel.
+    UNPROVEN = "unproven"
     #: `stop STUDY RUN_ID` ended the trial. It counts as one of `study.trials`.
     BY_HAND = "by_hand"
     #: The pruner ended the trial.

@@ -96,8 +96,8 @@ class ForkServer:
                 self._interpreter = [command.interpreter, *command.options]
                 self._argv = [*command.arguments]
         self._lock = threading.Lock()
-        #: Modules that a trial's kernel has imported, and that the zygote imports too. None until a
-        #: kernel has listed its modules.
+        #: Modules that a trial's kernel has imported, or will import, and that the zygote imports
+        #: too. None until they are known.
         self._import_profile: Mapping[str, Any] | None = None
         self._thread = threading.Thread(target=self._keep_zygote, name="fork server", daemon=True)
         self._is_closed = False
@@ -111,12 +111,13 @@ class ForkServer:
         return self._import_profile is None and not is_never
 
     def record_imports(self, profile: Mapping[str, Any]) -> None:
-        """Start a zygote that imports what a kernel has imported.
+        """Start a zygote that imports what a kernel has imported, or what the code shows.
 
         Only the first call has an effect. Later calls do nothing.
 
         Args:
-            profile: Modules and environment in the form of `in_kernel.import_profile`.
+            profile: Modules and environment in the form of `in_kernel.import_profile`, or of
+                `shown_imports`.
         """
         with self._lock:
             if self._import_profile is not None:
@@ -250,7 +251,11 @@ class ForkServer:
         env = {**self._setup.env, "IPYTHONDIR": configuration}
         self._setup = replace(self._setup, env=env)
         imports = {
-            "modules": [name for name in profile["modules"] if name not in excluded],
+            "modules": [
+                name
+                for name in profile["modules"]
+                if excluded.isdisjoint((name, name.partition(":")[0], name.replace(":", ".")))
+            ],
             "environment": profile["environment"],
             "argv": self._argv,
             "frozen": dict(self._setup.frozen),

@@ -11,6 +11,11 @@ the GPU is used in all runs or in none.
 
 A free slot waits for the zygote's first imports, but at most twice as long as the reference took.
 It waits for the proof, but at most as long as a forked kernel saves.
+
+If the notebook's code shows its imports, the zygote starts with the sweep: an *early start*. One
+trial, the *pathfinder*, runs in a started kernel and becomes the reference. The trials next to it
+run in forked kernels, and their outcomes are withheld. One repetition of the reference then proves
+forking: another fork has run before it. If the proof fails, the withheld trials run again.
 """
 
 from __future__ import annotations
@@ -20,11 +25,11 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Literal
 
 from ...notebooks.compare import Execution, compare
-from ...trials import TrialSpec
+from ...trials import Phase, RunningTrial, TrialSpec
 from .origins import SWITCH_OFF, ForkAvailability, KernelOrigin, Ready, Stage, Unready
 
 _log = logging.getLogger(__name__)
@@ -36,6 +41,15 @@ class Proof(StrEnum):
     EQUAL = "equal"  # The reference trial gave the same bits in a forked kernel.
     IN_KIND = "in kind"  # Results differ between any two runs, but outputs have the same types.
     NONE = "none"  # Nothing was proven, because the parameters file says `kernels: fork`.
+    PENDING = "pending"  # Nothing is proven yet, so the outcome is withheld.
+
+
+class Verdict(Enum):
+    """Whether the outcome of a trial in a kernel that was forked before the proof counts."""
+
+    PENDING = auto()
+    COUNTS = auto()
+    RUN_AGAIN = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,15 +161,25 @@ class Undecided:
     """The runs have proven nothing, so the proof is tried again later."""
 
 
+#: With an early start, slots wait at most this number of seconds for the zygote (chosen, not
+#: measured). Imports of torch took 24 s on a machine that ran other programs too.
+_EARLY_LIMIT_S = 60.0
+#: At most this number of ended trials is withheld for each slot (chosen, not measured). Then
+#: kernels are started, so that the sampler learns of some outcomes.
+_MOST_WITHHELD = 2
+
 _FORKED = KernelOrigin(is_forked=True)
+_PATHFINDER = KernelOrigin(
+    reason="the first trial runs in a started kernel, with which forked ones are compared"
+)
 _STARTED = KernelOrigin(reason="a second run in a started kernel")
 
 
-def _prove(reference: Reference, repeat: Repeat) -> Proven | Refused | Undecided:
-    """Repeat a trial in two forked kernels. If a run differs, repeat it in a started kernel too."""
+def _prove(reference: Reference, repeat: Repeat, n_runs: int) -> Proven | Refused | Undecided:
+    """Repeat a trial in forked kernels. If a run differs, repeat it in a started kernel too."""
     run_id, difference = reference.spec.run_id, ""
     forked: list[Run] = []
-    while len(forked) < 2 and not difference:
+    while len(forked) < n_runs and not difference:
         match repeat(reference, _FORKED):
             case Inconclusive():
                 return Undecided()
@@ -216,6 +240,11 @@ class ForkPolicy:
         self._referred_at_s = 0.0
         self._proving_since_s: float | None = None
         self._compared_failures: set[Hashable] = set()
+        #: Number of slots and the time of an early start. None without an early start.
+        self._early: tuple[int, float] | None = None
+        self._pathfinder: RunningTrial | None = None
+        self._has_forked_early = False
+        self._n_withheld = 0
         self.finding: str | None = None
 
     def origin(self, available: ForkAvailability) -> KernelOrigin:
@@ -234,6 +263,83 @@ class ForkPolicy:
                 case Unready(Stage.NEVER, why) if self._refusal is None:
                     self._refuse(why)
         return KernelOrigin(is_forked=is_forked, reason=reason)
+
+    # --- an early start --------------------------------------------------------------------------
+
+    def start_early(self, slots: int) -> bool:
+        """Begin an early start, unless it has begun or makes no sense. Return whether it begins."""
+        with self._lock:
+            if self._early or self._refusal is not None or self._reference is not None:
+                return False
+            self._early = slots, time.monotonic()
+            return True
+
+    def starts_at_once(self, trial: RunningTrial, *, is_usual: bool) -> bool:
+        """Return whether a trial waits for no zygote, because its kernel is started.
+
+        A usual trial becomes the pathfinder if there is none.
+
+        Args:
+            trial: Trial that begins.
+            is_usual: Whether the trial can be the reference.
+        """
+        with self._lock:
+            if not self._early or not self._is_open or self._reference is not None:
+                return False
+            last = self._pathfinder
+            if is_usual and (last is None or last.control.phase is not Phase.RUNNING):
+                self._pathfinder = trial
+            return self._pathfinder is trial or not is_usual
+
+    def early_origin(
+        self, trial: RunningTrial, available: ForkAvailability, *, is_usual: bool
+    ) -> KernelOrigin | None:
+        """Return how a trial's kernel is made before the proof. None if `origin` decides.
+
+        A trial that is not usual may have checkpoints, which must not be lost if the proof fails.
+        """
+        with self._lock:
+            if self._early is None or not self._is_open or not is_usual:
+                return None
+            if trial is self._pathfinder:
+                return _PATHFINDER
+            if self._n_withheld >= _MOST_WITHHELD * self._early[0]:
+                return None
+            self._has_forked_early |= isinstance(available, Ready)
+            return _FORKED if isinstance(available, Ready) else None
+
+    def withhold(self, n_trials: int) -> None:
+        """Add a number to that of the withheld trials that have ended."""
+        with self._lock:
+            self._n_withheld += n_trials
+
+    def verdict(self, available: ForkAvailability) -> Verdict:
+        """Return whether outcomes of kernels that were forked before the proof count."""
+        if self._proof is None and self._refusal is None:
+            self.origin(available)  # This refuses to fork if no zygote can.
+        with self._lock:
+            if self._proof is not None:
+                return Verdict.COUNTS
+            return Verdict.PENDING if self._refusal is None else Verdict.RUN_AGAIN
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody makes the proof, nor runs a trial that may become the reference."""
+        with self._lock:
+            last = self._pathfinder
+            has_ended = last is None or last.control.phase is not Phase.RUNNING
+            return self._proving_since_s is None and (self._reference is not None or has_ended)
+
+    @property
+    def runs_of_a_proof(self) -> int:
+        """Number of times that a proof repeats the reference, unless a result differs."""
+        return 1 if self._has_forked_early else 2
+
+    @property
+    def _is_open(self) -> bool:
+        return self._proof is None and self._refusal is None
+
+    # --- a trial that begins ---------------------------------------------------------------------
 
     def forks(self, available: ForkAvailability) -> bool:
         """Return whether the kernel of the next trial is forked."""
@@ -254,14 +360,20 @@ class ForkPolicy:
         is_coming = isinstance(available, Ready) or available.stage is Stage.COMING
         if self._refusal is not None or not is_coming:
             return False
-        return not self.forks(available) and bool(self._proof or self._reference)
+        return not self.forks(available) and bool(self._proof or self._reference or self._early)
 
     def waits(self, available: ForkAvailability) -> bool:
         """Return whether a free slot should wait for a forked kernel instead of starting one."""
         with self._lock:
-            if self._reference is None or not self.forks_soon(available):
+            if not self.forks_soon(available):
                 return False
             now_s = time.monotonic()
+            is_coming = isinstance(available, Unready)
+            if self._early and (is_coming or self._has_forked_early):
+                # Before the proof, a slot waits only for the zygote.
+                return is_coming and now_s - self._early[1] < _EARLY_LIMIT_S
+            if self._reference is None:
+                return False
             match available:
                 case Ready() if self._proving_since_s is not None:
                     return now_s - self._proving_since_s < available.saved_s
@@ -273,7 +385,9 @@ class ForkPolicy:
         """Return the facts for a trial's metadata about how its kernel was made."""
         if not origin.is_forked:
             return Coverage(reason=origin.reason)
-        if self._proof is None or self._proof is Proof.NONE or self._reference is None:
+        if self._proof is None:
+            return Coverage(proof=Proof.PENDING if self._has_forked_early else None)
+        if self._proof is Proof.NONE or self._reference is None:
             return Coverage(proof=self._proof)
         return Coverage(proof=self._proof, proven_by=self._reference.spec.run_id)
 
@@ -299,8 +413,9 @@ class ForkPolicy:
             # A proof is made only if forking saves more time in the trials that are left than the
             # two repetitions of the reference take.
             saved_s = available.saved_s
-            cost_s = 2 * max(0.0, reference.duration_s - saved_s)
-            if saved_s * trials_left <= cost_s:
+            cost_s = self.runs_of_a_proof * max(0.0, reference.duration_s - saved_s)
+            # Withheld trials would have to run again without the proof, which takes longer.
+            if not self._has_forked_early and saved_s * trials_left <= cost_s:
                 self._refusal = (
                     f"too few trials are left to prove forked kernels: a proof takes {cost_s:.1f} "
                     f"s, and forking saves {saved_s:.1f} s for each of {max(0, trials_left)}"
@@ -309,7 +424,7 @@ class ForkPolicy:
             self._proving_since_s = started_s = time.monotonic()
         decided: Proven | Refused | Undecided
         try:
-            decided = _prove(reference, repeat)
+            decided = _prove(reference, repeat, self.runs_of_a_proof)
         except Exception as error:  # noqa: BLE001  A proof only saves time, so it must not fail a trial.
             _log.exception("proof of forked kernels")
             decided = Refused(f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Decide which trials are run again, alone, after memory ran out or a GPU failed."""
+"""Decide which trials are run again: alone after memory ran out, or in another kernel."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class RunAgain(Enum):
     """How a trial is run again, in words for people."""
 
     ELSEWHERE = "on another GPU"
+    STARTED = "in a started kernel"
     ALONE_ON_GPU = "alone on its GPU"
     ALONE_ON_MACHINE = (
         "with no other trial at the same time (a smaller -j, or fewer workers of a DataLoader, "
@@ -33,6 +34,8 @@ def run_again(spec: TrialSpec, outcome: TrialOutcome) -> RunAgain | None:
     """
     if outcome.reason is Reason.GPU_FAULT and outcome.state is TrialState.STOPPED:
         return RunAgain.ELSEWHERE
+    if outcome.reason is Reason.UNPROVEN:
+        return RunAgain.STARTED
     alone_on = _ALONE_ON.get(outcome.reason) if outcome.reason is not None else None
     if alone_on is None or outcome.is_infeasible or spec.alone_on is not None:
         return None

@@ -18,9 +18,10 @@ from sweeper.kernels.forking.policy import (
     Reference,
     Repetition,
     Run,
+    Verdict,
 )
 from sweeper.notebooks.compare import Execution
-from sweeper.trials import TrialSpec
+from sweeper.trials import RunningTrial, TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
 FORKED = KernelOrigin(is_forked=True)
@@ -191,3 +192,87 @@ def test_a_free_slot_waits_for_the_proof_at_most_the_time_that_a_fork_saves(
     policy.prove(READY, repeat, trials_left=50)
     assert waited == [waits, waits]
     assert not policy.waits(READY)
+
+
+# --- an early start -------------------------------------------------------------------------------
+
+COMING = Unready(Stage.COMING, "it imports")
+
+
+@pytest.fixture
+def early() -> tuple[ForkPolicy, RunningTrial]:
+    """A policy after an early start with two slots, and its pathfinder."""
+    policy, first = ForkPolicy(), RunningTrial()
+    assert policy.start_early(2)
+    assert policy.starts_at_once(first, is_usual=True)
+    return policy, first
+
+
+def test_the_trials_next_to_the_first_are_forked_and_count_after_one_repetition(
+    early: tuple[ForkPolicy, RunningTrial], reference: Reference
+) -> None:
+    policy, first = early
+    second = RunningTrial()
+    assert not policy.starts_at_once(second, is_usual=True)
+    assert policy.waits(COMING), "a slot waits only for the zygote"
+    resumed = RunningTrial()
+    assert policy.starts_at_once(resumed, is_usual=False)
+    assert policy.early_origin(resumed, READY, is_usual=False) is None
+    assert policy.early_origin(first, READY, is_usual=True) != FORKED
+    assert policy.early_origin(second, READY, is_usual=True) == FORKED
+    assert not policy.waits(READY)
+    assert policy.coverage(FORKED).proof is Proof.PENDING
+    assert policy.verdict(READY) is Verdict.PENDING
+    policy.offer_reference(reference)
+    assert len(proven(policy, run_of(), trials_left=0)) == 1, "although few trials are left"
+    assert policy.verdict(READY) is Verdict.COUNTS
+    assert policy.early_origin(second, READY, is_usual=True) is None
+
+
+@pytest.mark.parametrize("runs", [[run_of(0.6), run_of()], [Failed("In [3]: no")]])
+def test_withheld_trials_run_again_if_the_proof_fails(
+    runs: list[Repetition], early: tuple[ForkPolicy, RunningTrial], reference: Reference
+) -> None:
+    policy, _ = early
+    policy.early_origin(RunningTrial(), READY, is_usual=True)
+    policy.offer_reference(reference)
+    proven(policy, *runs)
+    assert policy.verdict(READY) is Verdict.RUN_AGAIN
+
+
+def test_withheld_trials_run_again_if_no_kernel_can_be_forked_any_more(
+    early: tuple[ForkPolicy, RunningTrial],
+) -> None:
+    policy, _ = early
+    assert policy.early_origin(RunningTrial(), READY, is_usual=True) == FORKED
+    assert policy.verdict(Unready(Stage.NEVER, "it died")) is Verdict.RUN_AGAIN
+
+
+def test_another_trial_takes_the_place_of_a_first_one_that_gave_no_reference(
+    early: tuple[ForkPolicy, RunningTrial],
+) -> None:
+    policy, first = early
+    idle = [policy.is_idle]
+    first.control.end()
+    idle.append(policy.is_idle)
+    assert policy.starts_at_once(RunningTrial(), is_usual=True)
+    assert [*idle, policy.is_idle] == [False, True, False]
+
+
+def test_kernels_are_started_if_many_outcomes_are_withheld(
+    early: tuple[ForkPolicy, RunningTrial],
+) -> None:
+    policy, _ = early
+    policy.withhold(4)
+    assert policy.early_origin(RunningTrial(), READY, is_usual=True) is None
+    policy.withhold(-1)
+    assert policy.early_origin(RunningTrial(), READY, is_usual=True) == FORKED
+
+
+def test_a_sweep_without_a_proof_waits_for_its_zygote() -> None:
+    policy = ForkPolicy("fork")
+    assert not policy.waits(COMING)
+    assert policy.start_early(2)
+    assert policy.waits(COMING)
+    assert not policy.starts_at_once(RunningTrial(), is_usual=True)
+    assert not ForkPolicy("cold").start_early(2)

@@ -582,25 +582,31 @@ def _scalar_or_text(value: Any) -> Any:
     return text[: 2 * _DESCRIPTION_CHARACTERS]
 
 
-def import_profile() -> dict[str, Any]:
-    """Return the installed modules that this process has imported, in order, and its environment.
+def library_folders() -> tuple[str, ...]:
+    """Return the folders of this Python in which libraries are installed."""
+    paths = sysconfig.get_paths()
+    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
+    return tuple(paths[kind] for kind in kinds if kind in paths)
+
+
+def is_installed(origin: str, folders: tuple[str, ...]) -> bool:
+    """Return whether a module's file is that of an installed library.
 
     Libraries may be outside of the environment's own folders: `uv run --with` and
     `--system-site-packages` put an environment on top of another one.
     """
-    paths = sysconfig.get_paths()
-    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
-    folders = tuple(paths[kind] for kind in kinds if kind in paths)
+    if origin in ("built-in", "frozen") or origin.startswith(folders):
+        return True
+    return not {"site-packages", "dist-packages"}.isdisjoint(Path(origin).parts)
 
-    def is_installed(origin: str) -> bool:
-        if origin in ("built-in", "frozen") or origin.startswith(folders):
-            return True
-        return not {"site-packages", "dist-packages"}.isdisjoint(Path(origin).parts)
 
+def import_profile() -> dict[str, Any]:
+    """Return the installed modules that this process has imported, and its environment."""
+    folders = library_folders()
     modules: list[str] = []
     for name, module in list(sys.modules.items()):
         spec: Any = getattr(module, "__spec__", None)
-        if getattr(spec, "name", None) == name and is_installed(str(spec.origin)):
+        if getattr(spec, "name", None) == name and is_installed(str(spec.origin), folders):
             modules.append(name)
     environment = {name: value for name, value in os.environ.items() if _READ_AT_IMPORT.match(name)}
     return {"modules": modules, "environment": environment}

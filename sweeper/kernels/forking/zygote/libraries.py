@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 import os
 import sys
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 
 from . import generators
 from .imports import ImportWatch
+from .in_kernel import is_installed, library_folders
 from .server import fork
 from .shell import App
 
@@ -167,16 +169,31 @@ def _foreign_threads() -> dict[int, str]:
 
 
 def _import_all(modules: Iterable[str]) -> None:
+    """Import modules. An entry `module:name` is an import of a name from an installed module."""
     # Remove the working folder from `sys.path` for the time of the imports. Otherwise, a file in it
     # could be imported in place of an installed module with the same name.
     place = sys.path.index("") if "" in sys.path else None
     if place is not None:
         del sys.path[place]
-    for name in modules:
-        if name and not name.startswith(DENIED):
+    for entry in modules:
+        module, is_shown, name = entry.partition(":")
+        if module and not module.startswith(DENIED):
             try:
-                importlib.import_module(name)
+                if is_shown and not _is_installed(module):
+                    continue
+                imported = importlib.import_module(module)
+                if name and not hasattr(imported, name):
+                    importlib.import_module(f"{module}.{name}")
             except BaseException:  # noqa: BLE001  The notebook's own import will fail too.
                 continue
     if place is not None:
         sys.path.insert(place, "")
+
+
+def _is_installed(module: str) -> bool:
+    """Return whether the package of a module lies where libraries are installed."""
+    spec = importlib.util.find_spec(module.partition(".")[0])
+    if spec is None:
+        return False
+    place = spec.origin or next(iter(spec.submodule_search_locations or ()), "")
+    return is_installed(place, library_folders())

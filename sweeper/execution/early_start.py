@@ -1,0 +1,131 @@
+"""Let no slot wait at the start of a sweep: fork kernels before the proof, and withhold outcomes.
+
+The zygote starts with the sweep, from the imports that the notebook's code shows. A trial whose
+kernel was forked before the proof ends as usual, and frees its slot. Its outcome is recorded only
+when forking is proven. Else the trial runs again, in a started kernel.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import replace
+
+from ..kernels import KernelResult, Proof, Stopped, Verdict
+from ..notebook_api.messages import StopReason
+from ..notebooks.metadata import BLANK, read_metadata
+from ..notebooks.shown_imports import shown_imports
+from ..trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
+from .attempt import Attempt
+from .proving import POLL_S, is_usual, prove
+from .site import Site
+from .verdict import judge
+
+#: Kernels are forked early if more trials are left than this number for each slot (chosen, not
+#: measured). The proof takes the time of one trial.
+_FEWEST_LEFT = 2
+#: If no trial makes the proof for this number of seconds, a withheld trial makes it (chosen, not
+#: measured). Usually, the trial that follows the reference in its slot makes it at once.
+_PATIENCE_S = 2.0
+#: A trial that was stopped for one of these reasons is withheld nevertheless, because its notebook
+#: had come to its end.
+_NO_STOP = (None, StopReason.PRUNED)
+
+
+def start_early(site: Site, spec: TrialSpec, running: RunningTrial) -> bool:
+    """Start the zygote with the first trial of a sweep, if that saves time.
+
+    Args:
+        site: Site of the trial.
+        spec: Spec of a trial that begins.
+        running: The trial.
+
+    Returns:
+        Whether the trial waits for no zygote, because its kernel is started.
+    """
+    workload, pool = site.workload, site.pool
+    pays = site.slots > 1 and running.trials_left > _FEWEST_LEFT * site.slots
+    if pays and workload.notebook.language == "python" and pool.fork_server.wants_import_profile:
+        modules = shown_imports(
+            workload.notebook.code, workload.frozen.values(), folder=workload.cwd
+        )
+        if modules and pool.policy.start_early(site.slots):
+            pool.fork_server.record_imports({"modules": modules, "environment": {}})
+    return pool.policy.starts_at_once(running, is_usual=is_usual(site, spec))
+
+
+def without_unproven(spec: TrialSpec) -> TrialSpec:
+    """Remove what an earlier attempt has saved if its kernel was forked before the proof.
+
+    Returns:
+        The spec of an attempt that begins anew in this case.
+    """
+    if spec.continues is None:
+        return spec
+    if (read_metadata(spec.continues) or BLANK).proof != Proof.PENDING:
+        return spec
+    shutil.rmtree(spec.checkpoint_dir, ignore_errors=True)
+    return replace(spec, continues=None)
+
+
+def withhold(site: Site, attempt: Attempt) -> None:
+    """Wait until it is decided whether the outcome of an attempt counts. If not, replace it.
+
+    The trial's slot is free meanwhile. The outcome is in memory only, so a trial whose sweep is
+    killed runs again.
+
+    Args:
+        site: Site of the trial.
+        attempt: Attempt that has ended.
+    """
+    if not attempt.is_early or attempt.outcome.state is TrialState.STOPPED:
+        return
+    policy = site.pool.policy
+    if _verdict(site) is Verdict.PENDING:
+        policy.withhold(1)
+        attempt.running.control.withhold()
+        try:
+            if not _has_verdict(site, attempt):
+                result, settings = KernelResult(ending=Stopped()), site.workload.settings
+                attempt.outcome = judge(attempt.file, result, attempt.running, settings)
+                return
+        finally:
+            policy.withhold(-1)
+    if _verdict(site) is not Verdict.COUNTS:
+        attempt.outcome = TrialOutcome(
+            state=TrialState.STOPPED,
+            reason=Reason.UNPROVEN,
+            message="forked kernels were not proven to change no number",
+        )
+
+
+def is_disproven(site: Site, attempt: Attempt) -> bool:
+    """Return whether an attempt must run again, because forking is known to change results."""
+    return attempt.is_early and _verdict(site) is Verdict.RUN_AGAIN
+
+
+def _has_verdict(site: Site, attempt: Attempt) -> bool:
+    """Wait for a verdict. Return False if the trial is stopped first.
+
+    If nobody makes the proof, this trial makes it. It gives up if there is no reference.
+    """
+    policy, running = site.pool.policy, attempt.running
+    control = running.control
+    idle_since_s = time.monotonic()
+    with control.waiting():
+        control.waits_for = "the proof of forked kernels"
+        while _verdict(site) is Verdict.PENDING:
+            if control.stop_reason not in _NO_STOP:
+                return False
+            if not policy.is_idle:
+                idle_since_s = time.monotonic()
+            elif time.monotonic() - idle_since_s > _PATIENCE_S:
+                break
+            time.sleep(POLL_S)
+    if _verdict(site) is Verdict.PENDING:
+        prove(site, running)
+    return control.stop_reason in _NO_STOP
+
+
+def _verdict(site: Site) -> Verdict:
+    return site.pool.policy.verdict(site.pool.fork_server.available)
