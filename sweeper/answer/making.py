@@ -41,7 +41,7 @@ from ..trials import (
 )
 from ..trials.confirmation import DEFAULT_BEST, DEFAULT_SEEDS
 from .effects import clear_effects
-from .regions import region_of
+from .regions import reaches_end, region_of
 from .wording import sentences_of
 
 #: The best trials are the best tenth of the trials, but at least this number (chosen). Fewer trials
@@ -50,21 +50,27 @@ _FEWEST_BEST = 5
 #: A param is named if it explains at least this share of the variance, and not less than the second
 #: share in nine of ten samples (both chosen).
 _LEAST_SHARE, _LEAST_LOW = 0.1, 0.02
+#: Two params act together if each explains at least this share of the variance only together with
+#: others (chosen). Of planted studies with 60 trials each, two params that acted together had 0.77,
+#: and two that did not had 0.22.
+_LEAST_JOINT = 0.4
 #: Two params have no order if the smaller share is at least this much of the larger one (chosen).
 #: The intervals of params with the same effect can be apart: a planted study of 120 random trials
 #: had shares of 54 % and 46 % with such intervals (measured).
 _ALIKE = 0.5
 #: A cheaper trial takes at most this share of the winner's time, and loses at most this share of
-#: the winner's lead over the median trial (both chosen).
-_TIME_SHARE, _LOST_SHARE = 0.5, 0.1
+#: the winner's lead over the median of the first trials, a quarter but at least the third number
+#: (all chosen).
+_TIME_SHARE, _LOST_SHARE, _FIRST_TRIALS = 0.5, 0.1, 10
 #: Trials that take fewer seconds than this do not differ in cost (chosen), because the start of a
 #: kernel takes as long.
 _SHORTEST_S = 2.0
 #: The answer suggests leaving a region out of the space if at least this share of its trials fail
 #: (chosen).
 _MOSTLY = 0.8
-#: The answer suggests at most these numbers of trials and of seeds (chosen).
-_MOST_TRIALS, _MOST_SEEDS = 200, 20
+#: The answer suggests at most these numbers of trials and of seeds (chosen). If nothing stands out
+#: from the noise of 60 trials, it hardly will in twice as many.
+_MOST_TRIALS, _MOST_SEEDS = 100, 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,10 +121,11 @@ class StudySoFar:
 def answer_of(study: StudySoFar) -> Insights:
     """Return the answer of a study, as data and in words."""
     is_analyzed = study.is_search and bool(study.completed) and not study.is_running
+    mattered = [*_mattered(study)] if is_analyzed else []
     found = Insights(
         best=_best(study),
-        mattered=[*_mattered(study)] if is_analyzed else (),
-        region=_best_region(study) if is_analyzed else None,
+        mattered=mattered,
+        region=_best_region(study, mattered) if is_analyzed else None,
         failures=_failures(study.records),
         spent=_spent(study),
         actions=(),
@@ -169,7 +176,10 @@ def _cheaper(study: StudySoFar, winner: TrialRecord, goal: str) -> CheaperTrial 
     if not study.completed or winner.duration_s < _SHORTEST_S:
         return None
     best = study.goodness(winner, goal)
-    lead = best - median(study.goodness(record, goal) for record in study.completed)
+    # Later trials are near the winner, because the sampler has learned.
+    first = sorted(study.completed, key=lambda record: record.number)
+    first = first[: max(_FIRST_TRIALS, len(first) // 4)]
+    lead = best - median(study.goodness(record, goal) for record in first)
     near = [
         trial
         for trial in study.completed
@@ -198,8 +208,12 @@ def _mattered(study: StudySoFar) -> Iterator[Mattered]:
         named = {
             param: importance
             for param, importance in known.items()
-            if param in clear and importance.share >= _LEAST_SHARE and importance.low >= _LEAST_LOW
+            if importance.share >= _LEAST_SHARE and importance.low >= _LEAST_LOW
+            if importance.is_clear or param in clear
         }
+        joint = sorted(known, key=lambda param: -known[param].joint)[:2]
+        if len(joint) == 2 and known[joint[1]].joint >= _LEAST_JOINT:
+            pair = joint[0], joint[1]
         others = [known[param].share for param in known if named and param not in named]
         yield Mattered(
             objective=goal,
@@ -227,16 +241,17 @@ def _groups(named: Mapping[str, Importance]) -> list[dict[str, float]]:
     return groups
 
 
-def _best_region(study: StudySoFar) -> Region | None:
+def _best_region(study: StudySoFar, mattered: Sequence[Mattered]) -> Region | None:
     """Return where the best tenth of the completed trials are. None with several objectives."""
     count = max(_FEWEST_BEST, round(len(study.completed) / 10))
     if len(study.settings.objective) > 1 or count > len(study.completed) / 2:
         return None
     (goal,) = study.settings.objective
+    sure = {param for matter in mattered for group in matter.groups for param in group}
     # Trials with the same score as the worst of the best trials count as best trials, too.
     least = sorted(study.goodness(record, goal) for record in study.completed)[-count]
     best = [record for record in study.completed if study.goodness(record, goal) >= least]
-    return region_of(best, study.completed)
+    return region_of(best, study.completed, sure=sure, space=study.settings.search_space)
 
 
 def _failures(records: Sequence[TrialRecord]) -> Failures | None:
@@ -266,10 +281,13 @@ def _spent(study: StudySoFar) -> Spent:
     ran = [record.duration_s for record in study.records if record.duration_s > 0]
     took = [record.duration_s for record in study.completed if record.duration_s > 0]
     n_completed = len(study.completed)
+    differ = len(took) > 1 and max(took) >= max(2 * min(took), _SHORTEST_S)
     return Spent(
         trials=len(ran),
         trial_s=sum(ran) or None,
         median_s=median(took) if len(took) > 1 else None,
+        shortest_s=min(took) if differ else None,
+        longest_s=max(took) if differ else None,
         cost=study.cost,
         cost_per_trial=study.cost / n_completed if study.cost is not None and n_completed else None,
     )
@@ -323,7 +341,7 @@ def _wider_searches(study: StudySoFar, found: Insights) -> Iterator[Action]:
     space, n_trials = study.settings.search_space, 2 * study.settings.study.trials
     for part in found.region.parts if found.region else ():
         value = getattr(space.get(part.param), part.open_end or "", None)
-        if part.open_end and value not in (None, 0, 1):
+        if value not in (None, 0, 1) and part.open_end and reaches_end(part, space[part.param]):
             yield Widen(param=part.param, end=part.open_end, value=value)
             break
     is_unclear = any(not mattered.groups and not mattered.pair for mattered in found.mattered)

@@ -6,28 +6,50 @@ ways in which as many trials could be chosen from all trials.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Container, Sequence
 from math import comb
 from typing import Any
 
+from ..settings.space import Dimension, RangeDimension, SearchSpace
 from ..trials import NumberRange, Region, TrialRecord, ValueSet, is_number, value_text
 
 #: A range is reported if chance would produce it with at most this probability, divided by the
 #: number of params (chosen). Of 240 studies with 12 to 120 random trials of five params, whose
 #: scores were normal noise, one had a range of its best trials (measured).
 _LEVEL = 0.03
+#: A range of a param that matters is narrow if it covers at most this share of the space (chosen).
+_NARROW = 0.5
+#: A range ends at the end of its dimension if at most this share of the dimension is between them
+#: (chosen).
+_AT_END = 0.1
 #: A range ends at an end of the space if at most this share of the trials is beyond it (chosen).
 _BEYOND = 0.1
 
 
-def region_of(chosen: Sequence[TrialRecord], trials: Sequence[TrialRecord]) -> Region | None:
-    """Return the region of some chosen trials. None if they are everywhere, or too few."""
+def region_of(
+    chosen: Sequence[TrialRecord],
+    trials: Sequence[TrialRecord],
+    *,
+    sure: Container[str] = (),
+    space: SearchSpace | None = None,
+) -> Region | None:
+    """Return the region of some chosen trials. None if they are everywhere, or too few.
+
+    Args:
+        chosen: Trials whose region is wanted.
+        trials: All trials, the chosen ones included.
+        sure: Params that are known to matter. Their ranges are reported if they are narrow in the
+            space, also if the sampler has tried little else.
+        space: Search space of the study. Only `sure` needs it.
+    """
     parts = []
     names = [name for name in chosen[0].params if all(name in trial.params for trial in trials)]
     for name in names:
         own, tried = ([record.params[name] for record in group] for group in (chosen, trials))
         part = _common(name, own, tried)
-        if _chance(part, own, tried) < _LEVEL / len(names):
+        is_narrow = space is not None and name in sure and _width(part, space[name]) <= _NARROW
+        if is_narrow or _chance(part, own, tried) < _LEVEL / len(names):
             parts.append(part)
     n_inside = sum(
         all(part.contains(trial.params[part.param]) for part in parts) for trial in trials
@@ -54,6 +76,28 @@ def _common(name: str, own: Sequence[Any], tried: Sequence[Any]) -> NumberRange 
         tried_high=max(tried),
         open_end=open_ends[0] if len(open_ends) == 1 else None,
     )
+
+
+def _width(common: NumberRange | ValueSet, dimension: Dimension) -> float:
+    """Return which share of a dimension a common range or set covers."""
+    if isinstance(common, ValueSet) or not isinstance(dimension, RangeDimension):
+        return 1.0
+    return _place(common.high, dimension) - _place(common.low, dimension)
+
+
+def reaches_end(part: NumberRange | ValueSet, dimension: Dimension) -> bool:
+    """Return whether a range ends at the end of its dimension where it is open."""
+    if isinstance(part, ValueSet) or not isinstance(dimension, RangeDimension):
+        return False
+    low, high = _place(part.low, dimension), _place(part.high, dimension)
+    return {"low": low, "high": 1 - high, None: 1.0}[part.open_end] <= _AT_END
+
+
+def _place(value: float, dimension: RangeDimension) -> float:
+    """Return where a value is in its dimension, from 0 to 1."""
+    values = value, dimension.low, dimension.high
+    place, first, last = map(math.log, values) if dimension.log else values
+    return (place - first) / (last - first)
 
 
 def _chance(common: NumberRange | ValueSet, own: Sequence[Any], tried: Sequence[Any]) -> float:

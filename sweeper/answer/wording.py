@@ -75,8 +75,12 @@ _FAILED = (
     " where {failures.region.trials} of {failures.region.inside} trials failed",
 )
 _TIME = (
-    "{spent.median_s:duration} per trial (median), ",
-    "{spent.trial_s:duration} in {spent.trials} trials",
+    (
+        "{spent.shortest_s:duration} to {spent.longest_s:duration} per trial, "
+        "median {spent.median_s:duration}; ",
+        "{spent.median_s:duration} per trial (median); ",
+    ),
+    "all {spent.trials} trials ran for {spent.trial_s:duration}",
     "; cost {spent.cost:money}",
     ", {spent.cost_per_trial} per completed trial",
     "; {best.cheaper.run_id} has {best.scores:name}={best.cheaper.score:score} in "

@@ -118,7 +118,7 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
             for record in missing:
                 _render(record, folder)
         is_running = existing.swept_by() is not None
-        importances = study.importances()
+        importances = study.importances(existing.settings.search_space)
         if not is_running and study.known_importances() is None:
             # `status` shows the stored importances, too.
             existing.opened().note_importances(importances)

@@ -17,7 +17,9 @@ from optuna.search_space import intersection_search_space
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from ..errors import SettingsError, StudyError, first_line
+from ..search.samplers import can_predict, effects_of
 from ..search.samplers.views import StorageView
+from ..settings.space import SearchSpace
 from ..trials import Importance
 
 #: With fewer completed trials, importances are not computed, because they would be noise (chosen,
@@ -44,11 +46,43 @@ FIGURES = {
 
 def param_importances(
     study: optuna.Study,
+    space: SearchSpace,
+    objectives: Sequence[str],
+    *,
+    before_step: Callable[[], None] = lambda: None,
+) -> Mapping[str, Mapping[str, Importance]]:
+    """Return the share of each objective's variance that each param explains in the whole space.
+
+    The study's Gaussian process measures it if torch is installed (see `effects_of`), otherwise a
+    forest (see `forest_importances`).
+
+    Args:
+        study: Optuna's study.
+        space: Search space of the study.
+        objectives: Names of the objectives, in Optuna's order.
+        before_step: Called before each step of less than a second. What it raises ends the
+            computation.
+
+    Returns:
+        By objective the params, the largest share first. Shares add up to 1. Empty if there are
+        fewer than 10 completed trials. An objective whose scores are all equal is missing.
+    """
+    completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    if len(completed) < _FEWEST_TRIALS:
+        return {}
+    swept = [name for name, one in intersection_search_space(completed).items() if not one.single()]
+    if len(swept) > 1 and can_predict():
+        return effects_of(study, space, objectives, before_step=before_step)
+    return forest_importances(study, objectives, before_step=before_step)
+
+
+def forest_importances(
+    study: optuna.Study,
     objectives: Sequence[str],
     *,
     before_step: Callable[[], None] = lambda: None,
 ) -> dict[str, Mapping[str, Importance]]:
-    """Return the share of each objective's variance that each param explains in the whole space.
+    """Return importances as `param_importances` does, but by a forest instead of a process.
 
     The method is Optuna's fANOVA (Hutter, Hoos, Leyton-Brown, 2014, "An Efficient Approach for
     Assessing Hyperparameter Importance"), on bootstrap samples of the trials. The spread over the
@@ -101,7 +135,7 @@ def param_importances(
                 shares.setdefault(param, []).append(float(share))
         edges = [(1 - _WITHIN) / 2, (1 + _WITHIN) / 2]
         known = {
-            param: Importance(statistics.fmean(values), *map(float, np.quantile(values, edges)))
+            param: Importance(statistics.fmean(values), *np.quantile(values, edges).tolist()[:2])
             for param, values in shares.items()
         }
         if known:

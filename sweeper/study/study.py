@@ -541,13 +541,14 @@ class Study:
         return sorted(known, key=lambda record: record.number)
 
     def importances(
-        self, before_step: Callable[[], None] = lambda: None
+        self, space: SearchSpace, before_step: Callable[[], None] = lambda: None
     ) -> Mapping[str, Mapping[str, Importance]]:
         """Return the importance of each param, by objective; see `param_importances`."""
         known = self.known_importances()
         if known is not None:
             return known
-        return param_importances(self._study, self.facts.objectives, before_step=before_step)
+        objectives = self.facts.objectives
+        return param_importances(self._study, space, objectives, before_step=before_step)
 
     def known_importances(self) -> Mapping[str, Mapping[str, Importance]] | None:
         """Return the stored importances. None if further trials have completed since."""

@@ -456,7 +456,7 @@ class Sweep:
             return None
         try:
             self._check_time()
-            return study.importances(self._check_time)
+            return study.importances(self.plan.settings.search_space, self._check_time)
         except _NoTimeLeftError:
             return None
         except Exception as error:  # noqa: BLE001  the model of the scores may raise anything

@@ -18,13 +18,18 @@ class Importance(NamedTuple):
 
     Attributes:
         share: Share of the variance of the score that the param explains.
-        low: Lower bound of that share in nine of ten bootstrap samples of the trials.
-        high: Upper bound of that share in nine of ten bootstrap samples of the trials.
+        low: Lower bound of that share, which lies between both bounds nine times of ten.
+        high: Upper bound of that share.
+        joint: Share of the variance that the param explains only together with other params. 0 if
+            it was not measured.
+        is_clear: Whether the effects were told from noise when they were measured.
     """
 
     share: float
     low: float
     high: float
+    joint: float = 0.0
+    is_clear: bool = False
 
 
 class Sentence(NamedTuple):
@@ -257,6 +262,9 @@ class Spent:
         trial_s: Sum of the durations of these trials in seconds. None if no trial has run.
         median_s: Median duration of the completed trials in seconds. None if there are fewer than
             two.
+        shortest_s: Shortest duration of a completed trial, in seconds. None unless the durations
+            differ by a factor of two or more.
+        longest_s: Longest duration of a completed trial, under the same condition.
         cost: Cost of all sweeps of the study. None if no price is known.
         cost_per_trial: Cost per completed trial. None if no price is known or no trial has
             completed.
@@ -265,6 +273,8 @@ class Spent:
     trials: int
     trial_s: float | None
     median_s: float | None
+    shortest_s: float | None = None
+    longest_s: float | None = None
     cost: float | None
     cost_per_trial: float | None
 

@@ -15,7 +15,7 @@ from sweeper.search.samplers.distributions import suggest
 from sweeper.search.samplers.surfaces import surfaces_of
 from sweeper.settings import Settings
 from sweeper.settings.space import SearchSpace
-from sweeper.study.insights import param_importances
+from sweeper.study.insights import forest_importances, param_importances
 
 pytestmark = pytest.mark.slow  # it imports torch
 SPACE = {
@@ -103,6 +103,8 @@ def test_surfaces_and_importances_can_be_stopped_before_each_of_their_steps() ->
     for step in (1, 2):  # before the process is fitted, and before the only pair
         with pytest.raises(StoppedError):
             surfaces_of(study, space, ["loss"], {"loss": ["x", "y"]}, before_step=stop_at(step))
+        with pytest.raises(StoppedError):  # the same two steps: the fit, and what follows it
+            param_importances(study, space, ["loss"], before_step=stop_at(step))
     for step in (1, 5):
         with pytest.raises(StoppedError):
-            param_importances(study, ["loss"], before_step=stop_at(step))
+            forest_importances(study, ["loss"], before_step=stop_at(step))

@@ -12,7 +12,7 @@ from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.trial import TrialState as OptunaState
 
 from sweeper.errors import StudyError
-from sweeper.study.insights import param_importances
+from sweeper.study.insights import forest_importances
 from sweeper.study.study import Study
 from sweeper.trials import Reason, TrialOutcome
 
@@ -116,7 +116,7 @@ def study_of(n_trials: int) -> optuna.Study:
 
 
 def test_the_param_on_which_scores_depend_most_comes_first() -> None:
-    found = param_importances(study_of(30), ["val"])["val"]
+    found = forest_importances(study_of(30), ["val"])["val"]
     assert [*found] == ["x", "y"]
     assert found["x"].low > found["y"].high
     assert sum(one.share for one in found.values()) == pytest.approx(1.0)
@@ -133,7 +133,7 @@ def test_importance_intervals_contain_the_fanova_shares_even_for_clustered_trial
     expected = optuna.importance.get_param_importances(
         made, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0)
     )
-    found = param_importances(made, ["loss"])["loss"]
+    found = forest_importances(made, ["loss"])["loss"]
     for name, share in expected.items():
         assert found[name].low - 0.05 <= share <= found[name].high + 0.05, (name, found, expected)
 
@@ -146,10 +146,10 @@ def test_a_param_with_a_logarithmic_range_matters_as_much_as_its_logarithm_would
         return math.log10(lr) + rate + 0 * trial.suggest_int("width", 1, 8, log=True)
 
     made.optimize(planted, 100)
-    found = param_importances(made, ["loss"])["loss"]
+    found = forest_importances(made, ["loss"])["loss"]
     assert 0.3 < found["lr"].share < 0.7, found
     assert 0.3 < found["rate"].share < 0.7, found
 
 
 def test_importances_are_empty_for_too_few_trials() -> None:
-    assert param_importances(study_of(9), ["val"]) == {}
+    assert forest_importances(study_of(9), ["val"]) == {}

@@ -4,6 +4,7 @@ The folder `study` decides when a proposal is made, and which queued trials come
 """
 
 from .distributions import as_queued, suggest
+from .effects import effects_of
 from .factory import SamplerFactory
 from .fitting import check_fits
 from .surfaces import can_predict, surfaces_of
@@ -15,6 +16,7 @@ __all__ = [
     "as_queued",
     "can_predict",
     "check_fits",
+    "effects_of",
     "suggest",
     "surfaces_of",
 ]

@@ -126,20 +126,10 @@ def _fitted(
 ) -> Callable[[Array], tuple[Array, Array]]:
     """Return a function that predicts means and standard deviations at points of the unit cube."""
     import torch
-    from optuna._gp import gp, prior
 
-    low, high = np.quantile(scores, [0.25, 0.75])
-    reach = _REACH * (high - low) or np.inf
-    scores = np.clip(scores, low - reach, high + reach)
+    scores = clipped(scores)
     middle, scale = scores.mean(), scores.std() or 1.0
-    process = gp.fit_kernel_params(
-        X=points,
-        Y=(scores - middle) / scale,
-        is_categorical=padding.is_choice,
-        log_prior=prior.default_log_prior,
-        minimum_noise=prior.DEFAULT_MINIMUM_NOISE_VAR,
-        deterministic_objective=False,
-    )
+    process = fitted_process(padding, points, (scores - middle) / scale)
 
     def predict(cells: Array) -> tuple[Array, Array]:
         with torch.no_grad():
@@ -147,6 +137,27 @@ def _fitted(
         return middle + scale * mean.numpy(), scale * variance.numpy() ** 0.5
 
     return predict
+
+
+def clipped(scores: Array) -> Array:
+    """Return scores, those that are far out cut off."""
+    low, high = np.quantile(scores, [0.25, 0.75])
+    reach = _REACH * (high - low) or np.inf
+    return np.clip(scores, low - reach, high + reach)
+
+
+def fitted_process(padding: Padding, points: Array, scores: Array) -> Any:
+    """Return Optuna's Gaussian process, fitted to scores of mean 0 and variance 1."""
+    from optuna._gp import gp, prior
+
+    return gp.fit_kernel_params(
+        X=points,
+        Y=scores,
+        is_categorical=padding.is_choice,
+        log_prior=prior.default_log_prior,
+        minimum_noise=prior.DEFAULT_MINIMUM_NOISE_VAR,
+        deterministic_objective=False,
+    )
 
 
 _short = np.vectorize(lambda value: float(f"{value:.4g}"))

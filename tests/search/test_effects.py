@@ -1,0 +1,90 @@
+"""Test how much each param matters for a score, by the study's Gaussian process."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import optuna
+import pytest
+
+from sweeper.search.samplers import effects_of
+from sweeper.search.samplers.distributions import suggest
+from sweeper.settings import Settings
+from sweeper.settings.space import SearchSpace
+from sweeper.trials import Importance
+
+pytestmark = pytest.mark.slow  # it imports torch
+
+CUBE = {name: {"low": 0.0, "high": 1.0} for name in "xyz"}
+
+
+def measured(
+    space: Mapping[str, Any],
+    score: Callable[[dict[str, Any]], float],
+    *,
+    trials: int = 60,
+    sampler: optuna.samplers.BaseSampler | None = None,
+) -> dict[str, Importance]:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    known: SearchSpace = Settings.from_mapping(
+        {"objective": {"val": "maximize"}, "space": space, "study": {"name": "s", "trials": 9}}
+    ).search_space
+    sampler = sampler or optuna.samplers.RandomSampler(seed=1)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.optimize(lambda trial: score(suggest(trial, known)), n_trials=trials)
+    return effects_of(study, known, ["val"]).get("val", {})
+
+
+def test_the_shares_are_those_of_a_function_whose_effects_are_known() -> None:
+    # The variances of 3x and 4y are 9/12 and 16/12.
+    found = measured(CUBE, lambda params: 3 * params["x"] + 4 * params["y"])
+    assert [*found] == ["y", "x", "z"]
+    assert found["y"].share == pytest.approx(16 / 25, abs=0.06)
+    assert found["x"].share == pytest.approx(9 / 25, abs=0.06)
+    assert sum(effect.share for effect in found.values()) == pytest.approx(1)
+    for effect in found.values():
+        assert effect.low <= effect.share <= effect.high
+        assert effect.joint < 0.1
+        assert effect.is_clear
+
+
+def test_two_params_that_matter_only_together_are_found_in_trials_of_a_sampler_that_learns() -> (
+    None
+):
+    noise = random.Random(1)
+    found = measured(
+        CUBE,
+        lambda params: -((params["x"] - params["y"]) ** 2) + noise.gauss(0, 0.01),
+        sampler=optuna.samplers.TPESampler(seed=1, multivariate=True),
+    )
+    assert found["x"].joint > 0.5
+    assert found["y"].joint > 0.5
+    assert found["z"].share < 0.1
+
+
+@pytest.mark.parametrize("trials", [12, 60])
+def test_nothing_is_clear_in_noise(trials: int) -> None:
+    noise = random.Random(2)
+    found = measured(CUBE, lambda _: noise.gauss(), trials=trials)
+    assert {(effect.low, effect.joint, effect.is_clear) for effect in found.values()} == {
+        (0.0, 0.0, False)
+    }
+
+
+def test_a_choice_and_a_param_of_one_branch_have_effects() -> None:
+    space = {
+        "kind": {"choices": ["a", "b"]},
+        "rate": {"low": 1e-4, "high": 1.0, "log": True, "when": {"kind": ["b"]}},
+    }
+    found = measured(space, lambda params: math.log10(params.get("rate", 1e-2)))
+    assert found["rate"].share > 0.5
+    found = measured({**CUBE, "kind": space["kind"]}, lambda params: float(params["kind"] == "a"))
+    assert next(iter(found)) == "kind"
+    assert found["kind"].share > 0.9
+
+
+def test_equal_scores_have_no_effects() -> None:
+    assert measured(CUBE, lambda _: 1.0, trials=12) == {}
