@@ -23,6 +23,8 @@ _LEVEL, _LEVEL_OF_PAIRS = 0.05, 0.01
 #: A pair acts together if its products explain at least this share of the variance of the ranks
 #: (chosen). Smaller shares also come from the curvature of a single effect.
 _LEAST_OF_A_PAIR = 0.1
+#: A param explains most of the variance if it explains at least this share (chosen).
+_MOST_OF_IT = 0.6
 #: Pairs are tested for at most this number of params, those with the largest effects (chosen).
 _MOST_PARAMS = 8
 #: A param with more choices than this is not tested (chosen): each choice costs a trial.
@@ -70,6 +72,25 @@ def clear_effects(
             together[a, b] = share
     clear = [name for name, chance in chances.items() if chance < _LEVEL / len(columns)]
     return clear, max(together, key=together.__getitem__, default=None)
+
+
+def strongest_effect(completed: Sequence[TrialRecord], values: Sequence[float]) -> str | None:
+    """Return the param that alone explains most of the variance of values. None if it is not most.
+
+    Args:
+        completed: Completed trials. Only params that all of them have are tested.
+        values: A value of each trial, such as its duration.
+    """
+    ranks = _ranks(values)
+    ones = np.ones((len(ranks), 1))
+    shares = {
+        name: _test(ones, own, ranks)[1]
+        for name in completed[0].params
+        if all(name in trial.params for trial in completed)
+        if (own := _columns([record.params[name] for record in completed])).size
+    }
+    strongest = max(shares, key=shares.__getitem__, default=None)
+    return strongest if strongest is not None and shares[strongest] >= _MOST_OF_IT else None
 
 
 def _columns(values: Sequence[Any]) -> _Columns:

@@ -40,7 +40,7 @@ from ..trials import (
     without_effect,
 )
 from ..trials.confirmation import DEFAULT_BEST, DEFAULT_SEEDS
-from .effects import clear_effects
+from .effects import clear_effects, strongest_effect
 from .regions import reaches_end, region_of
 from .wording import sentences_of
 
@@ -279,7 +279,8 @@ def _failure_group(reason: str, failed: Sequence[TrialRecord]) -> FailureGroup:
 
 def _spent(study: StudySoFar) -> Spent:
     ran = [record.duration_s for record in study.records if record.duration_s > 0]
-    took = [record.duration_s for record in study.completed if record.duration_s > 0]
+    timed = [record for record in study.completed if record.duration_s > 0]
+    took = [record.duration_s for record in timed]
     n_completed = len(study.completed)
     differ = len(took) > 1 and max(took) >= max(2 * min(took), _SHORTEST_S)
     return Spent(
@@ -288,6 +289,7 @@ def _spent(study: StudySoFar) -> Spent:
         median_s=median(took) if len(took) > 1 else None,
         shortest_s=min(took) if differ else None,
         longest_s=max(took) if differ else None,
+        driver=strongest_effect(timed, took) if differ else None,
         cost=study.cost,
         cost_per_trial=study.cost / n_completed if study.cost is not None and n_completed else None,
     )

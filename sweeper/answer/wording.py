@@ -76,6 +76,8 @@ _FAILED = (
 )
 _TIME = (
     (
+        "{spent.shortest_s:duration} to {spent.longest_s:duration} per trial, mostly by "
+        "{spent.driver}, median {spent.median_s:duration}; ",
         "{spent.shortest_s:duration} to {spent.longest_s:duration} per trial, "
         "median {spent.median_s:duration}; ",
         "{spent.median_s:duration} per trial (median); ",

@@ -265,6 +265,8 @@ class Spent:
         shortest_s: Shortest duration of a completed trial, in seconds. None unless the durations
             differ by a factor of two or more.
         longest_s: Longest duration of a completed trial, under the same condition.
+        driver: Param that explains most of the differences, under the same condition. None if no
+            param does.
         cost: Cost of all sweeps of the study. None if no price is known.
         cost_per_trial: Cost per completed trial. None if no price is known or no trial has
             completed.
@@ -275,6 +277,7 @@ class Spent:
     median_s: float | None
     shortest_s: float | None = None
     longest_s: float | None = None
+    driver: str | None = None
     cost: float | None
     cost_per_trial: float | None
 

@@ -69,7 +69,7 @@
     );
     element.style.width = `max(100%, ${Math.round(wanted)}px)`;
     list.style.width = element.style.width;
-    const left = 46;
+    const left = Math.max(46, visible.length ? widthOf(visible[0].name) * 0.625 + 4 : 0);
     const right = Math.max(46, (widths.at(-1) || 0) + 14);
     const [width, height] = [element.clientWidth, element.clientHeight];
     size = { width, height, left, gap: (width - left - right) / Math.max(1, visible.length - 1) };

@@ -59,7 +59,7 @@
       yAxis: [
         sweeper.axis("slot", {
           type: "category", data: Array.from({ length: lanes }, (_, i) => String(i + 1)),
-          splitLine: { show: false }, axisLabel: { formatter: null },
+          splitLine: { show: false }, axisLabel: { formatter: null, hideOverlap: true },
         }),
         ...(lower ? [sweeper.axis("GPU memory [GB]", { gridIndex: 1, nameGap: 34, min: 0, splitNumber: 2 })] : []),
       ],
