@@ -343,7 +343,12 @@ def _wider_searches(study: StudySoFar, found: Insights) -> Iterator[Action]:
     space, n_trials = study.settings.search_space, 2 * study.settings.study.trials
     for part in found.region.parts if found.region else ():
         value = getattr(space.get(part.param), part.open_end or "", None)
-        if value not in (None, 0, 1) and part.open_end and reaches_end(part, space[part.param]):
+        own = study.best[0].params.get(part.param)
+        if (
+            value not in (None, 0, 1)
+            and part.open_end
+            and reaches_end(part, space[part.param], own)
+        ):
             yield Widen(param=part.param, end=part.open_end, value=value)
             break
     is_unclear = any(not mattered.groups and not mattered.pair for mattered in found.mattered)

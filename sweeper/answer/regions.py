@@ -20,7 +20,7 @@ from ..trials import NumberRange, Region, TrialRecord, ValueSet, is_number, valu
 _LEVEL = 0.03
 #: A range of a param that matters is narrow if it covers at most this share of the space (chosen).
 _NARROW = 0.5
-#: A range ends at the end of its dimension if at most this share of the dimension is between them
+#: A value is at the end of its dimension if at most this share of the dimension is between them
 #: (chosen).
 _AT_END = 0.1
 #: A range ends at an end of the space if at most this share of the trials is beyond it (chosen).
@@ -85,12 +85,12 @@ def _width(common: NumberRange | ValueSet, dimension: Dimension) -> float:
     return _place(common.high, dimension) - _place(common.low, dimension)
 
 
-def reaches_end(part: NumberRange | ValueSet, dimension: Dimension) -> bool:
-    """Return whether a range ends at the end of its dimension where it is open."""
+def reaches_end(part: NumberRange | ValueSet, dimension: Dimension, best: Any) -> bool:
+    """Return whether the best value is at the end of its dimension where the best range is open."""
     if isinstance(part, ValueSet) or not isinstance(dimension, RangeDimension):
         return False
-    low, high = _place(part.low, dimension), _place(part.high, dimension)
-    return {"low": low, "high": 1 - high, None: 1.0}[part.open_end] <= _AT_END
+    at = _place(best, dimension)
+    return {"low": at, "high": 1 - at, None: 1.0}[part.open_end] <= _AT_END
 
 
 def _place(value: float, dimension: RangeDimension) -> float:
