@@ -173,8 +173,10 @@ class _Proposal:
     ) -> None:
         self._run, self._notebook, self._options = run, notebook, options
         self._file, self._console = file, console
-        self._chosen = run.best
-        self._direction = run.best.direction
+        if options.score is None:
+            self._chosen, self._direction = run.best, run.best.direction
+        else:
+            self._choose(options.score)
 
     @property
     def _listed(self) -> list[SeenScore]:
@@ -195,10 +197,7 @@ class _Proposal:
         """
         from ..drafting.seen_scores import is_clear
 
-        wanted = self._options.score
-        if wanted is not None:
-            self._choose(wanted)
-        elif not is_clear(self._run.scores):
+        if self._options.score is None and not is_clear(self._run.scores):
             listed = "\n".join(self._score_lines())
             first = self._run.scores[0]
             way = "" if first.direction else ":min or :max"
@@ -263,12 +262,12 @@ class _Proposal:
 
         before, _, after = text.rpartition(":")
         name, way = (before, after) if after in _WORDS else (text, "")
-        by_name = {score.name: score for score in self._run.scores}
         by_number = {str(number): score for number, score in enumerate(self._listed, 1)}
-        found = by_number.get(name) or by_name.get(name)
+        found = by_number.get(name) or self._run.named(name)
         if found is None:
+            known = [score.name for score in self._run.scores]
             raise SettingsError(
-                f"--score: the run showed no score {name!r}; {nearest(name, by_name)}"
+                f"--score: the run showed no score {name!r}; {nearest(name, known)}"
             )
         self._chosen = found
         self._direction = _WORDS.get(way) or found.direction
@@ -336,7 +335,7 @@ class _Proposal:
                 self._console.line(row)
 
     def _score_lines(self) -> list[str]:
-        listed = self._listed
+        listed = self._listed or [self._chosen]
         width = min(_WIDEST_NAME, max(len(score.name) for score in listed))
         return [
             f"{'score' if number == 1 else '':5} {'>' if score is self._chosen else ' '}{number}  "

@@ -34,7 +34,7 @@ from ..trials import (
 from .draft import draft, params_behind
 from .printed import Text
 from .score_guesses import Code, Score
-from .seen_scores import Doubt, SeenScore, own_cells, seen_scores, texts_of
+from .seen_scores import Doubt, SeenScore, own_cells, seen_scores, texts_of, variable_named
 
 if TYPE_CHECKING:
     from ..sweep import Sweep
@@ -76,6 +76,7 @@ class ObservedRun:
         file: Its executed notebook.
         code: The notebook's code, with what each statement has changed in the run.
         scores: What it has shown, the likeliest score first.
+        literals: Variables to which the notebook assigns nothing but plain values.
     """
 
     file: Path
@@ -83,6 +84,7 @@ class ObservedRun:
     metadata: TrialMetadata
     code: Code
     scores: Sequence[SeenScore]
+    literals: Sequence[str]
 
     @classmethod
     def read(cls, file: Path, notebook: ResearchNotebook) -> ObservedRun:
@@ -90,13 +92,15 @@ class ObservedRun:
         node = read_notebook(file)
         metadata = metadata_of(node) or BLANK
         code = Code(notebook.code, dict(_changes(node, metadata)))
-        scores = seen_scores(node, code, literals=notebook.assignments.literals())
+        literals = [*notebook.assignments.literals()]
+        scores = seen_scores(node, code, literals=literals)
         return cls(
             file=file,
             node=node,
             metadata=metadata,
             code=code,
             scores=_reached_first(notebook, code, scores),
+            literals=literals,
         )
 
     @property
@@ -110,6 +114,11 @@ class ObservedRun:
         found = {name: float.fromhex(number.values[-1]) for name, number in noted.items()}
         shown = (score for score in self.scores if score.key == "expression")
         return {**found, **{score.text: score.value for score in shown}}
+
+    def named(self, name: str) -> SeenScore | None:
+        """Return the score of this name. A variable that is no likely score counts, too."""
+        by_name = {score.name: score for score in self.scores}
+        return by_name.get(name) or variable_named(name, self.node, self.code, self.literals)
 
     def texts(self) -> list[Text]:
         """Return what the cells have printed."""

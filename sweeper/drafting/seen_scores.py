@@ -161,6 +161,17 @@ def seen_scores(node: Any, code: Code, *, literals: Iterable[str]) -> list[SeenS
     return _Run(node, code, {*literals}).ranked()
 
 
+def variable_named(name: str, node: Any, code: Code, literals: Iterable[str]) -> SeenScore | None:
+    """Return a number of the notebook that a person has named as the score, whatever it means.
+
+    Args:
+        name: A variable, with the other arguments of `seen_scores`.
+    """
+    found = (score for score in _Run(node, code, {*literals})._variables() if score.name == name)
+    doubts = [Doubt.UNPROVEN, Doubt.UNKNOWN]
+    return next((replace(score, doubts=doubts) for score in found), None)
+
+
 def texts_of(node: Any) -> list[Text]:
     """Return what the cells of an executed notebook have printed."""
     return [

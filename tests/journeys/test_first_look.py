@@ -122,11 +122,11 @@ def test_the_user_names_an_unclear_score_and_no_notebook_runs_twice() -> None:
 
 
 def test_the_user_must_state_the_direction_of_a_score_if_it_is_unknown() -> None:
-    write("lr = 0.1", "misfit = abs(lr - 0.3)")
-    done = call("my.ipynb", "--score", "misfit")
+    write("lr = 0.1", "merit = lr * (1 - lr)")
+    done = call("my.ipynb", "--score", "merit")
     assert done.returncode == 2
-    assert "misfit:min" in done.stderr
-    assert swept("--score", "misfit:min")["best"]["scores"]["misfit"] <= 0.2
+    assert "merit:min" in done.stderr
+    assert swept("--score", "merit:min")["best"]["scores"]["merit"] <= 0.2
 
 
 def test_a_notebook_that_fails_gets_its_error_and_a_remedy_that_works() -> None:
