@@ -131,7 +131,7 @@ def test_every_command_line_parses(page: Path) -> None:
     calls = command_lines(page)
     assert calls
     for call in calls:
-        required = "-i a.ipynb -o '{run_id}.ipynb' -p a.yml"
+        required = "-i a.ipynb -o '{run_id}.ipynb' -p a.yml -j 2"
         parse(shlex.split(call.replace("…", required)))
 
 
