@@ -82,7 +82,7 @@ _TIME = (
         "median {spent.median_s:duration}; ",
         "{spent.median_s:duration} per trial (median); ",
     ),
-    "all {spent.trials} trials ran for {spent.trial_s:duration}",
+    "{spent.trials} trials took {spent.trial_s:duration} together",
     "; cost {spent.cost:money}",
     ", {spent.cost_per_trial} per completed trial",
     "; {best.cheaper.run_id} has {best.scores:name}={best.cheaper.score:score} in "

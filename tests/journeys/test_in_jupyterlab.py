@@ -112,7 +112,7 @@ def test_jupyter_shows_a_study_its_best_trial_and_its_page_also_after_reopening(
     assert "iframe" in str(saved["cells"][2]["outputs"])
     with lab.opened("look.ipynb") as page:
         copy = page.frame_locator(".jp-OutputArea iframe")
-        copy.get_by_text("all 3 trials").wait_for()
+        copy.get_by_text("all 3 trials", exact=True).wait_for()
         copy.locator("#trials").scroll_into_view_if_needed()
         copy.locator("#trials tbody a").first.click()
         notebook = copy.frame_locator("#frame")
