@@ -101,7 +101,9 @@ class Row:
             return _sizes(int(own)) if float(own).is_integer() else None
         if self.plus_minus is not None:
             return _span(own, max(1, own - self.plus_minus), own + self.plus_minus)
-        if self.around is not None and self.around < 10 and own != int(own):
+        least = None if self.range is None else self.range[0]
+        is_of_counts = isinstance(least, int) or (self.around is not None and self.around < 10)
+        if is_of_counts and own != int(own):
             return usual_space(own)  # the value is a share where the row expects a count
         if self.around is not None:
             low, high = own / self.around, own * self.around

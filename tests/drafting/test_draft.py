@@ -78,6 +78,7 @@ def test_a_draft_loads_and_starts_with_the_notebooks_own_values(
         ("n_layers = 4", (2, 6)),
         ("n_estimators = 100", (25, 400, "log")),
         ("max_depth = 30", (2, 30)),
+        ("min_samples_leaf = 0.2", (0.05, 0.35)),
         ("bag = 40", (10, 160, "log")),
         ("batch_size = 64", [16, 32, 64, 128, 256]),
         ("hidden = 100", [16, 32, 64, 100, 128, 256]),
