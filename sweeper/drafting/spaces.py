@@ -101,8 +101,8 @@ class Row:
             return _sizes(int(own)) if float(own).is_integer() else None
         if self.plus_minus is not None:
             return _span(own, max(1, own - self.plus_minus), own + self.plus_minus)
-        least = None if self.range is None else self.range[0]
-        is_of_counts = isinstance(least, int) or (self.around is not None and self.around < 10)
+        is_narrow = self.around is not None and self.around < 10
+        is_of_counts = is_narrow or isinstance(self.range and self.range[0], int)
         if is_of_counts and own != int(own):
             return usual_space(own)  # the value is a share where the row expects a count
         if self.around is not None:
@@ -111,7 +111,7 @@ class Row:
             assert self.range is not None
             low, high = min(self.range[0], own), max(self.range[1], own)
         is_whole = isinstance(own, int) and not isinstance(self.range and self.range[0], float)
-        if is_whole and (self.around is None or self.around < 10) and own >= 1:
+        if is_whole and (self.around is None or is_narrow) and own >= 1:
             return _span(own, max(1, round(low)), round(high), log=self.log)
         return _span(own, float(low), float(high), log=self.log)
 
