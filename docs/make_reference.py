@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
+import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -554,7 +555,8 @@ def with_metadata(page: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    return f"{' '.join(text.split())}\n"
+    lines = textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _indented(text: str) -> str:

@@ -75,7 +75,9 @@ def clear_effects(
 
 
 def strongest_effect(completed: Sequence[TrialRecord], values: Sequence[float]) -> str | None:
-    """Return the param that alone explains most of the variance of values. None if it is not most.
+    """Return the param that alone explains most of the variance of values.
+
+    None if no param explains most of it, or if that may be luck.
 
     Args:
         completed: Completed trials. Only params that all of them have are tested.
@@ -83,14 +85,18 @@ def strongest_effect(completed: Sequence[TrialRecord], values: Sequence[float]) 
     """
     ranks = _ranks(values)
     ones = np.ones((len(ranks), 1))
-    shares = {
-        name: _test(ones, own, ranks)[1]
+    tests = {
+        name: _test(ones, own, ranks)
         for name in completed[0].params
         if all(name in trial.params for trial in completed)
         if (own := _columns([record.params[name] for record in completed])).size
     }
-    strongest = max(shares, key=shares.__getitem__, default=None)
-    return strongest if strongest is not None and shares[strongest] >= _MOST_OF_IT else None
+    clear = {
+        name: share
+        for name, (chance, share) in tests.items()
+        if chance < _LEVEL / len(tests) and share >= _MOST_OF_IT
+    }
+    return max(clear, key=clear.__getitem__, default=None)
 
 
 def _columns(values: Sequence[Any]) -> _Columns:

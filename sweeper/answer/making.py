@@ -247,11 +247,13 @@ def _best_region(study: StudySoFar, mattered: Sequence[Mattered]) -> Region | No
     if len(study.settings.objective) > 1 or count > len(study.completed) / 2:
         return None
     (goal,) = study.settings.objective
-    sure = {param for matter in mattered for group in matter.groups for param in group}
+    space = study.settings.search_space
+    named = {param for matter in mattered for group in matter.groups for param in group}
+    sure = {param: space[param] for param in named if param in space}
     # Trials with the same score as the worst of the best trials count as best trials, too.
     least = sorted(study.goodness(record, goal) for record in study.completed)[-count]
     best = [record for record in study.completed if study.goodness(record, goal) >= least]
-    return region_of(best, study.completed, sure=sure, space=study.settings.search_space)
+    return region_of(best, study.completed, sure)
 
 
 def _failures(records: Sequence[TrialRecord]) -> Failures | None:
@@ -343,12 +345,9 @@ def _wider_searches(study: StudySoFar, found: Insights) -> Iterator[Action]:
     space, n_trials = study.settings.search_space, 2 * study.settings.study.trials
     for part in found.region.parts if found.region else ():
         value = getattr(space.get(part.param), part.open_end or "", None)
-        own = study.best[0].params.get(part.param)
-        if (
-            value not in (None, 0, 1)
-            and part.open_end
-            and reaches_end(part, space[part.param], own)
-        ):
+        if value in (None, 0, 1) or not part.open_end:
+            continue
+        if reaches_end(part, space[part.param], study.best[0].params[part.param]):
             yield Widen(param=part.param, end=part.open_end, value=value)
             break
     is_unclear = any(not mattered.groups and not mattered.pair for mattered in found.mattered)

@@ -7,11 +7,11 @@ ways in which as many trials could be chosen from all trials.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Mapping, Sequence
 from math import comb
 from typing import Any
 
-from ..settings.space import Dimension, RangeDimension, SearchSpace
+from ..settings.space import Dimension, RangeDimension
 from ..trials import NumberRange, Region, TrialRecord, ValueSet, is_number, value_text
 
 #: A range is reported if chance would produce it with at most this probability, divided by the
@@ -30,25 +30,22 @@ _BEYOND = 0.1
 def region_of(
     chosen: Sequence[TrialRecord],
     trials: Sequence[TrialRecord],
-    *,
-    sure: Container[str] = (),
-    space: SearchSpace | None = None,
+    sure: Mapping[str, Dimension] | None = None,
 ) -> Region | None:
     """Return the region of some chosen trials. None if they are everywhere, or too few.
 
     Args:
         chosen: Trials whose region is wanted.
         trials: All trials, the chosen ones included.
-        sure: Params that are known to matter. Their ranges are reported if they are narrow in the
-            space, also if the sampler has tried little else.
-        space: Search space of the study. Only `sure` needs it.
+        sure: Dimensions of the params that are known to matter. Their ranges are reported if they
+            are narrow, also if the sampler has tried little else.
     """
-    parts = []
+    parts, sure = [], sure or {}
     names = [name for name in chosen[0].params if all(name in trial.params for trial in trials)]
     for name in names:
         own, tried = ([record.params[name] for record in group] for group in (chosen, trials))
         part = _common(name, own, tried)
-        is_narrow = space is not None and name in sure and _width(part, space[name]) <= _NARROW
+        is_narrow = name in sure and _width(part, sure[name]) <= _NARROW
         if is_narrow or _chance(part, own, tried) < _LEVEL / len(names):
             parts.append(part)
     n_inside = sum(
@@ -86,15 +83,19 @@ def _width(common: NumberRange | ValueSet, dimension: Dimension) -> float:
 
 
 def reaches_end(part: NumberRange | ValueSet, dimension: Dimension, best: Any) -> bool:
-    """Return whether the best value is at the end of its dimension where the best range is open."""
+    """Return whether the best value is at the end of its dimension where its range is open."""
     if isinstance(part, ValueSet) or not isinstance(dimension, RangeDimension):
         return False
     at = _place(best, dimension)
-    return {"low": at, "high": 1 - at, None: 1.0}[part.open_end] <= _AT_END
+    return (at if part.open_end == "low" else 1 - at) <= _AT_END
 
 
 def _place(value: float, dimension: RangeDimension) -> float:
-    """Return where a value is in its dimension, from 0 to 1."""
+    """Return where a value is in its dimension, from 0 to 1.
+
+    A value that was tried in an earlier range may be outside of the dimension.
+    """
+    value = min(max(value, dimension.low), dimension.high)
     values = value, dimension.low, dimension.high
     place, first, last = map(math.log, values) if dimension.log else values
     return (place - first) / (last - first)

@@ -76,13 +76,13 @@ _FAILED = (
 )
 _TIME = (
     (
-        "{spent.shortest_s:duration} to {spent.longest_s:duration} per trial, mostly by "
+        "{spent.shortest_s:duration} to {spent.longest_s:duration} per trial, depending mostly on "
         "{spent.driver}, median {spent.median_s:duration}; ",
         "{spent.shortest_s:duration} to {spent.longest_s:duration} per trial, "
         "median {spent.median_s:duration}; ",
         "{spent.median_s:duration} per trial (median); ",
     ),
-    "{spent.trials} trials took {spent.trial_s:duration} together",
+    "{spent.trial_s:duration} for all trials together",
     "; cost {spent.cost:money}",
     ", {spent.cost_per_trial} per completed trial",
     "; {best.cheaper.run_id} has {best.scores:name}={best.cheaper.score:score} in "

@@ -80,6 +80,7 @@ class _Binding:
     scope: ast.AST | None
     position: int | None = None
     is_added: bool = False
+    is_of_grid: bool = False
     test: ast.expr | None = None
 
 
@@ -127,10 +128,7 @@ class Evaluations:
 
     def is_grid(self, name: str) -> bool:
         """Whether a list has the results of a loop that tries values of a param."""
-        return any(
-            binding.is_added and binding.position == -1
-            for binding in self._bindings.get((None, name), ())
-        )
+        return any(binding.is_of_grid for binding in self._bindings.get((None, name), ()))
 
     # --- reading the code -----------------------------------------------------------------------
 
@@ -163,8 +161,10 @@ class Evaluations:
                 name = _last_name(function)
                 self._calls[name].append((node, scope))
                 if name == "append" and isinstance(function, ast.Attribute) and arguments:
-                    grid = -1 if loops and self._is_grid_value(scope, arguments[0]) else None
-                    added = _Binding(value=arguments[0], scope=scope, is_added=True, position=grid)
+                    is_of_grid = loops > 0 and self._is_in_grid(scope)
+                    added = _Binding(
+                        value=arguments[0], scope=scope, is_added=True, is_of_grid=is_of_grid
+                    )
                     self._bindings[self._key(function.value, scope)].append(added)
                 if name in ("print", "display", "write", "info"):
                     self.printings += _printings(node, scope, index, loops)
@@ -174,8 +174,8 @@ class Evaluations:
                     inner = node.test if isinstance(node, ast.If) and field == "body" else test
                     self._read(child, scope, index, inner, loops)
 
-    def _is_grid_value(self, scope: ast.AST | None, _: ast.expr) -> bool:
-        """Whether a loop around makes models with values of its own variable."""
+    def _is_in_grid(self, scope: ast.AST | None) -> bool:
+        """Whether a loop of this scope makes models with values of its own variable."""
         for (inside, name), loop in self._loops.items():
             if inside is scope and any(
                 isinstance(part, ast.keyword)
@@ -270,7 +270,7 @@ class Evaluations:
                 if name in _PASSES:
                     return self._of(inner, scope, seen)
                 chain = [part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)]
-                is_fitted = any(it.endswith("_") and not it.startswith("_") for it in chain)
+                is_fitted = any(part.endswith("_") and not part.startswith("_") for part in chain)
                 return STATE if is_fitted else UNKNOWN
             case ast.Subscript(value=inner, slice=ast.Constant(value=str(key_text))):
                 named = _named(words_of(key_text))
@@ -291,7 +291,7 @@ class Evaluations:
             if binding.test is not None and isinstance(binding.value, ast.Constant):
                 counted = self._of(_compared(binding.test), binding.scope, seen)
                 found.append(counted if counted.is_evaluation else _COUNT)
-            elif binding.position is not None and binding.position >= 0:
+            elif binding.position is not None:
                 found.append(self._of_part(binding, seen))
             else:
                 found.append(self._of(binding.value, binding.scope, seen))
@@ -328,7 +328,7 @@ class Evaluations:
         position = named.index(name) - (named[0] == "self")
         callees = (scope.name, *(["fit"] if scope.name == "__init__" else []))
         for call, outer in (found for callee in callees for found in self._calls[callee]):
-            given = next((it.value for it in call.keywords if it.arg == name), None)
+            given = next((option.value for option in call.keywords if option.arg == name), None)
             if given is None and position < len(call.args):
                 given = call.args[position]
             if given is not None:
@@ -342,7 +342,7 @@ class Evaluations:
         inner = call.func.value if isinstance(call.func, ast.Attribute) else None
         own = self._functions.get(name)
         if own is not None and own not in seen:
-            found = _together(self._of(it, own, seen | {own}) for it in _results(own))
+            found = _together(self._of(result, own, seen | {own}) for result in _results(own))
             named = _named(words_of(name))
             return replace(found, words=named.words) if _agree(named, found) else found
         if name in self._lambdas and self._lambdas[name] not in seen:
@@ -368,7 +368,7 @@ class Evaluations:
             return Meaning(kind=Kind.EVALUATION, words=("recall",), direction="maximize")
         if name in ("diagonal", "trace", "diag"):
             return replace(_HITS, is_named=True)
-        if name in _ABSOLUTE and any(self._is_residual(it, scope) for it in call.args):
+        if name in _ABSOLUTE and any(self._is_residual(part, scope) for part in call.args):
             return _ERROR
         if inner is not None and re.search(r"\b(?:random|rng)\b", ast.unparse(inner)):
             return STATE
@@ -467,7 +467,9 @@ def _printings(call: ast.Call, scope: ast.AST | None, index: int, loops: int) ->
             for start in range(at + 1):
                 if start == 0 or not isinstance(parts[start - 1], str):
                     between = parts[start:at]
-                    texts.append("".join(it if isinstance(it, str) else "#" for it in between))
+                    texts.append(
+                        "".join(piece if isinstance(piece, str) else "#" for piece in between)
+                    )
             yield Printing(before=texts, value=part, scope=scope, statement=index, loops=loops)
 
 
@@ -563,7 +565,7 @@ def _data_of(call: ast.Call) -> list[str]:
     """Return the words in the arguments of a call that name data."""
     words = [word for argument in call.args for word in words_of(ast.unparse(argument))]
     known = {"tst": "test", "trn": "train"}
-    return [it for word in words if (it := known.get(word, word)) in SPLITS]
+    return [split for word in words if (split := known.get(word, word)) in SPLITS]
 
 
 def _names(node: ast.AST) -> list[str]:

@@ -199,7 +199,10 @@ def test_the_answer_names_a_cheap_trial_that_is_nearly_as_good(tmp_path: Path, c
     result = swept(tmp_path, costly, cost={"price_per_hour": 3.6e6})
     time = said(result)["time"]
     assert_says(
-        time, "mostly by depth", "per completed trial", f"% of the time of {result.best[0].run_id}"
+        time,
+        "depending mostly on depth",
+        "per completed trial",
+        f"% of the time of {result.best[0].run_id}",
     )
     assert result.insights is not None
     cheaper = getattr(result.insights.best, "cheaper", None)

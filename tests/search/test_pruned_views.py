@@ -20,10 +20,10 @@ Direction = Literal["maximize", "minimize"]
 UNIT = optuna.distributions.FloatDistribution(0.0, 1.0)
 
 
-def trial(state: TrialState, *curve: float) -> FrozenTrial:
+def trial(state: TrialState, *curve: float, x: float = 0.5) -> FrozenTrial:
     return optuna.trial.create_trial(
         state=state,
-        params={"x": 0.5},
+        params={"x": x},
         distributions={"x": UNIT},
         intermediate_values=dict(enumerate(curve)),
         value=curve[-1] if state is TrialState.COMPLETE else None,
@@ -136,8 +136,8 @@ def test_the_gaussian_process_continues_after_a_pruned_trial_and_one_out_of_memo
     assert len({*asked}) == 9
 
 
-def failed(reason: Reason) -> FrozenTrial:
-    one = trial(TrialState.FAIL)
+def failed(reason: Reason, x: float = 0.25) -> FrozenTrial:
+    one = trial(TrialState.FAIL, x=x)
     one.user_attrs = {RECORD: {"reason": str(reason)}}
     return one
 
@@ -153,3 +153,8 @@ def test_a_trial_that_failed_by_its_params_counts_as_the_worst_trial(
 @pytest.mark.parametrize("reason", [Reason.WORKER_LOST, Reason.GPU_FAULT, Reason.INTERNAL])
 def test_a_trial_that_the_machine_has_failed_does_not_count(reason: Reason) -> None:
     assert len(seen(*CURVES, failed(reason))) == len(CURVES)
+
+
+def test_a_failure_does_not_count_once_a_trial_with_the_same_params_has_completed() -> None:
+    retried = failed(Reason.CELL_ERROR, x=CURVES[0].params["x"])
+    assert len(seen(*CURVES, failed(Reason.CELL_ERROR), retried)) == len(CURVES) + 1

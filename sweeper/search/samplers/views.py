@@ -190,7 +190,8 @@ def with_expected_scores(study: optuna.Study) -> optuna.Study:
 
     Trials that have diverged, or have failed for a reason that may lie in their params, have the
     worst score. Otherwise, a model would know nothing of a region where all trials fail, and so
-    would propose it again and again. Studies with several objectives are not changed.
+    would propose it again and again. A failure does not count if a trial with the same params has
+    completed, as after `retry`. Studies with several objectives are not changed.
     """
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if not completed or len(study.directions) > 1:
@@ -209,8 +210,10 @@ def with_expected_scores(study: optuna.Study) -> optuna.Study:
         has_diverged = not math.isfinite(seen.intermediate_values[seen.last_step or 0])
         value = floor if has_diverged else max(likely[number], floor)
         seen.state, seen.value = TrialState.COMPLETE, curves.sign * value
+    proven = [trial.params for trial in completed]
     for trial in study.get_trials(deepcopy=False, states=(TrialState.FAIL,)):
-        if trial.user_attrs.get(RECORD, {}).get("reason") in OF_PARAMS:
+        is_of_params = trial.user_attrs.get(RECORD, {}).get("reason") in OF_PARAMS
+        if is_of_params and trial.params not in proven:
             seen = expected[trial.number] = copy.copy(trial)
             seen.state, seen.value = TrialState.COMPLETE, curves.sign * floor
     view = StorageView(

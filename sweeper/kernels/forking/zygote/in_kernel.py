@@ -165,7 +165,7 @@ def _answer_questions(shell: Any) -> None:
     round values, color them or raise. The sweep's answer does not pass through the formatters.
     """
     evaluate = shell.user_expressions
-    files = NotebookFiles(Path.cwd())
+    files = NotebookFiles(_tried(Path.cwd) or Path())
 
     def user_expressions(expressions: Mapping[str, str]) -> Any:
         if QUESTION not in expressions:
