@@ -145,10 +145,7 @@ class ConsoleOutput:
     def _tell_notices(self, record: TrialRecord) -> None:
         """Print what was noticed of a trial, each kind of notice once in a sweep."""
         if record.notices.keys() - self._told:
-            lines = screen.notice_lines([record])
-            if self._has_table:  # Lines above the table must not be wider than the terminal.
-                lines = folded(lines, shutil.get_terminal_size().columns - len("[10h00m] "))
-            for line in lines:
+            for line in screen.notice_lines([record]):
                 self.progress(line)
         self._told |= record.notices.keys()
 
