@@ -189,6 +189,17 @@ def test_every_example_in_how_do_i_can_be_loaded() -> None:
     assert {"space", "study", "objective"} <= sections
 
 
+def test_how_do_i_explains_only_messages_that_the_package_has() -> None:
+    page = (ROOT / "docs" / "how-do-i.md").read_text("utf-8")
+    _, found, section = page.partition("### understand an error message")
+    messages = re.findall(r"^\| `([^`]+)` \|", section.partition("\n### ")[0], re.MULTILINE)
+    assert found and len(messages) > 10
+    code = "".join(path.read_text("utf-8") for path in (ROOT / "sweeper").rglob("*.py"))
+    text = re.sub(r'"\n\s+f?"', "", code)  # a text that is written on several lines
+    parts = [part.strip() for message in messages for part in message.split("…")]
+    assert [part for part in parts if part not in text] == []
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if p.stem != "how-do-i"], ids=title)
 def test_every_parameters_file_in_a_page_loads(page: Path) -> None:
     files = list(parameters_files(page))

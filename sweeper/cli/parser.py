@@ -72,7 +72,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         if proposes:  # The user's options have priority, because they come after these words.
             path = Path(words[0])
             parameters = str(path.with_suffix(".yml"))
-            output = f"out/{as_template(path.stem)}.{{run_id}}.ipynb"
+            has_study = any(word.partition("=")[0] == "--study" for word in words)
+            name = "{study}" if has_study else as_template(path.stem)
+            output = f"out/{name}.{{run_id}}.ipynb"
             words = ["run", "-i", words[0], "-o", output, "-p", parameters, *words[1:]]
         if words[0] not in COMMANDS:
             same = "the command that began a study also resumes it"

@@ -110,7 +110,8 @@ def draft(
     left_out = [f"  # {line}" for line in params.left_out]
     if left_out:
         left_out.insert(0, "  # Not swept; a line without its # would be:")
-    own = own_seeds(notebook.assignments.cells)
+    # Each trial gets its own value of the variable `seed`.
+    own = [] if notebook.takes("seed") else own_seeds(notebook.assignments.cells)
     sections = [
         [
             f"# A draft for {notebook.display_name}, to be edited: ranges and score are guesses.",

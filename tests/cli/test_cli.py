@@ -92,6 +92,16 @@ def test_a_notebook_as_the_only_argument_names_its_outputs_and_its_parameters_fi
     assert outputs.notebook("0000") == Path("out/n{b} (1).0000.ipynb").absolute()
 
 
+@pytest.mark.parametrize("study", [["--study", "wide"], ["--study=wide"]])
+def test_a_second_study_of_a_notebook_as_the_only_argument_has_outputs_of_its_own(
+    study: Sequence[str],
+) -> None:
+    parsed = parse(["n.ipynb", "-j", "2", *study])
+    outputs = StudyPaths.parse(parsed.output, study=parsed.study)
+    assert outputs.notebook("0000") == Path("out/wide.0000.ipynb").absolute()
+    assert parse(["n.ipynb", *study, "-o", "x/{run_id}.ipynb"]).output == "x/{run_id}.ipynb"
+
+
 @pytest.mark.parametrize("arguments", [["--version"], ["run", "--version"]])
 def test_the_printed_version_is_that_of_the_package(
     arguments: Sequence[str], capsys: pytest.CaptureFixture[str]

@@ -371,6 +371,16 @@ def test_a_notebook_without_a_draft_is_refused_with_the_remedy(
     assert str(path) in str(raised.value)
 
 
+def test_a_draft_says_that_the_search_keeps_a_seed_only_if_trials_cannot_set_it(
+    tmp_path: Path,
+) -> None:
+    cell = "import torch\ntorch.manual_seed({})\nval_acc = lr"
+    for seed, is_kept in {"seed": False, "SEED": True}.items():
+        parameters = f"lr = 0.1\n{seed} = 0"
+        path = write_notebook(tmp_path / "n.ipynb", cell.format(seed), parameters=parameters)
+        assert ("the search keeps it" in draft(ResearchNotebook(path))) == is_kept
+
+
 def test_a_draft_has_the_notebooks_values_in_comments(tmp_path: Path) -> None:
     source = "lr = 1e-3  # of Adam\nbatch_size = 32\nepochs = 5\nseed = 0\nuse_bn = True"
     source += "\napi_key = 'abcdef123'"
