@@ -161,6 +161,9 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
         value = call.given[main]
         if known & {value, *flows.origins(value)}:
             continue
+        if why_not := assignments.why_overridden(value):
+            found.append(f"{main} of {call} is {why_not}")
+            continue
         remedy = "write a number in its place"
         if flows.origins(value):
             remedy = "assign it to a name at the top level, and pass that"
@@ -413,7 +416,10 @@ def behind(
         is_used = name.partition(".")[0] in words
         return sum(
             lines is not None
-            and (place.cell, place.line) not in lines
+            and (
+                (place.cell, place.line) not in lines
+                or notebook.assignments.is_overridden(place, lines)
+            )
             and not (place.is_attribute and is_used)
             for place in by_name[name]
         )

@@ -126,7 +126,7 @@ class Assignments:
         Returns:
             None if the notebook gives the name no plain value, or if this value is None.
         """
-        plain = [a for a in self.places(name) if not self._is_overridden(a)] or self.places(name)
+        plain = [a for a in self.places(name) if not self.is_overridden(a)] or self.places(name)
         return plain_value(plain[-1].value) if plain and plain[-1].value else None
 
     def arguments(self) -> list[str]:
@@ -210,6 +210,18 @@ class Assignments:
         rival = rebinding(later, name, at=(after_cell, 0))
         return f"assigned another value in {rival}: keep one of the two" if rival else None
 
+    def why_overridden(self, value: ast.expr) -> str | None:
+        """Return why an argument's value is never used, with a remedy. None if it may be used.
+
+        The text completes the sentence "It is …".
+        """
+        named = {
+            name: found[0]
+            for name, found in self._arguments.items()
+            if all(place.value is value and self.is_overridden(place) for place in found)
+        }
+        return next((self._why_overridden(*place) for place in named.items()), None)
+
     def remedy_for_unknown(self, name: str, *, is_local: bool = False) -> str:
         """Return how to make a name sweepable that no top-level statement assigns.
 
@@ -250,7 +262,7 @@ class Assignments:
         return self._why_not_replaced(name, [place])
 
     def _why_no_argument(self, name: str, arguments: Sequence[Assignment]) -> str | None:
-        live = [a for a in arguments if not self._is_overridden(a)]
+        live = [a for a in arguments if not self.is_overridden(a)]
         if not live:
             return self._why_overridden(name, arguments[0])
         if (target := live[0].target) is not None and not live[0].is_attribute:
@@ -290,10 +302,17 @@ class Assignments:
         can_be_swept = last in self._arguments and not self.why_not(last)
         return f"write {last!r} to sweep the last, or " if can_be_swept else ""
 
-    def _is_overridden(self, place: Assignment) -> bool:
+    def is_overridden(self, place: Assignment, lines: Set[tuple[int, int]] | None = None) -> bool:
+        """Return whether the value of a place is never used, because others take its place.
+
+        Args:
+            place: The place.
+            lines: Cells and lines whose calls count. None if all calls count.
+        """
         if place.item is not None and self._other_item(place):
             return True
-        return place.parameter is not None and self._calls.overriding(place.parameter) is not None
+        default = place.parameter
+        return default is not None and self._calls.overriding(default, lines) is not None
 
     def _other_item(self, place: Assignment) -> str:
         """Return where code gives a dict item or a command line option another value later.
@@ -313,7 +332,7 @@ class Assignments:
         override = None if parameter is None else self._calls.overriding(parameter)
         if parameter is None or override is None:
             return None
-        its, callee = parameter.name, parameter.callee
+        its, callee = parameter.name, parameter.callee.removeprefix(".")
         usable: list[str] = []
         if isinstance(override.value, ast.Name):
             usable = [override.value.id]

@@ -247,9 +247,10 @@ def _is_attribute(node: ast.AST, owners: set[str] | None, attribute: str) -> boo
 
 
 def overwritten_items(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
-    """Return the dict items and attributes to which the notebook assigns a value.
+    """Return the items of dicts, attributes and optimizers' options that are assigned a value.
 
-    A value that is computed from the old one does not count, because it is a schedule.
+    A value that is computed from the old one does not count, because it is a schedule. An option of
+    an optimizer counts at the top level only: within a loop, training has begun with the old value.
 
     Returns:
         The code cell and line of the first assignment, by variable and key.
@@ -257,6 +258,7 @@ def overwritten_items(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
     found: dict[tuple[str, str], str] = {}
     for cell in cells:
         for statement in cell.statements:
+            place = f"code cell {cell.number}, line {{}}".format
             for node in ast.walk(statement):
                 match node:
                     case (
@@ -267,8 +269,19 @@ def overwritten_items(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
                             ctx=ast.Store(),
                         )
                     ) if node not in _scheduled(statement, {owner}, key):
-                        place = f"code cell {cell.number}, line {node.lineno}"
-                        found.setdefault((owner, key), place)
+                        found.setdefault((owner, key), place(node.lineno))
+            match statement:
+                case ast.Assign(
+                    targets=[
+                        ast.Subscript(
+                            value=ast.Subscript(
+                                value=ast.Attribute(value=ast.Name(id=owner), attr="param_groups")
+                            ),
+                            slice=ast.Constant(value=str(key)),
+                        ) as target
+                    ]
+                ) if target not in _scheduled(statement, None, key):
+                    found.setdefault((owner, key), place(statement.lineno))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 
 from .plain import Parameter
@@ -48,11 +48,17 @@ class Calls:
         for cell in cells:
             self._read(cell)
 
-    def overriding(self, parameter: Parameter) -> Override | None:
+    def overriding(
+        self, parameter: Parameter, lines: Set[tuple[int, int]] | None = None
+    ) -> Override | None:
         """Return a call that passes a parameter, if all calls pass it.
 
         A library that gets a class may pass arguments to the class. skorch and scikit-learn take
         these arguments as prefixed keywords: `NeuralNetClassifier(Net, module__hidden_dim=50)`.
+
+        Args:
+            parameter: The parameter.
+            lines: Cells and lines whose calls count. None if all calls count.
 
         Returns:
             None if some call does not pass the parameter, or if there may be unknown calls: code
@@ -64,9 +70,13 @@ class Calls:
                 if str(keyword.arg).endswith(f"__{parameter.name}"):
                     value = keyword.value
                     return Override(cell=cell, line=call.lineno, value=value, is_keyword=True)
-        calls = self._calls.get(name, [])
         if name in self._passed_on or self._bound[name] != 1:
             return None
+        calls = [
+            (cell, call)
+            for cell, call in self._calls.get(name, [])
+            if lines is None or (cell, call.lineno) in lines
+        ]
         found = [_passed(cell, call, parameter) for cell, call in calls]
         return found[0] if found and all(found) else None
 
@@ -97,14 +107,20 @@ class Calls:
                         self._passed_on |= _words(str(text))
                 case ast.Call(func=ast.Name(id=name)):
                     self._calls[name].append((cell.number, node))
+                case ast.Call(func=ast.Attribute(attr=name)):
+                    self._calls[f".{name}"].append((cell.number, node))
                 case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                     self._bound[name] += 1
+                    for method in _methods(node):
+                        self._bound[f".{method.name}"] += 1
                 case ast.alias(name=full, asname=short):
                     self._bound[short or full] += 1
                 case ast.Name(id=name, ctx=ast.Store()):
                     self._bound[name] += 1
                 case ast.Name(id=name) if node not in used:
                     self._passed_on.add(name)
+                case ast.Attribute(attr=name) if node not in used:
+                    self._passed_on.add(f".{name}")
 
 
 def _in_annotations(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
@@ -115,31 +131,37 @@ def _in_annotations(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def parameters_of(cell: Cell) -> dict[ast.expr, Parameter]:
-    """Return the parameters with a default of a cell's functions and classes.
+    """Return the parameters with a default of a cell's functions, classes and methods.
 
-    Decorated functions and classes are left out, because a decorator may change their parameters.
+    What is decorated is left out, because a decorator may change parameters.
 
     Returns:
         The parameters, by the syntax tree nodes of their defaults.
     """
     found = {}
-    for statement in cell.statements:
-        match statement:
-            case ast.FunctionDef(name=callee, decorator_list=[], args=arguments):
-                skipped = 0
-            case ast.ClassDef(name=callee, decorator_list=[], body=body):
-                inits = [inner for inner in body if isinstance(inner, ast.FunctionDef)]
-                init = next((method for method in inits if method.name == "__init__"), None)
-                if init is None or init.decorator_list:
-                    continue
-                arguments, skipped = init.args, 1
-            case _:
-                continue
+
+    def read(callee: str, arguments: ast.arguments, skipped: int) -> None:
         positional = [option.arg for option in (*arguments.posonlyargs, *arguments.args)]
         for option, value in defaults(arguments):
             position = positional.index(option) - skipped if option in positional else None
             found[value] = Parameter(callee=callee, name=option, position=position)
+
+    for statement in cell.statements:
+        match statement:
+            case ast.FunctionDef(name=name, decorator_list=[], args=arguments):
+                read(name, arguments, 0)
+            case ast.ClassDef(name=name, decorator_list=[]):
+                for method in _methods(statement):
+                    if not method.decorator_list:
+                        callee = name if method.name == "__init__" else f".{method.name}"
+                        read(callee, method.args, 1)
     return found
+
+
+def _methods(node: ast.AST) -> Iterator[ast.FunctionDef]:
+    """Yield the methods of a class. A function has none."""
+    if isinstance(node, ast.ClassDef):
+        yield from (inner for inner in node.body if isinstance(inner, ast.FunctionDef))
 
 
 def defaults(arguments: ast.arguments) -> Iterator[tuple[str, ast.expr]]:

@@ -24,7 +24,7 @@ class Parameter:
     """A parameter of a function or class, with a default.
 
     Attributes:
-        callee: Name of the function or class.
+        callee: Name of the function or class, or of a method with a dot in front.
         name: Name of the parameter.
         position: Position among the positional arguments, from 0. None if it can only be passed by
             keyword.

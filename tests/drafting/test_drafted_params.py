@@ -82,6 +82,15 @@ CASES: Sequence[tuple[str, Sequence[str], Sequence[str] | None]] = [
     ("default", ["def f(x, lr=0.1): return lr", "val_loss = f(1)"], ["lr"]),
     ("default", ["class N:\n  def __init__(s, lr=0.1): s.r = lr", "val_loss = N().r"], ["lr"]),
     ("default", ["def f(*, lr=0.1): return lr", "val_loss = f()"], ["lr"]),
+    (
+        "default",
+        [
+            "def f(lr=0.1, dropout=0.2): return lr * dropout",
+            "first = f()",
+            "y = float('3')\nval_loss = f(dropout=y)",
+        ],
+        ["lr"],
+    ),
 ]
 
 #: What has no value that a trial could replace, or none that anything reads.
@@ -90,6 +99,19 @@ DEAD: Sequence[tuple[str, Sequence[str]]] = [
     (
         "default",
         ["class N:\n  def __init__(s, lr=0.1): s.r = lr", "y = float('3')\nval_loss = N(y).r"],
+    ),
+    (
+        "default",
+        ["class M:\n  def fit(self, lr=0.1): return lr", "y = float('3')\nval_loss = M().fit(y)"],
+    ),
+    (
+        "overwritten",
+        [
+            "def SGD(lr): return NS(param_groups=[{'lr': lr}])",
+            "opt = SGD(lr=0.1)",
+            "opt.param_groups[0]['lr'] = float('3')",
+            "val_loss = opt.param_groups[0]['lr']",
+        ],
     ),
     ("mapping", ["grades = {'lr': 3, 'C': 2}\nk = 'l'", "val_loss = grades[k + 'r']"]),
     ("overwritten", ["c = {'lr': 0.1}\nc['lr'] = float('3')", "val_loss = c['lr']"]),

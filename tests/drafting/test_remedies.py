@@ -38,6 +38,12 @@ CASES: Sequence[tuple[str, str, str, str]] = [
         "lr",
     ),
     (
+        ADAM + "a = Adam(w, lr=0.1)\na.lr = 1.0 if big else 2.0\nacc = f(a)",
+        "and gets another value in code cell 1, line 3: keep one of them",
+        ADAM + "a = Adam(w, lr=0.1)\nacc = f(a)",
+        "lr",
+    ),
+    (
         SVC + "acc = f(SVC(C=3.0), SVC(C=5.0))",
         "C is 5.0 in SVC in code cell 1, line 2: assign it to a name at the top level",
         SVC + "c = 5.0\nacc = f(SVC(C=3.0), SVC(C=c))",
