@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,10 @@ def constants_to_assign(
                 is_read = target in code
             elif own == "*":
                 target, where = name, "below its import"
-                is_read = name in flows.reads
+                is_read = re.search(rf"\b{name}\b", code) is not None
             else:
                 target, where = alias, "in place of its import"
-                is_read = own == name and alias in flows.reads
+                is_read = own == name and re.search(rf"\b{alias}\b", code) is not None
             if is_read and is_searched(target.rpartition(".")[2]):
                 remedy = f"assign `{target} = {value}` {where}"
                 yield target, f"{target} is {value} in {file.name}: {remedy}"

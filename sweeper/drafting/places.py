@@ -124,7 +124,7 @@ def why_nothing(notebook: ResearchNotebook, candidates: Mapping[str, Candidate])
     if error := notebook.syntax_error():
         return error
     searching = next(
-        (call for call in Receivers(notebook.assignments).flows.calls if "SearchCV" in call.callee),
+        (call for call in notebook.flows.calls if "SearchCV" in call.callee),
         None,
     )
     if searching is not None:
@@ -143,7 +143,7 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
         named: Names that are in the draft already.
     """
     assignments = notebook.assignments
-    flows = Receivers(assignments).flows
+    flows = notebook.flows
     known = {place.value for name in named for place in assignments.places(name)}
     found = []
     folder = notebook.path.parent
@@ -326,7 +326,7 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
     """
     from ..notebooks.assignments import plain_values
 
-    receivers = Receivers(notebook.assignments)
+    receivers = Receivers(notebook)
 
     def candidate(name: str, value: Any, comment: str) -> Candidate:
         found = receivers.of(name)

@@ -27,9 +27,9 @@ _GAPS = (r"\W*?", r"\W*?(?:[A-Za-z_.]{0,20}\()?")
 #: at the end.
 _CONTINUES = re.compile(r"%?\)? ?[A-Za-z]|\W*[:=>]\s*$")
 _WRAPPER = re.compile(r"(?:[A-Za-z]\w*\.)*[A-Za-z]\w*\($")
-#: Lines that match are skipped: warnings, errors, times, and the progress bars of Keras. The
-#: numbers in these bars are found in what Keras logs.
-_NO_RESULT = re.compile(r"Warning|ERROR|CPU times|/step\b|per loop\b")
+#: Lines that match are skipped: warnings, errors, lines of source files, times, and the progress
+#: bars of Keras. The numbers in these bars are found in what Keras logs.
+_NO_RESULT = re.compile(r"Warning|ERROR|\.(?:py|c|cc|cpp|cu|h):\d|CPU times|/step\b|per loop\b")
 #: Matches what follows a number of rounds, seconds or the like, as in `for 10 rounds`.
 _COUNTED = re.compile(r"\s*(?:round|epoch|step|iteration|second|minute|sample|row|batche?)s?\b")
 _LETTERS = re.compile(r"[^\W\d_]")

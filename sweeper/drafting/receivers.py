@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from ..notebooks.assignments import Assignments
-from ..notebooks.flows import OWN_LOOP, OWN_TRAINING, Flows
+from typing import TYPE_CHECKING
+
+from ..notebooks.flows import OWN_LOOP, OWN_TRAINING
 from ..notebooks.plain import LeftOut
 from .spaces import Receiver
+
+if TYPE_CHECKING:
+    from ..notebooks.research import ResearchNotebook
 
 
 class Receivers:
     """The receivers of a notebook's values.
 
     Args:
-        assignments: Assignments of the notebook.
+        notebook: The research notebook.
     """
 
-    def __init__(self, assignments: Assignments) -> None:
-        self._assignments = assignments
-        self.flows = Flows(assignments.cells)
+    def __init__(self, notebook: ResearchNotebook) -> None:
+        self._assignments = notebook.assignments
+        self.flows = notebook.flows
 
     def of(self, name: str) -> list[Receiver]:
         """List what receives the values of a name, the one that says most about them first.

@@ -7,19 +7,16 @@ part of the fingerprint.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
 from ..settings import Settings
-from ..trials import value_text
-from .cell_code import parse_or_none
+from .local_code import local_code, text_of
 from .metadata import TrialMetadata
 from .research import ResearchNotebook
 
@@ -32,9 +29,6 @@ CODE_TAG = "sweeper.code"
 _FIXED_TAG = "sweeper.fixed."
 
 _DIGITS = 16
-#: Line magics and shell commands, which are not Python.
-_MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
-_RUN = re.compile(r"^\s*%run\s+(?:-\w+\s+)*[\"']?([\w./-]+)", re.MULTILINE)
 #: The sections of the parameters file that are part of the fingerprint.
 _SECTIONS = ("space", "fixed", "scores", "objective", "inputs")
 
@@ -61,7 +55,7 @@ def fingerprint_of(
     return {
         "cells": [_digest(source) for source in notebook.code],
         "files": {
-            os.path.relpath(path, notebook.path.parent): _digest(_text(code[path]))
+            os.path.relpath(path, notebook.path.parent): _digest(text_of(code[path]))
             for path in sorted(code)
         },
         "study.seed": settings.study.seed,
@@ -169,87 +163,5 @@ def _brief(value: Any) -> str:
     return json.dumps(value)
 
 
-def _text(content: bytes) -> str:
-    return content.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
-
-
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.strip().encode(), digest_size=_DIGITS // 2).hexdigest()
-
-
-def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
-    """Read the local modules and scripts that a notebook imports or runs, directly or indirectly.
-
-    Args:
-        code: Sources of the notebook's code cells.
-        folder: Folder of the notebook.
-
-    Returns:
-        The content of each file, by its absolute path without symbolic links.
-    """
-    folder = folder.resolve()
-    roots = [folder]
-    found: dict[Path, bytes] = {}
-    waiting: list[tuple[str, Path | None]] = [(source, None) for source in code]
-    while waiting:
-        source, file = waiting.pop(0)
-        ran = [folder / name for name in _RUN.findall(source)]
-        tree = parse_or_none(_MAGIC.sub(r"\1pass", source))
-        if tree is not None:
-            roots += [folder / path for path in _added_to_path(tree)]
-            ran += [
-                path for name in _imported(tree, file, roots) for path in _files_of(name, roots)
-            ]
-        for path in {path.resolve() for path in ran if path.is_file()} - found.keys():
-            found[path] = path.read_bytes()
-            waiting.append((_text(found[path]), path))
-    return found
-
-
-def _added_to_path(tree: ast.Module) -> Iterator[str]:
-    """Yield the folders that code adds to `sys.path`, if the code states them as literals."""
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in ("append", "insert")
-            and ast.unparse(node.func.value) == "sys.path"
-            and node.args
-            and isinstance(last := node.args[-1], ast.Constant)
-            and isinstance(last.value, str)
-        ):
-            yield last.value
-
-
-def _imported(tree: ast.Module, file: Path | None, roots: Sequence[Path]) -> Iterator[str]:
-    """Yield the dotted names in imports that may name modules. Relative names become absolute.
-
-    Args:
-        tree: Syntax tree of the code.
-        file: File of the code. None for the notebook.
-        roots: Folders in which Python looks for modules.
-    """
-    package = ""
-    if file is not None:
-        for root in roots:
-            if file.is_relative_to(root.resolve()):
-                package = ".".join(file.parent.relative_to(root.resolve()).parts)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1]
-            base = ".".join(
-                [*(above if node.level else []), *([node.module] if node.module else [])]
-            )
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
-
-
-def _files_of(name: str, roots: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files in which a module and the packages around it may be defined."""
-    parts = [part for part in name.split(".") if part]
-    for root in roots:
-        for depth in range(1, len(parts) + 1):
-            place = root.joinpath(*parts[:depth])
-            yield from (place.with_suffix(".py"), place / "__init__.py")

@@ -29,6 +29,7 @@ Path = tuple[str, ...]
 
 #: First part of a path that leads into a library. The callee and the parameter follow.
 _LIBRARY = "="
+_NO_MODULES: Mapping[str, Cell] = {}
 #: Path of the parsed options of a command line.
 _OPTIONS: Path = ("options()",)
 #: Last part of the path of a function's result.
@@ -133,9 +134,10 @@ class Flows:
 
     Args:
         cells: All code cells.
+        modules: Local modules that the notebook imports, by their names.
 
     Attributes:
-        calls: Calls of libraries.
+        calls: Calls in the notebook of libraries and of local modules.
         imported: Imported object for each name that an import binds, as `torch.nn` for `nn`.
         steps: Literal learning rates in gradient steps such as `w -= 0.1 * grad`, each with the
             number of its code cell.
@@ -143,17 +145,19 @@ class Flows:
         handed_on: Names of the notebook's functions that it passes to other functions.
     """
 
-    def __init__(self, cells: Sequence[Cell]) -> None:
+    def __init__(self, cells: Sequence[Cell], modules: Mapping[str, Cell] = _NO_MODULES) -> None:
+        self._modules = modules
+        whole = [*modules.values(), *cells]  # the notebook's own names come last, and count
         self.calls: list[LibraryCall] = []
         self.steps: list[tuple[int, ast.expr]] = []
         self.reads: set[str] = set()
         self.handed_on: set[str] = set()
-        self._signatures = Signatures(cells)
-        self.imported = imported_by(cells)
+        self._signatures = Signatures(whole)
+        self.imported = imported_by(whole)
         self._steps = {
-            node: factors for cell in cells for node, factors in _steps_in(cell.tree).items()
+            node: factors for cell in whole for node, factors in _steps_in(cell.tree).items()
         }
-        self._training = _training_code(cells)
+        self._training = _training_code(whole)
         self._trained = {*map(ast.unparse, _assigned_from_itself(self._training))}
         self._functions: dict[str, _Function] = {}
         self._methods: defaultdict[str, list[_Function]] = defaultdict(list)
@@ -163,7 +167,7 @@ class Flows:
         self._edges: defaultdict[Path, list[Path]] = defaultdict(list)
         self._literals: defaultdict[ast.expr, list[Path]] = defaultdict(list)
         self._paths: dict[ast.expr, list[Path]] = {}
-        for cell in cells:
+        for cell in whole:
             if not cell.tree.body:
                 # A cell that is not Python, such as one with %%bash, may read any variable that it
                 # names.
@@ -171,7 +175,7 @@ class Flows:
             for node in ast.walk(cell.tree):  # Outer nodes come before the nodes inside of them.
                 self._define(node)
                 self.reads |= {*_names_read(node)}
-        for cell in cells:
+        for cell in whole:
             self._read(cell.number, cell.tree)
 
     def receivers(self, value: ast.expr) -> list[tuple[str, str]]:
@@ -275,7 +279,7 @@ class Flows:
 
     def _read_node(self, cell: int, node: ast.AST, scope: _Scope) -> None:
         factors = self._steps.get(node, [])
-        self.steps += [(cell, factor) for factor in factors if is_plain(factor)]
+        self.steps += [(cell, factor) for factor in factors if cell and is_plain(factor)]
         for factor in factors:
             self._flow(factor, (_LIBRARY, "gradient step", "learning_rate"), scope)
         if node in self._training:
@@ -330,7 +334,8 @@ class Flows:
                     self._flow(value, target, scope)
             for value in unpacked_dicts:
                 self._flow(value, (function.key,), scope)
-            return
+            if self._of_module(call.func) is None:
+                return
         callee = self._dotted(call.func)
         if callee is None:
             return
@@ -343,7 +348,8 @@ class Flows:
         found = LibraryCall(
             callee=callee, node=call, cell=cell, given=dict(named), is_open=bool(whole)
         )
-        self.calls.append(found)
+        if cell:
+            self.calls.append(found)
         known = {value for _, value in named}
         if not hasattr(builtins, callee):
             named += [(_UNKNOWN, value) for value in call.args if value not in known]
@@ -424,14 +430,22 @@ class Flows:
     def _function(self, call: ast.Call) -> _Function | None:
         """Return the notebook's function that a call runs. None if it runs another function."""
         match call.func:
-            case ast.Name(id=name):
-                return self._functions.get(name)
-            case ast.Attribute(value=ast.Name(id=name), attr=_) if name in self.imported:
-                return None
+            case ast.Name(id=name) if name in self._functions:
+                return self._functions[name]
+            case ast.Name() as name:
+                return self._of_module(name)
+            case ast.Attribute(value=ast.Name(id=name)) as function if name in self.imported:
+                return self._of_module(function)
             case ast.Attribute(attr=name) if not name.startswith("__"):
                 methods = self._methods.get(name, [])
                 return methods[0] if len(methods) == 1 else None
         return None
+
+    def _of_module(self, function: ast.expr) -> _Function | None:
+        """Return the function of a local module that an expression names."""
+        module, _, name = (dotted(function, self.imported) or "").rpartition(".")
+        is_local = module.rpartition(".")[2] in self._modules
+        return self._functions.get(name) if is_local else None
 
     def _dotted(self, function: ast.expr) -> str | None:
         """Return the full name of a function: `torch.optim.Adam` for `optim.Adam`.
@@ -549,7 +563,14 @@ def _step_factors(node: ast.AST, values: Mapping[str, ast.expr]) -> list[ast.exp
     if len(factors) == 1:
         return []
     rates = [factor for factor in factors if ast.unparse(factor) != ast.unparse(target)]
+    # In `m = beta * m + (1 - beta) * grad`, `beta` is the share that is kept.
+    rates = [rate for rate in rates if not _is_rest(rate)]
     return rates if len(factors) == 2 else [rate for rate in rates if not is_plain(rate)]
+
+
+def _is_rest(part: ast.expr) -> bool:
+    """Return whether an expression is what a share leaves of 1, such as `1 - beta`."""
+    return _is_difference(part) and is_plain(part.left)  # type: ignore[attr-defined]
 
 
 def _is_difference(part: ast.expr) -> bool:

@@ -18,8 +18,11 @@ from ..errors import MOST_LINES, NotebookError, listed
 from ..settings.messages import nearest
 from .assignments import Assignments, assigned_only, plain_values, with_values
 from .cell_code import parse, plain_python
+from .flows import Flows
+from .local_code import local_code, text_of
 from .metadata import METADATA
 from .reading import cell_tags, code_cells, is_skipped, language_name, read_notebook
+from .replacing import Cell
 
 PARAMETERS_TAG = "parameters"
 #: Tag that papermill gives the cell with a trial's params.
@@ -116,6 +119,16 @@ class ResearchNotebook:
     def assignments(self) -> Assignments:
         """The assignments in the code cells. Empty for a language other than Python."""
         return Assignments(self.code if self.language == "python" else [])
+
+    @cached_property
+    def flows(self) -> Flows:
+        """Where the values in the code go, also within local modules."""
+        code = self.code if self.language == "python" else []
+        modules = {}
+        for file, content in local_code(code, self.path.parent).items():
+            name = file.parent.name if file.stem == "__init__" else file.stem
+            modules[name] = Cell(0, text_of(content))
+        return Flows(self.assignments.cells, modules)
 
     @cached_property
     def injected(self) -> frozenset[str]:

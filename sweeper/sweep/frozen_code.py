@@ -23,7 +23,7 @@ def snapshot_of(
     Args:
         notebook: The research notebook.
         settings: Settings of the sweep. The snapshot contains them as a parameters file.
-        code: Contents of the local modules by path, as `local_code` of `notebooks.fingerprint` read
+        code: Contents of the local modules by path, as `notebooks.local_code` read
             them.
     """
     folder = notebook.path.parent.resolve()

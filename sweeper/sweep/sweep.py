@@ -20,7 +20,8 @@ from ..execution.disagreements import disagreements_in_words
 from ..execution.executor import Executor
 from ..execution.workload import Workload
 from ..kernels import choose_kernel
-from ..notebooks.fingerprint import fingerprint_of, local_code, tags_of
+from ..notebooks.fingerprint import fingerprint_of, tags_of
+from ..notebooks.local_code import local_code
 from ..notebooks.research import ResearchNotebook
 from ..notebooks.shared_cells import check_shared_cells
 from ..search.pruners import make_pruner

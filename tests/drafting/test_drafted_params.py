@@ -200,6 +200,16 @@ def test_a_rate_is_known_by_the_step_that_it_multiplies(tmp_path: Path, step: st
     assert "rate: {low: 0.0125, high: 1.25, log: true}" in text
 
 
+def test_a_share_that_a_mean_keeps_is_no_learning_rate(tmp_path: Path) -> None:
+    model = (
+        "class M:\n  def learn(self, g, beta1, rate):\n"
+        "    self.m = beta1 * self.m + (1 - beta1) * g\n    self.w -= rate * self.m"
+    )
+    cells = [model, "m = M()\nm.learn(1, beta1=0.9, rate=0.125)\nval_loss = m.w"]
+    text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
+    assert "beta1: {low: 0.5, high: 0.99}" in text and "rate: {low: 0.0125, high: 1.25" in text
+
+
 def test_a_default_of_a_function_that_is_handed_on_is_not_swept(tmp_path: Path) -> None:
     train = "def train(w, lr=0.01):\n  w -= lr * w\n  return w\ndef use(f, a): return f(1, a)"
     cells = [train, "rate = 0.125\nval_loss = use(train, a=rate)"]

@@ -13,7 +13,7 @@ from optuna.storages import RDBStorage
 from studies import assert_says, small_settings
 
 from sweeper.notebook_api.messages import StopReason
-from sweeper.notebooks.fingerprint import local_code
+from sweeper.notebooks.local_code import local_code
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.settings import Settings
 from sweeper.settings.sections import Cost
