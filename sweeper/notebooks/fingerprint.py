@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..settings import Settings
+from ..trials import value_text
 from .local_code import local_code, text_of
 from .metadata import TrialMetadata
 from .research import ResearchNotebook
