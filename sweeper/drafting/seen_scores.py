@@ -35,6 +35,8 @@ _NO_SCORE = {
     "count size batch len length shape total lr rate eta seed version device memory params "
     "parameters minutes threshold std stderr sem df coef ci".split()
 }
+#: Neither does the spread of scores.
+_SPREAD = {"std", "stderr", "sem", "sd"}
 #: Calls that train, in scikit-learn, Keras, torch's optimizers, boosters and other libraries.
 _TRAINS = {
     *"fit fit_generator fit_transform_train partial_fit backward step train train_on_batch "
@@ -631,6 +633,7 @@ class _Run:
         is_weak = metric is None or metric.is_weak
         is_number_only = is_weak and not is_minimized and bool(_NO_SCORE & {*_singular(words)})
         is_number_only &= not score.meaning.is_evaluation
+        is_number_only |= bool(_SPREAD & {*words})
         if score.key == "pattern" and "per" not in words:
             # The number in `accuracy after epoch 5` is no accuracy.
             is_number_only |= bool(_NO_SCORE & {*_singular(words[-1:])})

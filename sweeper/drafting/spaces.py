@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -90,9 +91,11 @@ class Row:
             return usual_space(own) if is_known else None
         if self.choices:
             return list(self.choices) if own in self.choices else None
-        is_share = self.range is not None and self.range[1] == 1.0
-        if not _is_varied(own) or (is_share and isinstance(own, int)):
-            # A whole number is no share, but a number of features.
+        if not _is_varied(own):
+            return None
+        highest = self.range[1] if self.range is not None else math.inf
+        if (highest == 1.0 and isinstance(own, int)) or highest < 1.0 < own:
+            # A whole number is no share, but a number of features, of steps that are dropped, …
             return None
         if own < self.least:
             return None

@@ -10,14 +10,13 @@ import ast
 import builtins
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cached_property
 
 from .arguments import PARSING, option_default
 from .calls import defaults
 from .left_out import dotted, imported_by
-from .plain import is_plain
+from .plain import is_plain, plain_value
 from .rebinding import unpacked
 from .replacing import Cell
 from .signatures import Signatures
@@ -150,7 +149,6 @@ class Flows:
         whole = [*modules.values(), *cells]  # the notebook's own names come last, and count
         self.calls: list[LibraryCall] = []
         self.steps: list[tuple[int, ast.expr]] = []
-        self.reads: set[str] = set()
         self.handed_on: set[str] = set()
         self._signatures = Signatures(whole)
         self.imported = imported_by(whole)
@@ -164,19 +162,74 @@ class Flows:
         self._keys: dict[ast.AST, str] = {}
         self._owners: dict[ast.AST, str] = {}
         self._classes: set[str] = set()
+        for cell in whole:
+            for node in ast.walk(cell.tree):  # Outer nodes come before the nodes inside of them.
+                self._define(node)
+        self._skipped: set[ast.AST] = set()
+        self._read_all(whole)
+        for never_used in (self._overridden_defaults, self._branches_not_taken):
+            if found := {*never_used()}:
+                self._skipped |= found
+                self._read_all(whole)
+
+    def _read_all(self, cells: Sequence[Cell]) -> None:
+        self.calls.clear()
+        self.steps.clear()
         self._edges: defaultdict[Path, list[Path]] = defaultdict(list)
         self._literals: defaultdict[ast.expr, list[Path]] = defaultdict(list)
         self._paths: dict[ast.expr, list[Path]] = {}
-        for cell in whole:
-            if not cell.tree.body:
-                # A cell that is not Python, such as one with %%bash, may read any variable that it
-                # names.
-                self.reads |= {*re.findall(r"\w+", cell.source)}
-            for node in ast.walk(cell.tree):  # Outer nodes come before the nodes inside of them.
-                self._define(node)
-                self.reads |= {*_names_read(node)}
-        for cell in whole:
+        self._passed: defaultdict[str, list[set[str]]] = defaultdict(list)
+        self._defaults: list[tuple[str, str, ast.expr]] = []
+        self._branches: list[tuple[Path, ast.If]] = []
+        self._handed_over: set[ast.AST] = set()
+        self.reads = self._names_in(cells)
+        for cell in cells:
             self._read(cell.number, cell.tree)
+        self._used = self._names_in(cells)
+        self._made_by: defaultdict[Path, list[ast.expr]] = defaultdict(list)
+        for value, paths in self._literals.items():
+            for path in paths:
+                self._made_by[path].append(value)
+        self._backwards: defaultdict[Path, list[Path]] = defaultdict(list)
+        for source, targets in self._edges.items():
+            for target in targets:
+                self._backwards[target].append(source)
+
+    def _names_in(self, cells: Iterable[Cell]) -> set[str]:
+        """Return the names that code reads. What it hands over to a function, the function reads.
+
+        A cell that is not Python, such as one with %%bash, may read any variable that it names.
+        """
+        found, left_out = set[str](), self._skipped | self._handed_over
+        for cell in cells:
+            waiting: deque[ast.AST] = deque([cell.tree])
+            if not cell.tree.body:
+                found |= {*re.findall(r"\w+", cell.source)}
+            while waiting:
+                node = waiting.popleft()
+                found |= {*_names_read(node)}
+                waiting += (part for part in ast.iter_child_nodes(node) if part not in left_out)
+        return found
+
+    def _overridden_defaults(self) -> Iterator[ast.AST]:
+        """Yield the defaults of the parameters that all calls pass."""
+        for function, name, default in self._defaults:
+            calls = self._passed[function]
+            is_called_by_others = function.partition("(")[0] in self.handed_on
+            if calls and not is_called_by_others and all(name in passed for passed in calls):
+                yield default
+
+    def _branches_not_taken(self) -> Iterator[ast.AST]:
+        """Yield the statements that never run, as they ask for a text that a setting never has.
+
+        As in `if optimizer == "sgd":`, where nothing but "adam" flows to `optimizer`.
+        """
+        for path, branch in self._branches:
+            values = [plain_value(literal) for literal in self._literals_of([path])]
+            if values and all(isinstance(value, str | bool | None) for value in values):
+                taken = {_is_taken(branch.test, value) for value in values}
+                yield from branch.body if taken == {False} else []
+                yield from branch.orelse if taken == {True} else []
 
     def receivers(self, value: ast.expr) -> list[tuple[str, str]]:
         """List the library parameters that a literal flows to, the nearest first.
@@ -195,7 +248,7 @@ class Flows:
     def is_used(self, value: ast.expr) -> bool:
         """Return whether the notebook or a library may read a literal after it is assigned."""
         return any(
-            path[0] == _LIBRARY or path[-1] in self.reads or path[-1] == _RESULT
+            path[0] == _LIBRARY or path[-1] in self._used or path[-1] == _RESULT
             for path in self._reached(value)
         )
 
@@ -203,24 +256,11 @@ class Flows:
         """List the literals that may flow into an argument of a library's function."""
         if value in self._literals:
             return [value]
-        before = _spread(self._paths.get(value, ()), self._backwards)
+        return self._literals_of(self._paths.get(value, ()))
+
+    def _literals_of(self, paths: Iterable[Path]) -> list[ast.expr]:
+        before = _spread(paths, self._backwards)
         return [literal for path in before for literal in self._made_by.get(path, ())]
-
-    @cached_property
-    def _made_by(self) -> Mapping[Path, Sequence[ast.expr]]:
-        found: defaultdict[Path, list[ast.expr]] = defaultdict(list)
-        for value, paths in self._literals.items():
-            for path in paths:
-                found[path].append(value)
-        return found
-
-    @cached_property
-    def _backwards(self) -> Mapping[Path, Sequence[Path]]:
-        found: defaultdict[Path, list[Path]] = defaultdict(list)
-        for source, targets in self._edges.items():
-            for target in targets:
-                found[target].append(source)
-        return found
 
     def _reached(self, value: ast.expr) -> list[Path]:
         return _spread(self._literals.get(value, ()), self._edges)
@@ -247,7 +287,7 @@ class Flows:
         waiting: deque[tuple[Iterable[ast.AST], _Scope]] = deque([(tree.body, _Scope())])
         while waiting:
             body, scope = waiting.popleft()
-            for node in _own_nodes(body):
+            for node in _own_nodes(body, self._skipped):
                 if self._is_uncalled(node):
                     continue
                 self._read_node(cell, node, scope)
@@ -297,7 +337,12 @@ class Flows:
                 self._flow(value, (scope.key, _RESULT), scope)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 for name, value in defaults(node.args):
-                    self._flow(value, (self._keys[node], name), scope)
+                    self._defaults.append((self._keys[node], name, value))
+                    if value not in self._skipped:
+                        self._flow(value, (self._keys[node], name), scope)
+            case ast.If(test=ast.Compare(left=asked, ops=[_], comparators=[_])):
+                if (path := self._path(asked, scope)) is not None:
+                    self._branches.append((path, node))
             case ast.ClassDef(name=name, bases=bases):
                 for base in bases:
                     self._flow(base, (name,), scope)
@@ -326,12 +371,14 @@ class Flows:
         named = [(option.arg, option.value) for option in call.keywords if option.arg]
         unpacked_dicts = [option.value for option in call.keywords if option.arg is None]
         if function is not None:
-            for position, value in enumerate(call.args):
-                if (target := function.target(position)) is not None:
+            given: list[tuple[str | int, ast.expr]] = [*enumerate(call.args), *named]
+            self._passed[function.key].append(set())
+            for parameter, value in given:
+                if (target := function.target(parameter)) is not None:
                     self._flow(value, target, scope)
-            for name, value in named:
-                if (target := function.target(name)) is not None:
-                    self._flow(value, target, scope)
+                    self._passed[function.key][-1].add(target[-1])
+                    if self._path(value, scope) is not None:
+                        self._handed_over.add(value)  # the function reads it, or not
             for value in unpacked_dicts:
                 self._flow(value, (function.key,), scope)
             if self._of_module(call.func) is None:
@@ -354,7 +401,8 @@ class Flows:
         if not hasattr(builtins, callee):
             named += [(_UNKNOWN, value) for value in call.args if value not in known]
         for name, value in named:
-            self._flow(value, (_LIBRARY, callee, name), scope)
+            if function is None or function.target(name) is None:
+                self._flow(value, (_LIBRARY, callee, name), scope)
             if (path := self._path(value, scope)) is not None:
                 self._paths[value] = [path]
         for value in whole:
@@ -479,6 +527,23 @@ def _spread(begin: Iterable[Path], edges: Mapping[Path, Sequence[Path]]) -> list
     return [*found]
 
 
+def _is_taken(test: ast.expr, value: str | bool | None) -> bool | None:
+    """Return whether a comparison of a value with constants holds. None if it cannot be told."""
+    match test:
+        case ast.Compare(ops=[operator], comparators=[right]) if is_plain(right):
+            other = plain_value(right)
+            match operator:
+                case ast.Eq() | ast.Is():
+                    return bool(value == other)
+                case ast.NotEq() | ast.IsNot():
+                    return bool(value != other)
+                case ast.In() if isinstance(other, list | tuple):
+                    return value in other
+                case ast.NotIn() if isinstance(other, list | tuple):
+                    return value not in other
+    return None
+
+
 def _is_parsing(value: ast.expr) -> bool:
     match value:
         case ast.Call(func=ast.Attribute(attr=called)):
@@ -486,11 +551,13 @@ def _is_parsing(value: ast.expr) -> bool:
     return False
 
 
-def _own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the nodes of code, without the nodes inside of its functions and classes."""
+def _own_nodes(body: Iterable[ast.AST], skipped: Set[ast.AST] = frozenset()) -> Iterator[ast.AST]:
+    """Yield the nodes of code, without those in its functions and classes, and in `skipped`."""
     waiting = deque(body)
     while waiting:
         node = waiting.popleft()
+        if node in skipped:
+            continue
         yield node
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():

@@ -82,6 +82,17 @@ CASES: Sequence[tuple[str, Sequence[str], Sequence[str] | None]] = [
     ("default", ["def f(x, lr=0.1): return lr", "val_loss = f(1)"], ["lr"]),
     ("default", ["class N:\n  def __init__(s, lr=0.1): s.r = lr", "val_loss = N().r"], ["lr"]),
     ("default", ["def f(*, lr=0.1): return lr", "val_loss = f()"], ["lr"]),
+    # settings of a branch that another setting does not choose
+    (
+        "branch",
+        [
+            "c = {'kind': 'a', 'lr': 0.1, 'momentum': 0.9}",
+            "def f(kind='b', lr=1.0, momentum=0.5):\n"
+            "  if kind == 'a':\n    return lr\n  else:\n    return momentum",
+            "val_loss = f(c['kind'], c['lr'], c['momentum'])",
+        ],
+        ["lr"],
+    ),
     (
         "default",
         [
@@ -172,6 +183,24 @@ def test_a_value_that_nothing_reads_is_never_swept(
 ) -> None:
     with pytest.raises(NotebookError):
         draft(_notebook(tmp_path, cells, kind))
+
+
+def test_what_a_value_does_in_a_local_module_counts(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(
+        "from sklearn.linear_model import Ridge\nfrom sklearn.svm import SVC\n"
+        "class Model:\n"
+        "    def __init__(self, kind, a, C):\n"
+        "        if kind == 'ridge':\n            self.model = Ridge(alpha=a)\n"
+        "        else:\n            self.model = SVC(C=C)\n"
+    )
+    cells = [
+        "from model import Model\nw_ridge, C, unused = 5.0, 2.0, 0.1",
+        "m = Model('ridge', a=w_ridge, C=C)\nacc = m.model.score(X, y)",
+    ]
+    text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
+    space = text.partition("space:")[2].partition("start:")[0]
+    assert "sklearn.linear_model.Ridge(alpha=)" in space
+    assert "C:" not in space and "unused" not in space
 
 
 def test_of_several_batch_sizes_the_first_is_swept(tmp_path: Path) -> None:

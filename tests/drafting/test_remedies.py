@@ -148,14 +148,14 @@ def test_what_leads_to_no_score_is_in_the_draft_as_a_line_that_can_be_taken(
             "eta",
         ),
         (
-            "def train(x, lr=0.1): ...",
+            "def train(x, lr=0.1): return lr",
             "from config import train\nacc = train(1)",
             "write lr=0.1 there",
             "from config import train\nacc = train(1, lr=0.1)",
             "lr",
         ),
         (
-            "class Net:\n  def __init__(self, dropout=0.1): ...",
+            "class Net:\n  def __init__(self, dropout=0.1): self.p = dropout",
             "import config\nacc = f(config.Net())",
             "write dropout=0.1 there",
             "import config\nacc = f(config.Net(dropout=0.1))",
