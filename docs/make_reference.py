@@ -396,7 +396,7 @@ _SAMPLERS = {
 }
 _PRUNERS = {
     "none": "No trial is pruned.",
-    "auto": "This package's own: freezes trials that are unlikely to win, and prunes those that "
+    "auto": "Freezes trials that are unlikely to win, and prunes those that "
     "cannot win. `confidence` is above 0.5 and below 1, `n_startup_trials` is at least 3.",
     "median": "Prunes a trial that is worse than the median of the others at the same step.",
     "percentile": "Prunes a trial that is not among the best `percentile` percent at the step.",
@@ -429,7 +429,8 @@ def _algorithms() -> Iterator[str]:
     yield _sentence(
         "`study: {sampler: {name: tpe, n_startup_trials: 20}}`. `auto` is `gp` if torch is "
         "installed and the study has at most 250 trials, else `tpe`. From the 25th trial on, `tpe` "
-        "proposes every second trial of `auto`. Options after `auto` go to the one that it is. "
+        "proposes every second trial of `auto`. Options of `auto` are those of the sampler that it "
+        "is: of `gp` or of `tpe`. "
         "No sampler takes `seed`: set `study.seed`. Options whose values are functions or "
         "objects of Python cannot be set. An option without a value is not set by default."
     )
@@ -493,8 +494,9 @@ def _extras() -> Iterator[str]:
     project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text("utf-8"))["project"]
     yield "## Extras to install\n"
     yield _sentence(
-        "In a clone of this repository: `pip install '.[s3,figures]'`, or `uv sync --extra s3 "
-        "--extra figures`."
+        "How to install an extra depends on [how you call the sweep]"
+        "(how-do-i.md#install-an-extra-such-as-s3). With pip, in a clone of this repository: "
+        "`pip install '.[s3,figures]'`."
     )
     rows = [
         (f"`{name}`", _EXTRAS[name], ", ".join(f"`{wanted}`" for wanted in wanted_by))

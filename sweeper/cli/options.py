@@ -197,7 +197,7 @@ COMMANDS = {
         ),
         _flag(
             "--dry-run",
-            "with a notebook as the only argument: show what is known without running it",
+            "with a notebook as the only argument: list what could be swept, and run nothing",
         ),
         _argument(
             "--timeout", "DURATION", "wall-clock limit of the sweep: 90s, 15m, 8h", type=_seconds

@@ -209,7 +209,7 @@ class Limits(SettingsModel):
     """Limits of one trial: time and output."""
 
     trial: Duration | None = None
-    """The time limit of a trial. A trial that takes longer is stopped and counts as failed.
+    """The time limit of a trial. The sweep ends a trial that takes longer, and it counts as failed.
     Default: no limit."""
     cell_output: Size = 10_000_000
     """The size of one cell's output that is kept. The rest is cut off."""

@@ -91,7 +91,7 @@ class Reason(StrEnum):
     TIME_LIMIT = "time_limit"
     #: The executed notebook cannot be written, or a file that is not this study's is in its place.
     FILE = "file"
-    #: A defect of this package or a fault of the machine ended the trial, not the notebook.
+    #: A defect of notebook-hpo or a fault of the machine ended the trial, not the notebook.
     INTERNAL = "internal"
     #: The sweep was stopped while the trial ran.
     INTERRUPTED = "interrupted"
