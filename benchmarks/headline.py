@@ -316,7 +316,7 @@ def draw(runs: dict[str, list[Run]], picture: Path) -> None:
     colours = ("#888888", "#c04a1a", "#2a6f97", "#4a7a3a")
     for (name, found), colour in zip(runs.items(), colours, strict=False):
         pruner = name.removeprefix("engine, ")
-        label = "a loop around papermill" if name == LOOP else f"this engine, pruner: {pruner}"
+        label = "a loop around papermill" if name == LOOP else f"notebook-hpo, pruner: {pruner}"
         numbers = np.array([np.searchsorted(one.ends_s, seconds, "right") for one in found])
         best = np.array([[one.best_at(at) for at in seconds] for one in found])
         for axes, values in ((ended, numbers), (scores, best)):

@@ -241,8 +241,8 @@ CONTENDERS: Mapping[str, Run] = {
     "papermill, a process each": papermill_processes,
     "script, a process each": scripts,
     "function, one process": function,
-    "this engine, --cold": lambda *a: this_engine(*a, kernels="cold"),
-    "this engine": this_engine,
+    "notebook-hpo, --cold": lambda *a: this_engine(*a, kernels="cold"),
+    "notebook-hpo": this_engine,
 }
 
 
