@@ -181,6 +181,8 @@ class Flows:
         self._passed: defaultdict[str, list[set[str]]] = defaultdict(list)
         self._defaults: list[tuple[str, str, ast.expr]] = []
         self._branches: list[tuple[Path, ast.If]] = []
+        #: Paths that get values which no literal shows.
+        self._open: set[Path] = set()
         self._handed_over: set[ast.AST] = set()
         self.reads = self._names_in(cells)
         for cell in cells:
@@ -214,22 +216,43 @@ class Flows:
     def _overridden_defaults(self) -> Iterator[ast.AST]:
         """Yield the defaults of the parameters that all calls pass."""
         for function, name, default in self._defaults:
-            calls = self._passed[function]
-            is_called_by_others = function.partition("(")[0] in self.handed_on
-            if calls and not is_called_by_others and all(name in passed for passed in calls):
+            passed = self._passed[function]
+            if self._is_called_here(function) and all(name in names for names in passed):
                 yield default
 
     def _branches_not_taken(self) -> Iterator[ast.AST]:
-        """Yield the statements that never run, as they ask for a text that a setting never has.
+        """Yield the statements that never run, as they ask for what a setting never is.
 
         As in `if optimizer == "sgd":`, where nothing but "adam" flows to `optimizer`.
         """
         for path, branch in self._branches:
+            before = {*_spread([path], self._backwards)}
             values = [plain_value(literal) for literal in self._literals_of([path])]
-            if values and all(isinstance(value, str | bool | None) for value in values):
-                taken = {_is_taken(branch.test, value) for value in values}
-                yield from branch.body if taken == {False} else []
-                yield from branch.orelse if taken == {True} else []
+            are_settings = all(isinstance(value, str | bool | None) for value in values)
+            if not values or not are_settings or self._may_be_another(path, before):
+                continue
+            taken = {_is_taken(branch.test, value) for value in values}
+            yield from branch.body if taken == {False} else []
+            yield from branch.orelse if taken == {True} else []
+
+    def _may_be_another(self, path: Path, before: Set[Path]) -> bool:
+        """Return whether a path may get other values than the literals that flow to it.
+
+        Args:
+            before: All paths that flow to it.
+        """
+        if not before.isdisjoint(self._open):
+            return True
+        functions = {part[0] for part in before if part[0].endswith("()")}
+        if any(not self._is_called_here(function) for function in functions):
+            return True  # Libraries call functions as well: `net(x)` calls `forward`.
+        is_attribute = len(path) > 1 and path[0] not in functions
+        others = {*self._made_by, *self._backwards, *self._open} - before
+        # An object may have several names, one of which gets another value for this attribute.
+        return is_attribute and any(part[-1] == path[-1] and part[0] != _LIBRARY for part in others)
+
+    def _is_called_here(self, function: str) -> bool:
+        return bool(self._passed[function]) and function.partition("(")[0] not in self.handed_on
 
     def receivers(self, value: ast.expr) -> list[tuple[str, str]]:
         """List the library parameters that a literal flows to, the nearest first.
@@ -340,9 +363,14 @@ class Flows:
                     self._defaults.append((self._keys[node], name, value))
                     if value not in self._skipped:
                         self._flow(value, (self._keys[node], name), scope)
-            case ast.If(test=ast.Compare(left=asked, ops=[_], comparators=[_])):
-                if (path := self._path(asked, scope)) is not None:
+            case ast.If(test=test):
+                asked = _asked(test)
+                if asked is not None and (path := self._path(asked, scope)) is not None:
                     self._branches.append((path, node))
+            case ast.For(target=target) | ast.AugAssign(target=target):
+                for part in ast.walk(target):
+                    if isinstance(part, ast.expr) and (path := self._path(part, scope)) is not None:
+                        self._open.add(path)
             case ast.ClassDef(name=name, bases=bases):
                 for base in bases:
                     self._flow(base, (name,), scope)
@@ -363,6 +391,8 @@ class Flows:
             path = self._path(inner, scope)
             if part is not None and path is not None and (is_own or _is_parsing(part)):
                 self._flow(part, path, scope)
+            elif path is not None:
+                self._open.add(path)
 
     def _call(self, cell: int, call: ast.Call, scope: _Scope) -> None:
         passed = [*call.args, *(option.value for option in call.keywords)]
@@ -429,6 +459,7 @@ class Flows:
                     waiting += [(inner, to) for inner in parts]
                 case ast.BinOp(left=left, right=right) if is_plain(left) is not is_plain(right):
                     waiting.append((right if is_plain(left) else left, to))
+                    self._open.add(to)
                 case ast.Call(func=ast.Name(id=name), args=[inner, *_]) if name in _CONVERSIONS:
                     waiting.append((inner, to))
                 case ast.Call() if _is_parsing(part):
@@ -437,6 +468,7 @@ class Flows:
                     if (source := self._path(part, scope)) is not None:
                         self._edges[source].append(to)
                     elif to[0] != _LIBRARY:
+                        self._open.add(to)
                         waiting += [
                             (option.value, (*to, option.arg) if option.arg else to)
                             for option in options
@@ -447,8 +479,11 @@ class Flows:
                             if isinstance(argument, ast.Dict)
                         ]
                 case _:
-                    if (source := self._path(part, scope)) is not None and source != to:
+                    source = self._path(part, scope)
+                    if source is not None and source != to:
                         self._edges[source].append(to)
+                    elif source is None and not is_plain(part):
+                        self._open.add(to)
 
     def _path(self, value: ast.expr, scope: _Scope) -> Path | None:
         """Return the path that an expression reads or assigns. None if it has no path."""
@@ -527,9 +562,26 @@ def _spread(begin: Iterable[Path], edges: Mapping[Path, Sequence[Path]]) -> list
     return [*found]
 
 
-def _is_taken(test: ast.expr, value: str | bool | None) -> bool | None:
-    """Return whether a comparison of a value with constants holds. None if it cannot be told."""
+def _asked(test: ast.expr) -> ast.expr | None:
+    """Return the expression whose value decides a test. None if several values do."""
     match test:
+        case ast.Name() | ast.Attribute() | ast.Subscript():
+            return test
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            return _asked(inner)
+        case ast.Compare(left=left, ops=[_]):
+            return left
+    return None
+
+
+def _is_taken(test: ast.expr, value: str | bool | None) -> bool | None:
+    """Return whether a test of a value holds. None if it cannot be told."""
+    match test:
+        case ast.Name() | ast.Attribute() | ast.Subscript():
+            return bool(value)
+        case ast.UnaryOp(operand=inner):
+            held = _is_taken(inner, value)
+            return None if held is None else not held
         case ast.Compare(ops=[operator], comparators=[right]) if is_plain(right):
             other = plain_value(right)
             match operator:

@@ -82,6 +82,24 @@ CASES: Sequence[tuple[str, Sequence[str], Sequence[str] | None]] = [
     ("default", ["def f(x, lr=0.1): return lr", "val_loss = f(1)"], ["lr"]),
     ("default", ["class N:\n  def __init__(s, lr=0.1): s.r = lr", "val_loss = N().r"], ["lr"]),
     ("default", ["def f(*, lr=0.1): return lr", "val_loss = f()"], ["lr"]),
+    (
+        "branch",
+        [
+            "regularise = False",
+            "def f(lr=0.1, dropout=0.2):\n  if regularise:\n    return lr + dropout\n  return lr",
+            "val_loss = f()",
+        ],
+        ["lr"],
+    ),
+    (
+        "branch",
+        [
+            "stop = False\nfor i in range(3):\n  stop = i > 1",
+            "def f(lr=0.1, dropout=0.2):\n  if stop:\n    return lr + dropout\n  return lr",
+            "val_loss = f()",
+        ],
+        ["lr", "dropout"],
+    ),
     # settings of a branch that another setting does not choose
     (
         "branch",
