@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import NotebookError, OutputError, SettingsError, first_line
 from ..files import write_atomically
+from ..settings.sections import study_name_of
 from ..settings.units import duration
 from ..trials import StudyPaths
 from .console_output import ConsoleOutput
@@ -76,7 +77,7 @@ def propose(options: RunOptions, console: ConsoleOutput) -> bool:
     if options.dry_run:
         _show_static(notebook, console)
         return False
-    run = _observed(options, notebook, file.stem, console)
+    run = _observed(options, notebook, study_name_of(file.stem), console)
     proposal = _Proposal(run, notebook, options, file=file, console=console)
     is_asked = sys.stdin.isatty() and not options.yes and options.score is None
     return proposal.ask() if is_asked else proposal.take_clear()
@@ -304,8 +305,13 @@ class _Proposal:
         trials = self._options.trials or _TRIALS
         jobs = self._options.jobs or "1"
         at_once = int(jobs) if jobs.isdigit() else 1
-        left_s = (trials - 1) * self._run.duration_s / at_once
-        return f"{trials} trials take about {duration(left_s)}, {jobs} at once"
+        others = trials - 1
+        left_s = others * self._run.duration_s / at_once
+        return (
+            f"{others} more trials take about {duration(left_s)}, {jobs} at once"
+            if others
+            else "this run is the only trial"
+        )
 
     def _show_or_say_why_not(self) -> None:
         try:

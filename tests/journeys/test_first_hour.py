@@ -29,17 +29,17 @@ CELLS = (
 def test_one_command_leads_from_a_messy_notebook_to_a_page_that_compares_its_trials() -> None:
     notebook = nbformat.v4.new_notebook()
     notebook.cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
-    nbformat.write(notebook, "my notes.ipynb")
-    before = Path("my notes.ipynb").read_bytes()
-    done = call("my notes.ipynb", "--yes", "--trials", "3", "-j", "2", "--json")
+    nbformat.write(notebook, "my notes (1).ipynb")
+    before = Path("my notes (1).ipynb").read_bytes()
+    done = call("my notes (1).ipynb", "--yes", "--trials", "3", "-j", "2", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["counts"]["completed"] == 3
     best = result["best"]
     assert {*best["params"]} == {"lr", "weight_decay"}
     assert "acc" in next(iter(best["scores"]))
-    assert Path("my notes.yml").exists()
-    assert Path("my notes.ipynb").read_bytes() == before
+    assert Path("my notes (1).yml").exists()
+    assert Path("my notes (1).ipynb").read_bytes() == before
     assert Path(result["page"]).exists()
     second = result["trials"][1]  # the first one ran the notebook as it is
     executed = read_notebook(Path(second["notebook"]))
