@@ -56,6 +56,7 @@ class Row:
     of: Sequence[str] = ()
     range: Sequence[float] | None = None
     around: float | None = None
+    most: float = math.inf
     plus_minus: int | None = None
     sizes: bool = False
     least: int = 0
@@ -109,7 +110,7 @@ class Row:
         if is_of_counts and own != int(own):
             return usual_space(own)  # the value is a share where the row expects a count
         if self.around is not None:
-            low, high = own / self.around, own * self.around
+            low, high = own / self.around, max(own, min(own * self.around, self.most))
         else:
             assert self.range is not None
             low, high = min(self.range[0], own), max(self.range[1], own)

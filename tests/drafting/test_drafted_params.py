@@ -244,7 +244,7 @@ def test_a_rate_is_known_by_the_step_that_it_multiplies(tmp_path: Path, step: st
     model = f"class M:\n  def learn(self, x, y, s, rate):\n    {step}"
     cells = [model, "m = M()\nm.learn(1, 2, 0, rate=0.125)\nval_loss = m.w"]
     text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
-    assert "rate: {low: 0.0125, high: 1.25, log: true}" in text
+    assert "rate: {low: 0.0125, high: 1.0, log: true}" in text
 
 
 def test_a_share_that_a_mean_keeps_is_no_learning_rate(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_a_share_that_a_mean_keeps_is_no_learning_rate(tmp_path: Path) -> None:
     )
     cells = [model, "m = M()\nm.learn(1, beta1=0.9, rate=0.125)\nval_loss = m.w"]
     text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
-    assert "beta1: {low: 0.5, high: 0.99}" in text and "rate: {low: 0.0125, high: 1.25" in text
+    assert "beta1: {low: 0.5, high: 0.99}" in text and "rate: {low: 0.0125, high: 1.0" in text
 
 
 def test_a_default_of_a_function_that_is_handed_on_is_not_swept(tmp_path: Path) -> None:
