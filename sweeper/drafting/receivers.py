@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..notebooks.flows import OWN_LOOP, OWN_TRAINING
+from ..notebooks.own_training import OWN_LOOP, OWN_TRAINING
 from ..notebooks.plain import LeftOut
 from .spaces import Receiver
 

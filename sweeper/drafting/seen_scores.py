@@ -18,8 +18,8 @@ from itertools import pairwise
 from typing import Any
 
 from ..notebooks.cell_code import parse_or_none
-from ..notebooks.flows import takes_steps
 from ..notebooks.metadata import BLANK, metadata_of
+from ..notebooks.own_training import takes_steps
 from ..notebooks.reading import cell_tags, code_cells
 from ..notebooks.research import INJECTED_TAG
 from .evaluations import UNKNOWN, Meaning, Printing

@@ -16,6 +16,14 @@ from dataclasses import dataclass
 from .arguments import PARSING, option_default
 from .calls import defaults
 from .left_out import dotted, imported_by
+from .own_training import (
+    OWN_LOOP,
+    assigned_from_itself,
+    operands_of,
+    own_nodes,
+    steps_in,
+    training_code,
+)
 from .plain import is_plain, plain_value
 from .rebinding import unpacked
 from .replacing import Cell
@@ -35,11 +43,6 @@ _OPTIONS: Path = ("options()",)
 _RESULT = "return"
 #: Stands for the parameter of a positional argument if the parameter's name is unknown.
 _UNKNOWN = "?"
-#: Stand for a callee: for numbers with which a training of the notebook itself computes, and for
-#: numbers that state how often its classes repeat something.
-OWN_TRAINING, OWN_LOOP = "own training", "own loop"
-#: Names of methods that train a class with the interface of scikit-learn or of agents.
-_TRAINING_METHODS = frozenset({"fit", "train", "learn"})
 #: Library functions whose first argument is a dict of parameters.
 _OF_DICTS = frozenset(
     {f"{library}.{name}" for library in ("lightgbm", "xgboost") for name in ("train", "cv")}
@@ -153,10 +156,10 @@ class Flows:
         self._signatures = Signatures(whole)
         self.imported = imported_by(whole)
         self._steps = {
-            node: factors for cell in whole for node, factors in _steps_in(cell.tree).items()
+            node: factors for cell in whole for node, factors in steps_in(cell.tree).items()
         }
-        self._training = _training_code(whole)
-        self._trained = {*map(ast.unparse, _assigned_from_itself(self._training))}
+        self._training = training_code(whole)
+        self._trained = {*map(ast.unparse, assigned_from_itself(self._training))}
         self._functions: dict[str, _Function] = {}
         self._methods: defaultdict[str, list[_Function]] = defaultdict(list)
         self._keys: dict[ast.AST, str] = {}
@@ -310,7 +313,7 @@ class Flows:
         waiting: deque[tuple[Iterable[ast.AST], _Scope]] = deque([(tree.body, _Scope())])
         while waiting:
             body, scope = waiting.popleft()
-            for node in _own_nodes(body, self._skipped):
+            for node in own_nodes(body, self._skipped):
                 if self._is_uncalled(node):
                     continue
                 self._read_node(cell, node, scope)
@@ -378,7 +381,7 @@ class Flows:
                 self._call(cell, node, scope)
 
     def _own_training(self, node: ast.AST, scope: _Scope) -> None:
-        callee, operands = _operands(node)
+        callee, operands = operands_of(node)
         if callee == OWN_LOOP and not scope.owner:
             return  # loops of functions and of the top level also go through data
         for operand in operands:
@@ -603,184 +606,10 @@ def _is_parsing(value: ast.expr) -> bool:
     return False
 
 
-def _own_nodes(body: Iterable[ast.AST], skipped: Set[ast.AST] = frozenset()) -> Iterator[ast.AST]:
-    """Yield the nodes of code, without those in its functions and classes, and in `skipped`."""
-    waiting = deque(body)
-    while waiting:
-        node = waiting.popleft()
-        if node in skipped:
-            continue
-        yield node
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                waiting += node.decorator_list
-            case _:
-                waiting += ast.iter_child_nodes(node)
-
-
-def _steps_in(tree: ast.AST) -> dict[ast.AST, list[ast.expr]]:
-    """Return the gradient steps in code, each with its possible learning rates.
-
-    A step changes an object by a product: `w -= rate * grad`, `q += rate * (r - q)`. Names for its
-    parts, as `change` of `change = rate * (y - p) * x`, count as these parts.
-    """
-    found: dict[ast.AST, list[ast.expr]] = {}
-    functions = [part for part in ast.walk(tree) if isinstance(part, ast.FunctionDef)]
-    for block in (tree, *functions):
-        nodes = [*_own_nodes(getattr(block, "body", [block]))]
-        values = {
-            node.targets[0].id: node.value
-            for node in nodes
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-        }
-        for node in nodes:
-            if factors := _step_factors(node, values):
-                found[node] = factors
-    return found
-
-
-def _step_factors(node: ast.AST, values: Mapping[str, ast.expr]) -> list[ast.expr]:
-    """List the possible learning rates in a step. The list is empty if a node is no step."""
-
-    def known(part: ast.expr) -> ast.expr:
-        return values.get(part.id, part) if isinstance(part, ast.Name) else part
-
-    is_mean = False
-    match node:
-        case ast.AugAssign(target=target, op=ast.Sub() | ast.Add(), value=step):
-            is_down = isinstance(node.op, ast.Sub)
-        case ast.Assign(targets=[target], value=value):
-            whole = value if isinstance(target, ast.Name) else known(value)
-            if not isinstance(whole, ast.BinOp) or not isinstance(whole.op, ast.Sub | ast.Add):
-                return []
-            before, step, is_down = whole.left, whole.right, isinstance(whole.op, ast.Sub)
-            if not is_down and _is_same(target, step):
-                before, step = step, before
-            elif not is_down and _occurrences(target, before) and not _is_same(target, before):
-                before, is_mean = target, True  # `q = (1 - rate) * q + rate * r`
-            if not _is_same(target, before) and not _is_same(target, known(before)):
-                return []
-        case _:
-            return []
-    if isinstance(step, ast.Name) and isinstance(known(step), ast.BinOp | ast.UnaryOp):
-        step = known(step)
-    factors, waiting, is_negative = list[ast.expr](), [step], False
-    while waiting:
-        match waiting.pop():
-            case ast.BinOp(left=left, op=ast.Mult(), right=right):
-                waiting += [left, right]
-            case ast.BinOp(left=inner, op=ast.Div()):
-                waiting.append(inner)
-            case ast.UnaryOp(op=ast.USub(), operand=inner):
-                is_negative = True
-                waiting.append(inner)
-            case factor:
-                factors.append(factor)
-    is_pulled = any(_is_difference(known(factor)) for factor in factors)
-    if not (is_down or is_negative or is_pulled or is_mean or _occurrences(target, step)):
-        return []
-    if len(factors) == 1:
-        return []
-    rates = [factor for factor in factors if ast.unparse(factor) != ast.unparse(target)]
-    # In `m = beta * m + (1 - beta) * grad`, `beta` is the share that is kept.
-    rates = [rate for rate in rates if not _is_rest(rate)]
-    return rates if len(factors) == 2 else [rate for rate in rates if not is_plain(rate)]
-
-
-def _is_rest(part: ast.expr) -> bool:
-    """Return whether an expression is what a share leaves of 1, such as `1 - beta`."""
-    return _is_difference(part) and is_plain(part.left)  # type: ignore[attr-defined]
-
-
-def _is_difference(part: ast.expr) -> bool:
-    return isinstance(part, ast.BinOp) and isinstance(part.op, ast.Sub)
-
-
-def _is_same(target: ast.expr, before: ast.expr) -> bool:
-    """Return whether two expressions are one object, or elements of one array."""
-    match target, before:
-        case ast.Subscript(value=first), ast.Subscript(value=second):
-            return ast.unparse(first) == ast.unparse(second)
-    return ast.unparse(target) == ast.unparse(before)
-
-
-def _occurrences(part: ast.expr, whole: ast.expr) -> int:
-    """Return how often an expression occurs in another expression."""
-    text = ast.unparse(part)
-    same = (node for node in ast.walk(whole) if isinstance(node, type(part)))
-    return sum(ast.unparse(node) == text for node in same)
-
-
-def takes_steps(node: ast.AST) -> bool:
-    """Return whether code contains a gradient step, such as `w -= rate * grad`."""
-    return bool(_steps_in(node))
-
-
-def _training_code(cells: Sequence[Cell]) -> set[ast.AST]:
-    """Return the syntax tree nodes of all training that the notebook itself programs.
-
-    Training is a function or loop with a gradient step, a class with a gradient step or a training
-    method, and each function that any of these calls.
-    """
-    nodes = [node for cell in cells for node in ast.walk(cell.tree)]
-    functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
-    blocks = (ast.FunctionDef, ast.ClassDef, ast.For, ast.While)
-    waiting: list[ast.AST] = [
-        node
-        for node in nodes
-        if isinstance(node, blocks) and (takes_steps(node) or _has_training_method(node))
-    ]
-    found = set[ast.AST]()
-    while waiting:
-        new = {*ast.walk(waiting.pop())} - found
-        found |= new
-        called = {part.func.id for part in new if _is_plain_call(part)}  # type: ignore[attr-defined]
-        waiting += [functions[name] for name in called & {*functions}]
-    return found
-
-
-def _assigned_from_itself(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
-    """Yield the variables that code computes from their old values, as weights and counters."""
-    for node in nodes:
-        match node:
-            case ast.AugAssign(target=target):
-                yield target
-            case ast.Assign(targets=[target], value=value) if _occurrences(target, value):
-                yield target
-
-
-def _has_training_method(node: ast.AST) -> bool:
-    methods = node.body if isinstance(node, ast.ClassDef) else []
-    return any(
-        isinstance(inner, ast.FunctionDef) and inner.name in _TRAINING_METHODS for inner in methods
-    )
-
-
-def _is_plain_call(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-
-
-def _operands(node: ast.AST) -> tuple[str, Sequence[ast.expr]]:
-    """Return the operands that make a training stronger or longer, and what stands for a callee.
-
-    Such operands are factors, exponents, compared values, and the ends of loops and slices.
-    """
-    match node:
-        case ast.BinOp(left=left, op=ast.Mult() | ast.Div() | ast.Pow(), right=right):
-            return OWN_TRAINING, [left, right]
-        case ast.Compare(left=left, comparators=[right]):
-            return OWN_TRAINING, [left, right]
-        case ast.Slice(upper=ast.expr() as end):
-            return OWN_LOOP, [end]
-        case ast.Call(func=ast.Name(id="range"), args=arguments):
-            return OWN_LOOP, arguments
-    return OWN_TRAINING, []
-
-
 def _bound(body: Iterable[ast.AST]) -> frozenset[str]:
     """Return the names that code assigns and does not declare as global."""
     names, others = set(), set()
-    for node in _own_nodes(body):
+    for node in own_nodes(body):
         match node:
             case ast.Name(id=name, ctx=ast.Store()):
                 names.add(name)
