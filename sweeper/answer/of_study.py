@@ -44,6 +44,7 @@ def answer_of_study(
                 trials=facts.trials,
                 confirmation=confirmation,
                 importances=importances,
+                noise=study.noise(),
                 cost=located.cost(),
                 ablated=located.ablated(),
                 is_running=is_running,

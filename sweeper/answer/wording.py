@@ -55,15 +55,15 @@ _BEST: Sequence[_Clauses] = (
         "Pareto-optimal trials: {best.size}; {best.ends:ends}",
         "no trial has completed",
     ),
+    "; the noise is about ±{best.noise:two}, and {best.n_within:others} within it",
     " ({best.mean.search_score:score} in the search)",
     "; cannot be told apart from {best.mean.alike:names}",
     "; the same score: {best.same_score:names}",
 )
 _PARAMS = ("{best.params:params}",)
-_PARAMS = ("{best.params:params}",)
 _MATTERED = (
     "{groups:groups}",
-    "; {others:others}",
+    "; {others:rest}",
     "; {pair:pair} act together: the best value of each depends on the other",
 )
 _TOO_EARLY = ("too early to say: {trials} trials",)
@@ -89,15 +89,16 @@ _TIME = (
     "{best.cheaper.time_share:%} of the time of {best.run_id}",
 )
 _ACTIONS: Mapping[type, str] = {
-    Resume: "the same command runs the trials that are left: {left}",
-    Correct: "correct the error of {run_id}, and give the same command again",
+    Resume: "the command of this sweep runs the trials that are left: {left}",
+    Correct: "correct the error of {run_id}, and give the command of this sweep again",
     LeaveOut: "leave {region.parts:parts} out of the space, where most trials fail (with "
     "`--allow-changes`)",
     Widen: "try {param} {end:side} {value}, where the best trials end (with `--allow-changes`)",
-    Confirm: "the same command with `--confirm {best}` shows in {runs} runs on fresh seeds what "
-    "was luck",
-    MoreSeeds: "the same command with `--confirm {best} --seeds {seeds}` may tell them apart",
-    MoreTrials: "the same command with `--trials {trials}` shows more of what matters",
+    Confirm: "the command of this sweep with `--confirm {best}` runs the best {best} again on "
+    "{seeds} fresh seeds each, and shows what was luck",
+    MoreSeeds: "the command of this sweep with `--confirm {best} --seeds {seeds}` may tell them "
+    "apart",
+    MoreTrials: "the command of this sweep with `--trials {trials}` shows more of what matters",
     Ablate: "`notebook_hpo.py ablate {study}` measures what each of its values improves",
 }
 _REASON = ("{count} {reason} ({first}: {message:message})",)
@@ -221,6 +222,12 @@ def _others(share: float) -> str:
     return f"all others below {_percent(limit)}" if limit else "no other stands out from the noise"
 
 
+def _n_others(count: int) -> str:
+    """Return how many other trials there are, with the verb."""
+    few = {0: "no other trial is", 1: "one other trial is"}
+    return few.get(count, f"{count} other trials are")
+
+
 def _cut(message: str) -> str:
     return message if len(message) <= _LONGEST else f"{message[: _LONGEST - 1]}…"
 
@@ -244,7 +251,9 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "reasons": lambda groups: _names(_each(_REASON, groups)),
     "ends": _ends,
     "groups": _groups,
-    "others": _others,
+    "rest": _others,
+    "others": _n_others,
+    "two": lambda value: short_text(value, 2),
     "message": _cut,
     "side": {"low": "below", "high": "above"}.__getitem__,
 }

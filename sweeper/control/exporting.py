@@ -121,7 +121,7 @@ def write_page(existing: ExistingStudy, *, on_render: Callable[[int], object]) -
         importances = study.importances(existing.settings.search_space)
         if not is_running and study.known_importances() is None:
             # `status` shows the stored importances, too.
-            existing.opened().note_importances(importances)
+            existing.opened().note_importances(importances, study.noise())
         write_page_of(existing, existing.settings, is_running=is_running, importances=importances)
     except OSError as error:
         raise OutputError(f"{paths.page}: cannot be written: {first_line(error)}") from error

@@ -67,6 +67,8 @@ class StudyFacts:
             study.
         importances: Importance of each param, by objective, then by param. None until a sweep has
             ended.
+        noise: Standard deviation of each score between runs of the same params, as far as it was
+            measured with the importances.
         importances_of: Number of completed trials from which the importances were computed.
     """
 
@@ -89,6 +91,7 @@ class StudyFacts:
     confirms: Mapping[str, Any] | None = None
     learned: Sequence[Sequence[LearnedTrial]] | None = None
     importances: Mapping[str, Mapping[str, Importance]] | None = None
+    noise: Mapping[str, float] = field(default_factory=dict)
     importances_of: int = 0
 
     @classmethod

@@ -17,9 +17,8 @@ from optuna.search_space import intersection_search_space
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from ..errors import SettingsError, StudyError, first_line
-from ..search.samplers import can_predict, effects_of
+from ..search.samplers import ScoreModels, effects_of
 from ..search.samplers.views import StorageView
-from ..settings.space import SearchSpace
 from ..trials import Importance
 
 #: With fewer completed trials, importances are not computed, because they would be noise (chosen,
@@ -46,20 +45,20 @@ FIGURES = {
 
 def param_importances(
     study: optuna.Study,
-    space: SearchSpace,
     objectives: Sequence[str],
+    models: ScoreModels | None,
     *,
     before_step: Callable[[], None] = lambda: None,
 ) -> Mapping[str, Mapping[str, Importance]]:
     """Return the share of each objective's variance that each param explains in the whole space.
 
-    The study's Gaussian process measures it if torch is installed (see `effects_of`), otherwise a
-    forest (see `forest_importances`).
+    The models of the scores measure it (see `effects_of`), otherwise a forest (see
+    `forest_importances`).
 
     Args:
         study: Optuna's study.
-        space: Search space of the study.
         objectives: Names of the objectives, in Optuna's order.
+        models: Models of the study's scores. None without torch.
         before_step: Called before each step of less than a second. What it raises ends the
             computation.
 
@@ -71,8 +70,8 @@ def param_importances(
     if len(completed) < _FEWEST_TRIALS:
         return {}
     swept = [name for name, one in intersection_search_space(completed).items() if not one.single()]
-    if len(swept) > 1 and can_predict():
-        return effects_of(study, space, objectives, before_step=before_step)
+    if len(swept) > 1 and models is not None:
+        return effects_of(models, before_step=before_step)
     return forest_importances(study, objectives, before_step=before_step)
 
 

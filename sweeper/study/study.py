@@ -27,7 +27,14 @@ from optuna.trial import TrialState as OptunaState
 from ..errors import StorageAwayError, StudyError
 from ..search.pruners import Curves, curves_of, why_pruned
 from ..search.repeats import REPEAT, plan_of_repeats
-from ..search.samplers import SamplerFactory, as_queued, check_fits, surfaces_of
+from ..search.samplers import (
+    SamplerFactory,
+    ScoreModels,
+    as_queued,
+    can_predict,
+    check_fits,
+    surfaces_of,
+)
 from ..search.trial_codec import RECORD, encode, record_of
 from ..settings import Settings
 from ..settings.addresses import Address
@@ -74,6 +81,8 @@ class Study:
         self._proposing = threading.RLock()
         self._queue = TrialQueue()
         self._kept_facts: Path | None = None
+        #: The models of the scores, and the number of completed trials that they know.
+        self._models: tuple[int, ScoreModels] | None = None
 
     @property
     def name(self) -> str:
@@ -547,20 +556,42 @@ class Study:
         known = self.known_importances()
         if known is not None:
             return known
-        objectives = self.facts.objectives
-        return param_importances(self._study, space, objectives, before_step=before_step)
+        models, objectives = self._modelled(space), self.facts.objectives
+        return param_importances(self._study, objectives, models, before_step=before_step)
 
     def known_importances(self) -> Mapping[str, Mapping[str, Importance]] | None:
         """Return the stored importances. None if further trials have completed since."""
         facts = self.facts
         return facts.importances if facts.importances_of == self._n_completed() else None
 
-    def note_importances(self, found: Mapping[str, Mapping[str, Importance]]) -> None:
-        """Store importances that were computed from the completed trials."""
-        self.note_facts(importances=found, importances_of=self._n_completed())
+    def noise(self) -> Mapping[str, float]:
+        """Return the noise of each score: its standard deviation between runs of the same params.
+
+        Scores whose noise neither was stored nor has been measured by `importances` are missing.
+        """
+        if self.known_importances() is not None:
+            return self.facts.noise
+        n_known, models = self._models or (0, None)
+        return {} if models is None or n_known != self._n_completed() else models.noise
+
+    def note_importances(
+        self, found: Mapping[str, Mapping[str, Importance]], noise: Mapping[str, float]
+    ) -> None:
+        """Store importances and the noise that were computed from the completed trials."""
+        self.note_facts(importances=found, noise=noise, importances_of=self._n_completed())
 
     def _n_completed(self) -> int:
         return len(self._trials(OptunaState.COMPLETE))
+
+    def _modelled(self, space: SearchSpace) -> ScoreModels | None:
+        """Return the models of the scores, each of which is fitted once. None without torch."""
+        if not can_predict():
+            return None
+        n_known, models = self._models or (0, None)
+        if models is None or n_known != self._n_completed():
+            models = ScoreModels(self._study, space, self.facts.objectives)
+            self._models = self._n_completed(), models
+        return models
 
     def surfaces(
         self,
@@ -568,10 +599,15 @@ class Study:
         importances: Mapping[str, Mapping[str, Importance]],
         before_step: Callable[[], None] = lambda: None,
     ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """Return predicted scores over pairs of the most important params; see `surfaces_of`."""
+        """Return predicted scores over pairs of the most important params; see `surfaces_of`.
+
+        Empty without torch.
+        """
+        models = self._modelled(space) if importances else None
+        if models is None:
+            return {}
         important = {name: list(found) for name, found in importances.items()}
-        objectives = self.facts.objectives
-        return surfaces_of(self._study, space, objectives, important, before_step=before_step)
+        return surfaces_of(models, important, before_step=before_step)
 
     def figure(self, kind: str) -> Any:
         """Return a matplotlib figure for a paper; see `figure_of`."""

@@ -365,7 +365,7 @@ class Sweep:
                 tracking_is_behind=undelivered > 0,
             )
             if importances is not None:
-                study.note_importances(importances)
+                study.note_importances(importances, study.noise())
             house.write_page(
                 is_running=False,
                 insights=insights,

@@ -92,6 +92,10 @@ class Winner:
         scores: Score of the trial for each objective.
         mean: Mean of several runs, if trials were compared by it. None if they were compared by the
             scores of single runs.
+        noise: Half of the width of the interval that contains the scores of 95 of 100 runs with
+            the same params. None if it is not known, or if trials were compared by means.
+        n_within: Number of other trials whose score is worse by no more than the noise. None if the
+            noise is not known.
         same_score: Run ids of other trials with the same score.
         cheaper: Trial that is nearly as good and takes much less time. None if there is none.
     """
@@ -100,6 +104,8 @@ class Winner:
     params: Params
     scores: Mapping[str, float]
     mean: Mean | None = None
+    noise: float | None = None
+    n_within: int | None = None
     same_score: Sequence[str] = ()
     cheaper: CheaperTrial | None = None
 
@@ -318,10 +324,10 @@ class Widen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirm:
-    """Advice to run the best trials again on fresh seeds."""
+    """Advice to run the best trials again, each on several fresh seeds."""
 
     best: int
-    runs: int
+    seeds: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any
 import optuna
 import pytest
 
-from sweeper.search.samplers import effects_of
+from sweeper.search.samplers import ScoreModels, effects_of
 from sweeper.search.samplers.distributions import suggest
 from sweeper.settings import Settings
 from sweeper.settings.space import SearchSpace
@@ -21,21 +21,31 @@ pytestmark = pytest.mark.slow  # it imports torch
 CUBE = {name: {"low": 0.0, "high": 1.0} for name in "xyz"}
 
 
-def measured(
+def space_of(space: Mapping[str, Any]) -> SearchSpace:
+    return Settings.from_mapping(
+        {"objective": {"val": "maximize"}, "space": space, "study": {"name": "s", "trials": 9}}
+    ).search_space
+
+
+def studied(
     space: Mapping[str, Any],
     score: Callable[[dict[str, Any]], float],
     *,
     trials: int = 60,
     sampler: optuna.samplers.BaseSampler | None = None,
-) -> dict[str, Importance]:
+) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    known: SearchSpace = Settings.from_mapping(
-        {"objective": {"val": "maximize"}, "space": space, "study": {"name": "s", "trials": 9}}
-    ).search_space
     sampler = sampler or optuna.samplers.RandomSampler(seed=1)
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    study.optimize(lambda trial: score(suggest(trial, known)), n_trials=trials)
-    return effects_of(study, known, ["val"]).get("val", {})
+    study.optimize(lambda trial: score(suggest(trial, space_of(space))), n_trials=trials)
+    return study
+
+
+def measured(
+    space: Mapping[str, Any], score: Callable[[dict[str, Any]], float], **more: Any
+) -> dict[str, Importance]:
+    study = studied(space, score, **more)
+    return effects_of(ScoreModels(study, space_of(space), ["val"])).get("val", {})
 
 
 def test_the_shares_are_those_of_a_function_whose_effects_are_known() -> None:
@@ -88,3 +98,12 @@ def test_a_choice_and_a_param_of_one_branch_have_effects() -> None:
 
 def test_equal_scores_have_no_effects() -> None:
     assert measured(CUBE, lambda _: 1.0, trials=12) == {}
+
+
+def test_the_noise_is_that_between_runs_of_the_same_params() -> None:
+    noise = random.Random(3)
+    study = studied(CUBE, lambda params: params["x"] ** 2 + noise.gauss(0, 0.02))
+    models = ScoreModels(study, space_of(CUBE), ["val"])
+    assert models.noise == {}  # nothing is fitted
+    effects_of(models)
+    assert models.noise["val"] == pytest.approx(0.02, rel=0.3)

@@ -11,8 +11,8 @@ from typing import Any
 import optuna
 import pytest
 
+from sweeper.search.samplers import ScoreModels, surfaces_of
 from sweeper.search.samplers.distributions import suggest
-from sweeper.search.samplers.surfaces import surfaces_of
 from sweeper.settings import Settings
 from sweeper.settings.space import SearchSpace
 from sweeper.study.insights import forest_importances, param_importances
@@ -48,12 +48,11 @@ def test_the_pair_that_interacts_comes_first_and_its_surface_is_the_true_score()
     def loss(params: dict[str, Any]) -> float:
         return float((params["x"] - 0.5) * (math.log10(params["rate"]) + 2))
 
-    found = surfaces_of(
-        study_of(space, loss), space, ["loss"], {"loss": ["rate", "x", "layers", "depth"]}
-    )["loss"]
+    models = ScoreModels(study_of(space, loss), space, ["loss"])
+    found = surfaces_of(models, {"loss": ["rate", "x", "layers", "depth"]})["loss"]
     first, *others = found
     assert first["params"] == ["rate", "x"]
-    assert first["interaction"] > 0.5
+    assert 0.5 < first["interaction"] <= 1
     assert all(surface["interaction"] < 0.1 for surface in others)
     rates, xs = first["places"]
     assert (rates[0], rates[-1], xs[0], xs[-1]) == (1e-4, 1.0, 0.0, 1.0)
@@ -72,7 +71,8 @@ def test_params_with_additive_effects_do_not_interact_and_an_outlier_changes_lit
     def loss(params: dict[str, Any]) -> float:
         return 1e9 if params["x"] > 0.97 else float((params["x"] - 0.3) ** 2 + params["y"])
 
-    [surface] = surfaces_of(study_of(space, loss), space, ["loss"], {"loss": ["x", "y"]})["loss"]
+    models = ScoreModels(study_of(space, loss), space, ["loss"])
+    [surface] = surfaces_of(models, {"loss": ["x", "y"]})["loss"]
     assert surface["interaction"] < 0.1
     assert surface["means"][5][0] < surface["means"][5][-1] < 2
 
@@ -80,7 +80,7 @@ def test_params_with_additive_effects_do_not_interact_and_an_outlier_changes_lit
 def test_a_single_param_has_no_surface() -> None:
     space = space_of({"x": {"low": 0.0, "high": 1.0}})
     study = study_of(space, lambda params: float(params["x"]))
-    assert surfaces_of(study, space, ["loss"], {"loss": ["x"]}) == {}
+    assert surfaces_of(ScoreModels(study, space, ["loss"]), {"loss": ["x"]}) == {}
 
 
 class StoppedError(Exception):
@@ -101,10 +101,16 @@ def test_surfaces_and_importances_can_be_stopped_before_each_of_their_steps() ->
         return before_step
 
     for step in (1, 2):  # before the process is fitted, and before the only pair
+        models = ScoreModels(study, space, ["loss"])
         with pytest.raises(StoppedError):
-            surfaces_of(study, space, ["loss"], {"loss": ["x", "y"]}, before_step=stop_at(step))
+            surfaces_of(models, {"loss": ["x", "y"]}, before_step=stop_at(step))
+        models = ScoreModels(study, space, ["loss"])
         with pytest.raises(StoppedError):  # the same two steps: the fit, and what follows it
-            param_importances(study, space, ["loss"], before_step=stop_at(step))
+            param_importances(study, ["loss"], models, before_step=stop_at(step))
+    # The fitted process is kept, so that only the step of the pair is left.
+    models = ScoreModels(study, space, ["loss"])
+    param_importances(study, ["loss"], models)
+    assert surfaces_of(models, {"loss": ["x", "y"]}, before_step=stop_at(2))
     for step in (1, 5):
         with pytest.raises(StoppedError):
             forest_importances(study, ["loss"], before_step=stop_at(step))

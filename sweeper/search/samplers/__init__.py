@@ -7,12 +7,14 @@ from .distributions import as_queued, suggest
 from .effects import effects_of
 from .factory import SamplerFactory
 from .fitting import check_fits
-from .surfaces import can_predict, surfaces_of
+from .score_model import ScoreModels, can_predict
+from .surfaces import surfaces_of
 from .views import InOrder
 
 __all__ = [
     "InOrder",
     "SamplerFactory",
+    "ScoreModels",
     "as_queued",
     "can_predict",
     "check_fits",

@@ -7,26 +7,19 @@ unsure.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
-import optuna
-from optuna.trial import TrialState
 
-from ...settings.space import SearchSpace
 from ...trials import Importance
 from .padded_gp import on_one_thread
-from .padding import Padding
-from .surfaces import Array, clipped, fitted_process
+from .score_model import Array, ScoreModel, ScoreModels
 
 #: The effects are measured at the first number of points for each param, but at no more than the
 #: second number of points in all, whose covariances are known together (chosen).
 _POINTS, _MOST_PLACES = 128, 1024
-#: They are measured in the first number of functions that the process holds possible. It is fitted
-#: to at most the second number of trials (chosen).
-_FUNCTIONS, _MOST_TRIALS = 64, 200
+#: They are measured in this number of functions that the process holds possible (chosen).
+_FUNCTIONS = 64
 #: The interval of a share covers this share of the functions (chosen).
 _WITHIN = 0.9
 #: Nothing stands out from the noise if the process predicts no more than the first number of the
@@ -37,11 +30,7 @@ _LEAST_PREDICTED, _BY_LUCK = 0.08, 10
 
 
 def effects_of(
-    study: optuna.Study,
-    space: SearchSpace,
-    objectives: Sequence[str],
-    *,
-    before_step: Callable[[], None] = lambda: None,
+    models: ScoreModels, *, before_step: Callable[[], None] = lambda: None
 ) -> dict[str, dict[str, Importance]]:
     """Return the share of each objective's variance in the whole space that each param explains.
 
@@ -52,33 +41,23 @@ def effects_of(
     trial from all others no better than luck would, the lower bound of each interval is 0.
 
     Args:
-        study: Optuna's study.
-        space: Search space of the study.
-        objectives: Names of the objectives, in Optuna's order.
+        models: Models of the study's scores.
         before_step: Called before each step. What it raises ends the computation.
 
     Returns:
         By objective the params with more than one value, the largest share first. An objective
         whose scores are all equal is missing.
     """
-    padding = Padding(space)
-    names = list(padding.distributions)
-    trials = padding.seen(study).get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    trials = random.Random(0).sample(trials, min(len(trials), _MOST_TRIALS))
-    points = padding.points(trials)
     found = {}
-    for index, objective in enumerate(objectives):
-        scores = clipped(np.array([trial.values[index] for trial in trials]))
-        if np.ptp(scores) == 0:
+    for objective in models.objectives:
+        model = models.of(objective, before_step=before_step)
+        if model is None:
             continue
-        scores = (scores - scores.mean()) / scores.std()
         before_step()
         with on_one_thread():
-            process = fitted_process(padding, points, scores)
-            before_step()
-            shares, joint = _shares(padding, process, len(names))
-        least = _LEAST_PREDICTED + _BY_LUCK / len(trials)
-        is_predicted = _predicted_share(process, scores) > least
+            shares, joint = _shares(model)
+        least = _LEAST_PREDICTED + _BY_LUCK / len(model.scores)
+        is_predicted = _predicted_share(model) > least
         edges = np.quantile(shares, [(1 - _WITHIN) / 2, (1 + _WITHIN) / 2], axis=0)
         known = {
             name: Importance(
@@ -88,31 +67,27 @@ def effects_of(
                 joint=float(joint[:, column].mean()) if is_predicted else 0.0,
                 is_clear=is_predicted,
             )
-            for column, name in enumerate(names)
+            for column, name in enumerate(model.names)
         }
         found[objective] = dict(sorted(known.items(), key=lambda named: -named[1].share))
     return found
 
 
-def _shares(padding: Padding, process: Any, n_params: int) -> tuple[Array, Array]:
+def _shares(model: ScoreModel) -> tuple[Array, Array]:
     """Return the total and the joint effects of each param, shape (functions, params)."""
     import torch
-    from scipy.stats import qmc
 
+    padding, n_params = model.padding, len(model.names)
     n_points = min(_POINTS, 1 << (_MOST_PLACES // (n_params + 2)).bit_length() - 1)
-    cube = qmc.Sobol(2 * n_params, rng=np.random.default_rng(0)).random(n_points)
-    base, other = cube[:, :n_params], cube[:, n_params:]
-    for column, is_choice in enumerate(padding.is_choice):
-        if is_choice:
-            choices = len(padding.places(column, 0))
-            base[:, column] = np.floor(base[:, column] * choices)
-            other[:, column] = np.floor(other[:, column] * choices)
+    base, other = padding.spread(n_points, 2)
     mixed = np.tile(base, (n_params, 1, 1))
     for column in range(n_params):
         mixed[column, :, column] = other[:, column]
     places = np.concatenate([base[None], other[None], mixed]).reshape(-1, n_params)
     with torch.no_grad():
-        mean, covariance = process.posterior(padding.padded(torch.from_numpy(places)), joint=True)
+        mean, covariance = model.process.posterior(
+            padding.padded(torch.from_numpy(places)), joint=True
+        )
     values, vectors = np.linalg.eigh(covariance.numpy())
     root = vectors * np.sqrt(np.clip(values, 0, None))
     noise = np.random.default_rng(0).standard_normal((len(root), _FUNCTIONS))
@@ -126,9 +101,9 @@ def _shares(padding: Padding, process: Any, n_params: int) -> tuple[Array, Array
     return total / sums, np.clip(total - alone, 0, None) / np.maximum(variance, 1e-300)
 
 
-def _predicted_share(process: Any, scores: Array) -> float:
+def _predicted_share(model: ScoreModel) -> float:
     """Return the share of the variance of the scores that is predicted from the other trials."""
-    covariance = process.kernel().numpy() + float(process.noise_var) * np.eye(len(scores))
-    inverse = np.linalg.inv(covariance)
-    errors = inverse @ scores / np.diag(inverse)
+    noise = float(model.process.noise_var) * np.eye(len(model.scores))
+    inverse = np.linalg.inv(model.process.kernel().numpy() + noise)
+    errors = inverse @ model.scores / np.diag(inverse)
     return float(1 - np.mean(errors**2))

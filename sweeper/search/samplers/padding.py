@@ -99,6 +99,23 @@ class Padding:
         points = self._cube.sample_normalized_params(1 << number.bit_length(), rng)
         return self.as_params(self._cube.get_unnormalized_param(points[number]))
 
+    def spread(self, count: int, samples: int) -> list[np.ndarray[Any, Any]]:
+        """Return samples of points that cover the unit cube evenly.
+
+        The samples are independent of each other. The count is a power of two, because the points
+        of a Sobol sequence are balanced after such a number.
+        """
+        from scipy.stats import qmc
+
+        n_columns = len(self.distributions)
+        cube = qmc.Sobol(samples * n_columns, rng=np.random.default_rng(0)).random(count)
+        spread = np.split(cube, samples, axis=1)
+        for column in np.flatnonzero(self.is_choice):
+            n_choices = len(self.places(int(column), 0))
+            for points in spread:
+                points[:, column] = np.floor(points[:, column] * n_choices)
+        return spread
+
     def seen(self, study: optuna.Study) -> optuna.Study:
         """Return a view of the study in which each trial has a value of every dimension."""
         return StorageView(study._storage, self._filled).study(study)

@@ -1,0 +1,146 @@
+"""Model a study's scores in its whole space by the Gaussian process of `sampler: gp`.
+
+The module `effects` measures in it how much each param matters, and `surfaces` predicts scores.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.study import StudyDirection
+from optuna.trial import TrialState
+
+from ...settings.space import SearchSpace
+from .padded_gp import on_one_thread
+from .padding import Padding
+
+#: The process is fitted to at most this number of trials, so that the fit takes seconds (chosen).
+_MOST_TRIALS = 200
+#: Scores are cut off at this many interquartile ranges beyond the quartiles (Tukey's fence for
+#: values that are far out). Otherwise, a loss that has exploded would make all others look equal.
+_REACH = 3.0
+
+Array = np.ndarray[Any, Any]
+
+
+def can_predict() -> bool:
+    """Return whether this environment has the package by which scores are modelled, torch."""
+    return find_spec("torch") is not None
+
+
+@dataclass(frozen=True)
+class ScoreModel:
+    """A Gaussian process that is fitted to one score of the completed trials of a study.
+
+    Attributes:
+        padding: Dimensions of the space as coordinates of the unit cube.
+        points: The trials as points of the cube, shape (trials, dimensions), the best trial first.
+        scores: Their scores, shifted and scaled to mean 0 and variance 1.
+        middle: Mean of the scores before they were shifted.
+        scale: Standard deviation of the scores before they were scaled.
+        process: Optuna's Gaussian process of the scaled scores.
+    """
+
+    padding: Padding
+    points: Array
+    scores: Array
+    middle: float
+    scale: float
+    process: Any
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the params, in the order of the columns of `points`."""
+        return list(self.padding.distributions)
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the score between runs of the same params, as the process has it.
+
+        Effects that the process does not see count as noise, too.
+        """
+        return self.scale * math.sqrt(float(self.process.noise_var))
+
+    def predict(self, places: Array) -> tuple[Array, Array]:
+        """Return means and standard deviations of the score at points of the cube."""
+        import torch
+
+        with torch.no_grad():
+            mean, variance = self.process.posterior(self.padding.padded(torch.from_numpy(places)))
+        return self.middle + self.scale * mean.numpy(), self.scale * variance.numpy() ** 0.5
+
+
+class ScoreModels:
+    """The models of a study's scores. Each is fitted once, when it is first asked for.
+
+    Args:
+        study: Optuna's study.
+        space: Search space of the study.
+        objectives: Names of the objectives, in Optuna's order.
+    """
+
+    def __init__(self, study: optuna.Study, space: SearchSpace, objectives: Sequence[str]) -> None:
+        self.objectives = objectives
+        self._directions = study.directions
+        self._padding = Padding(space)
+        self._trials = self._padding.seen(study).get_trials(
+            deepcopy=False, states=(TrialState.COMPLETE,)
+        )
+        self._fitted: dict[str, ScoreModel | None] = {}
+
+    @property
+    def noise(self) -> dict[str, float]:
+        """Noise of each score whose model has been fitted."""
+        return {name: model.noise for name, model in self._fitted.items() if model is not None}
+
+    def of(
+        self, objective: str, *, before_step: Callable[[], None] = lambda: None
+    ) -> ScoreModel | None:
+        """Return the model of an objective. None if all its scores are equal.
+
+        Args:
+            objective: Name of the objective.
+            before_step: Called before the model is fitted. What it raises ends the computation.
+        """
+        if objective not in self._fitted:
+            before_step()
+            self._fitted[objective] = self._fit(self.objectives.index(objective))
+        return self._fitted[objective]
+
+    def _fit(self, index: int) -> ScoreModel | None:
+        from optuna._gp import gp, prior
+
+        is_minimized = self._directions[index] == StudyDirection.MINIMIZE
+        sign = 1 if is_minimized else -1
+        best, *others = sorted(self._trials, key=lambda trial: sign * trial.values[index])
+        others = random.Random(0).sample(others, min(len(others), _MOST_TRIALS - 1))
+        scores = _clipped(np.array([trial.values[index] for trial in [best, *others]]))
+        if np.ptp(scores) == 0:
+            return None
+        points = self._padding.points([best, *others])
+        middle, scale = float(scores.mean()), float(scores.std())
+        scores = (scores - middle) / scale
+        with on_one_thread():
+            process = gp.fit_kernel_params(
+                X=points,
+                Y=scores,
+                is_categorical=self._padding.is_choice,
+                log_prior=prior.default_log_prior,
+                minimum_noise=prior.DEFAULT_MINIMUM_NOISE_VAR,
+                deterministic_objective=False,
+            )
+        return ScoreModel(self._padding, points, scores, middle, scale, process)
+
+
+def _clipped(scores: Array) -> Array:
+    """Return scores, those that are far out cut off."""
+    low, high = np.quantile(scores, [0.25, 0.75])
+    reach = _REACH * (high - low) or np.inf
+    return np.clip(scores, low - reach, high + reach)
