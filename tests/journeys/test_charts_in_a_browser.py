@@ -235,6 +235,44 @@ def test_the_url_of_the_page_remembers_which_sections_are_folded(tmp_path: Path,
     page.locator("#history canvas").first.wait_for()
 
 
+def test_the_table_is_within_two_screens_of_the_top_and_below_the_charts_that_decide(
+    tmp_path: Path, page: Any
+) -> None:
+    importances = {"val": {"x": Importance(0.9, 0.8, 1.0), "kind": Importance(0.1, 0.0, 0.2)}}
+    trials = [trial(tmp_path, n) for n in range(60)]
+    surfaces = {"val": [SURFACE]}
+    open_page(page, write_page(tmp_path, trials, importances=importances, surfaces=surfaces))
+    top = "(id) => document.getElementById(id).getBoundingClientRect().top + scrollY"
+    names = ["importance", "slices", "pair", "trials"]
+    tops = {name: page.evaluate(top, name) for name in names}
+    assert max(tops, key=tops.__getitem__) == "trials"
+    assert tops["trials"] < 2 * page.viewport_size["height"]
+
+
+def test_on_a_phone_the_large_charts_above_the_table_are_folded_until_they_are_opened(
+    tmp_path: Path, page: Any
+) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    index = write_page(tmp_path, [trial(tmp_path, n) for n in range(60)])
+    open_page(page, index)
+    large = ["#pair", "#slices", "#parallel"]
+    assert [page.locator(chart).is_hidden() for chart in large] == [True, True, True]
+    page.get_by_label("fold Parallel coordinates").click()
+    assert [page.locator(chart).is_hidden() for chart in large] == [True, True, False]
+    again = page.url
+    open_page(page, index, "#" + again.partition("#")[2])
+    assert [page.locator(chart).is_hidden() for chart in large] == [True, True, False]
+
+
+def test_triangles_are_explained_in_the_sections_that_have_one(tmp_path: Path, page: Any) -> None:
+    far_off = trial(tmp_path, 60, scores={"val": 1e6})
+    open_page(page, write_page(tmp_path, [*(trial(tmp_path, n) for n in range(60)), far_off]))
+    series_of(page, "history")
+    said = "(id) => getComputedStyle(document.getElementById(id), '::after').content"
+    assert "▲" in page.evaluate(said, "history-section")
+    assert "▲" not in page.evaluate(said, "distribution-section")
+
+
 def test_the_timeline_shows_gpu_memory_where_it_is_recorded(tmp_path: Path, page: Any) -> None:
     use = GpuUse(peak_bytes=2_000_000_000, busy_share=0.75)
     trials = [trial(tmp_path, n, gpu=use if n else None) for n in range(5)]

@@ -326,6 +326,7 @@ def test_grouping_shows_a_mean_with_its_interval_and_curves_as_bands(
     index: Path, visit: Visit
 ) -> None:
     page = visit.open(index)
+    assert page.locator("#groups-section").is_hidden()
     page.get_by_label("parameter of the groups").select_option(label="kind")
     texts = page.locator("#groups tbody tr").all_inner_texts()
     known = [t for t in values(index, visit).values() if t["state"] == "completed"]
@@ -484,7 +485,7 @@ def test_the_whole_page_is_visible_on_a_narrow_screen(
 ) -> None:
     visit.page.set_viewport_size({"width": 400, "height": 800})
     visit.page.emulate_media(color_scheme=scheme)
-    page = visit.open(index)
+    page = visit.open(index, "#folded=")  # with all sections open
     visit.run_ids()
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 400
     grounds = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
@@ -615,7 +616,7 @@ def test_the_page_of_a_study_that_confirms_others_has_their_ranking(
     visit.expect("all 4 trials")
     page.get_by_role("button", name="fold Confirmed on fresh seeds").wait_for()
     rows = page.locator("#confirmed tbody tr").all_inner_texts()
-    assert [row.split()[:3] for row in rows] == [["1", "0008", "0.755"], ["2", "0007", "0.55"]]
+    assert [row.split()[:3] for row in rows] == [["1", "0008", "0.76"], ["2", "0007", "0.55"]]
     assert "0008 cannot be told apart from" not in page.inner_text("#confirmed-about")
     fresh = page.locator("#confirmed tbody tr").first.locator("td").last.get_by_role("button")
     assert fresh.all_text_contents() == ["0.7", "0.81"]
@@ -634,5 +635,5 @@ def test_the_page_of_an_ablation_shows_how_much_better_the_ablated_trial_is(
     page = visit.open(write_page(tmp_path, runs, best=ablation.own_best, confirmation=ablation))
     visit.expect("all 4 trials")
     assert "0007 is better by" in page.inner_text("#confirmed thead")
-    cells = [page.locator("#confirmed tbody tr").nth(n).locator("td").nth(6) for n in (0, 1)]
+    cells = [page.locator("#confirmed tbody tr").nth(n).locator("td").nth(5) for n in (0, 1)]
     assert [cell.inner_text() for cell in cells] == ["", "0.3 (-0.971 to 1.57)"]

@@ -123,7 +123,9 @@
         charts.set(element, chart);
       }
       chart.resize();
-      chart.setOption({ animation: false, aria: { enabled: true }, ...option() }, { notMerge: true });
+      const drawn = option();
+      element.toggleAttribute("data-cut", hasCut(drawn)); // the style sheet explains the triangles
+      chart.setOption({ animation: false, aria: { enabled: true }, ...drawn }, { notMerge: true });
     });
     charts.set(element, null);
     sweeper.addMenu(element, name, {
@@ -135,6 +137,10 @@
       });
     }
   };
+
+  /* Return whether a point of a chart lies at the end of its axis in place of beyond it. */
+  const hasCut = ({ series = [] }) =>
+    [].concat(series).some(({ data = [] }) => data.some((point) => point?.symbol === "triangle"));
 
   function listen(chart, element, onHover) {
     chart.on("click", (event) => event.data?.run_id && sweeper.open(event.data.run_id));

@@ -44,25 +44,29 @@
   }
 
   /* Return a trial's score in the search, or in an ablation the gain of the ablated trial over it. */
-  function beside({ run_id, search_score }, { ablated, worths }) {
-    if (!ablated) return search_score === null ? "" : text(search_score);
+  function beside({ run_id, search_score }, { ablated, worths }, score) {
+    if (!ablated) return search_score === null ? "" : score(search_score);
     const { gain, interval } = worths[run_id] || {};
     return interval ? `${text(gain)} (${interval.map(text).join(" to ")})` : "";
   }
 
-  function row(one, rank, confirmation) {
+  /* Return a mean with its interval, or alone if the interval is not known. */
+  function meanOf({ mean, interval }) {
+    if (mean === null) return "";
+    return interval ? numbers.withInterval(mean, (interval[1] - interval[0]) / 2) : text(mean);
+  }
+
+  function row(one, rank, confirmation, score) {
     const element = document.createElement("tr");
     element.classList.toggle("best", sweeper.data.confirmation.winner === one.run_id);
-    const interval = one.interval ? one.interval.map(text).join(" to ") : "";
     const scores = one.runs.flatMap((run) => [
-      link(run.run_id, run.score === null ? run.state : text(run.score)), " ",
+      link(run.run_id, run.score === null ? run.state : score(run.score)), " ",
     ]);
     // In the page of the search, its own run ids open its notebooks.
     const name = sweeper.data.runs_page ? sweeper.runLink(one.run_id) : one.run_id;
     const contents = [
-      [String(rank)], [name], [one.mean === null ? "" : text(one.mean)],
-      [interval], [one.std === null ? "" : text(one.std)], [`${one.seeds} of ${confirmation.seeds}`],
-      [beside(one, confirmation)], scores,
+      [String(rank)], [name], [meanOf(one)], [one.std === null ? "" : text(one.std)], [`${one.seeds} of ${confirmation.seeds}`],
+      [beside(one, confirmation, score)], scores,
     ];
     element.append(
       ...contents.map((content) => {
@@ -95,7 +99,7 @@
       ...doubts(confirmation),
     ].join(" ");
     const head = document.createElement("tr");
-    const names = ["", ablated ? "with" : repeats ? "first run" : "in the search", "mean", "95 % interval", "std", repeats || "seeds"];
+    const names = ["", ablated ? "with" : repeats ? "first run" : "in the search", "mean ± 95 % interval", "std", repeats || "seeds"];
     names.push(ablated ? `${ablated} is better by` : repeats ? "" : "score there", "scores");
     for (const name of names) {
       const cell = document.createElement("th");
@@ -103,8 +107,10 @@
       head.append(cell);
     }
     table.tHead.replaceChildren(head);
+    const all = confirmation.ranking.flatMap((one) => one.runs.map((run) => run.score));
+    const score = numbers.formatOf(all);
     table.tBodies[0].replaceChildren(
-      ...confirmation.ranking.map((one, index) => row(one, index + 1, confirmation)),
+      ...confirmation.ranking.map((one, index) => row(one, index + 1, confirmation, score)),
     );
   }
 

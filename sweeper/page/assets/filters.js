@@ -53,8 +53,8 @@
       label.append(box, ` ${name} (${n})`);
       return label;
     });
-    byId("states").replaceChildren(byId("states").querySelector("legend"), ...boxes, ...starred());
-    const goals = data.objectives.map((goal) => [goal.name, `${goal.name} (${goal.direction})`]);
+    byId("states").replaceChildren(...boxes, ...starred());
+    const goals = data.objectives.map((goal) => [goal.name, `${goal.name} (${goal.direction.slice(0, 3)})`]);
     fillSelect(byId("goal"), goals, state.goal);
     byId("goal-label").hidden = goals.length < 2;
     const colours = [...columns.goals, ...columns.scores, ...columns.params, columns.duration];

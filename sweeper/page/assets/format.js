@@ -49,7 +49,8 @@ const numbers = (() => {
     if (isLog) return evenText;
     const [low, high] = ends(known);
     const size = Math.max(Math.abs(low), Math.abs(high));
-    const spread = high - low || size / 10;
+    const at = (share) => known[Math.round(share * (known.length - 1))];
+    const spread = Math.min(high - low, at(0.95) - at(0.05) || Infinity) || size / 10;
     if (size < 1e-3 || size >= 1e5 || (low > 0 && high / low > 1000)) return evenText;
     const decimals = decimalsFor(spread);
     return (v) => {

@@ -86,11 +86,11 @@
 
   function arrange() {
     const columns = groupable();
-    byId("groups-section").hidden = columns.length === 0;
+    byId("group-label").hidden = columns.length === 0;
     if (!columns.some((c) => c.key === state.group)) state.group = null;
     const none = [["", "none"]];
     sweeper.fillSelect(byId("group"), [...none, ...columns.map((c) => [c.key, c.name])], state.group || "");
-    byId("groups").hidden = state.group === null;
+    byId("groups-section").hidden = state.group === null;
     if (state.group !== null) drawTable();
   }
 

@@ -26,7 +26,7 @@
     return {
       grid: { ...sweeper.grid, left: 8, right: 24, containLabel: true, bottom: 22 },
       xAxis: sweeper.axis("share of the variance", {
-        min: 0, max: Math.min(1, Math.ceil(10 * Math.max(...rows.map(([, [, , high]]) => high))) / 10),
+        min: 0, max: Math.min(1, Math.ceil(5 * Math.max(...rows.map(([, [, , high]]) => high))) / 5),
         axisLabel: { formatter: numbers.percent },
       }),
       yAxis: sweeper.axis("", {
@@ -50,7 +50,9 @@
   }
 
   function explain() {
-    const hint = "The lines are 90 % intervals. The effects of faint bars are small, or may be noise.";
+    const n_others = sweeper.data.all.filter((trial) => ["failed", "pruned"].includes(trial.state)).length;
+    const hint = "The lines are 90 % intervals. Faint bars are small, or may be noise."
+      + (n_others ? " Only completed trials count." : "");
     const { sentences = [], mattered = [] } = sweeper.data.insights || {};
     const index = mattered.findIndex(({ objective }) => objective === state.goal);
     // The chart says what the answer says: that it is too early, or that nothing stands out.

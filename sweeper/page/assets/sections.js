@@ -1,8 +1,12 @@
 "use strict";
-/* Sections that can be folded. The address keeps which ones are. */
+/* Sections that can be folded. The address keeps which ones are. On a phone, the large charts above
+   the table are folded at first. */
 
 {
   const { state } = sweeper;
+  const isNarrow = matchMedia("(max-width: 760px)").matches;
+  const USUAL = isNarrow ? ["pair-section", "slices-section", "parallel-section"] : [];
+  const folded = () => state.folded || new Set(USUAL);
   const sections = [...document.querySelectorAll("main > section")];
 
   function fold(section, isFolded) {
@@ -18,8 +22,8 @@
     const name = heading.firstChild.textContent.trim();
     button.setAttribute("aria-label", `fold ${name}`);
     button.addEventListener("click", () => {
-      if (state.folded.has(section.id)) state.folded.delete(section.id);
-      else state.folded.add(section.id);
+      state.folded = folded();
+      if (!state.folded.delete(section.id)) state.folded.add(section.id);
       fold(section, state.folded.has(section.id));
       sweeper.changed("open");
       sweeper.drawSoon();
@@ -28,6 +32,6 @@
   }
 
   sweeper.onChange((what) => {
-    if (what === "all") for (const section of sections) fold(section, state.folded.has(section.id));
+    if (what === "all") for (const section of sections) fold(section, folded().has(section.id));
   });
 }

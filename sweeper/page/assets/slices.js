@@ -5,6 +5,9 @@
 {
   const { state } = sweeper;
   const slices = document.getElementById("slices");
+  const more = /** @type {HTMLButtonElement} */ (document.getElementById("slices-more"));
+  const FIRST = 6; // params that have a chart at first: a row of the page (chosen)
+  let isAll = false; // whether all params have a chart
   const FEW = 12; // different values that have boxes (chosen, not measured)
 
   /* Return a box as a shape: whiskers, the quartiles, the median. */
@@ -39,7 +42,7 @@
     const trials = sweeper.data.all.filter((t) => sweeper.hasGoal(t) && column.of(t) !== undefined);
     const score = (t) => t.scores[state.goal];
     const goal = sweeper.goalScale(sweeper.data.all.filter(sweeper.hasGoal), score);
-    const scale = scales.of(column, trials, 5);
+    const scale = scales.of(column, trials, 4);
     const groups = new Map();
     for (const trial of trials) {
       const at = scale.position(trial);
@@ -53,9 +56,10 @@
     const width = Number.isFinite(half) ? half : 0;
     const x = (t) => scale.position(t) + 1.4 * width * scales.jitter(t.run_id);
     const axis = sweeper.columnAxis(scale);
+    axis.axisLabel.fontSize = 11;
     if (isFew) Object.assign(axis, { min: Math.min(axis.min, places[0] - 1.5 * width), max: Math.max(axis.max, places.at(-1) + 1.5 * width) });
     return {
-      grid: { ...sweeper.grid, left: 46, right: 10 }, xAxis: axis,
+      grid: { ...sweeper.grid, left: 38, right: 8 }, xAxis: axis,
       yAxis: sweeper.roundAxis("", goal.low, goal.high, { most: 5 }),
       series: [
         ...(isFew ? [boxes([...groups], width, goal)] : []),
@@ -75,6 +79,9 @@
       !column.isConstant && sweeper.data.all.some((t) => sweeper.hasGoal(t) && column.of(t) !== undefined));
     varied.sort((a, b) => rank(a) - rank(b));
     document.getElementById("slices-section").hidden = varied.length === 0;
+    more.hidden = varied.length <= FIRST;
+    more.textContent = isAll ? `only ${FIRST}` : `all ${varied.length} parameters`;
+    if (!isAll) varied.splice(FIRST);
     const before = [...slices.querySelectorAll(".chart")];
     if (before.map((element) => element.dataset.column).join() === varied.map((c) => c.key).join()) return;
     before.forEach(sweeper.forgetChart);
@@ -93,6 +100,11 @@
     }
   }
 
+  more.addEventListener("click", () => {
+    isAll = !isAll;
+    arrange();
+    sweeper.drawSoon();
+  });
   sweeper.onChange((what) => {
     if (what === "all") arrange();
   });

@@ -24,7 +24,7 @@ const sweeper = (() => {
     group: null, // the key of a param
     pair: null, // the keys of two
     over: null, // what the history is drawn over: time, cost; null for the trial's number
-    folded: new Set(), // ids of sections
+    folded: null, // a Set of ids of sections; null as long as the reader has folded or opened none
     notes: {}, // by run id: what the address keeps, and not the study
     isStarred: false, // whether only starred trials are found
   };
@@ -132,7 +132,7 @@ const sweeper = (() => {
     if (state.group) words.set("group", state.group);
     if (state.pair) words.set("pair", JSON.stringify(state.pair));
     if (state.over) words.set("over", state.over);
-    if (state.folded.size) words.set("folded", [...state.folded].join(","));
+    if (state.folded) words.set("folded", [...state.folded].join(","));
     if (state.isStarred) words.set("starred", "1");
     if (Object.keys(state.notes).length) words.set("notes", JSON.stringify(state.notes));
     const { open, beside } = { ...state, ...changes };
@@ -189,7 +189,7 @@ const sweeper = (() => {
       group: words.get("group"),
       pair: [].concat(parsed(words, "pair", [])).length === 2 ? parsed(words, "pair", []) : null,
       over: ["time", "cost"].includes(words.get("over")) ? words.get("over") : null,
-      folded: new Set((words.get("folded") || "").split(",").filter(Boolean)),
+      folded: words.has("folded") ? new Set(words.get("folded").split(",").filter(Boolean)) : null,
       notes: notesIn(words),
       isStarred: words.get("starred") === "1",
       open: words.get("open"),
