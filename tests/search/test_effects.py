@@ -7,8 +7,10 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
+from optuna.trial import TrialState
 
 from sweeper.search.samplers import ScoreModels, effects_of
 from sweeper.search.samplers.distributions import suggest
@@ -107,3 +109,29 @@ def test_the_noise_is_that_between_runs_of_the_same_params() -> None:
     assert models.noise == {}  # nothing is fitted
     effects_of(models)
     assert models.noise["val"] == pytest.approx(0.02, rel=0.3)
+
+
+def test_pruned_trials_count_with_their_predicted_scores_and_failed_ones_do_not_count() -> None:
+    drawn = random.Random(4)
+    unit = optuna.distributions.FloatDistribution(0.0, 1.0)
+    study = optuna.create_study(direction="maximize")
+    counts = {TrialState.COMPLETE: 20, TrialState.PRUNED: 30, TrialState.FAIL: 5}
+    for state in (state for state, count in counts.items() for _ in range(count)):
+        is_completed = state is TrialState.COMPLETE
+        x = drawn.uniform(0.6, 1) if is_completed else drawn.uniform(0, 0.6)
+        study.add_trial(
+            optuna.trial.create_trial(
+                state=state,
+                params={"x": x, "y": drawn.random(), "z": drawn.random()},
+                distributions=dict.fromkeys("xyz", unit),
+                intermediate_values={0: x / 2, 1: x} if is_completed else {0: x / 2},
+                value=x if is_completed else None,
+            )
+        )
+    models = ScoreModels(study, space_of(CUBE), ["val"])
+    model = models.of("val")
+    assert model is not None
+    assert len(model.points) == 50
+    low, high = (model.predict(np.array([[x, 0.5, 0.5]]))[0][0] for x in (0.2, 0.8))
+    assert low < 0.5 < high
+    assert models.noise == {}, "predicted scores have errors of their own"

@@ -34,7 +34,7 @@
         code.textContent = part.slice(1, -1);
         return code;
       }
-      return named.has(part) ? sweeper.runLink(part) : part;
+      return named.has(part) ? sweeper.runLink(part) : part.replace(/(\d) %/g, "$1\u00a0%");
     });
   }
 

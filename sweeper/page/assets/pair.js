@@ -114,8 +114,8 @@
     };
     const spread = (scale, t, salt) => (scale.places ? 0.5 * scales.jitter(salt + t.run_id) : 0);
     about.textContent = surface
-      ? `Behind the trials: the ${state.goal} that a Gaussian process predicts from the completed trials, the other`
-        + " params as in the best one. It is faint where it is unsure."
+      ? `Behind the trials: the ${state.goal} that a Gaussian process predicts, the other params as in the best`
+        + ` trial. It is faint where it is unsure.${sweeper.withoutScore()}`
       : lacking();
     const { ground } = sweeper.colours();
     return {

@@ -37,8 +37,8 @@ def effects_of(
     A share is the total effect of Saltelli and others (2010, "Variance based sensitivity analysis
     of model output"): of the param alone and together with others. Shares are divided by their sum,
     so that they add up to 1. The spread over possible functions gives the interval. The functions
-    are drawn from the process that is fitted to the completed trials. If the process predicts each
-    trial from all others no better than luck would, the lower bound of each interval is 0.
+    are drawn from the process that is fitted to the trials. If the process predicts each trial from
+    all others no better than luck would, the lower bound of each interval is 0.
 
     Args:
         models: Models of the study's scores.

@@ -20,6 +20,7 @@ from optuna.trial import TrialState
 from ...settings.space import SearchSpace
 from .padded_gp import on_one_thread
 from .padding import Padding
+from .views import with_expected_scores
 
 #: The process is fitted to at most this number of trials, so that the fit takes seconds (chosen).
 _MOST_TRIALS = 200
@@ -37,7 +38,7 @@ def can_predict() -> bool:
 
 @dataclass(frozen=True)
 class ScoreModel:
-    """A Gaussian process that is fitted to one score of the completed trials of a study.
+    """A Gaussian process that is fitted to one score of the trials of a study.
 
     Attributes:
         padding: Dimensions of the space as coordinates of the unit cube.
@@ -80,6 +81,10 @@ class ScoreModel:
 class ScoreModels:
     """The models of a study's scores. Each is fitted once, when it is first asked for.
 
+    Pruned trials count with their predicted scores (see `with_expected_scores`), because most
+    completed trials of a study with pruned ones are good. Failed trials have no score: the models
+    are unsure where trials fail.
+
     Args:
         study: Optuna's study.
         space: Search space of the study.
@@ -90,14 +95,20 @@ class ScoreModels:
         self.objectives = objectives
         self._directions = study.directions
         self._padding = Padding(space)
-        self._trials = self._padding.seen(study).get_trials(
-            deepcopy=False, states=(TrialState.COMPLETE,)
-        )
+        seen = self._padding.seen(with_expected_scores(study))
+        scored = seen.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        states = [trial.state for trial in study.get_trials(deepcopy=False)]
+        self._completed = [t for t in scored if states[t.number] is TrialState.COMPLETE]
+        self._pruned = [
+            t for t in scored if states[t.number] in (TrialState.PRUNED, TrialState.RUNNING)
+        ]
         self._fitted: dict[str, ScoreModel | None] = {}
 
     @property
     def noise(self) -> dict[str, float]:
-        """Noise of each score whose model has been fitted."""
+        """Noise of each score whose model has been fitted. None is known from predicted scores."""
+        if self._pruned:
+            return {}
         return {name: model.noise for name, model in self._fitted.items() if model is not None}
 
     def of(
@@ -119,7 +130,8 @@ class ScoreModels:
 
         is_minimized = self._directions[index] == StudyDirection.MINIMIZE
         sign = 1 if is_minimized else -1
-        best, *others = sorted(self._trials, key=lambda trial: sign * trial.values[index])
+        best = min(self._completed, key=lambda trial: sign * trial.values[index])
+        others = [trial for trial in (*self._completed, *self._pruned) if trial is not best]
         others = random.Random(0).sample(others, min(len(others), _MOST_TRIALS - 1))
         scores = _clipped(np.array([trial.values[index] for trial in [best, *others]]))
         if np.ptp(scores) == 0:
