@@ -49,15 +49,15 @@
     };
   }
 
-  /* Say how trials without a score count for what is measured or predicted. */
-  sweeper.withoutScore = () => {
+  /* Say how trials without a score count. */
+  function withoutScore() {
     const isAny = (state) => sweeper.data.all.some((trial) => trial.state === state);
     const counts = sweeper.data.is_predicting ? " count with the score that is expected of them." : " do not count.";
     return (isAny("failed") ? " Failed trials do not count." : "") + (isAny("pruned") ? ` Pruned trials${counts}` : "");
-  };
+  }
 
   function explain() {
-    const hint = `The lines are 90 % intervals. Faint bars are small, or may be noise.${sweeper.withoutScore()}`;
+    const hint = `The lines are 90 % intervals. Faint bars are small, or may be noise.${withoutScore()}`;
     const { sentences = [], mattered = [] } = sweeper.data.insights || {};
     const index = mattered.findIndex(({ objective }) => objective === state.goal);
     // The chart says what the answer says: that it is too early, or that nothing stands out.

@@ -115,7 +115,7 @@
     const spread = (scale, t, salt) => (scale.places ? 0.5 * scales.jitter(salt + t.run_id) : 0);
     about.textContent = surface
       ? `Behind the trials: the ${state.goal} that a Gaussian process predicts, the other params as in the best`
-        + ` trial. It is faint where it is unsure.${sweeper.withoutScore()}`
+        + " trial. It is faint where it is unsure."
       : lacking();
     const { ground } = sweeper.colours();
     return {

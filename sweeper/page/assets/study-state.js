@@ -60,7 +60,10 @@ const sweeper = (() => {
   }
 
   const formatted = (column) => {
-    const text = numbers.formatOf(study.all.map(column.of), column.isLog);
+    // The last scores of pruned trials differ by more than those of the others.
+    const completed = study.all.filter((t) => column.isScore && t.state === "completed");
+    const known = completed.length > 1 ? completed : study.all;
+    const text = numbers.formatOf(known.map(column.of), column.isLog);
     return { ...column, text };
   };
   const score = (name) => formatted({
