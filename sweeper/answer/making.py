@@ -59,8 +59,9 @@ _LEAST_JOINT = 0.4
 #: had shares of 54 % and 46 % with such intervals (measured).
 _ALIKE = 0.5
 #: The noise of a score is stated with at least the first number of completed trials (chosen): for
-#: five planted studies of 60 or more trials, the process found 0.8 to 1.0 of their noise, and for
-#: one of 12 trials 0.7 of it. It is half of a 95 % interval of a normal distribution.
+#: ten planted studies of 56 or more trials, the process found 0.84 to 1.04 of their noise, and for
+#: one of 12 trials 0.7 of it. The second number makes it half of the 95 % interval of a normal
+#: distribution.
 _FEWEST_FOR_NOISE, _STDS_OF_NOISE = 30, 1.96
 #: A cheaper trial takes at most this share of the winner's time, and loses at most this share of
 #: the winner's lead over the median of the first trials, a quarter but at least the third number

@@ -135,3 +135,11 @@ def test_pruned_trials_count_with_their_predicted_scores_and_failed_ones_do_not_
     low, high = (model.predict(np.array([[x, 0.5, 0.5]]))[0][0] for x in (0.2, 0.8))
     assert low < 0.5 < high
     assert models.noise == {}, "predicted scores have errors of their own"
+
+
+def test_the_noise_of_scores_without_effects_is_their_standard_deviation() -> None:
+    noise = random.Random(2)
+    study = studied(CUBE, lambda _: noise.gauss(0, 0.02))
+    models = ScoreModels(study, space_of(CUBE), ["val"])
+    effects_of(models)
+    assert models.noise["val"] == pytest.approx(0.02, rel=0.2)

@@ -22,11 +22,6 @@ _POINTS, _MOST_PLACES = 128, 1024
 _FUNCTIONS = 64
 #: The interval of a share covers this share of the functions (chosen).
 _WITHIN = 0.9
-#: Nothing stands out from the noise if the process predicts no more than the first number of the
-#: variance of the scores, each from all others, and the second number divided by the number of
-#: trials (chosen). In seven studies of a sampler that learns, whose scores were noise, it predicted
-#: up to 0.62 for 12 trials, 0.40 for 20, 0.18 for 30, 0.23 for 60 and 0.02 for 120.
-_LEAST_PREDICTED, _BY_LUCK = 0.08, 10
 
 
 def effects_of(
@@ -56,8 +51,7 @@ def effects_of(
         before_step()
         with on_one_thread():
             shares, joint = _shares(model)
-        least = _LEAST_PREDICTED + _BY_LUCK / len(model.scores)
-        is_predicted = _predicted_share(model) > least
+        is_predicted = model.predicts_better_than_luck
         edges = np.quantile(shares, [(1 - _WITHIN) / 2, (1 + _WITHIN) / 2], axis=0)
         known = {
             name: Importance(
@@ -99,11 +93,3 @@ def _shares(model: ScoreModel) -> tuple[Array, Array]:
     alone = variance - ((second - changed) ** 2).mean(-1) / 2
     sums = np.maximum(total.sum(1, keepdims=True), 1e-300)
     return total / sums, np.clip(total - alone, 0, None) / np.maximum(variance, 1e-300)
-
-
-def _predicted_share(model: ScoreModel) -> float:
-    """Return the share of the variance of the scores that is predicted from the other trials."""
-    noise = float(model.process.noise_var) * np.eye(len(model.scores))
-    inverse = np.linalg.inv(model.process.kernel().numpy() + noise)
-    errors = inverse @ model.scores / np.diag(inverse)
-    return float(1 - np.mean(errors**2))

@@ -9,6 +9,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from typing import Any
 
@@ -27,6 +28,11 @@ _MOST_TRIALS = 200
 #: Scores are cut off at this many interquartile ranges beyond the quartiles (Tukey's fence for
 #: values that are far out). Otherwise, a loss that has exploded would make all others look equal.
 _REACH = 3.0
+#: Nothing stands out from the noise if the process predicts no more than the first number of the
+#: variance of the scores, each from all others, and the second number divided by the number of
+#: trials (chosen). In seven studies of a sampler that learns, whose scores were noise, it predicted
+#: up to 0.62 for 12 trials, 0.40 for 20, 0.18 for 30, 0.23 for 60 and 0.02 for 120.
+_LEAST_PREDICTED, _BY_LUCK = 0.08, 10
 
 Array = np.ndarray[Any, Any]
 
@@ -61,13 +67,23 @@ class ScoreModel:
         """Names of the params, in the order of the columns of `points`."""
         return list(self.padding.distributions)
 
+    @cached_property
+    def predicts_better_than_luck(self) -> bool:
+        """Whether the process predicts each score from all others, better than it does in noise."""
+        noise = float(self.process.noise_var) * np.eye(len(self.scores))
+        inverse = np.linalg.inv(self.process.kernel().numpy() + noise)
+        errors = inverse @ self.scores / np.diag(inverse)
+        return bool(1 - np.mean(errors**2) > _LEAST_PREDICTED + _BY_LUCK / len(self.scores))
+
     @property
     def noise(self) -> float:
-        """Standard deviation of the score between runs of the same params, as the process has it.
+        """Standard deviation of the score between runs of the same params.
 
-        Effects that the process does not see count as noise, too.
+        If all is noise, this is the standard deviation of all scores. The process follows some of
+        such noise: it stated 0.7 to 0.8 of it in two studies of 60 trials.
         """
-        return self.scale * math.sqrt(float(self.process.noise_var))
+        share = float(self.process.noise_var) if self.predicts_better_than_luck else 1.0
+        return self.scale * math.sqrt(share)
 
     def predict(self, places: Array) -> tuple[Array, Array]:
         """Return means and standard deviations of the score at points of the cube."""
