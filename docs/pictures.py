@@ -274,7 +274,7 @@ def main() -> None:
     svg = moving_picture(screens, title="A sweep of the digits notebook in a terminal")
     (PICTURES / "terminal.svg").write_text(svg, "utf-8")
     index = folder / "out" / "digits" / "index.html"
-    shoot_page(index, PICTURES / "page.png", height=1150)
+    shoot_page(index, PICTURES / "page.png", height=1420)
     shoot_beside(index, PICTURES / "beside.png")
     shoot_mlflow(folder / "out" / "digits", PICTURES / "mlflow.png")
     if options.tutorial is not None:
