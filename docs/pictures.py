@@ -280,7 +280,7 @@ def main() -> None:
     if options.tutorial is not None:
         for study, name in {"simclr": "first.png", "wide": "confirmed.png"}.items():
             index = options.tutorial / "out" / study / "index.html"
-            shoot_page(index, ROOT / "docs" / "tutorial" / name, height=900)
+            shoot_page(index, ROOT / "docs" / "tutorial" / name, height=960)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ const numbers = (() => {
   const isShort = (value) => +value.toPrecision(3) === value;
 
   /* Return the decimals that tell numbers apart that differ by about `spread`. */
-  const decimalsFor = (spread) => Math.min(12, Math.max(0, 2 - Math.floor(Math.log10(spread))));
+  const decimalsFor = (spread) => Math.min(12, Math.max(0, 2 - Math.floor(Math.log10(spread) + 1e-9)));
 
   /* Return the function that formats the numbers of one column, all with the same decimals.
      Numbers that somebody has written down, as 0.25, stay as they are. */

@@ -31,7 +31,8 @@
       }),
       yAxis: sweeper.axis("", {
         type: "category", data: upwards.map(([name]) => name), splitLine: { show: false },
-        axisLabel: { color: colours.ink, width: 130, overflow: "truncate", formatter: null },
+        // Names of options of one call differ at their ends.
+        axisLabel: { color: colours.ink, formatter: (name) => (name.length > 24 ? `…${name.slice(-23)}` : name) },
       }),
       series: [
         {
