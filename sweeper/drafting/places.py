@@ -405,8 +405,8 @@ def behind(
         lines: Cells and lines in which values count. None if all count.
     """
     own: list[str] = []
-    taken: set[Assignment] = set()
-    by_name = {name: {*notebook.assignments.places(name)} for name in candidates}
+    taken: set[ast.expr | None] = set()
+    by_name = {name: notebook.assignments.places(name) for name in candidates}
 
     words = {*re.findall(r"\w+", _code_of(notebook, lines or set()))}
 
@@ -426,10 +426,10 @@ def behind(
 
     # Names of which all places count come before names of which only some places count.
     for name in sorted(candidates, key=not_counting):
-        places = by_name[name]
-        if not_counting(name) < len(places) and not places & taken:
+        values = {place.value for place in by_name[name]}
+        if not_counting(name) < len(by_name[name]) and not values & taken:
             own.append(name)
-            taken |= places
+            taken |= values
     found = {name: candidate for name, candidate in candidates.items() if name in own}
     return searched(found)
 

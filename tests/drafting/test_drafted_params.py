@@ -63,6 +63,11 @@ CASES: Sequence[tuple[str, Sequence[str], Sequence[str] | None]] = [
     ),
     ("class", ["c = NS()\nc.lr = 0.1", "val_loss = c.lr"], ["c.lr"]),
     ("class", ["c = NS(lr=0.1)", "val_loss = c.lr"], ["lr"]),
+    (
+        "class",
+        ["class C:\n  def __init__(self):\n    lr = 0.1\n    self.r = lr", "val_loss = C().r"],
+        ["C.lr"],
+    ),
     ("class", ["class C:\n  class Opt:\n    lr = 0.1", "val_loss = C.Opt.lr"], []),
     # elements of tuples, and names with several values
     ("tuple", ["lr, n = 0.1, 'x'", "val_loss = lr"], ["lr"]),
