@@ -120,6 +120,21 @@ class StudySoFar:
         goals = self.settings.objective
         return [trial for trial in self.records if all(has_score(trial, goal) for goal in goals)]
 
+    @property
+    def n_left(self) -> int:
+        """Number of trials that the same command would run.
+
+        A grid may have fewer combinations than trials were planned. With `repeat`, no proposal
+        begins if fewer trials are left than it may need.
+        """
+        settings, repeat = self.settings, self.settings.repeat
+        planned = settings.study.trials if self.trials is None else self.trials
+        if settings.study.sampler.name in ("grid", "brute_force") and repeat is None:
+            planned = min(planned, settings.search_space.count() or planned)
+        left = left_to_begin(self.records, trials=planned)
+        fits = repeat is None or left >= repeat.runs
+        return left if fits or not all(record.is_final for record in self.records) else 0
+
     def goodness(self, record: TrialRecord, goal: str) -> float:
         """Return a trial's score with the sign that makes greater values better."""
         is_maximized = self.settings.objective[goal].direction == "maximize"
@@ -328,8 +343,7 @@ def _actions(study: StudySoFar, found: Insights) -> Iterator[Action]:
     if failures and not any(trial.state is TrialState.COMPLETED for trial in study.records):
         yield Correct(run_id=failures.groups[0].first)
         return
-    planned = study.settings.study.trials if study.trials is None else study.trials
-    left = left_to_begin(study.records, trials=planned)
+    left = study.n_left
     n_missing = confirmation.n_missing if confirmation and not confirmation.repeats else 0
     if left or n_missing:
         yield Resume(left=left or n_missing)
