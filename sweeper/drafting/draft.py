@@ -74,7 +74,7 @@ def draft(
             f"{notebook.display_name}: a draft can only be made from Python, and this notebook's "
             f"language is {notebook.language}; write the parameters file by hand"
         )
-    code = code or Code(notebook.code)
+    code = code or Code(notebook.code, modules=notebook.modules.values())
     candidates = every = candidates_of(notebook)
     scores = scores_of(code, {*candidates}) if seen is None else list(seen)
     if not notebook.parameters_cell:

@@ -91,7 +91,7 @@ class ObservedRun:
         """Read a run from its executed notebook."""
         node = read_notebook(file)
         metadata = metadata_of(node) or BLANK
-        code = Code(notebook.code, dict(_changes(node, metadata)))
+        code = Code(notebook.code, dict(_changes(node, metadata)), notebook.modules.values())
         literals = [*notebook.assignments.literals()]
         scores = seen_scores(node, code, literals=literals)
         return cls(

@@ -330,13 +330,15 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
 
     def candidate(name: str, value: Any, comment: str) -> Candidate:
         found = receivers.of(name)
+        by_name = row_for([Receiver(parameter=name)])
         places = notebook.assignments.places(name)
         return Candidate(
             name=name,
             value=value,
             comment=comment,
             receiver=found[0],
-            row=row_for(found),
+            # A number of classes stays one, also where it is the `n_components` of a model.
+            row=by_name if by_name is not None and by_name.not_swept else row_for(found),
             is_left_out=any(isinstance(place.value, LeftOut) for place in places),
         )
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .evaluations import Evaluations
 from .metrics import ORDER, SPLITS, Metric, metric_of, split_of, words_of
+
+if TYPE_CHECKING:
+    from ..notebooks.replacing import Cell
 
 NOTHING: Mapping[tuple[int, int], Collection[str]] = {}
 _QUALIFIERS = frozenset("best final last mean avg average total epoch running".split())
@@ -77,14 +81,25 @@ class Code:
         cells: the sources of the code cells.
         changes: names whose objects a statement has changed in a run, by its cell and line. Of
             other statements it is guessed from their calls.
+        modules: local modules that the code imports.
     """
 
     def __init__(
-        self, cells: Sequence[str], changes: Mapping[tuple[int, int], Collection[str]] = NOTHING
+        self,
+        cells: Sequence[str],
+        changes: Mapping[tuple[int, int], Collection[str]] = NOTHING,
+        modules: Iterable[Cell] = (),
     ) -> None:
         from ..notebooks.cell_code import parse_or_none, plain_python
 
         self._changes = changes
+        #: Functions and methods of the local modules.
+        self.helpers = [
+            part
+            for module in modules
+            for part in ast.walk(module.tree)
+            if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
         self.is_observed = bool(changes)
 
         trees = [parse_or_none(plain_python(cell)) or ast.Module([], []) for cell in cells]
@@ -120,17 +135,25 @@ class Code:
     def lines(self, score: Score) -> set[tuple[int, int]]:
         """Return the cells and lines on which a score depends, by their names."""
         last = self.run_by(score.at)
-        needed, found = set[str](), set[tuple[int, int]]()
+        needed, found = set[str](), list[tuple[int, ast.stmt | ast.expr]]()
         for index in range(last, -1, -1):
             cell, node = self.statements[index]
             if index == last and (item := _item(node, score.source)) is not None:
-                needed, found = self._with_definitions(_names(item)[0]), _lines(cell, item)
+                needed = self._with_definitions(_names(item)[0])
+                found.append((cell, item))
                 continue
             read, stored = _names(node)
             if index == last or needed & (stored | self._changed(cell, node)):
                 needed = (needed - (stored - read)) | self._with_definitions(read)
-                found |= _lines(cell, node)
-        return found - self._passed_by(last)
+                found.append((cell, node))
+        nodes = [node for _, node in found]
+        lines = {
+            line
+            for cell, node in found
+            for part in _read_of(node, nodes)
+            for line in _lines(cell, part)
+        }
+        return lines - self._passed_by(last)
 
     def passes_models(self, statement: int) -> bool:
         """Return whether a loop has passed by some models before its last pass."""
@@ -167,7 +190,8 @@ class Code:
         seen = self._changes.get((cell, node.lineno))
         if seen is not None:
             return {*seen}
-        return _changed(node, self.imported) - self._only_read(node)
+        fixed = {*self._defined, *vars(builtins)} | self.imported
+        return _changed(node, self.imported) - self._only_read(node) - fixed
 
     def _only_read(self, node: ast.stmt) -> set[str]:
         """Return the names that a statement passes only to functions that do not change them."""
@@ -259,6 +283,33 @@ def _item(node: ast.stmt, source: str) -> ast.expr | None:
                 if key is not None and source.endswith(f"[{ast.unparse(key)}]"):
                     return value
     return None
+
+
+def _read_of(node: ast.stmt | ast.expr, others: Sequence[ast.AST]) -> Sequence[ast.stmt | ast.expr]:
+    """Return the parts of a statement that other code reads: of a dict the items that it names."""
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict(keys=keys, values=values)):
+            parts = [part for other in others for part in ast.walk(other)]
+            named = [
+                part.slice.value
+                for part in parts
+                if isinstance(part, ast.Subscript)
+                and isinstance(part.value, ast.Name)
+                and part.value.id == name
+                and isinstance(part.slice, ast.Constant)
+            ]
+            loads = [
+                part
+                for part in parts
+                if isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Load)
+            ]
+            if len(loads) == len(named):
+                return [
+                    value
+                    for key, value in zip(keys, values, strict=True)
+                    if not isinstance(key, ast.Constant) or key.value in named
+                ]
+    return [node]
 
 
 def _lines(cell: int, node: ast.stmt | ast.expr) -> set[tuple[int, int]]:

@@ -763,7 +763,7 @@ def _training_statements(code: Code) -> set[int]:
         for _, top in code.statements
         for node in ast.walk(top)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
+    } | {node.name: node for node in code.helpers}
     training = {
         name for name, body in bodies.items() if _calls(body) & _TRAINS or takes_steps(body)
     }

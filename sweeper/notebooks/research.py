@@ -123,12 +123,16 @@ class ResearchNotebook:
     @cached_property
     def flows(self) -> Flows:
         """Where the values in the code go, also within local modules."""
+        return Flows(self.assignments.cells, self.modules)
+
+    @cached_property
+    def modules(self) -> Mapping[str, Cell]:
+        """The local modules that the notebook imports, by their names."""
         code = self.code if self.language == "python" else []
-        modules = {}
-        for file, content in local_code(code, self.path.parent).items():
-            name = file.parent.name if file.stem == "__init__" else file.stem
-            modules[name] = Cell(0, text_of(content))
-        return Flows(self.assignments.cells, modules)
+        return {
+            file.parent.name if file.stem == "__init__" else file.stem: Cell(0, text_of(content))
+            for file, content in local_code(code, self.path.parent).items()
+        }
 
     @cached_property
     def injected(self) -> frozenset[str]:

@@ -80,6 +80,11 @@ CASES: Sequence[tuple[str, Sequence[str], Sequence[str] | None]] = [
     ("dict", ["c = {'lr': 0.1, 'n': 3}", "val_loss = c['lr']"], ["lr"]),
     ("dict", ["c = dict(lr=0.1)", "val_loss = c.get('lr')"], ["lr"]),
     ("dict", ["c = {'opt': {'lr': 0.1}}", "val_loss = c['opt']['lr']"], ["lr"]),
+    (
+        "dict",
+        ["c = {\n  'lr': 0.1,\n  'momentum': 0.9}", "x = c['lr']\ny = c['momentum']\nval_loss = x"],
+        ["lr"],
+    ),
     ("dict", ["c = {}\nc['lr'] = 0.1", "val_loss = c['lr']"], ["c.lr"]),
     ("dict", [TRAIN, "c = {'lr': 0.1}", "val_loss = train(**c)"], ["lr", "dropout"]),
     ("dict", ["c = {'lr': 0.1}\nc['lr'] *= 2", "val_loss = c['lr']"], ["lr"]),
@@ -154,6 +159,13 @@ DEAD: Sequence[tuple[str, Sequence[str]]] = [
     ("overwritten", ["args = P.parse_args([])\nargs.lr = float('3')", "val_loss = args.lr"]),
     ("overwritten", ["class C:\n  lr = 0.1", "C.lr = float('3')\nval_loss = C.lr"]),
     ("overwritten", ["lr = 0.1", "if True:\n  lr = 0.3", "val_loss = lr"]),
+    (
+        "of the data",
+        [
+            "class GaussianMixture:\n  def __init__(self, n_components): self.n = n_components",
+            "n_classes = 5\nval_loss = GaussianMixture(n_components=n_classes).n",
+        ],
+    ),
     ("unread", ["lr = 0.1\nval_loss = float('3')"]),
     ("uncalled", ["def f(lr=0.1): return g(lr=lr)", "val_loss = float('3')"]),
 ]

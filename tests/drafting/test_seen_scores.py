@@ -38,7 +38,21 @@ def seen(folder: Path, *cells: str) -> list[SeenScore]:
         node.cells.append(cell)
     node.metadata["sweeper"] = {"numbers": watched.numbers}
     literals = notebook.assignments.literals()
-    return seen_scores(node, Code(notebook.code), literals=literals)
+    code = Code(notebook.code, modules=notebook.modules.values())
+    return seen_scores(node, code, literals=literals)
+
+
+def test_a_training_in_a_local_module_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "training_beside.py").write_text(
+        "class Model:\n    def fit(self): return self\n    def score(self, x): return 0.5\n"
+        "def run_all(model): return model.fit()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    begin = "from training_beside import Model, run_all\nm = Model()"
+    found = seen(tmp_path, begin, "acc = m.score([1])", "run_all(m)")
+    assert [Doubt.EARLY in score.doubts for score in found if score.name == "acc"] == [True]
 
 
 @pytest.mark.parametrize(
