@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Layers of a network, each with the parameter that is its size.
 _SIZED = {"Dense": "units", "Linear": "out_features", "LSTM": "units", "GRU": "units"}
-_MOST_SWEPT, _MOST_REFUSED = 8, 3
+_MOST_SWEPT, _MOST_REFUSED, _MOST_NAMED = 8, 3, 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,15 @@ def why_nothing(notebook: ResearchNotebook, candidates: Mapping[str, Candidate])
             f"the notebook searches itself, with {searching}: give the model numbers in place of "
             "the search, and score what it predicts"
         )
-    remedy = "assign what to vary in a cell that is tagged `parameters`, and read it from there"
+    unknown = [
+        f"{name} = {candidate.value}"
+        for name, candidate in candidates.items()
+        if candidate.row is None and candidate.space and candidate.space != [False, True]
+    ]
+    which = f", such as {', '.join(unknown[:_MOST_NAMED])}," if unknown else ""
+    remedy = (
+        f"assign what to vary{which} in a cell that is tagged `parameters`, and read it from there"
+    )
     return "; ".join(_unswept(notebook, [*candidates])[:_MOST_REFUSED]) or remedy
 
 
