@@ -55,7 +55,8 @@ _BEST: Sequence[_Clauses] = (
         "Pareto-optimal trials: {best.size}; {best.ends:ends}",
         "no trial has completed",
     ),
-    "; the noise is about ±{best.noise:two}, and {best.n_within:others} within it",
+    "; the noise is about ±{best.noise:two} (one standard deviation), and {best.n_within:others} "
+    "within it",
     " ({best.mean.search_score:score} in the search)",
     "; cannot be told apart from {best.mean.alike:names}",
     "; the same score: {best.same_score:names}",
@@ -67,7 +68,7 @@ _MATTERED = (
     "; {pair:pair} act together: the best value of each depends on the other",
 )
 _TOO_EARLY = ("too early to say: {trials} trials",)
-_ONLY_NOISE = ("no param stands out from the noise: {trials} trials",)
+_ONLY_NOISE = ("no param stands out from the noise in {trials} trials",)
 _WHERE = ("the best {region.trials} of {region.of} trials have {region.parts:tried}",)
 _FAILED = (
     "{failures.failed} of {failures.ended} trials: {failures.groups:reasons}",
@@ -91,8 +92,8 @@ _TIME = (
 _ACTIONS: Mapping[type, str] = {
     Resume: "the command of this sweep runs the trials that are left: {left}",
     Correct: "correct the error of {run_id}, and give the command of this sweep again",
-    LeaveOut: "leave {region.parts:parts} out of the space, where most trials fail (with "
-    "`--allow-changes`)",
+    LeaveOut: "leave {region.parts:parts} out of the space, where {region.trials} of "
+    "{region.inside} trials failed (with `--allow-changes`)",
     Widen: "try {param} {end:side} {value}, where the best trials end (with `--allow-changes`)",
     Confirm: "the command of this sweep with `--confirm {best}` runs the best {best} again on "
     "{seeds} fresh seeds each, and shows what was luck",

@@ -153,7 +153,7 @@ def test_a_lucky_winner_of_noise_is_not_confirmed(tmp_path: Path, capsys: Any) -
     n_within = getattr(result.insights.best, "n_within", 0)
     assert n_within > 5
     assert_says(said(result)["best"], "not confirmed", "±0.02", f"{n_within} other trials")
-    assert said(result)["mattered"] == "no param stands out from the noise: 60 trials"
+    assert said(result)["mattered"] == "no param stands out from the noise in 60 trials"
     assert "where" not in said(result)
     assert_says_the_same_everywhere(result, capsys)
     # This is what the answer says to do next.
