@@ -55,8 +55,7 @@ _BEST: Sequence[_Clauses] = (
         "Pareto-optimal trials: {best.size}; {best.ends:ends}",
         "no trial has completed",
     ),
-    "; the noise is about ±{best.noise:two} (one standard deviation), and {best.n_within:others} "
-    "within it",
+    "; the noise is about ±{best.noise:two} (95 %), and {best.n_within:others} within it",
     " ({best.mean.search_score:score} in the search)",
     "; cannot be told apart from {best.mean.alike:names}",
     "; the same score: {best.same_score:names}",
