@@ -397,7 +397,7 @@ _SAMPLERS = {
 _PRUNERS = {
     "none": "No trial is pruned.",
     "auto": "Freezes trials that are unlikely to win, and prunes those that "
-    "cannot win. `confidence` is above 0.5 and below 1, `n_startup_trials` is at least 3.",
+    "will hardly win. `confidence` is above 0.5 and below 1, `n_startup_trials` is at least 3.",
     "median": "Prunes a trial that is worse than the median of the others at the same step.",
     "percentile": "Prunes a trial that is not among the best `percentile` percent at the step.",
     "hyperband": "Several brackets of `asha`, which begin to prune at different steps.",

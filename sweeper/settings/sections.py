@@ -129,8 +129,8 @@ class StudySettings(SettingsModel):
         WithJsonSchema(choice_of(PRUNERS, default="none")),
     ] = Algorithm(name="none")
     """The algorithm that ends trials with bad scores early, in notebooks that report or print
-    scores while they run. `auto` freezes a trial that is unlikely to win, and ends it if it cannot
-    win any more. The others are Optuna's. A pruner needs a single objective and `order: free`."""
+    scores while they run. `auto` freezes a trial that is unlikely to win, and ends it if it will
+    hardly win. The others are Optuna's. A pruner needs a single objective and `order: free`."""
     stop_after_failures: Annotated[int, Field(ge=1)] | None = None
     """The sweep ends after this number of failed trials in a row. Default: as long as no trial of
     the study has completed, the sweep ends after 10 failures, or after 3 (or one in each slot) with
