@@ -131,6 +131,10 @@ class Assignments:
 
     def arguments(self) -> list[str]:
         """Return the arguments, keys and attributes that a trial can set, in notebook order."""
+        return self._settable
+
+    @cached_property
+    def _settable(self) -> list[str]:
         return [
             name for name in self._arguments if not self.at_top(name) and not self.why_not(name)
         ]
