@@ -38,6 +38,10 @@ _OF_DATA = (
     ".shuffle",
     "*.make_*",
 )
+#: Functions that split or reorder data. A generator that is made and seeded inside of such a call,
+#: as in `torch.randperm(n, generator=torch.Generator().manual_seed(0))`, gives all trials the same
+#: data, so its seed is not replaced either.
+_ORDERS_DATA = ("*split*", "*Split*", "torch.randperm", "*.permutation", "*.shuffle")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +67,13 @@ class OwnSeed:
 def own_seeds(cells: Sequence[Cell]) -> list[OwnSeed]:
     """Find the arguments with which a notebook seeds libraries with a whole number.
 
-    Seeds that only split the data are left out, and arguments that may get several numbers.
+    Seeds that only split or reorder data are left out, and arguments that may get several numbers.
     """
     flows, found = Flows(cells), list[OwnSeed]()
+    of_data = _in_orders_of_data(flows.calls)
     for call in flows.calls:
+        if call.node in of_data:
+            continue
         for value in _seeding(call):
             numbers = {_number(origin) for origin in flows.origins(value)}
             if len(numbers) == 1 and (number := numbers.pop()) is not None:
@@ -117,6 +124,17 @@ def _seeding(call: LibraryCall) -> Iterable[ast.expr]:
     is_seeding = call.callee.rpartition(".")[2] in _SEEDING or call.callee == "jax.random.key"
     if is_seeding and call.node.args:
         yield call.node.args[0]
+
+
+def _in_orders_of_data(calls: Iterable[LibraryCall]) -> set[ast.AST]:
+    """Return the nodes inside of the calls that split or reorder data."""
+    return {
+        node
+        for call in calls
+        if any(fnmatchcase(call.callee, pattern) for pattern in _ORDERS_DATA)
+        for node in ast.walk(call.node)
+        if node is not call.node
+    }
 
 
 def _number(value: ast.expr) -> int | None:

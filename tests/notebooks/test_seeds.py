@@ -33,6 +33,16 @@ SKLEARN = (
         ([SKLEARN + "m = RF(random_state=42)"], [42]),
         ([SKLEARN + "x = train_test_split(y, random_state=42)\nKFold(3, random_state=1)"], []),
         (["s = df.sample(10, random_state=1)"], []),
+        ([TORCH + "i = torch.randperm(9, generator=torch.Generator().manual_seed(0))"], []),
+        (["import numpy as np\ni = np.random.default_rng(0).permutation(9)"], []),
+        (
+            [
+                "import torch\nfrom torch.utils.data import random_split, DataLoader\n"
+                "a, b = random_split(d, [8, 2], generator=torch.Generator().manual_seed(5))\n"
+                "l = DataLoader(a, generator=torch.Generator().manual_seed(6))"
+            ],
+            [6],
+        ),
         ([TORCH + "for s in (1, 2):\n  torch.manual_seed(s)"], []),
         ([TORCH + "def f(s):\n  torch.manual_seed(s)\nf(1)\nf(2)"], []),
         ([TORCH + "torch.manual_seed(sweeper.trial().seed)"], []),
