@@ -255,7 +255,7 @@ def _command(
             above.setdefault(first[row], []).append(f"`{name}`")
     if above:
         names = (f"as in [`{name}`](#{name}): {', '.join(it)}" for name, it in above.items())
-        yield f"Also {'; '.join(names)}.\n"
+        yield _sentence(f"Also {'; '.join(names)}.")
     if not rows:
         yield "It has no options.\n"
 
@@ -324,7 +324,10 @@ def _results() -> Iterator[str]:
     yield "## States of a trial\n"
     yield "In `status`, `--json`, the executed notebook, the page and MLflow (`sweeper.state`):\n"
     yield _table(("state", "meaning"), _members(TrialState))
-    yield "`completed`, `pruned` and `failed` trials count as trials of `study.trials`.\n"
+    yield _sentence(
+        "`completed`, `pruned` and `failed` trials count as trials of `study.trials`. Of the "
+        "`stopped` trials, only those with the reason `by_hand` count."
+    )
     yield "## Reasons of a trial\n"
     yield "Why a trial did not complete. A message in words follows it.\n"
     yield _table(("reason", "meaning"), _members(Reason))
@@ -383,7 +386,7 @@ def _in_json(text: str) -> str:
 _SAMPLERS = {
     "tpe": "Optuna's TPE: for large studies, and on machines without torch.",
     "gp": "A Gaussian process: fewest trials for up to a few hundred. It needs torch "
-    "(`pip install '.[torch]'`). `deterministic_objective: true` says that equal params give "
+    "(the extra `torch`). `deterministic_objective: true` says that equal params give "
     "equal scores.",
     "random": "Independent random values: a baseline for comparisons.",
     "grid": "Every combination once. Each range needs a `step`, with at most 1,000,000 values. It "
@@ -428,11 +431,11 @@ def _algorithms() -> Iterator[str]:
     yield "## Samplers\n"
     yield _sentence(
         "`study: {sampler: {name: tpe, n_startup_trials: 20}}`. `auto` is `gp` if torch is "
-        "installed and the study has at most 250 trials, else `tpe`. From the 25th trial on, `tpe` "
-        "proposes every second trial of `auto`. Options of `auto` are those of the sampler that it "
-        "is: of `gp` or of `tpe`. "
-        "No sampler takes `seed`: set `study.seed`. Options whose values are functions or "
-        "objects of Python cannot be set. An option without a value is not set by default."
+        "installed and the study has at most 250 trials, else `tpe`. As `gp`, `auto` lets `tpe` "
+        "propose every second trial from `0025` on. Options of `auto` are those of the sampler "
+        "that it is: of `gp` or of `tpe`. No sampler takes `seed`: set `study.seed`. Options whose "
+        "values are functions or objects of Python cannot be set. An option without a value is not "
+        "set by default."
     )
     yield _classes("sampler", SAMPLERS, _SAMPLERS, without=SAMPLER_PASSED)
     yield _sentence(

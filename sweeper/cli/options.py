@@ -254,7 +254,8 @@ COMMANDS = {
         _argument(
             "targets",
             "[STUDY_OR_FOLDER] [RUN_ID…]",
-            "trials to stop for good; without any: the whole sweep, which the same command resumes",
+            "trials to stop, which run again only after `retry`; without any: the whole sweep, "
+            "which the same command resumes",
             nargs="*",
             type=_whole_run_id,
         ),

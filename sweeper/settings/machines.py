@@ -55,7 +55,9 @@ class Resources(SettingsModel):
         Literal["auto"] | Annotated[int, Field(ge=1)],
         expected("auto or a whole number of 1 or more"),
     ] = "auto"
-    """The number of threads of each kernel. `auto` is 1, for every value of `--jobs`."""
+    """The number of CPU threads that numerical libraries use in each trial. `auto` is 1, for every
+    value of `--jobs`. The number changes the last bits of scores, so a change needs
+    `--allow-changes`."""
 
     @property
     def claim_bytes(self) -> int | None:

@@ -119,10 +119,10 @@ class StudySettings(SettingsModel):
         WithJsonSchema(choice_of(SAMPLERS, default="auto")),
     ] = Algorithm(name="auto")
     """The algorithm that proposes the params of each trial. `auto` is the Gaussian process (`gp`)
-    if torch is installed and the study has at most 250 trials, otherwise `tpe`. Each
-    sampler has options of its own, which the section Samplers of the reference lists. The seed is
-    not one of them. With `gp`, the first 10 trials cover the space evenly, or as many as its option
-    `n_startup_trials` says."""
+    if torch is installed and the study has at most 250 trials, otherwise `tpe`. As `gp`,
+    `auto` lets `tpe` propose every second trial from `0025` on. Each sampler has options of its
+    own, which the section Samplers of the reference lists. The seed is not one of them. With `gp`,
+    the first 10 trials cover the space evenly, or as many as its option `n_startup_trials` says."""
     pruner: Annotated[
         Algorithm,
         _read_algorithm("pruner", PRUNERS),
