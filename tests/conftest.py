@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import quick_imports  # noqa: F401
 from commands import hasten_sqlite, launch_writer, read_migrations_once
 from jupyter_client.launcher import launch_kernel
 from jupyter_client.provisioning import local_provisioner
@@ -34,6 +36,10 @@ LONGEST = (
     *("test_servers.py", "test_examples.py", "test_chaos.py", "test_checkpoints.py"),
     *("test_storage.py", "test_determinism.py", "test_executors.py"),
 )
+
+#: `-m` that only leaves out markers, and the markers of all tests of a file.
+_LEAVES_OUT = re.compile(r"not \w+( and not \w+)*")
+_MARKS_OF_FILE = re.compile(r"^pytestmark = (\[[^]]*\]|.*)$", re.MULTILINE)
 
 # Imported modules stay, so the garbage collector is off until all tests are collected.
 gc.disable()
@@ -64,6 +70,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the kernelspec in which the corpus runs; its "
         "environment needs numpy, pandas, matplotlib, joblib, tqdm and torch (default: python3)",
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import files all of whose tests `-m` leaves out, which takes most of the time.
+
+    Only the literal markers of `pytestmark` count. Other files are imported, and pytest deselects
+    their tests.
+    """
+    expression = config.option.markexpr
+    if collection_path.suffix != ".py" or not _LEAVES_OUT.fullmatch(expression):
+        return None
+    marks = _MARKS_OF_FILE.search(collection_path.read_text("utf-8"))
+    if marks is None:
+        return None
+    left_out = {*expression.split()} - {"not", "and"}
+    return True if left_out & {*re.findall(r"mark\.(\w+)", marks[1])} else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -92,6 +92,13 @@ def sources() -> dict[Path, ast.Module]:
     return {path: ast.parse(path.read_text("utf-8")) for path in MODULES}
 
 
+@cache
+def nodes() -> dict[Path, list[ast.AST]]:
+    """Return all nodes of each module, because the rules are about single nodes."""
+    return {path: [*ast.walk(tree)] for path, tree in sources().items()}
+
+
+@cache
 def folder_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
@@ -99,12 +106,12 @@ def folder_of(path: Path) -> str:
 @cache
 def imports() -> list[Import]:
     """Return all imports, including those inside of functions and under TYPE_CHECKING."""
-    return [found for path, tree in sources().items() for found in _imports(path, tree)]
+    return [found for path in MODULES for found in _imports(path)]
 
 
-def _imports(path: Path, tree: ast.Module) -> Iterator[Import]:
+def _imports(path: Path) -> Iterator[Import]:
     package = ("sweeper", *path.relative_to(PACKAGE).parent.parts)
-    for node in ast.walk(tree):
+    for node in nodes()[path]:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Import(path, node.lineno, alias.name, None)
@@ -169,9 +176,20 @@ def imported_modules(path: Path) -> set[str]:
 
     For a module in a file's own folder, this is the module and not the folder.
     """
+    return modules_by_importer().get(path, set())
+
+
+@cache
+def modules_by_importer() -> dict[Path, set[str]]:
+    """Return the imported modules of the package by the file that imports them."""
     known = {dotted(source) for source in MODULES}
-    named = [(i.module, f"{i.module}.{i.name}") for i in imports() if i.path == path]
-    return {full if full in known else module for module, full in named} & known
+    found: dict[Path, set[str]] = {}
+    for imported in imports():
+        full = f"{imported.module}.{imported.name}"
+        module = full if full in known else imported.module
+        if module in known:
+            found.setdefault(imported.path, set()).add(module)
+    return found
 
 
 def test_no_folder_has_more_code_than_the_page_of_the_architecture_allows() -> None:
@@ -189,7 +207,7 @@ def test_no_folder_has_more_code_than_the_page_of_the_architecture_allows() -> N
 def tokens_of(path: Path) -> int:
     """Return the number of tokens of code in a module, without comments and docstrings."""
     docstrings: set[int] = set()
-    for node in ast.walk(sources()[path]):
+    for node in nodes()[path]:
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             continue
         if ast.get_docstring(node, clean=False) is not None:
@@ -238,8 +256,8 @@ def test_every_module_has_a_docstring_and_a_specific_name() -> None:
 def test_only_the_command_line_prints() -> None:
     printing = {
         folder_of(path)
-        for path, tree in sources().items()
-        for node in ast.walk(tree)
+        for path, found_nodes in nodes().items()
+        for node in found_nodes
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id in ("print", "pprint")
@@ -251,9 +269,9 @@ def test_only_the_owner_of_a_studys_facts_reads_them_by_key() -> None:
     owner = PACKAGE / "study" / "facts.py"
     by_key = [
         f"{path.relative_to(PACKAGE)}:{key.lineno}: {ast.unparse(node)}"
-        for path, tree in sources().items()
+        for path, found_nodes in nodes().items()
         if path != owner
-        for node in ast.walk(tree)
+        for node in found_nodes
         for looked_into, key in reads_by_key(node)
         if name_of(looked_into) == "facts" and is_fixed(key)
     ]
@@ -270,9 +288,9 @@ def test_only_the_owner_of_a_notebooks_metadata_reads_it_by_key() -> None:
     keys = {field.name for field in dataclasses.fields(TrialMetadata)}
     by_key = [
         f"{path.relative_to(PACKAGE)}:{key.lineno}: {ast.unparse(node)}"
-        for path, tree in sources().items()
+        for path, found_nodes in nodes().items()
         if path != PACKAGE / "notebooks" / "metadata.py"
-        for node in ast.walk(tree)
+        for node in found_nodes
         for looked_into, key in reads_by_key(node)
         if name_of(looked_into) == "metadata" and isinstance(key, ast.Constant)
         if key.value in {*keys, METADATA}

@@ -35,9 +35,10 @@ _BLOCK = re.compile(
 #: What makes sweeps short, as pairs of a text and its replacement.
 _SMALL = [
     ("epochs = 12", "epochs = 2"),
-    ("trials: 20", "trials: 3"),
-    ("--trials 22", "--trials 4"),
-    (" -j 2 --yes", " -j 2 --yes --trials 3"),
+    ("order[:1400]", "order[:256]"),
+    ("study:\n  trials: 20", "kernels: cold\nstudy:\n  trials: 2"),
+    ("--trials 22", "--trials 3"),
+    (" -j 2 --yes", " -j 2 --yes --trials 2"),
     ("--confirm 2 --seeds 3", "--confirm 1 --seeds 2"),
 ]
 #: A line about one trial, of a sweep or of `status`.

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pytest
 from studies import workload_of
 
 from sweeper.cluster.dask_cluster import DaskWorker
@@ -19,6 +20,8 @@ from sweeper.execution.verdict import failed
 from sweeper.study_folder.patience import Patience, is_of_the_machine
 from sweeper.testing import trial_spec, write_notebook
 from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialState
+
+pytestmark = pytest.mark.slow  # Dask is imported
 
 HOSTILE: list[Any] = [
     *(None, True, -1, 0.5, 10**30, float("nan"), "", "x", "\0", "\ud800", "a\x1b[2J", "m" * 10**6),

@@ -139,6 +139,7 @@ def test_stop_refuses_run_ids_together_with_finish(
     assert "trials to stop can be given with it (0000); leave one" in capsys.readouterr().err
 
 
+@pytest.mark.slow  # MLflow, in the sweep before it
 def test_status_sorts_trials_by_a_score_or_a_param_and_shows_the_best_n(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

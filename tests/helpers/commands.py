@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import kernel_boots
+import quick_imports  # noqa: F401
 from forked import ROOT, Forked, Server, end, start_server
 
 from sweeper.testing import write_notebook

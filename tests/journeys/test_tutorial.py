@@ -42,4 +42,4 @@ def test_every_command_of_the_tutorial_runs_at_a_small_size(
     assert commands.findall(made) == commands.findall(page)
     assert made.count("\nbest: 0") == page.count("\nbest: 0")
     assert "\\begin{tabular}" in made
-    assert (tmp_path / "elsewhere" / "out" / "wide.0003.ipynb").exists()
+    assert (tmp_path / "elsewhere" / "out" / "wide.0002.ipynb").exists()

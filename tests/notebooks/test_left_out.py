@@ -89,6 +89,7 @@ def test_an_argument_can_be_added_to_a_model_that_no_grid_search_gets() -> None:
     assert Assignments(cells).plain_value("other.C") == 1.0
 
 
+@pytest.mark.slow  # torch is imported
 @pytest.mark.parametrize(
     ("callee", "name"),
     [

@@ -36,6 +36,7 @@ def _give_way(_phase: str, _facts: object) -> None:
     time.sleep(0)
 
 
+@pytest.mark.slow  # it computes for a second
 def test_cells_are_parsed_while_other_threads_parse(hurried_threads: None) -> None:
     def parse_cells(_: int) -> int:
         return sum(len(parse(CELL).body) for _ in range(10))

@@ -351,6 +351,7 @@ def test_a_pattern_that_finds_no_number_is_not_replaced_by_a_variable() -> None:
     assert (found.scores, found.series, found.unread) == ({}, {}, {"acc": "n/a"})
 
 
+@pytest.mark.slow  # it computes for a second
 def test_numbers_are_found_in_a_line_that_never_ends(make_file: Any) -> None:
     """Each number is found once, as soon as the line is long enough to be cut."""
     observed = Heard()

@@ -19,6 +19,8 @@ from sweeper.notebooks.assignments import Assignments, with_values
 from sweeper.notebooks.rebinding import has_schedule
 from sweeper.sweep.scheduling.overwritten import EndedTrial, overwritten
 
+pytestmark = pytest.mark.slow  # hundreds of generated notebooks
+
 #: A value that no cell has.
 VALUE = 0.7310585786
 
@@ -276,7 +278,7 @@ def run(shell: Any, sources: list[str]) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", ["lr", "ϵ"])
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(derandomize=True, max_examples=100, deadline=None)
 @given(data=st.data())
 def test_cells_read_the_trials_value_of_a_name_or_the_name_is_refused(
     shell: Any, name: str, data: st.DataObject

@@ -81,7 +81,7 @@ def test_no_trial_is_pruned_at_its_last_step_if_a_param_decides_the_number_of_st
     assert verdicts[0] is not Verdict.GO_ON
 
 
-@pytest.mark.parametrize("completed", [10, 30, 300])
+@pytest.mark.parametrize("completed", [10, 30, pytest.param(300, marks=pytest.mark.slow)])
 def test_few_trials_are_pruned_if_early_scores_predict_nothing(completed: int) -> None:
     chance = random.Random(3)
     study = studied([(chance.random(), chance.gauss(0, 1)) for _ in range(completed)])

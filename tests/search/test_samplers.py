@@ -115,6 +115,7 @@ def threads() -> set[int]:
     return {library["num_threads"] for library in threadpool_info()}
 
 
+@pytest.mark.slow  # with torch
 def test_a_proposal_uses_one_thread_and_restores_the_number_of_threads() -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("scipy.linalg")  # a library has a number of threads once it is loaded

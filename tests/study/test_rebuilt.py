@@ -63,6 +63,7 @@ def test_a_notebook_without_the_data_that_the_study_needs_is_named(
         rebuild_from(damaged, tmp_path)
 
 
+@pytest.mark.slow  # it writes many studies
 def test_a_changed_notebook_is_either_used_or_named_in_an_error(
     tmp_path: Path,
 ) -> None:

@@ -130,6 +130,7 @@ def test_a_sweep_shows_means_and_each_notebook_gets_its_fold(tmp_path: Path) -> 
     assert run.data.tags["sweeper.proposal"] == "0000"
 
 
+@pytest.mark.slow  # it writes to MLflow
 def test_the_best_means_are_confirmed_on_other_seeds(tmp_path: Path) -> None:
     notebook = write_notebook(tmp_path / "nb.ipynb", "val = x", parameters="x = 0.5")
     sweep = sweep_of(

@@ -115,6 +115,7 @@ def study_of(n_trials: int) -> optuna.Study:
     return made
 
 
+@pytest.mark.slow  # scikit-learn is imported
 def test_the_param_on_which_scores_depend_most_comes_first() -> None:
     found = forest_importances(study_of(30), ["val"])["val"]
     assert [*found] == ["x", "y"]
@@ -122,6 +123,7 @@ def test_the_param_on_which_scores_depend_most_comes_first() -> None:
     assert sum(one.share for one in found.values()) == pytest.approx(1.0)
 
 
+@pytest.mark.slow  # scikit-learn is imported
 def test_importance_intervals_contain_the_fanova_shares_even_for_clustered_trials() -> None:
     made = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=2))
 
@@ -138,6 +140,7 @@ def test_importance_intervals_contain_the_fanova_shares_even_for_clustered_trial
         assert found[name].low - 0.05 <= share <= found[name].high + 0.05, (name, found, expected)
 
 
+@pytest.mark.slow  # scikit-learn is imported
 def test_a_param_with_a_logarithmic_range_matters_as_much_as_its_logarithm_would() -> None:
     made = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
 

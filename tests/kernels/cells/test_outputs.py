@@ -32,6 +32,7 @@ def figure(name: str) -> NotebookNode:
     return output
 
 
+@pytest.mark.slow  # it computes for a second
 @settings(derandomize=True, max_examples=500)
 @given(st.lists(st.text(alphabet="ab \n\r", max_size=6), min_size=1, max_size=6))
 def test_text_overwritten_by_a_carriage_return_is_removed_as_nbclient_does(
