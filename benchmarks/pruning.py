@@ -13,8 +13,10 @@ samples, twenty-five splits each. Those of LCBench (Zimmer et al., 2021, "Auto-P
 drawn from its surrogate in YAHPO Gym, so many studies of each data set with an odd, or an even,
 number there; `auto` was fitted to the odd ones.
 `auto` freezes trials, `auto-8` no more than eight at once, `auto-unfrozen` none; `top5` goes on
-with the best five of all at step 10 of 52. In the random order a study draws from all curves
-alike, in the converging one more and more from those that end well, as a sampler does that learns.
+with the best five of all at step 10 of 52. `auto-off-N` has one GPU that the slots fill, and room
+for N frozen trials that have left it (`off_gpu.py`). In the random order a study draws from all
+curves alike, in the converging one more and more from those that end well, as a sampler does that
+learns.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from pathlib import Path
 
 import numpy as np
 import optuna
+from off_gpu import EPOCH_S, SweepOnGpu
 
 from sweeper import Settings
 from sweeper.search.pruners import Curve as Seen
@@ -56,11 +59,13 @@ class Outcome:
         training: its steps, as a share of those without a pruner.
         lost: how much worse its best score is than without a pruner.
         is_winner_pruned: whether no completed trial has the score of the best without a pruner.
+        time: its wall time, as a share of that without a pruner, in the same slots.
     """
 
     training: float
     lost: float
     is_winner_pruned: bool
+    time: float
 
 
 def from_lcdb(number: int) -> list[Curve]:
@@ -136,15 +141,20 @@ def ordered(
     return drawn
 
 
-def outcome(curves: Sequence[Curve], steps: int, best: float) -> Outcome:
-    """Of a study that has trained so many steps."""
-    possible, training = max(curve[-1] for curve in curves), steps / sum(map(len, curves))
-    return Outcome(training=training, lost=possible - best, is_winner_pruned=best < possible)
+def outcome(curves: Sequence[Curve], steps: int, best: float, *, time: float, jobs: int) -> Outcome:
+    """Of a study that has trained so many steps, in the time of so many steps of one trial."""
+    possible, all_steps = max(curve[-1] for curve in curves), sum(map(len, curves))
+    return Outcome(
+        training=steps / all_steps,
+        lost=possible - best,
+        is_winner_pruned=best < possible,
+        time=time / (all_steps / jobs),
+    )
 
 
 def replay_frozen(curves: Sequence[Curve], most: int, *, jobs: int) -> Outcome:
     """One study whose trials stand still, so many at most, as `pruner: auto` has it."""
-    pruner, steps = PredictivePruner(), 0
+    pruner, steps, time = PredictivePruner(), 0, 0.0
     trials: dict[int, Seen] = {}
     running: deque[int] = deque()
     seen = Curves(by_number=trials, sign=1.0)
@@ -159,7 +169,8 @@ def replay_frozen(curves: Sequence[Curve], most: int, *, jobs: int) -> Outcome:
             running.append(number)
         if not running:
             ends = (it.final for it in trials.values() if it.final is not None)
-            return outcome(curves, steps, max(ends))
+            return outcome(curves, steps, max(ends), time=time, jobs=jobs)
+        time += 1 / len(running)
         number, steps = running.popleft(), steps + 1
         curve, at = curves[number], len(trials[number].values)
         values = {**trials[number].values, at: curve[at]}
@@ -183,7 +194,14 @@ def replay(curves: Sequence[Curve], pruner: str, *, jobs: int) -> Outcome:
         look = max(1, round(len(curves[0]) * 10 / 52))
         best = sorted(curves, key=lambda curve: -curve[look - 1])[: int(pruner[3:])]
         steps = look * (len(curves) - len(best)) + sum(map(len, best))
-        return outcome(curves, steps, max(curve[-1] for curve in best))
+        highest = max(curve[-1] for curve in best)
+        return outcome(curves, steps, highest, time=steps / jobs, jobs=jobs)
+    if pruner.startswith("auto-off-"):
+        sweep = SweepOnGpu(curves, jobs=jobs, room=int(pruner.removeprefix("auto-off-")))
+        sweep.run()
+        ends = (it.final for it in sweep.seen.values() if it.final is not None)
+        time = sweep.seconds / EPOCH_S
+        return outcome(curves, sweep.steps, max(ends), time=time, jobs=jobs)
     if pruner.startswith("auto") and pruner != "auto-unfrozen":
         return replay_frozen(
             curves, int(pruner.removeprefix("auto-").replace("auto", "999")), jobs=jobs
@@ -198,24 +216,26 @@ def replay(curves: Sequence[Curve], pruner: str, *, jobs: int) -> Outcome:
     )
     waiting = list(curves)[::-1]
     running: deque[tuple[optuna.Trial, Iterator[tuple[int, float]], float]] = deque()
-    steps, highest = 0, -np.inf
+    steps, time, highest = 0, 0.0, -np.inf
     while waiting or running:
         while waiting and len(running) < jobs:
             curve = waiting.pop()
             running.append((study.ask(), enumerate(curve), curve[-1]))
+        # All slots train one step in the same time.
+        n_running = len(running)
         trial, left, final = running.popleft()
         at = next(left, None)
         if at is None:
             study.tell(trial, final)
             highest = max(highest, final)
             continue
-        steps += 1
+        steps, time = steps + 1, time + 1 / n_running
         trial.report(at[1], at[0])
         if trial.should_prune():
             study.tell(trial, state=optuna.trial.TrialState.PRUNED)
         else:
             running.append((trial, left, final))
-    return outcome(curves, steps, highest)
+    return outcome(curves, steps, highest, time=time, jobs=jobs)
 
 
 def outcomes(
@@ -244,7 +264,7 @@ def draw(figures: Mapping[str, Sequence[float]], picture: Path) -> None:
             for order, marker in zip(ORDERS, "o^", strict=True):
                 if f"{name} {order} {pruner}" not in figures:
                     continue
-                training, _, killed = figures[f"{name} {order} {pruner}"]
+                training, _, killed, _ = figures[f"{name} {order} {pruner}"]
                 label = pruner if name == names[0] and order == ORDERS[0] else None
                 size = 70 if pruner == "auto" else 30
                 panel.scatter(
@@ -282,16 +302,20 @@ def main() -> None:
             for order in (ORDERS[:1] if name.startswith("lcbench") else ORDERS)
             for pruner in pruners
         }
-        print("| set | order | pruner | training, % | score lost, mean | winner pruned, % |")
-        print("|---|---|---|---|---|---|")
+        print(
+            "| set | order | pruner | training, % | score lost, mean | winner pruned, % | time, % |"
+        )
+        print("|---|---|---|---|---|---|---|")
         for (name, order, pruner), future in work.items():
             found = future.result()
             training = statistics.median(one.training for one in found)
             lost = statistics.mean(one.lost for one in found)
             killed = statistics.mean(one.is_winner_pruned for one in found)
-            cells = (name, order, pruner, f"{training:.1%}", f"{lost:.3g}", f"{killed:.1%}")
+            time = statistics.median(one.time for one in found)
+            shares = (f"{training:.1%}", f"{lost:.3g}", f"{killed:.1%}", f"{time:.1%}")
+            cells = (name, order, pruner, *shares)
             print("|", " | ".join(cells), "|", flush=True)
-            figures[f"{name} {order} {pruner}"] = [training, lost, killed]
+            figures[f"{name} {order} {pruner}"] = [training, lost, killed, time]
     if options.picture is not None:
         draw(figures, options.picture)
     print(json.dumps(figures))

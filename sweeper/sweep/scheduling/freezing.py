@@ -17,7 +17,8 @@ class Freezer:
     slot goes to a new trial, or to the frozen trial that is most likely to win. A frozen trial
     keeps its memory as long as no other trial needs it. If a trial waits for memory or a GPU, or if
     no memory is left to freeze a trial, a frozen trial leaves its GPU. If none can, the frozen
-    trial that is least likely to win is pruned.
+    trial that is least likely to win is pruned. A frozen trial that has left its GPU is pruned only
+    for its host memory.
 
     Args:
         study: The study, open.
@@ -56,7 +57,8 @@ class Freezer:
         if verdict is Verdict.GO_ON or trial is None or trial.control.is_frozen:
             return None
         if not trial.control.has_room():  # The trial continues until its next report.
-            return self.make_room()
+            one_waits = any(other.control.waits_for for other in self._running().values())
+            return self.make_room(is_gpu_needed=one_waits)
         return Freeze(number)
 
     def fill_slot(self, *, has_begun_all: bool) -> Sequence[Thaw | Prune]:
@@ -74,18 +76,23 @@ class Freezer:
             return [_pruned_where_frozen(outlook) for outlook in self._pruner.order(curves)]
         return []
 
-    def make_room(self) -> TakeOff | Prune | None:
+    def make_room(self, *, is_gpu_needed: bool = True) -> TakeOff | Prune | None:
         """Decide which frozen trial leaves its GPU, or else is pruned: the least likely to win.
 
-        Return None if no trial is frozen, if all frozen trials have left their GPUs, or if a trial
-        is just ending and will free its memory.
+        Return None if no trial is frozen, or if a trial is just ending and will free its memory.
+
+        Args:
+            is_gpu_needed: Whether a trial waits. If all frozen trials have left their GPUs, none of
+                them can help it, and the call returns None. Otherwise, host memory is needed to
+                freeze one more trial.
         """
         running = dict(self._running())
         if any(trial.control.stop_reason is not None for trial in running.values()):
             return None
         order = self._pruner.order(self._curves())
         outlooks = [outlook for outlook in order if outlook.number in running]
-        if all(running[outlook.number].control.is_off_gpu for outlook in outlooks):
+        are_off = all(running[outlook.number].control.is_off_gpu for outlook in outlooks)
+        if not outlooks or (is_gpu_needed and are_off):
             return None
         for outlook in reversed(outlooks):
             if running[outlook.number].control.can_leave_gpu():

@@ -109,6 +109,20 @@ def test_a_frozen_trial_leaves_its_gpu_if_memory_is_needed_and_is_not_pruned_the
     assert freezer.make_room() is None, "it has no GPU memory left to give"
 
 
+def test_a_trial_that_has_left_its_gpu_is_pruned_for_host_memory_but_not_for_a_gpu(
+    freezer: Freezer, running: dict[int, RunningTrial]
+) -> None:
+    running[0].control.note_machine(Machine(leave_gpu=lambda: True))
+    assert running[0].control.leave_gpu()
+    running[1].control.note_machine(Machine(has_room=lambda: False))
+    running[2] = RunningTrial()
+    running[2].control.waits_for = "9.0 GB of a GPU"
+    assert freezer.judge(1) is None, "its end would not free a GPU"
+    del running[2]
+    decision = freezer.judge(1)
+    assert isinstance(decision, Prune) and decision.number == 0
+
+
 def test_frozen_trials_are_pruned_once_no_trial_runs_or_is_left_to_begin(
     freezer: Freezer, running: dict[int, RunningTrial]
 ) -> None:
