@@ -57,8 +57,7 @@ class Freezer:
         if verdict is Verdict.GO_ON or trial is None or trial.control.is_frozen:
             return None
         if not trial.control.has_room():  # The trial continues until its next report.
-            one_waits = any(other.control.waits_for for other in self._running().values())
-            return self.make_room(is_gpu_needed=one_waits)
+            return self.make_room()
         return Freeze(number)
 
     def fill_slot(self, *, has_begun_all: bool) -> Sequence[Thaw | Prune]:
@@ -76,15 +75,12 @@ class Freezer:
             return [_pruned_where_frozen(outlook) for outlook in self._pruner.order(curves)]
         return []
 
-    def make_room(self, *, is_gpu_needed: bool = True) -> TakeOff | Prune | None:
+    def make_room(self) -> TakeOff | Prune | None:
         """Decide which frozen trial leaves its GPU, or else is pruned: the least likely to win.
 
         Return None if no trial is frozen, or if a trial is just ending and will free its memory.
-
-        Args:
-            is_gpu_needed: Whether a trial waits. If all frozen trials have left their GPUs, none of
-                them can help it, and the call returns None. Otherwise, host memory is needed to
-                freeze one more trial.
+        Return None, too, if a trial waits and all frozen trials have left their GPUs: their ends
+        would not help it. If no trial waits, host memory is needed, and their ends free some.
         """
         running = dict(self._running())
         if any(trial.control.stop_reason is not None for trial in running.values()):
@@ -92,7 +88,8 @@ class Freezer:
         order = self._pruner.order(self._curves())
         outlooks = [outlook for outlook in order if outlook.number in running]
         are_off = all(running[outlook.number].control.is_off_gpu for outlook in outlooks)
-        if not outlooks or (is_gpu_needed and are_off):
+        one_waits = any(trial.control.waits_for for trial in running.values())
+        if not outlooks or (one_waits and are_off):
             return None
         for outlook in reversed(outlooks):
             if running[outlook.number].control.can_leave_gpu():

@@ -106,6 +106,7 @@ def test_a_frozen_trial_leaves_its_gpu_if_memory_is_needed_and_is_not_pruned_the
     control.note_machine(Machine(can_leave_gpu=lambda: True, leave_gpu=lambda: True))
     assert freezer.make_room() == TakeOff(0)
     assert control.leave_gpu()
+    running[1].control.waits_for = "9.0 GB of a GPU"
     assert freezer.make_room() is None, "it has no GPU memory left to give"
 
 
