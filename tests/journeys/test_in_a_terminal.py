@@ -59,8 +59,9 @@ def test_a_sweep_shows_a_table_while_trials_run_and_only_lines_afterwards(
     tmp_path: Path, columns: int, rows: int
 ) -> None:
     fail_or_train = f"assert x < 0.9, 'too large'\n{TRAIN}"
-    reports = "scores: {val: {pattern: 'val=([0-9.]+)'}}"
-    study = "trials: 20, pruner: {name: threshold, lower: 0.4}"
+    # One fails, and one is pruned.
+    reports = "scores: {val: {pattern: 'val=([0-9.]+)'}}\nstart: [{x: 0.95}, {x: 0.8}]"
+    study = "trials: 10, pruner: {name: threshold, lower: 0.4}"
     terminal = sweep(tmp_path, fail_or_train, study=study, more=reports, columns=columns, rows=rows)
     assert terminal.wait() == 0, terminal.text
     check(terminal)
@@ -144,11 +145,11 @@ def test_no_color_is_obeyed_and_a_dumb_terminal_gets_only_lines(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_the_table_follows_many_short_trials_until_their_end(tmp_path: Path) -> None:
-    terminal = sweep(tmp_path, "val = x", study="trials: 60", rows=40)
+    terminal = sweep(tmp_path, "val = x", study="trials: 30", rows=40)
     assert terminal.wait() == 0, terminal.text
     check(terminal)
-    assert terminal.ever(r"writing trials to MLflow: \d+ of 60")
-    assert len(re.findall(r"\d{4} completed in", terminal.text)) == 60
+    assert terminal.ever(r"writing trials to MLflow: \d+ of 30")
+    assert len(re.findall(r"\d{4} completed in", terminal.text)) == 30
 
 
 def test_a_sweep_tells_once_while_it_runs_that_trials_overwrite_a_file(tmp_path: Path) -> None:

@@ -67,9 +67,11 @@ def test_no_more_kernels_are_forked_if_state_leaks_from_one_fork_to_the_next(
         "val = float(Path('net').read_text())\nPath('net').write_text(str(val / 2))\nval += 0 * x",
         shared=1,
         trials=14,
+        enough=lambda ended: "1.0 → 0.5" in ended[-1].get("kernel_reason", ""),
     )
     assert {record.scores["val"] for record in result.records} == {1.0}
-    finding, _no_effect = result.findings
+    assert metadata(result.records[-1]).kernel == "cold"
+    finding = result.findings[0]
     assert "1.0 → 0.5" in finding
     assert "tag no cell `shared` that writes files" in finding
 

@@ -488,7 +488,7 @@ def test_a_missing_or_damaged_object_loses_only_its_own_file(
 
 @given(data=st.data())
 @hypothesis_settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_every_manifest_names_only_objects_that_exist(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
