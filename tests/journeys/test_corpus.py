@@ -83,7 +83,7 @@ CORPUS: dict[str, list[str | tuple[str, str]]] = {
     "where it runs": ["import os, sys\nos.listdir('.') == os.listdir(os.getcwd())", "__name__",
                       "sys.path[0] in ('', os.getcwd())", "sys.argv[1]", "'__file__' in globals()"],
     "a module beside it": ["import beside\nbeside.VALUE"],
-    "many displays": ["for i in range(500): display(i)"],
+    "many displays": ["for i in range(200): display(i)"],
     "an alarm": ["import signal, time\ndef ring(*_): print('rang')\n"
                  "signal.signal(signal.SIGALRM, ring); signal.setitimer(signal.ITIMER_REAL, 0.05)\n"
                  "time.sleep(0.2)"],

@@ -35,7 +35,7 @@ HAS_RUN = "Path(f'ran-{x}').touch()"
 
 
 def sweep(folder: Path, score: str) -> tuple[Any, list[str]]:
-    """Run twelve trials in two slots. Return the result, and the run ids in the order of ends."""
+    """Run eight trials in two slots. Return the result, and the run ids in the order of ends."""
     waits = FIRST_WAITS.replace("ENOUGH", "2")
     notebook = write_notebook(
         folder / "nb.ipynb", IMPORTS, waits, score, HAS_RUN, parameters="x = 1\nseed = 0"
@@ -53,7 +53,7 @@ def sweep(folder: Path, score: str) -> tuple[Any, list[str]]:
         options={"observer": observe},
         space={"x": {"low": 1, "high": 1000}},
         start=[{"x": 1}],
-        study={"trials": 12, "sampler": "random"},
+        study={"trials": 8, "sampler": "random"},
     ).run()
     return result, ended
 
@@ -81,7 +81,7 @@ def test_withheld_trials_run_again_in_started_kernels_if_the_proof_fails(tmp_pat
 
 
 def test_withheld_trials_run_again_after_a_kill(tmp_path: Path) -> None:
-    settings = "study: {trials: 12, sampler: random}\nstart: [{x: 1}]"
+    settings = "study: {trials: 8, sampler: random}\nstart: [{x: 1}]"
     waits = FIRST_WAITS.replace("ENOUGH", "99")
     files = project(IMPORTS, waits, "val = x", HAS_RUN, settings=settings, folder=tmp_path)
     with open(os.devnull, "w") as nowhere:
@@ -100,7 +100,7 @@ def test_withheld_trials_run_again_after_a_kill(tmp_path: Path) -> None:
             (tmp_path / f"ran-{number}-go").touch()
         resumed = Command(*files, "-j", "2", cwd=tmp_path, stdout=nowhere, stderr=subprocess.STDOUT)
         assert resumed.wait() == 0
-    for number in range(12):
+    for number in range(8):
         (path,) = (tmp_path / "out").glob(f"*{number:04d}.ipynb")
         found = read_metadata(path) or BLANK
         assert found.state is TrialState.COMPLETED

@@ -12,7 +12,7 @@ import pytest
 from commands import call, project
 from studies import mlflow_runs
 
-pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("started_kernels")]
+pytestmark = pytest.mark.kernel
 CELL = "val = x + seed % 7"
 SETTINGS = "study: {name: digits, trials: 2, sampler: random}"
 
