@@ -123,8 +123,20 @@ def left_there(address: str) -> list[str]:
     from distributed import Client
 
     with Client(address, set_as_default=False) as client:  # type: ignore[no-untyped-call]
-        found = client.run(_folders)
-        return [name for names in found.values() for name in names]
+        return _left(client)
+
+
+def until_nothing_is_left(address: str) -> None:
+    """Wait until the workers have no folder of a sweep."""
+    from distributed import Client
+
+    # One client for all calls, because each start of a client takes a tenth of a second.
+    with Client(address, set_as_default=False) as client:  # type: ignore[no-untyped-call]
+        until(lambda: not _left(client), "a folder is left")
+
+
+def _left(client: Any) -> list[str]:
+    return [name for names in client.run(_folders).values() for name in names]
 
 
 def _folders(dask_worker: Any) -> list[str]:

@@ -17,7 +17,13 @@ from typing import Any
 
 import pytest
 from commands import Command, project
-from dask_clusters import certificates, left_there, started, started_program, worker_pids
+from dask_clusters import (
+    certificates,
+    started,
+    started_program,
+    until_nothing_is_left,
+    worker_pids,
+)
 from studies import is_listening, sweep_of, until
 
 from sweeper.notebooks.metadata import BLANK, read_metadata
@@ -103,7 +109,7 @@ def test_a_sweep_that_is_killed_leaves_nothing_on_the_workers(notebook: Path, cl
         sweep.kill()
         sweep.communicate()
     killed_s = time.monotonic()
-    until(lambda: not left_there(cluster), "a folder is left")
+    until_nothing_is_left(cluster)
     assert time.monotonic() - killed_s < 40  # Dask tells the workers, which need not wait for 60 s
 
 

@@ -174,6 +174,9 @@ def test_a_sweep_with_an_edited_file_uses_the_run_as_its_first_trial(editor: str
     assert terminal.wait() == 0, terminal.text
     assert (editor or "my.yml is kept") in terminal.text
     assert "Traceback" not in terminal.text
+    assert runs() == 1
+    if editor is not None:  # an editor that cannot be run changes nothing for the sweep
+        return
     text = Path("my.yml").read_text()
     Path("my.yml").write_text(text.replace("val_mae: minimize", "val_loss: minimize"))
     result = swept()
