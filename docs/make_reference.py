@@ -71,6 +71,11 @@ right. `notebook_hpo.py schema` prints the same as JSON Schema for editors.
 A file with every key ([every-key.yml](every-key.yml)):
 """
 
+_NOTEBOOK_ALONE = """\
+If a notebook is the only argument, as in `notebook_hpo.py my.ipynb -j 2`, leave out the three
+required options.
+"""
+
 _DIMENSIONS = {
     "FloatDimension": "a range of real numbers: `{low: 1e-4, high: 1e-1, log: true}`",
     "IntDimension": "a range of whole numbers, with the same keys and `type: int`: "
@@ -113,6 +118,8 @@ def make_page() -> str:
     for name, parser in parsers.items():
         example = _indented(str(parser.example))
         parts += [f"### {name}\n", _sentence(parser.description or ""), example]
+        if name == "run":
+            parts.append(_NOTEBOOK_ALONE)
         parts += _command(name, rows[name], first)
     return "\n".join([*parts, _CODES, *_results(), *_algorithms(), *_extras(), *_calls()])
 

@@ -186,8 +186,8 @@ COMMANDS = {
         ),
         _flag(
             "--yes",
-            "with a notebook as the only argument: sweep the proposal without asking, if its "
-            "score is clear",
+            "with a notebook as the only argument: sweep without asking, if it is clear which "
+            "score is meant",
         ),
         _argument(
             "--score",
@@ -366,8 +366,8 @@ COMMANDS = {
         _argument(
             "--table",
             "FORMAT",
-            "print a table for a paper, in latex, markdown or csv: mean scores with intervals, "
-            "by the values of params",
+            "print a table for a paper, in latex, markdown or csv: mean scores with intervals, of "
+            "the confirmed trials, or else by the values of params",
             choices=("latex", "markdown", "csv"),
         ),
         _argument(
