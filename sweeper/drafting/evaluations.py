@@ -367,7 +367,11 @@ class Evaluations:
         if name == "confusion_matrix":
             return Meaning(kind=Kind.EVALUATION, words=("recall",), direction="maximize")
         if name in ("diagonal", "trace", "diag"):
-            return replace(_HITS, is_named=True)
+            parts = [*([inner] if inner is not None else []), *call.args]
+            is_matrix = any(_is_confusion(part) for part in parts) or any(
+                self._of(part, scope, seen).is_evaluation for part in parts
+            )
+            return replace(_HITS, is_named=True) if is_matrix else UNKNOWN
         if name in _ABSOLUTE and any(self._is_residual(part, scope) for part in call.args):
             return _ERROR
         if inner is not None and re.search(r"\b(?:random|rng)\b", ast.unparse(inner)):
@@ -542,6 +546,11 @@ def _together(found: Iterable[Meaning]) -> Meaning:
     if any(meaning.kind is Kind.STATE for meaning in every):
         return STATE
     return WRITTEN if len(every) == 1 and every[0].kind is Kind.WRITTEN else UNKNOWN
+
+
+def _is_confusion(node: ast.expr) -> bool:
+    """Return whether a name says that its value is a confusion matrix."""
+    return not {"cm", "confusion", "conf"}.isdisjoint(words_of(ast.unparse(node)))
 
 
 def _is_minus(node: ast.expr) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -103,7 +104,11 @@ class Code:
         self.is_observed = bool(changes)
 
         trees = [parse_or_none(plain_python(cell)) or ast.Module([], []) for cell in cells]
-        self.statements = [(n, node) for n, tree in enumerate(trees, 1) for node in tree.body]
+        self.statements = [
+            (n, _as_taken(node, changes.get((n, node.lineno))))
+            for n, tree in enumerate(trees, 1)
+            for node in tree.body
+        ]
         self.nodes = [(i, it) for i, (_, top) in enumerate(self.statements) for it in ast.walk(top)]
         self.calls = [
             (i, ast.unparse(it.func), {option.arg: option.value for option in it.keywords}, it.args)
@@ -111,12 +116,15 @@ class Code:
             if isinstance(it, ast.Call)
         ]
         names = (it.asname or it.name for _, it in self.nodes if isinstance(it, ast.alias))
-        self.imported = {name.partition(".")[0] for name in names}
-        self.imported -= {
-            it.id
-            for _, it in self.nodes
-            if isinstance(it, ast.Name) and isinstance(it.ctx, ast.Store)
-        }
+        imported = {name.partition(".")[0] for name in names}
+        #: Index of the first statement that assigns a name.
+        self._assigned_at: dict[str, int] = {}
+        for index, it in self.nodes:
+            if isinstance(it, ast.Name) and isinstance(it.ctx, ast.Store):
+                self._assigned_at.setdefault(it.id, index)
+        #: Names of imported objects. `_imported_at` has those that code assigns later, too.
+        self.imported = imported - self._assigned_at.keys()
+        self._imported_for_a_time = imported & self._assigned_at.keys()
         #: Texts in the code, each with the index of its statement.
         self.texts = [
             (i, it.value)
@@ -130,7 +138,11 @@ class Code:
             if isinstance(it, ast.Constant) and isinstance(it.value, int | float)
         }
         self.functions = {it.name: it for _, it in self.nodes if isinstance(it, ast.FunctionDef)}
-        self._defined = {name: it for _, it in self.statements for name in _defined(it)}
+        #: Functions and classes by name, each with the index of its statement.
+        self._definitions: dict[str, list[tuple[int, ast.stmt]]] = defaultdict(list)
+        for index, (_, it) in enumerate(self.statements):
+            for name in _defined(it):
+                self._definitions[name].append((index, it))
 
     def lines(self, score: Score) -> set[tuple[int, int]]:
         """Return the cells and lines on which a score depends, by their names."""
@@ -139,12 +151,12 @@ class Code:
         for index in range(last, -1, -1):
             cell, node = self.statements[index]
             if index == last and (item := _item(node, score.source)) is not None:
-                needed = self._with_definitions(_names(item)[0])
+                needed = self._with_definitions(_names(item)[0], index)
                 found.append((cell, item))
                 continue
             read, stored = _names(node)
-            if index == last or needed & (stored | self._changed(cell, node)):
-                needed = (needed - (stored - read)) | self._with_definitions(read)
+            if index == last or needed & (stored | self._changed(index)):
+                needed = (needed - (stored - read)) | self._with_definitions(read, index)
                 found.append((cell, node))
         nodes = [node for _, node in found]
         lines = {
@@ -185,13 +197,20 @@ class Code:
                     found |= _lines(cell, part)
         return found
 
-    def _changed(self, cell: int, node: ast.stmt) -> set[str]:
+    def _changed(self, index: int) -> set[str]:
         """Return the names whose objects a statement has changed, or may change without a run."""
+        cell, node = self.statements[index]
         seen = self._changes.get((cell, node.lineno))
         if seen is not None:
             return {*seen}
-        fixed = {*self._defined, *vars(builtins)} | self.imported
-        return _changed(node, self.imported) - self._only_read(node) - fixed
+        imported = self._imported_at(index)
+        fixed = {*self._definitions, *vars(builtins)} | imported
+        return _changed(node, imported) - self._only_read(node) - fixed
+
+    def _imported_at(self, index: int) -> set[str]:
+        """Return the names that are imported objects where a statement runs."""
+        kept = {it for it in self._imported_for_a_time if self._assigned_at[it] >= index}
+        return self.imported | kept
 
     def _only_read(self, node: ast.stmt) -> set[str]:
         """Return the names that a statement passes only to functions that do not change them."""
@@ -205,15 +224,24 @@ class Code:
                     kept |= names | _names(call.func)[0]
         return passed - kept
 
-    def _with_definitions(self, names: set[str]) -> set[str]:
-        """Add the names that the functions and classes among the names read when they are used."""
-        found, waiting = set[str](), [*names - self.imported]
+    def _with_definitions(self, names: set[str], index: int) -> set[str]:
+        """Add the names that the functions and classes among the names read when they are used.
+
+        Args:
+            index: Statement that uses the names. Of several definitions, the last one before it
+                counts.
+        """
+        found, imported = set[str](), self._imported_at(index)
+        waiting = [*names - imported]
         while waiting:
             name = waiting.pop()
             if name not in found:
                 found.add(name)
-                node = self._defined.get(name)
-                waiting += [] if node is None else _names(node)[0] - self.imported
+                definitions = self._definitions.get(name, [])
+                before = [node for at, node in definitions if at < index] or [
+                    node for _, node in definitions[:1]
+                ]
+                waiting += [] if not before else _names(before[-1])[0] - imported
         return found
 
     def evaluations(self) -> Evaluations:
@@ -262,6 +290,27 @@ def _changes_arguments(
                 if own is not None and _changes_arguments(own, functions, deep + 1):
                     return True
     return False
+
+
+def _as_taken(node: ast.stmt, changed: Collection[str] | None) -> ast.stmt:
+    """Return a statement without those branches that a run has not taken.
+
+    A branch was not taken if the run has changed none of the variables that it assigns.
+
+    Args:
+        changed: Names of what the statement has changed in the run. None if this is not known.
+    """
+    if not isinstance(node, ast.If) or changed is None:
+        return node
+
+    def taken(body: list[ast.stmt]) -> list[ast.stmt]:
+        assigned = set[str]().union(*(_names(part)[1] for part in body))
+        if not assigned or not assigned.isdisjoint(changed):
+            return [_as_taken(part, changed) for part in body]
+        return [ast.copy_location(ast.Pass(), body[0])]
+
+    branch = ast.If(test=node.test, body=taken(node.body), orelse=taken(node.orelse))
+    return ast.copy_location(branch, node)
 
 
 def _filled(loop: ast.For) -> set[str]:

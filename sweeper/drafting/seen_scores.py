@@ -612,6 +612,8 @@ class _Run:
         is_series = (
             (is_loss or is_recorded or "log" in score.how) and split == "" and len(score.values) > 1
         )
+        # A variable that is computed behind the training has one value for each training.
+        is_series &= score.key != "" or score.at in self._trains or "variable" not in score.how
         is_training = split == "train" or (is_series and bool(self._trains))
         doubts = [
             doubt
@@ -896,20 +898,30 @@ def _sources(code: Code, at: int, name: str) -> list[str]:
 
 
 def _call_words(node: ast.expr, code: Code | None = None) -> list[str]:
-    """Return the words of the functions that an expression calls, and of their options' text."""
+    """Return the words of the functions that an expression calls, and of their options' text.
+
+    What a function of the notebook itself gets says nothing about its result.
+    """
     words: list[str] = []
-    for part in ast.walk(node):
-        if isinstance(part, ast.Call):
-            called = part.func
-            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-            words += words_of(name)
-            own = {} if code is None else code.functions
-            for result in ast.walk(own[name]) if name in own else ():
+    own = {} if code is None else code.functions
+    waiting: list[ast.AST] = [node]
+    while waiting:
+        part = waiting.pop(0)
+        if not isinstance(part, ast.Call):
+            waiting += ast.iter_child_nodes(part)
+            continue
+        called = part.func
+        name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+        words += words_of(name)
+        if name in own:
+            for result in ast.walk(own[name]):
                 if isinstance(result, ast.Return) and result.value is not None:
                     words += _call_words(result.value)
-            for option in part.keywords:
-                if option.arg == "scoring" and isinstance(option.value, ast.Constant):
-                    words += words_of(str(option.value.value))
+            continue
+        waiting += ast.iter_child_nodes(part)
+        for option in part.keywords:
+            if option.arg == "scoring" and isinstance(option.value, ast.Constant):
+                words += words_of(str(option.value.value))
     return words
 
 

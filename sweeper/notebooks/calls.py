@@ -42,6 +42,9 @@ class Calls:
     def __init__(self, cells: Iterable[Cell]) -> None:
         self._calls: defaultdict[str, list[tuple[int, ast.Call]]] = defaultdict(list)
         self._bound: Counter[str] = Counter()
+        #: The class that defines a method, and the classes whose objects a name stands for.
+        self._owner: dict[str, str] = {}
+        self._class_of: defaultdict[str, set[str]] = defaultdict(set)
         self._passed_on: set[str] = set()
         #: Calls that get a function or a class as an argument, by its name.
         self._given_to: defaultdict[str, list[tuple[int, ast.Call]]] = defaultdict(list)
@@ -74,11 +77,27 @@ class Calls:
             return None
         calls = [
             (cell, call)
-            for cell, call in self._calls.get(name, [])
+            for cell, call in self._calls_of(name)
             if lines is None or (cell, call.lineno) in lines
         ]
         found = [_passed(cell, call, parameter) for cell, call in calls]
         return found[0] if found and all(found) else None
+
+    def _calls_of(self, name: str) -> list[tuple[int, ast.Call]]:
+        """Return the calls of a function or method.
+
+        If some calls are known to be of an object of the method's class, other objects' methods of
+        the same name, such as `net.train()` of torch, do not count.
+        """
+        every, owner = self._calls.get(name, []), self._owner.get(name)
+        own = [
+            (cell, call)
+            for cell, call in every
+            if isinstance(call.func, ast.Attribute)
+            and (it := _last_name(call.func.value))
+            and (it == "self" or owner in self._class_of[it])
+        ]
+        return own or every
 
     def _read(self, cell: Cell) -> None:
         if not cell.tree.body:
@@ -113,6 +132,9 @@ class Calls:
                     self._bound[name] += 1
                     for method in _methods(node):
                         self._bound[f".{method.name}"] += 1
+                        self._owner[f".{method.name}"] = name
+                case ast.Assign(targets=[target], value=ast.Call(func=ast.Name(id=name))):
+                    self._class_of[_last_name(target)].add(name)
                 case ast.alias(name=full, asname=short):
                     self._bound[short or full] += 1
                 case ast.Name(id=name, ctx=ast.Store()):
@@ -121,6 +143,11 @@ class Calls:
                     self._passed_on.add(name)
                 case ast.Attribute(attr=name) if node not in used:
                     self._passed_on.add(f".{name}")
+
+
+def _last_name(node: ast.expr) -> str:
+    """Return the last name of `model` and `self.model`. Empty for other expressions."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _in_annotations(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:

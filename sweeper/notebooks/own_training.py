@@ -14,6 +14,9 @@ from .replacing import Cell
 OWN_TRAINING, OWN_LOOP = "own training", "own loop"
 #: Names of methods that train a class with the interface of scikit-learn or of agents.
 _TRAINING_METHODS = frozenset({"fit", "train", "learn"})
+#: Last names of functions that draw a number between 0 and 1, and of those that choose the best.
+_DRAWS = frozenset({"random", "rand", "uniform", "random_sample"})
+_CHOOSES = frozenset({"max", "min", "argmax", "argmin", "sort", "sorted", "argsort", "nlargest"})
 
 
 def own_nodes(body: Iterable[ast.AST], skipped: Set[ast.AST] = frozenset()) -> Iterator[ast.AST]:
@@ -133,23 +136,45 @@ def training_code(cells: Sequence[Cell]) -> set[ast.AST]:
     """Return the syntax tree nodes of all training that the notebook itself programs.
 
     Training is a function or loop with a gradient step, a class with a gradient step or a training
-    method, and each function that any of these calls.
+    method, and each function that any of these calls. Of an evolution, which is a loop that chooses
+    the best, it is what decides by chance, such as `random() < mutation_rate`.
     """
     nodes = [node for cell in cells for node in ast.walk(cell.tree)]
     functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
     blocks = (ast.FunctionDef, ast.ClassDef, ast.For, ast.While)
-    waiting: list[ast.AST] = [
-        node
-        for node in nodes
-        if isinstance(node, blocks) and (takes_steps(node) or _has_training_method(node))
-    ]
     found = set[ast.AST]()
+    for node in nodes:
+        if isinstance(node, blocks) and (takes_steps(node) or _has_training_method(node)):
+            found |= _with_called(node, functions)
+        elif isinstance(node, ast.For | ast.While):
+            code = _with_called(node, functions)
+            if not _last_names_called(code).isdisjoint(_CHOOSES):
+                found |= {part for part in code if _decides_by_chance(part)}
+    return found
+
+
+def _with_called(node: ast.AST, functions: Mapping[str, ast.FunctionDef]) -> set[ast.AST]:
+    """Return the nodes of code, and of the functions that it calls directly or indirectly."""
+    found, waiting = set[ast.AST](), [node]
     while waiting:
         new = {*ast.walk(waiting.pop())} - found
         found |= new
         called = {part.func.id for part in new if _is_plain_call(part)}  # type: ignore[attr-defined]
         waiting += [functions[name] for name in called & {*functions}]
     return found
+
+
+def _decides_by_chance(node: ast.AST) -> bool:
+    sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+    return any(not _last_names_called([side]).isdisjoint(_DRAWS) for side in sides)
+
+
+def _last_names_called(nodes: Iterable[ast.AST]) -> set[str]:
+    """Return the last names of what nodes call: `rand` of `np.random.rand()`."""
+    called = (node.func for node in nodes if isinstance(node, ast.Call))
+    return {
+        func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "") for func in called
+    }
 
 
 def assigned_from_itself(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
