@@ -431,7 +431,7 @@ class Evaluations:
                     return _ERROR
             case ast.Mult() if _is_minus(left):
                 return _turned(second) if second.is_named else _as_loss(second, right)
-            case ast.Sub() if isinstance(left, ast.Constant) and second.is_evaluation:
+            case ast.Sub() if second.is_evaluation and not first.is_evaluation:
                 return _turned(second)
             case ast.Div() if first.is_evaluation or first.kind is Kind.STATE:
                 return first

@@ -44,12 +44,14 @@ class Metric:
         name: Its words, with spaces.
         is_weak: Whether its word is one that any score may have, as `loss`.
         is_partial: Whether a model that always predicts the same class may be perfect by it.
+        is_by_trend: Whether some people minimise it, so that the direction counts in which it goes.
     """
 
     name: str
     direction: str
     is_weak: bool = False
     is_partial: bool = False
+    is_by_trend: bool = False
 
 
 @cache
@@ -62,6 +64,7 @@ def _metrics() -> dict[tuple[str, ...], Metric]:
                 direction=row["direction"],
                 is_weak=bool(row.get("weak", False)),
                 is_partial=bool(row.get("partial", False)),
+                is_by_trend=bool(row.get("by_trend", False)),
             )
             found.setdefault(tuple(name.split()), metric)
     return found

@@ -187,11 +187,22 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
             "assign it to a name at the top level"
         )
     for name in assignments.names():
-        is_number = assignments.is_ever_number(name)
+        is_number = assignments.is_ever_number(name) or any(
+            _is_part_of_import(place.value, flows) for place in assignments.at_top(name)
+        )
         if name not in named and is_number and _has_row(name):
             obstacle = notebook.why_not(name)
             found += [] if obstacle is None else [f"{name} is {obstacle}"]
     return [*dict.fromkeys(found)]
+
+
+def _is_part_of_import(value: ast.expr | None, flows: Flows) -> bool:
+    """Return whether a value is an item or attribute of something imported: `CONFIG["lr"]`."""
+    if not isinstance(value, ast.Subscript | ast.Attribute):
+        return False
+    while isinstance(value, ast.Subscript | ast.Attribute):
+        value = value.value
+    return isinstance(value, ast.Name) and value.id in flows.imported
 
 
 def _sizes_of_layers(

@@ -156,6 +156,8 @@ class Code:
                 continue
             read, stored = _names(node)
             if index == last or needed & (stored | self._changed(index)):
+                if _defined(node):  # what its code reads is read when it is called
+                    read = _read_by_definition(node)
                 needed = (needed - (stored - read)) | self._with_definitions(read, index)
                 found.append((cell, node))
         nodes = [node for _, node in found]
@@ -434,6 +436,22 @@ def _defined(node: ast.AST) -> set[str]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     return set()
+
+
+def _read_by_definition(node: ast.AST) -> set[str]:
+    """Return the names that the definition of a function or class reads, without any call."""
+    found = set[str]()
+    waiting: list[ast.AST] = [node]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
+            defaults = [it for it in part.args.kw_defaults if it is not None]
+            waiting += [*part.decorator_list, *part.args.defaults, *defaults]
+            continue
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
+            found.add(part.id)
+        waiting += [] if isinstance(part, ast.Lambda) else ast.iter_child_nodes(part)
+    return found
 
 
 def _names(node: ast.AST) -> tuple[set[str], set[str]]:

@@ -679,6 +679,8 @@ class _Run:
             loops = isinstance(self._code.statements[last][1], ast.For | ast.While)
             return trend if loops or last in self._trains else None
         direction = metric.direction
+        if metric.is_by_trend and trend is not None:
+            return trend
         node = self._code.statements[score.at][1] if score.key == "expression" else None
         is_negated = node is not None and score.text.startswith("-")
         is_error = direction == "minimize" and not {"nll", "likelihood"} & {*metric.name.split()}

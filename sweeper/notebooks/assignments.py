@@ -26,7 +26,7 @@ from .calls import Calls, Override
 from .cell_code import comments
 from .left_out import LeftOutArguments
 from .plain import Assignment, is_plain, plain_value
-from .rebinding import is_read, rebinding, unpacked
+from .rebinding import is_read, is_read_until_rebound, rebinding, unpacked
 from .replacing import Cell
 from .signatures import Signatures
 
@@ -40,6 +40,8 @@ _BLOCKS: Mapping[type[ast.stmt], str] = {
 #: Code of a sample value, which tests whether a cell's value can be replaced. It has to differ from
 #: the cell's value: replacing a value with itself changes nothing, and so tests nothing.
 _PROBE = "'sweeper'"
+#: A remedy names at most this number of assignments, the last ones.
+_MOST_NAMED = 3
 
 
 class Assignments:
@@ -180,7 +182,7 @@ class Assignments:
         plain_or_loop = [a for a in at_top if a.is_plain or a.value is None]
         if len(plain_or_loop) > 1:
             first, second, *_ = plain_or_loop
-            return f"assigned in {first}, and in {second}: {self._last(name)}keep one of them"
+            return f"assigned in {first}, and in {second}: {self._one_of(name)}keep one of them"
         if plain_or_loop:
             return self._why_not_at(name, plain_or_loop[0])
         if at_top:
@@ -261,7 +263,7 @@ class Assignments:
             return f"a loop variable in {place}: assign it one value"
         at = (place.cell, place.index)
         if (rival := rebinding(self.cells, name, at=at, own=place.target)) is not None:
-            remedy = f"{self._last(name)}keep one of them, or rename one"
+            remedy = f"{self._one_of(name)}keep one of them, or rename one"
             return f"assigned in {place}, and in {rival}: {remedy}"
         return self._why_not_replaced(name, [place])
 
@@ -272,7 +274,7 @@ class Assignments:
         if (target := live[0].target) is not None and not live[0].is_attribute:
             at, variable = (live[0].cell, live[0].index), name.rpartition(".")[2]
             rival = rebinding(self.cells, variable, at=at, own=target, is_late=True)
-            if rival is not None:
+            if rival is not None and not is_read_until_rebound(self.cells, variable, at=at):
                 return f"assigned in {live[0]}, and later in {rival}: keep one of them"
         values = {repr(plain_value(a.value)): a for a in live if a.value}
         attributes = [a for a in live if a.is_attribute]
@@ -296,15 +298,16 @@ class Assignments:
         longer = (known for known in self._arguments if known.endswith(f".{name}"))
         return next((f"write {known!r}" for known in longer if not self.why_not(known)), "")
 
-    def _last(self, name: str) -> str:
-        """Return the advice to sweep only the last assignment of a variable.
+    def _one_of(self, name: str) -> str:
+        """Return the advice to sweep one assignment of a variable that has several.
 
         Returns:
-            An empty text if the last assignment cannot be swept.
+            An empty text if none of them can be swept.
         """
-        last = next((f"cell{a.cell}.{name}" for a in reversed(self.at_top(name))), "")
-        can_be_swept = last in self._arguments and not self.why_not(last)
-        return f"write {last!r} to sweep the last, or " if can_be_swept else ""
+        every = [*dict.fromkeys(f"cell{a.cell}.{name}" for a in self.at_top(name))]
+        longer = [it for it in every if it in self._arguments][-_MOST_NAMED:]
+        known = " or ".join(repr(it) for it in longer if not self.why_not(it))
+        return f"write {known} to sweep it there, or " if known else ""
 
     def is_overridden(self, place: Assignment, lines: Set[tuple[int, int]] | None = None) -> bool:
         """Return whether the value of a place is never used, because others take its place.

@@ -64,6 +64,39 @@ def rebinding(
     return None
 
 
+def is_read_until_rebound(cells: Iterable[Cell], name: str, *, at: tuple[int, int]) -> bool:
+    """Return whether code may read a variable before code after a given statement binds it again.
+
+    Args:
+        cells: All code cells.
+        name: Name of a variable.
+        at: Position of the given statement: number of its code cell, from 1, and index in the
+            cell, from 0.
+
+    Returns:
+        False, too, if a function binds the variable, because it may be called at any time.
+    """
+    is_read = False
+    for cell in cells:
+        if name not in unicodedata.normalize("NFKC", cell.code):
+            continue
+        for index, statement in enumerate(cell.statements):
+            scope = scope_of(_without(cell, statement, {*_harmless(cell, statement, name)}))
+            if scope is None:
+                continue
+            top, inner = _symbol(scope, name), [*_inner(scope, name)]
+            if any(map(_is_bound, inner)):
+                return False
+            is_later = (cell.number, index) > at
+            is_bound = is_later and top is not None and _is_bound(top)
+            is_loop = is_bound and isinstance(statement, ast.For | ast.While | ast.With)
+            is_read |= any(symbol.is_referenced() for symbol in inner)  # a function is called later
+            is_read |= is_later and not is_loop and top is not None and top.is_referenced()
+            if is_bound:
+                return is_read
+    return is_read
+
+
 def has_schedule(sources: Iterable[str], name: str) -> bool:
     """Return whether a statement of a notebook computes a new value of a name from the old one.
 

@@ -279,3 +279,42 @@ def test_a_default_of_a_function_that_is_handed_on_is_not_swept(tmp_path: Path) 
     cells = [train, "rate = 0.125\nval_loss = use(train, a=rate)"]
     with pytest.raises(NotebookError):
         draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
+
+
+def test_an_evolution_is_searched_by_its_population_and_by_what_chance_decides(
+    tmp_path: Path,
+) -> None:
+    evolution = (
+        "import random\ndef mutated(x, chance):\n"
+        "  return x + random.gauss(0, 1) if random.random() < chance else x\n"
+        "def evolve(population_size, chance, rounds):\n"
+        "  people = [random.random() for _ in range(population_size)]\n"
+        "  for _ in range(rounds):\n"
+        "    people = sorted(mutated(x, chance) for x in people)\n"
+        "  return people[0]"
+    )
+    cells = [evolution, "cost = evolve(population_size=64, chance=0.25, rounds=9)"]
+    text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
+    space = text.partition("space:")[2].partition("# Not swept")[0]
+    assert "population_size: [16, 32, 64, 128, 256]" in space and "chance: {low: 0.0625" in space
+
+
+def test_a_share_of_random_data_is_not_searched(tmp_path: Path) -> None:
+    data = (
+        "import random\ndef noisy(n, share):\n"
+        "  return [9.0 if random.random() < share else 1.0 for _ in range(n)]"
+    )
+    cells = [data, "data = noisy(100, share=0.25)\nval_loss = sum(data)"]
+    with pytest.raises(NotebookError):
+        draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
+
+
+def test_a_default_that_all_calls_of_its_class_pass_is_not_swept(tmp_path: Path) -> None:
+    model = (
+        "class Trainer:\n  def __init__(self, net): self.net = net\n"
+        "  def train(self, lr=0.5):\n    self.net.train()\n    self.w = 1 - lr"
+    )
+    cells = [model, "rate = 0.125\nt = Trainer(net)\nt.train(lr=rate)\nval_loss = t.w"]
+    text = draft(ResearchNotebook(write_notebook(tmp_path / "n.ipynb", *cells, parameters="")))
+    space = text.partition("space:")[2].partition("# Not swept")[0]
+    assert "0.125 in the notebook" in space and "0.5 in the notebook" not in space

@@ -35,6 +35,8 @@ def evaluations(code: str) -> Evaluations:
         ("coste = lambda p, y: abs(p - y).mean()\nx = coste(p, y)", "minimize"),
         ("x = -np.mean(y * np.log(p) + (1 - y) * np.log(1 - p))", "minimize"),
         ("cm = confusion_matrix(y, p)\nx = np.sum(cm.diagonal()) / np.sum(cm)", "maximize"),
+        ("x = np.trace(conf_mat) / conf_mat.sum()", "maximize"),
+        ("x = 10 * value - np.mean((y - p) ** 2)", "maximize"),
         # What a training records of its own loss.
         ("x = []\nfor e in range(9):\n  x.append(np.mean((y - f(e)) ** 2))", "minimize"),
         ("class M:\n  def fit(s):\n    s.h = [abs(y - p)]\nm = M()\nx = m.h[-1]", "minimize"),
@@ -85,3 +87,8 @@ def test_the_results_of_a_loop_over_a_params_values_are_those_of_a_grid() -> Non
     assert evaluations(grid).is_grid("errors")
     epochs = "errors = []\nfor k in range(9):\n  step()\n  errors.append(f(m))"
     assert not evaluations(epochs).is_grid("errors")
+
+
+def test_the_trace_of_a_matrix_is_an_evaluation_only_of_a_confusion_matrix() -> None:
+    found = evaluations("K = kernel(X)\nx = torch.trace(K)").of(ast.Name(id="x", ctx=ast.Load()))
+    assert not found.is_evaluation

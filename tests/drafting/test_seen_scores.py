@@ -416,3 +416,60 @@ def test_counts_times_data_and_params_are_no_scores(tmp_path: Path) -> None:
         "print('epoch 3 took', 1.5, 'seconds')\nflag = True\ntext = 'accuracy 0.5'",
     )
     assert [score.name for score in seen(tmp_path, TRAINED, *cells)] in ([], ["took"])
+
+
+def test_lines_are_those_of_the_names_as_they_are_where_a_statement_runs() -> None:
+    code = Code(
+        [
+            "import torch.optim as optim\nclass Net: pass",
+            "first = Net()\nsteps = optim.Adam(first, lr=0.1)",
+            "class Net:\n  def __init__(self): self.w = width\nwidth = 8\nmodel = Net()",
+            "steps = optim.Adam(model, lr=0.2)\nfit(model, steps)\nval_loss = model.loss",
+            "optim = optim.SGD(model)",
+        ]
+    )
+    lines = code.lines(Score(name="val_loss", how="", at=len(code.statements) - 2))
+    assert {(3, 3), (3, 4), (4, 1), (4, 2)} <= lines
+    assert not {(2, 1), (2, 2)} & lines
+
+
+def test_a_branch_that_the_run_did_not_take_counts_as_not_there() -> None:
+    branch = "if score < best:\n  model = Big(dropout=0.3)\nelse:\n  other = 1"
+    cells = ["model = Small(0.1)", branch, "val_loss = model.loss"]
+    score = Score(name="val_loss", how="", at=2)
+    assert (2, 2) in Code(cells).lines(score)
+    assert (2, 2) not in Code(cells, {(2, 1): ["other"]}).lines(score)
+    assert (2, 2) in Code(cells, {(2, 1): ["model"]}).lines(score)
+
+
+def test_a_variable_computed_behind_each_training_is_no_training_loss(tmp_path: Path) -> None:
+    fit = "m = Model().fit()\nerror = 0.5\nprint(f'error: {error:.3f}')"
+    found = seen(
+        tmp_path, TRAINED, fit, "error = 1 - abs(np.sum([0.6]))", "print(f'error: {error:.3f}')"
+    )
+    assert [score.doubts for score in found if score.name == "error"] == [[]]
+
+
+def test_what_an_own_function_gets_says_nothing_about_its_result(tmp_path: Path) -> None:
+    cells = [
+        "def TimeLimit(steps): return steps",
+        "def run(env):\n  Model().fit()\n  return [1.25, 2.5, 3.75]",
+        "rewards = run(env=TimeLimit(500))",
+    ]
+    assert [score.direction for score in seen(tmp_path, TRAINED, *cells)] == ["maximize"]
+
+
+@pytest.mark.parametrize(
+    ("values", "direction"), [([1.5, 2.5, 3.5], "maximize"), ([3.5, 2.5, 1.5], "minimize")]
+)
+def test_a_fitness_is_better_in_the_direction_in_which_it_goes(
+    tmp_path: Path, values: list[float], direction: str
+) -> None:
+    found = seen(tmp_path, TRAINED, f"best_fitness = [abs(v) for v in {values}]\nModel().fit()")
+    assert [score.direction for score in found] == [direction]
+
+
+def test_what_a_function_reads_is_what_stands_there_when_it_is_called() -> None:
+    cells = ["size = 4\ndef batch(): return data[:size]", "size = 128\nval_loss = f(batch())"]
+    lines = Code(cells).lines(Score(name="val_loss", how="", at=3))
+    assert (2, 1) in lines and (1, 1) not in lines

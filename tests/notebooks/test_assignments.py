@@ -103,7 +103,12 @@ def test_a_name_that_is_not_assigned_means_a_keyword_or_a_functions_first_argume
         (
             ["lr = 0.1", "k = 1\nlr = 0.2"],
             "assigned in code cell 1, line 1, and in code cell 2, line 2: write 'cell2.lr' to "
-            "sweep the last, or keep one of them",
+            "sweep it there, or keep one of them",
+        ),
+        (
+            ["lr = 0.1\nf(lr)", "lr = 0.2\nf(lr)"],
+            "assigned in code cell 1, line 1, and in code cell 2, line 1: write 'cell1.lr' or "
+            "'cell2.lr' to sweep it there, or keep one of them",
         ),
         (
             ["lr = 0.1", "for lr in rates: f(lr)"],
@@ -395,3 +400,19 @@ def test_several_threads_may_parse_notebooks_at_once() -> None:
     source = "def f(a):\n    for b in range(3):\n        x = [[1, (a + 2) * 3], {'a': -b}]\n" * 40
     with ThreadPoolExecutor(6) as threads:
         assert all(threads.map(parse, [source] * 18))
+
+
+@pytest.mark.parametrize(
+    ("cells", "can_be_swept"),
+    [
+        (["lr = 0.1\nfit(lr)", "lr = 0.2\nfit(lr)"], True),
+        (["def fit(): return lr", "lr = 0.1\nfit()", "lr = 0.2"], True),
+        (["lr = 0.1", "lr = 0.2\nfit(lr)"], False),
+        (["lr = 0.1\nfit(lr)", "def change():\n  global lr\n  lr = 4", "lr = 3"], False),
+    ],
+)
+def test_an_assignment_that_is_read_before_the_next_one_is_swept_by_its_cell(
+    cells: list[str], can_be_swept: bool
+) -> None:
+    number = next(n for n, cell in enumerate(cells, 1) if cell.startswith("lr"))
+    assert (Assignments(cells).why_not(f"cell{number}.lr") is None) is can_be_swept
