@@ -137,9 +137,10 @@ def why_nothing(notebook: ResearchNotebook, candidates: Mapping[str, Candidate])
         for name, candidate in candidates.items()
         if candidate.row is None and candidate.space and candidate.space != [False, True]
     ]
-    which = f", such as {', '.join(unknown[:_MOST_NAMED])}," if unknown else ""
+    which = f" among {', '.join(unknown[:_MOST_NAMED])}" if unknown else ""
     remedy = (
-        f"assign what to vary{which} in a cell that is tagged `parameters`, and read it from there"
+        f"choose what to vary{which}, and assign it in a cell that is tagged `parameters`, from "
+        "where other cells read it"
     )
     return "; ".join(_unswept(notebook, [*candidates])[:_MOST_REFUSED]) or remedy
 

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
-from itertools import pairwise
 from typing import Any
 
 from ..notebooks.cell_code import parse_or_none
@@ -262,29 +261,7 @@ class _Run:
         scores = [score for score in by_name.values() if not score.is_count]
         directed = [score for score in scores if score.direction]
         # A person has to say which of the other numbers is a score.
-        unknown = [score for score in scores if self._may_be_a_score(score)]
-        return (
-            directed
-            or unknown
-            or [
-                replace(
-                    score, direction=None, is_loss=False, doubts=[*{*score.doubts, Doubt.UNKNOWN}]
-                )
-                for score in by_name.values()
-                if self._may_be_a_length(score)
-            ]
-        )
-
-    def _may_be_a_length(self, score: SeenScore) -> bool:
-        """Return whether a printed whole number may be a result, as the steps of a found way.
-
-        Numbers that the code states are none, and neither are those that count evenly.
-        """
-        if score.key != "pattern" or Doubt.EARLY in score.doubts or metric_of(score.words):
-            return False
-        steps = {later - earlier for earlier, later in pairwise(score.values)}
-        is_stated = score.value in self._code.numbers and len(steps) < _LEAST_OF_SERIES
-        return score.value.is_integer() and not is_stated and (not steps or len(steps) > 1)
+        return directed or [score for score in scores if self._may_be_a_score(score)]
 
     def _may_be_a_score(self, score: SeenScore) -> bool:
         """Return whether a number of unknown meaning may be a score.
@@ -599,7 +576,7 @@ class _Run:
         first = min(self._trains, default=0)
         is_early = self._code.run_by(score.at) < first and not is_reported
         is_sum = score.key == "" and score.name in self._sums
-        is_loop = isinstance(self._code.statements[score.at][1], ast.For | ast.While)
+        is_loop = _is_of_loop(self._code.statements[score.at][1], score.name)
         is_plain = score.key == "" and split == "" and not is_sum
         is_of_batch = score.key == "" and score.name in self._of_batches.get(score.at, ())
         is_of_batch |= score.key == "pattern" and score.loops > 1 and score.at in self._trains
@@ -656,6 +633,8 @@ class _Run:
             kind if metric is None or metric.is_weak else int(is_partial),
             bool(_BEST & {*words}),
             not self._is_of_the_end(score),
+            # The last item of a list, as the reward of one episode, says less than a mean.
+            score.text.endswith("[-1]") and not {"mean", "avg", "average"} & {*words},
             -score.cell,
             score.key == "pattern",
             -score.at,
@@ -719,7 +698,7 @@ def _with_words(words: Sequence[str], meaning: Meaning) -> list[str]:
         says_more = not meaning.is_named and (shown.is_weak or not named.is_weak)
         if (says_more and named.direction == meaning.direction) or named.name == shown.name:
             return [*words, *data]
-    others = SPLITS.keys() | _BASELINE | _BEST | {"neg"}
+    others = SPLITS.keys() | _BASELINE | _BEST | _SPREAD | {"neg"}
     return [*(word for word in words if word in others), *meaning.words]
 
 
@@ -816,6 +795,14 @@ def _of_batches(loop: ast.stmt) -> set[str]:
     sums = {part.target for part in inside if isinstance(part, ast.AugAssign)}
     outside = {name.id for name in names if name not in inside or name in sums}
     return {name.id for name in names} - outside
+
+
+def _is_of_loop(node: ast.AST, name: str) -> bool:
+    """Return whether a statement is a loop, or a `with` in which a loop gives a name its value."""
+    if isinstance(node, ast.With):
+        giving = [part for part in node.body if name in _stored(part)]
+        return bool(giving) and _is_of_loop(giving[-1], name)
+    return isinstance(node, ast.For | ast.While)
 
 
 def _added(node: ast.AST) -> set[str]:

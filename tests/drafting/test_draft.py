@@ -341,7 +341,7 @@ def test_numbers_of_unknown_range_are_swept_once_they_are_in_a_tagged_cell(
     code = "class Booster:\n    def __init__(self, rounds):\n        self.sum = rounds * alpha"
     last = "score = Booster(rounds=5).sum + gamma\nprint('accuracy:', score)"
     untagged = write_notebook(tmp_path / "untagged.ipynb", numbers, code, last, parameters="")
-    with pytest.raises(NotebookError, match=r"alpha = 0\.1, gamma = 0\.9, in a cell"):
+    with pytest.raises(NotebookError, match=r"among alpha = 0\.1, gamma = 0\.9, and"):
         draft(ResearchNotebook(untagged))
     tagged = write_notebook(tmp_path / "tagged.ipynb", code, last, parameters=numbers)
     assert {"alpha", "gamma"} <= checked(tmp_path, ResearchNotebook(tagged)).search_space.keys()
@@ -353,7 +353,7 @@ def test_numbers_of_unknown_range_are_swept_once_they_are_in_a_tagged_cell(
         (
             "seed = 0\npath = 'a/b'",
             "python3",
-            "assign what to vary in a cell that is tagged `parameters`",
+            "choose what to vary, and assign it in a cell that is tagged `parameters`",
         ),
         ("lr = ", "python", "a range is known; code cell 1, line 1: invalid syntax"),
         ("lr <- 0.1", "R", "language is R; write the parameters file by hand"),

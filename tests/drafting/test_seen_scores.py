@@ -380,25 +380,6 @@ def test_a_score_is_clear_where_no_other_would_do_as_well(
 
 
 @pytest.mark.parametrize(
-    ("cell", "names"),
-    [
-        ("print('reached the goal in', 5 + 3, 'steps!')", ["reached_the_goal_in"]),
-        ("for n in (9, 7, 8): print('pasos:', n)", ["pasos"]),
-        ("n = 3 + 4\nprint(f'number of iterations: {n}')", ["number_of_iterations"]),
-        ("for n in range(4): print('round:', n)", []),  # it counts evenly
-        ("print('trained for', 20, 'rounds')", []),  # the code states it
-        ("print('steps:', 8 + 1)\nloss = abs(0.5)", ["loss"]),
-    ],
-)
-def test_a_printed_whole_number_is_offered_if_nothing_else_could_be_a_score(
-    tmp_path: Path, cell: str, names: list[str]
-) -> None:
-    scores = seen(tmp_path, f"{TRAINED};", cell)
-    assert [score.name for score in scores] == names
-    assert names == ["loss"] or not is_clear(scores)
-
-
-@pytest.mark.parametrize(
     "cell",
     [
         "for _ in range(3):\n  for _ in range(3): reward = abs(-2.5)\n  Model().fit()",  # last step
@@ -408,6 +389,15 @@ def test_a_printed_whole_number_is_offered_if_nothing_else_could_be_a_score(
 )
 def test_what_a_loop_leaves_behind_is_no_score(tmp_path: Path, cell: str) -> None:
     assert seen(tmp_path, f"{TRAINED};", cell) == []
+
+
+def test_the_last_batch_of_an_evaluation_is_called_one_also_inside_of_a_with(
+    tmp_path: Path,
+) -> None:
+    loop = "for batch in (3, 4): test_loss = abs(batch / 7)"
+    cells = ["from contextlib import nullcontext", f"with nullcontext():\n  {loop}"]
+    found = seen(tmp_path, f"{TRAINED};", *cells)
+    assert [Doubt.ITEM in score.doubts for score in found] == [True] and not is_clear(found)
 
 
 def test_counts_times_data_and_params_are_no_scores(tmp_path: Path) -> None:
@@ -473,3 +463,16 @@ def test_what_a_function_reads_is_what_stands_there_when_it_is_called() -> None:
     cells = ["size = 4\ndef batch(): return data[:size]", "size = 128\nval_loss = f(batch())"]
     lines = Code(cells).lines(Score(name="val_loss", how="", at=3))
     assert (2, 1) in lines and (1, 1) not in lines
+
+
+def test_a_mean_comes_before_the_last_item_of_a_list(tmp_path: Path) -> None:
+    stats = "stats = {'rewards': [1.5, 9.5, 0.5], 'mean_reward': abs(3.75)}"
+    found = seen(tmp_path, TRAINED, f"{stats}\nModel().fit()")
+    assert [score.text for score in found] == ["stats['mean_reward']", "stats['rewards'][-1]"]
+
+
+def test_a_spread_of_what_an_evolution_has_is_no_score(tmp_path: Path) -> None:
+    spread = "std = abs(sum(x * x for x in fits) / 3 - mean ** 2) ** 0.5"
+    loop = f"for g in range(4):\n  fits = [g + 0.5, 1.5, 2.5]\n  mean = sum(fits) / 3\n  {spread}"
+    found = seen(tmp_path, TRAINED, f"{loop}\n  Model().fit()")
+    assert "std" not in [score.name for score in found]
