@@ -36,7 +36,7 @@ _BLOCK = re.compile(
 _SMALL = [
     ("epochs = 12", "epochs = 2"),
     ("order[:1400]", "order[:256]"),
-    ("study:\n  trials: 20", "kernels: cold\nstudy:\n  trials: 2"),
+    ("study:\n  trials: 20", "study:\n  trials: 2"),
     ("--trials 22", "--trials 3"),
     (" -j 2 --yes", " -j 2 --yes --trials 2"),
     ("--confirm 2 --seeds 3", "--confirm 1 --seeds 2"),

@@ -167,8 +167,8 @@ def should_stop() -> bool:
     """Return whether the trial should save its state and leave its training loop.
 
     True when the sweep is being stopped by Ctrl-C, SIGTERM, or its time limit. A trial that calls
-    this function is interrupted only after the grace time (`limits.grace`). Cells after this one do
-    not run. Always False in a notebook that is run by hand.
+    this function is interrupted only after about half of the grace time (`limits.grace`). Cells
+    after this one do not run. Always False in a notebook that is run by hand.
     """
     _announce(HANDLES_STOP)
     request = _stop_request()

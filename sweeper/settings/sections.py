@@ -214,9 +214,10 @@ class Limits(SettingsModel):
     cell_output: Size = 10_000_000
     """The size of one cell's output that is kept. The rest is cut off."""
     grace: Duration = 25.0
-    """The time that trials with `should_stop` have to save their state when the sweep is stopped.
-    After SIGTERM, which is sent when a machine is taken away, the whole sweep ends within this
-    time."""
+    """The time within which a stopped or pruned trial ends. If the trial calls `should_stop`, or if
+    its `report` has raised an exception, it has a part of this time to save its state: 12 s of
+    25 s, or 47 s of 60 s. Then the sweep interrupts the notebook. After SIGTERM, which is sent when
+    a machine is taken away, the whole sweep ends within this time."""
 
 
 class CheckpointPolicy(SettingsModel):
