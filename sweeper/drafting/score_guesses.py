@@ -475,11 +475,22 @@ def _names(node: ast.AST) -> tuple[set[str], set[str]]:
     return read, {it.id for it in names if isinstance(it.ctx, ast.Store)}
 
 
+def _only_iterated(node: ast.AST) -> set[str]:
+    """Return the names that code uses for nothing but what its loops go through."""
+    parts = [*ast.walk(node)]
+    loops = [part.iter for part in parts if isinstance(part, ast.For | ast.comprehension)]
+    inside = {part for loop in loops for part in ast.walk(loop)}
+    names = [part for part in parts if isinstance(part, ast.Name)]
+    others = {name.id for name in names if name not in inside}
+    return {name.id for name in names if name in inside} - others
+
+
 def _changed(node: ast.AST, imported: set[str]) -> set[str]:
     """The names whose objects a statement may change: those whose methods it calls, those that it
     hands to a function that trains, and all that a loop of gradient steps reads."""
     text = "" if _defined(node) else ast.unparse(node)
-    found = _names(node)[0] if re.search(r"\.(backward|step|apply_gradients)\(", text) else set()
+    takes_steps = re.search(r"\.(backward|step|apply_gradients)\(", text)
+    found = _names(node)[0] - _only_iterated(node) if takes_steps else set()
     for root, method, behind in re.findall(r"(?<![\w.])(\w+)((?:\.\w+)*)(?=\((.*))", text):
         found |= {root} if method else set()
         if (not method or root in imported) and _TRAINS.search(method or root):

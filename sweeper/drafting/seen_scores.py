@@ -634,7 +634,9 @@ class _Run:
             bool(_BEST & {*words}),
             not self._is_of_the_end(score),
             # The last item of a list, as the reward of one episode, says less than a mean.
-            score.text.endswith("[-1]") and not {"mean", "avg", "average"} & {*words},
+            direction == "maximize"
+            and score.text.endswith("[-1]")
+            and not {"mean", "avg", "average"} & {*words},
             -score.cell,
             score.key == "pattern",
             -score.at,

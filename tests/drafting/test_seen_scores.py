@@ -476,3 +476,16 @@ def test_a_spread_of_what_an_evolution_has_is_no_score(tmp_path: Path) -> None:
     loop = f"for g in range(4):\n  fits = [g + 0.5, 1.5, 2.5]\n  mean = sum(fits) / 3\n  {spread}"
     found = seen(tmp_path, TRAINED, f"{loop}\n  Model().fit()")
     assert "std" not in [score.name for score in found]
+
+
+def test_a_training_does_not_change_the_data_that_its_loop_goes_through() -> None:
+    train = "for batch in loader:\n  loss = net(batch)\n  loss.backward()\n  opt.step()"
+    cells = [
+        "loader = Loader(data)\nnet = Small(0.1)\nopt = Adam(net, 0.2)",
+        train,
+        "net = Big(0.3)\nopt = Adam(net, 0.4)",
+        train,
+        "val_loss = net.loss",
+    ]
+    lines = Code(cells).lines(Score(name="val_loss", how="", at=7))
+    assert {(1, 1), (3, 1), (3, 2)} <= lines and not {(1, 2), (1, 3)} & lines
