@@ -37,6 +37,8 @@ JOBS = 2
 LOOP = "loop"
 #: The engine's trials, in multiples of the loop's, if time allows.
 _MORE = 4
+#: Options of this script for the params that are the same in all trials.
+_OPTIONS = {"epochs": "epochs", "per_language": "words"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +145,7 @@ def run_notebook(research: Research, output: Path, params: Mapping[str, Any]) ->
 
 
 def loop(
-    research: Research, folder: Path, *, seed: int, trials: int, epochs: int
+    research: Research, folder: Path, *, seed: int, trials: int, fixed: Mapping[str, int]
 ) -> dict[str, Any]:
     """What a user would write around the notebook."""
     import optuna
@@ -158,7 +160,7 @@ def loop(
     def objective(trial: optuna.Trial) -> float:
         params = research.suggest(trial)
         output = folder / f"{trial.number:04}.ipynb"
-        score = run_notebook(research, output, {**params, "epochs": epochs, "seed": trial.number})
+        score = run_notebook(research, output, {**params, **fixed, "seed": trial.number})
         run = client.create_run(experiment)
         for name, value in params.items():
             client.log_param(run.info.run_id, name, value)
@@ -183,7 +185,7 @@ def engine(
     pruner: str,
     seed: int,
     trials: int,
-    epochs: int,
+    fixed: Mapping[str, int],
     until: float,
 ) -> dict[str, Any]:
     """This engine, with a pruner; the rest is its default.
@@ -197,7 +199,7 @@ def engine(
 
     stated = Settings.load(research.parameters).as_mapping
     study = {**stated["study"], "seed": seed, "trials": _MORE * trials, "pruner": pruner}
-    settings = Settings.from_mapping({**stated, "study": study, "fixed": {"epochs": epochs}})
+    settings = Settings.from_mapping({**stated, "study": study, "fixed": {**fixed}})
     output = f"{folder}/{{run_id}}.ipynb"
     result = Sweep.from_settings(
         settings,
@@ -222,19 +224,21 @@ def run(
     notebook: str,
     seed: int,
     trials: int,
-    epochs: int,
+    fixed: Mapping[str, int],
     limit_s: float,
 ) -> Run:
     """One sweep in a process and a folder of its own.
 
     Args:
         notebook: its name in `RESEARCH`.
+        fixed: params that are the same in all trials.
         limit_s: how long it goes on, with the start of its process; the loop has its trials.
     """
     began_s = time.time()
     options = [f"--notebook={notebook}", f"--first={seed}", f"--trials={trials}"]
     options.append(f"--until={began_s + limit_s}")
-    found = _in_process(contender, *options, f"--epochs={epochs}")
+    options += [f"--{_OPTIONS[name]}={value}" for name, value in fixed.items()]
+    found = _in_process(contender, *options)
     wall_s = time.time() - began_s
     scores = [(ended_s - began_s, score) for ended_s, score in found.pop("scores")]
     ends_s = sorted(ended_s - began_s for ended_s in found.pop("ends"))
@@ -344,6 +348,9 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--trials", type=int, default=24)
     parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument(
+        "--words", type=int, help="words of each language in `languages`: more data"
+    )
     parser.add_argument("--pruners", nargs="+", default=["median"])
     parser.add_argument("--runs", type=Path, help="a file that keeps what was measured")
     parser.add_argument("--picture", type=Path, help="where to draw the best score over wall time")
@@ -351,7 +358,10 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    sizes = {"trials": options.trials, "epochs": options.epochs}
+    fixed = {"epochs": options.epochs}
+    if options.words is not None:
+        fixed["per_language"] = options.words
+    sizes: dict[str, Any] = {"trials": options.trials, "fixed": fixed}
     if options.contender is not None:
         print(json.dumps(contend(options, sizes)))
         return
@@ -381,7 +391,7 @@ def main() -> None:
     print(json.dumps(figures))
 
 
-def contend(options: argparse.Namespace, sizes: Mapping[str, int]) -> Any:
+def contend(options: argparse.Namespace, sizes: Mapping[str, Any]) -> Any:
     """What a process of its own does and prints."""
     research = RESEARCH[options.notebook]
     if options.contender == LOOP:
