@@ -14,7 +14,15 @@ ROOT = Path(__file__).parents[1]
 OUTSIDE = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "infra/README.md"]
 #: Pages that the site's search leaves out.
 NOT_SEARCHED = ("decisions/", "internals.md", "private-names.md", "architecture.md")
-LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)#\s]*)(#[^)\s]*)?\)")
+LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)#\s]*)(#[^)\s]*)?\)")
+
+
+def on_config(config: Any) -> Any:
+    """List all decisions in the navigation."""
+    inside = config.nav[-1]["Inside"]
+    pages = sorted(path.name for path in (ROOT / "docs" / "decisions").glob("*.md"))
+    inside[-1]["Decisions"] += [f"decisions/{name}" for name in pages]
+    return config
 
 
 def on_files(files: Files, config: Any) -> Files:
