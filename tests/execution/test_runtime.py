@@ -26,11 +26,11 @@ def in_tmp(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def guards(sweep: int | None = None) -> list[psutil.Process]:
-    alive = [p for p in psutil.Process(sweep).children() if p.status() != psutil.STATUS_ZOMBIE]
     found = []
-    for process in alive:
+    for process in psutil.Process(sweep).children():
         with suppress(psutil.NoSuchProcess):  # the process may end during the check
-            found += [process] if "guard.py" in str(process.cmdline()) else []
+            is_guard = "guard.py" in str(process.cmdline())
+            found += [process] if is_guard and process.status() != psutil.STATUS_ZOMBIE else []
     return found
 
 
@@ -83,6 +83,7 @@ def test_the_next_command_of_the_study_removes_what_a_guard_could_not_remove(
 
 def test_a_killed_guard_is_replaced_and_its_replacement_cleans_up(tmp_path: Path) -> None:
     with guarded(tmp_path) as (token, folder):
+        until(lambda: len(guards()) == 2)
         first = guards()
         for process in first:
             process.kill()
