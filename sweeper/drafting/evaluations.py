@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from ..notebooks.calls import last_name
 from .metrics import OPPOSITE, SPLITS, metric_of, words_of
 
 #: The search for the origin of a number follows at most this number of steps (chosen).
@@ -158,7 +159,7 @@ class Evaluations:
                 added = _Binding(value=value, scope=scope, is_added=True, test=test)
                 self._bindings[self._key(target, scope)].append(added)
             case ast.Call(func=function, args=arguments):
-                name = _last_name(function)
+                name = last_name(function)
                 self._calls[name].append((node, scope))
                 if name == "append" and isinstance(function, ast.Attribute) and arguments:
                     is_of_grid = loops > 0 and self._is_in_grid(scope)
@@ -305,7 +306,7 @@ class Evaluations:
         """Return what a part of a function's result is, or an item of what is iterated."""
         position = binding.position or 0
         if isinstance(binding.value, ast.Call):
-            own = self._functions.get(_last_name(binding.value.func))
+            own = self._functions.get(last_name(binding.value.func))
             if own is not None and own not in seen:
                 parts = [
                     result.elts[position]
@@ -313,9 +314,9 @@ class Evaluations:
                     if isinstance(result, ast.Tuple) and position < len(result.elts)
                 ]
                 return _together(self._of(part, own, seen | {own}) for part in parts)
-            if _last_name(binding.value.func) == "evaluate":
+            if last_name(binding.value.func) == "evaluate":
                 return _named(["loss"]) if position == 0 else _HITS
-            if _last_name(binding.value.func) in ("range", "enumerate") and position == 0:
+            if last_name(binding.value.func) in ("range", "enumerate") and position == 0:
                 return WRITTEN
         return UNKNOWN
 
@@ -338,7 +339,7 @@ class Evaluations:
         return WRITTEN if is_default and scope.name == "__init__" else UNKNOWN
 
     def _of_call(self, call: ast.Call, scope: ast.AST | None, seen: frozenset[object]) -> Meaning:
-        name = _last_name(call.func)
+        name = last_name(call.func)
         inner = call.func.value if isinstance(call.func, ast.Attribute) else None
         own = self._functions.get(name)
         if own is not None and own not in seen:
@@ -396,7 +397,7 @@ class Evaluations:
         """Return what a function object gives, as `criterion` of `criterion = nn.MSELoss()`."""
         for binding in self._bindings.get((scope, name)) or self._bindings.get((None, name), []):
             if isinstance(binding.value, ast.Call):
-                callee = _last_name(binding.value.func)
+                callee = last_name(binding.value.func)
                 found = _named(["loss"] if callee.endswith("Loss") else words_of(callee))
                 if found.is_evaluation:
                     return found
@@ -531,7 +532,7 @@ def _turned(found: Meaning) -> Meaning:
 def _as_loss(found: Meaning, node: ast.expr) -> Meaning:
     """Return what minus a sum of logarithms is: a loss."""
     has_logarithm = any(
-        isinstance(part, ast.Call) and _last_name(part.func) in _LOGARITHMS
+        isinstance(part, ast.Call) and last_name(part.func) in _LOGARITHMS
         for part in ast.walk(node)
     )
     return replace(_ERROR, words=("loss",)) if has_logarithm else _turned(found)
@@ -579,9 +580,3 @@ def _data_of(call: ast.Call) -> list[str]:
 
 def _names(node: ast.AST) -> list[str]:
     return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
-
-
-def _last_name(function: ast.expr) -> str:
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""

@@ -139,8 +139,8 @@ def why_nothing(notebook: ResearchNotebook, candidates: Mapping[str, Candidate])
     ]
     which = f" among {', '.join(unknown[:_MOST_NAMED])}" if unknown else ""
     remedy = (
-        f"choose what to vary{which}, and assign it in a cell that is tagged `parameters`, from "
-        "where other cells read it"
+        f"choose what to vary{which}, and assign it in a cell that is tagged `parameters`; the "
+        "other cells use its name"
     )
     return "; ".join(_unswept(notebook, [*candidates])[:_MOST_REFUSED]) or remedy
 

@@ -297,7 +297,8 @@ def _changes_arguments(
 def _as_taken(node: ast.stmt, changed: Collection[str] | None) -> ast.stmt:
     """Return a statement without those branches that a run has not taken.
 
-    A branch was not taken if the run has changed none of the variables that it assigns.
+    A branch was not taken if the run has changed none of the variables that it assigns. Names that
+    begin with an underscore are not noted in a run, so they say nothing.
 
     Args:
         changed: Names of what the statement has changed in the run. None if this is not known.
@@ -306,7 +307,7 @@ def _as_taken(node: ast.stmt, changed: Collection[str] | None) -> ast.stmt:
         return node
 
     def taken(body: list[ast.stmt]) -> list[ast.stmt]:
-        assigned = set[str]().union(*(_names(part)[1] for part in body))
+        assigned = {name for part in body for name in _names(part)[1] if not name.startswith("_")}
         if not assigned or not assigned.isdisjoint(changed):
             return [_as_taken(part, changed) for part in body]
         return [ast.copy_location(ast.Pass(), body[0])]

@@ -16,6 +16,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
+from ..notebooks.calls import last_name, last_names_called
 from ..notebooks.cell_code import parse_or_none
 from ..notebooks.metadata import BLANK, metadata_of
 from ..notebooks.own_training import takes_steps
@@ -106,6 +107,7 @@ class SeenScore:
         meaning: What the code shows of how it comes about.
         loops: Number of loops around the call that prints it.
         source: Name of the variable that a printed number shows.
+        is_variable: Whether it is the value of a variable, and not of a part of one.
     """
 
     name: str
@@ -126,6 +128,7 @@ class SeenScore:
     meaning: Meaning = UNKNOWN
     loops: int = 0
     source: str = ""
+    is_variable: bool = False
 
     @property
     def value(self) -> float:
@@ -368,6 +371,7 @@ class _Run:
             key="" if is_plain else "expression",
             text="" if is_plain else expression,
             words=[*words, *values_from],
+            is_variable=is_plain,
         )
 
     def _shown(self, cell: int, suffix: str, values: list[float]) -> Iterator[SeenScore]:
@@ -590,7 +594,7 @@ class _Run:
             (is_loss or is_recorded or "log" in score.how) and split == "" and len(score.values) > 1
         )
         # A variable that is computed behind the training has one value for each training.
-        is_series &= score.key != "" or score.at in self._trains or "variable" not in score.how
+        is_series &= score.at in self._trains or not score.is_variable
         is_training = split == "train" or (is_series and bool(self._trains))
         doubts = [
             doubt
@@ -840,10 +844,7 @@ def _sums(code: Code) -> set[str]:
 
 def _calls(node: ast.AST) -> set[str]:
     """Return the last names of what is called: `fit` of `model.fit(…)`."""
-    called = (part.func for part in ast.walk(node) if isinstance(part, ast.Call))
-    return {
-        func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "") for func in called
-    }
+    return last_names_called(ast.walk(node))
 
 
 def _read(node: ast.AST) -> set[str]:
@@ -901,8 +902,7 @@ def _call_words(node: ast.expr, code: Code | None = None) -> list[str]:
         if not isinstance(part, ast.Call):
             waiting += ast.iter_child_nodes(part)
             continue
-        called = part.func
-        name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+        name = last_name(part.func)
         words += words_of(name)
         if name in own:
             for result in ast.walk(own[name]):

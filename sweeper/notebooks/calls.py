@@ -12,6 +12,16 @@ from .plain import Parameter
 from .replacing import Cell
 
 
+def last_name(node: ast.expr) -> str:
+    """Return the last name of an expression: `fit` of `fit` and `model.fit`. Else an empty text."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def last_names_called(nodes: Iterable[ast.AST]) -> set[str]:
+    """Return the last names of what nodes call: `rand` of `np.random.rand()`."""
+    return {last_name(node.func) for node in nodes if isinstance(node, ast.Call)}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:
     """A call that passes a value for a parameter.
@@ -86,16 +96,18 @@ class Calls:
     def _calls_of(self, name: str) -> list[tuple[int, ast.Call]]:
         """Return the calls of a function or method.
 
-        If some calls are known to be of an object of the method's class, other objects' methods of
-        the same name, such as `net.train()` of torch, do not count.
+        A method of a part of an object, such as `self.net.train()`, is probably one of a library.
+        Such a call counts if the part is known to be of the class, or if there are no other calls.
         """
         every, owner = self._calls.get(name, []), self._owner.get(name)
         own = [
             (cell, call)
             for cell, call in every
             if isinstance(call.func, ast.Attribute)
-            and (it := _last_name(call.func.value))
-            and (it == "self" or owner in self._class_of[it])
+            and (
+                isinstance(call.func.value, ast.Name)
+                or owner in self._class_of[last_name(call.func.value)]
+            )
         ]
         return own or every
 
@@ -134,7 +146,7 @@ class Calls:
                         self._bound[f".{method.name}"] += 1
                         self._owner[f".{method.name}"] = name
                 case ast.Assign(targets=[target], value=ast.Call(func=ast.Name(id=name))):
-                    self._class_of[_last_name(target)].add(name)
+                    self._class_of[last_name(target)].add(name)
                 case ast.alias(name=full, asname=short):
                     self._bound[short or full] += 1
                 case ast.Name(id=name, ctx=ast.Store()):
@@ -143,11 +155,6 @@ class Calls:
                     self._passed_on.add(name)
                 case ast.Attribute(attr=name) if node not in used:
                     self._passed_on.add(f".{name}")
-
-
-def _last_name(node: ast.expr) -> str:
-    """Return the last name of `model` and `self.model`. Empty for other expressions."""
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _in_annotations(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:

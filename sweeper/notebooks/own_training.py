@@ -6,6 +6,7 @@ import ast
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
+from .calls import last_names_called
 from .plain import is_plain
 from .replacing import Cell
 
@@ -148,7 +149,7 @@ def training_code(cells: Sequence[Cell]) -> set[ast.AST]:
             found |= _with_called(node, functions)
         elif isinstance(node, ast.For | ast.While):
             code = _with_called(node, functions)
-            if not _last_names_called(code).isdisjoint(_CHOOSES):
+            if not last_names_called(code).isdisjoint(_CHOOSES):
                 found |= {part for part in code if _decides_by_chance(part)}
     return found
 
@@ -166,15 +167,7 @@ def _with_called(node: ast.AST, functions: Mapping[str, ast.FunctionDef]) -> set
 
 def _decides_by_chance(node: ast.AST) -> bool:
     sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
-    return any(not _last_names_called([side]).isdisjoint(_DRAWS) for side in sides)
-
-
-def _last_names_called(nodes: Iterable[ast.AST]) -> set[str]:
-    """Return the last names of what nodes call: `rand` of `np.random.rand()`."""
-    called = (node.func for node in nodes if isinstance(node, ast.Call))
-    return {
-        func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "") for func in called
-    }
+    return any(not last_names_called([side]).isdisjoint(_DRAWS) for side in sides)
 
 
 def assigned_from_itself(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:

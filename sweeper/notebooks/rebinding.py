@@ -89,6 +89,7 @@ def is_read_until_rebound(cells: Iterable[Cell], name: str, *, at: tuple[int, in
                 return False
             is_later = (cell.number, index) > at
             is_bound = is_later and top is not None and _is_bound(top)
+            # A loop may bind the variable before it reads it.
             is_loop = is_bound and isinstance(statement, ast.For | ast.While | ast.With)
             is_read |= any(symbol.is_referenced() for symbol in inner)  # a function is called later
             is_read |= is_later and not is_loop and top is not None and top.is_referenced()

@@ -430,6 +430,8 @@ def test_a_branch_that_the_run_did_not_take_counts_as_not_there() -> None:
     assert (2, 2) in Code(cells).lines(score)
     assert (2, 2) not in Code(cells, {(2, 1): ["other"]}).lines(score)
     assert (2, 2) in Code(cells, {(2, 1): ["model"]}).lines(score)
+    unnoted = ["model = Small(0.1)", "if True:\n  _ = model.fit(0.3)", "val_loss = model.loss"]
+    assert (2, 2) in Code(unnoted, {(2, 1): ["model"]}).lines(score)
 
 
 def test_a_variable_computed_behind_each_training_is_no_training_loss(tmp_path: Path) -> None:

@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 
 from sweeper.notebooks.assignments import Assignments, with_values
+from sweeper.notebooks.calls import Calls
 from sweeper.notebooks.cell_code import parse
+from sweeper.notebooks.plain import Parameter
+from sweeper.notebooks.replacing import Cell
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
 
@@ -416,3 +419,19 @@ def test_an_assignment_that_is_read_before_the_next_one_is_swept_by_its_cell(
 ) -> None:
     number = next(n for n, cell in enumerate(cells, 1) if cell.startswith("lr"))
     assert (Assignments(cells).why_not(f"cell{number}.lr") is None) is can_be_swept
+
+
+@pytest.mark.parametrize(
+    ("calls", "is_overridden"),
+    [
+        ("t = Trainer(net)\nt.train(lr=0.1)", True),  # `self.net.train()` is another method
+        ("t = make()\nt.train()\nu = Trainer(net)\nu.train(lr=0.1)", False),
+    ],
+)
+def test_a_default_counts_if_an_object_that_may_be_of_its_class_leaves_it_out(
+    calls: str, is_overridden: bool
+) -> None:
+    trainer = "class Trainer:\n  def train(self, lr=0.5):\n    self.net.train()"
+    cells = [Cell(1, trainer), Cell(2, calls)]
+    default = Parameter(callee=".train", name="lr", position=0)
+    assert (Calls(cells).overriding(default) is not None) is is_overridden
