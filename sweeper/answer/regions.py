@@ -20,10 +20,11 @@ from ..trials import NumberRange, Region, TrialRecord, ValueSet, is_number, valu
 _LEVEL = 0.03
 #: A range of a param that matters is narrow if it covers at most this share of the space (chosen).
 _NARROW = 0.5
-#: A value is at the end of its dimension if at most this share of the dimension is between them
-#: (chosen).
+#: A value is at an end of its dimension if its distance from that end is at most this share of the
+#: dimension (chosen).
 _AT_END = 0.1
-#: A range ends at an end of the space if at most this share of the trials is beyond it (chosen).
+#: A range of the best trials reaches an end of the space if at most this share of all tried values
+#: lies between the two (chosen).
 _BEYOND = 0.1
 
 

@@ -568,7 +568,9 @@ class Member:
             if self.is_lost:
                 raise LostError("the worker is lost")
             meanwhile() if meanwhile is not None else wake.wait(_LOOK_S)
-        if future.status == "error":  # The call could not even begin.
+        # `carry_out` raises nothing. So the worker could not import it: this package is missing
+        # there, or has another version.
+        if future.status == "error":
             needed = f"notebook-hpo {version('notebook-hpo')} is needed there"
             raise RefusedError(f"{needed}: {first_line(future.exception(timeout=_ANSWER_S))}")
         try:  # A lost connection to the scheduler cancels the future.
@@ -709,11 +711,12 @@ class _TrialThere:
     """A trial that runs on a worker.
 
     Attributes:
-        task: Name of the trial in all calls.
+        task: Name of the trial in the calls to the worker.
         spec: Spec of the trial, with the paths of the sweep's machine.
-        running: The trial as the sweep sees it.
-        have: Files on the sweep's machine that are the same on the worker, with their stamps.
-        seen: Files that the last poll has found on the worker, with their stamps.
+        running: The trial's points, and requests to stop it, in the sweep's process.
+        have: Name and stamp (size and time of the last change) of each file that is the same on
+            both machines.
+        seen: Name and stamp of each file that the last poll has found on the worker.
         wake: Event that ends the wait for the next poll: the trial is stopped, or has ended.
     """
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from ..settings.yaml_reader import read_yaml
 
 _TABLE = Path(__file__).with_name("metrics.yml")
-#: A series has a trend if at least this share of its steps goes in the direction from its first to
-#: its last value (chosen, not measured).
+#: A series rises (or falls) from its first to its last value. It has a trend if at least this share
+#: of its changes from one value to the next also rise (or fall). Equal neighbours do not count
+#: (chosen, not measured).
 _TREND_SHARE = 0.6
 _LEAST_OF_TREND = 3
 OPPOSITE = {"minimize": "maximize", "maximize": "minimize"}

@@ -151,7 +151,7 @@ class MirroredStorage(InMemoryStorage):
         completed = self.get_all_trials(study_id, deepcopy=False, states=(TrialState.COMPLETE,))
         return next(trial for trial in completed if trial.values == values)
 
-    # --- changes in memory, which are written to the storage as well -----------------------------
+    # --- changes: in the storage, once it has the trial, and in memory ---------------------------
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
         """Create a trial. Without a template, it stays in memory until `store_trial`."""

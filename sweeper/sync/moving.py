@@ -40,7 +40,8 @@ def follow(move: Move) -> None:
             move_artifacts(
                 now.tracking, before=before.artifacts.as_uri(), now=now.artifacts.as_uri()
             )
-        if is_storage(now.storage):  # A missing database can be rebuilt.
+        # A database that is missing has no records to correct, and `rebuild` makes a new one.
+        if is_storage(now.storage):
             _move_records(now, changes)
         replace(move.facts, **changes).write(now.facts, study=now.study)
     except (OSError, sqlite3.Error) as error:

@@ -126,7 +126,12 @@ class ExecutorContract(ABC):
         """
 
     def specs(self, folder: Path, *acts: str) -> list[TrialSpec]:
-        """Return one spec for each act."""
+        """Return one spec for each act, numbered from 0.
+
+        Args:
+            folder: Folder of the trials' files.
+            *acts: What the cell of each trial is to do.
+        """
         return [
             trial_spec(
                 number,

@@ -37,7 +37,8 @@ class LoggedPoints:
     def begin(self, mlflow_id: str, *, is_new: bool) -> None:
         """Prepare to log the points of a run.
 
-        A new run has no points. The points of other runs are read from MLflow.
+        A new run has no points yet. If the run is not new, its points are read from MLflow, so that
+        none is logged twice.
         """
         self._logged[mlflow_id] = {} if is_new else self._stored(mlflow_id)
 

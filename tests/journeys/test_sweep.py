@@ -230,7 +230,7 @@ def test_a_signal_that_was_ignored_from_the_start_does_not_end_the_sweep(tmp_pat
     assert "2 completed" in stdout
 
 
-def test_a_killed_sweep_leaves_no_process_and_status_corrects_what_it_left() -> None:
+def test_kernels_of_a_killed_sweep_end_and_the_status_command_marks_its_trials_as_stopped() -> None:
     sweeping = start_endless("killed")
     busy = call(*endless("killed"))
     assert busy.returncode == 2

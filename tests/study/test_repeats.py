@@ -84,7 +84,7 @@ def test_repeats_of_a_proposal_continue_after_a_restart_but_not_after_a_failure(
     assert again.ask().repeat_of is None
 
 
-def test_a_slot_waits_for_a_run_that_may_be_repeated_and_no_more_trials_than_planned_run(
+def test_a_slot_waits_for_a_running_trial_that_may_be_repeated_and_no_proposal_lacks_its_repeats(
     repeat: Any,
 ) -> None:
     opened = repeat(3, seeds=2)

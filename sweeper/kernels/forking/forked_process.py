@@ -115,7 +115,7 @@ def request_fork(
         send(lease, dict(request), files)
         reply, _ = receive(lease)
         if reply is None:
-            raise ConnectionError(f"the process at {path} has ended")
+            raise ConnectionError(f"the zygote that listens at {path} has ended")
         if "error" in reply:
             raise OSError(reply["error"])
         return lease, int(reply["pid"])

@@ -225,7 +225,7 @@ class Race:
 
 
 def _finite(curve: Curve, sign: float) -> tuple[Array, Array]:
-    """Return the steps and the finite values of a curve in order. Higher values are better."""
+    """Return the steps of a curve with finite values, in order, and these values times `sign`."""
     finite = [(step, value) for step, value in curve.values.items() if math.isfinite(value)]
     array: Array = np.array(sorted(finite), dtype=float).reshape(-1, 2)
     return array[:, 0], sign * array[:, 1]

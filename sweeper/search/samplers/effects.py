@@ -1,8 +1,8 @@
 """Measure by the study's Gaussian process how much each param matters for a score.
 
-A sampler that has learned proposes similar params again and again. A forest of trees sees little
-else in such trials. The process predicts the score in the whole space, and knows where it is
-unsure.
+A sampler that has learned proposes similar params again and again. A random forest that is fitted
+to such trials learns little about the rest of the space. The Gaussian process predicts the score in
+the whole space, and knows where it is unsure (decision 35).
 """
 
 from __future__ import annotations

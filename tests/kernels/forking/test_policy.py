@@ -230,7 +230,7 @@ def test_the_trials_next_to_the_first_are_forked_and_count_after_one_repetition(
 
 
 @pytest.mark.parametrize("runs", [[run_of(0.6), run_of()], [Failed("In [3]: no")]])
-def test_withheld_trials_run_again_if_the_proof_fails(
+def test_trials_forked_before_the_proof_run_again_if_the_proof_fails(
     runs: list[Repetition], early: tuple[ForkPolicy, RunningTrial], reference: Reference
 ) -> None:
     policy, _ = early
@@ -240,7 +240,7 @@ def test_withheld_trials_run_again_if_the_proof_fails(
     assert policy.verdict(READY) is Verdict.RUN_AGAIN
 
 
-def test_withheld_trials_run_again_if_no_kernel_can_be_forked_any_more(
+def test_trials_forked_before_the_proof_run_again_if_no_kernel_can_be_forked_any_more(
     early: tuple[ForkPolicy, RunningTrial],
 ) -> None:
     policy, _ = early

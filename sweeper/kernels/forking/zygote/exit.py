@@ -11,8 +11,8 @@ import os
 class FastExit:
     """Ends a kernel after all its exit handlers, without the slow clean-up of all modules.
 
-    Python runs the exit handler last that was registered first. So the handler of this class is
-    registered before any import that may register another handler.
+    Python runs exit handlers in the reverse order of their registration. So the handler of this
+    class is registered before any import that may register another one, and runs last.
 
     Attributes:
         code: Exit code.
