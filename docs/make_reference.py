@@ -27,6 +27,7 @@ import sweeper
 from sweeper.cli.parser import make_parsers
 from sweeper.drafting.seen_scores import Doubt
 from sweeper.notebooks.metadata import TrialMetadata
+from sweeper.search.options import options_of
 from sweeper.search.pruners.factory import _CLASSES as PRUNERS
 from sweeper.search.pruners.factory import _DEFAULTS as PRUNER_DEFAULTS
 from sweeper.search.samplers.factory import _CLASSES as SAMPLERS
@@ -429,8 +430,6 @@ _EXTRAS = {
     "testing": "The tests that an executor of your own has to pass.",
     "examples": "What the notebooks of this repository import.",
 }
-#: Types of options that a parameters file cannot express: functions and objects.
-_OF_PYTHON = re.compile(r"Callable|\bBase[A-Z]|FrozenTrial")
 
 
 def _algorithms() -> Iterator[str]:
@@ -471,7 +470,7 @@ def _classes(
 ) -> str:
     rows = []
     for name, kind in classes.items():
-        defaults = {key: p.default for key, p in _parameters(kind) if key not in without}
+        defaults = {key: p.default for key, p in options_of(kind).items() if key not in without}
         defaults |= (own or {}).get(name, {})
         options = [_option(*item) for item in defaults.items() if item[0] not in without]
         rows.append((f"`{name}`", about[name], ", ".join(options) or "none"))
@@ -480,23 +479,6 @@ def _classes(
 
 def _option(name: str, default: Any) -> str:
     return f"`{name}`" if default is None else f"`{name}: {as_yaml(default).strip(chr(39))}`"
-
-
-def _parameters(kind: type) -> Iterator[tuple[str, inspect.Parameter]]:
-    """Yield the arguments of a class that a parameters file can set."""
-    seen = set()
-    for base in inspect.getmro(kind):
-        if "__init__" not in vars(base):
-            continue
-        _, *parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
-        for p in parameters:
-            is_variable = p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
-            if is_variable or p.name in seen or _OF_PYTHON.search(str(p.annotation)):
-                continue
-            seen.add(p.name)
-            yield p.name, p
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            return
 
 
 def _extras() -> Iterator[str]:

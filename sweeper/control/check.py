@@ -39,7 +39,7 @@ from ..settings.units import duration, size
 from ..sweep.inputs.resolving import with_inputs
 from ..sweep.planning.kinds import whole_ranges
 from ..sweep.planning.plan import SweepPlan
-from ..sweep.scheduling.overwritten import EndedTrial, overwritten
+from ..sweep.scheduling.overwritten_names import EndedTrial, overwritten
 from ..sweep.scheduling.worthless import is_coarse
 from ..trials import Params, RunningTrial, StudyPaths, TrialOutcome, TrialSpec, run_id_of
 from .contrasts import contrast_of

@@ -3,42 +3,77 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Mapping
+from inspect import Parameter
+from types import NoneType
+from typing import Any
 
 from ..errors import SettingsError
-from ..settings.messages import nearest
+from ..settings.messages import as_yaml, nearest
+
+#: Types that an argument of Optuna's is annotated with and a parameters file can hold.
+_TYPES = {"bool": bool, "int": int, "float": float, "str": str, "dict": dict, "None": NoneType}
+_IN_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    dict: "a mapping",
+}
 
 
-def check_options(
-    kind: type, options: Collection[str], *, reserved: Collection[str], where: str
-) -> None:
-    """Refuse an option that is not an argument of a class.
+def options_of(kind: type) -> dict[str, Parameter]:
+    """Return the arguments of a class that a parameters file can set, by name.
 
-    Args:
-        kind: Class of Optuna, or a subclass of one. The arguments of the subclass are options, too.
-        options: Names of the options in the parameters file.
-        reserved: Arguments that a parameters file cannot set.
-        where: Key and name of the sampler or pruner, for the message.
-
-    Raises:
-        SettingsError: There is no such option. The message names the most similar option.
+    Arguments that are functions or objects of Python are not among them. If the class passes
+    `**options` on, the arguments of its base class are options, too.
     """
-    known = [name for name in _arguments(kind) if name not in reserved]
-    for option in options:
-        if option not in known:
-            raise SettingsError(f"{where} has no option {option!r}; {nearest(option, known)}")
-
-
-def _arguments(kind: type) -> Iterator[str]:
-    """Yield the names of a class's arguments.
-
-    If the class passes `**options` on, yield also the arguments of its base classes.
-    """
+    found: dict[str, Parameter] = {}
     for base in inspect.getmro(kind):
         if "__init__" not in vars(base):
             continue
         _, *parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
-        variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        yield from (p.name for p in parameters if p.kind not in variable)
-        if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
-            return
+        found = {p.name: p for p in parameters if _types(p)} | found
+        if not any(p.kind is Parameter.VAR_KEYWORD for p in parameters):
+            break
+    return found
+
+
+def check_options(
+    kind: type, options: Mapping[str, Any], *, reserved: Collection[str], where: str
+) -> None:
+    """Refuse an option that is not an argument of a class, or whose value has another type.
+
+    Args:
+        kind: Class of Optuna, or a subclass of one.
+        options: Options in the parameters file.
+        reserved: Arguments that a parameters file cannot set.
+        where: Key and name of the sampler or pruner, for the message.
+
+    Raises:
+        SettingsError: There is no such option, and the message names the most similar one. Or its
+            value is not of the type of the argument.
+    """
+    known = {name: p for name, p in options_of(kind).items() if name not in reserved}
+    for option, value in options.items():
+        if option not in known:
+            raise SettingsError(f"{where} has no option {option!r}; {nearest(option, known)}")
+        types = _types(known[option])
+        if not _has_type(value, types):
+            wanted = " or ".join(_IN_WORDS[t] for t in types if t is not NoneType)
+            raise SettingsError(f"{where}: {option}: expected {wanted}; got {as_yaml(value)}")
+
+
+def _types(parameter: Parameter) -> tuple[type, ...]:
+    """Return the types that an argument allows. Empty if a parameters file cannot hold one."""
+    if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
+        return ()
+    names = inspect.formatannotation(parameter.annotation).strip("'").split("|")
+    types = [_TYPES.get(name.partition("[")[0].strip()) for name in names]
+    return tuple(t for t in types if t is not None) if None not in types else ()
+
+
+def _has_type(value: object, types: tuple[type, ...]) -> bool:
+    if isinstance(value, bool):  # In Python, it is a number, too.
+        return bool in types
+    return isinstance(value, types) or (isinstance(value, int) and float in types)

@@ -1,4 +1,5 @@
-"""Log the files of a run: the executed notebook, and its rendering as an HTML page.
+"""Log the files of a run: the executed notebook, its rendering as an HTML page, and the trial's
+artifacts.
 
 The comparison page uses the same rendering, because rendering takes long.
 """
@@ -19,6 +20,7 @@ from ..errors import first_line
 from ..files import files_within
 from ..notebooks.html import page_of, render, write_cells
 from ..notebooks.metadata import BLANK, read_metadata
+from ..settings.units import size
 from ..trials import TrialRecord, run_id_of, short_text
 from .messages import Store
 
@@ -29,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 #: An artifact of a trial is copied into MLflow if it has at most this many bytes (chosen, not
 #: measured).
-LOGGED_BYTES = 100 * 10**6
+LARGEST_LOGGED_BYTES = 100 * 10**6
 
 
 def _outcome(record: TrialRecord) -> str:
@@ -98,8 +100,8 @@ class Artifacts:
             record: The trial.
 
         Returns:
-            Markdown with the outcome in one line, links to the logged files, and the trial's
-            message.
+            Markdown with the outcome in one line, links to the logged files, the artifacts that are
+            too large for MLflow, and the trial's message.
 
         Raises:
             Exception: MLflow does not accept a file. Each of its stores has its own exceptions.
@@ -131,21 +133,23 @@ class Artifacts:
                 page = Path(folder, name)
                 page.write_text(page_of(rendered), encoding="utf-8")
                 log_file(str(page))
-        if record.is_final:
-            self._log_saved(mlflow_id, record)
+        large = self._log_saved(mlflow_id, record) if record.is_final else ""
         at = f"#/experiments/{self._experiment_id}/runs/{mlflow_id}/artifacts"
         links = f"[executed notebook]({at}/{urllib.parse.quote(name)}) · `{notebook}`"
-        return f"{_outcome(record)}\n\n{links}\n\n{record.message}".strip()
+        return "\n\n".join(filter(None, (_outcome(record), links, large, record.message)))
 
     def names_of(self, record: TrialRecord) -> set[str]:
         """Return the names of all files and folders that `log` writes for a trial."""
         saved = (read_metadata(record.notebook) or BLANK).artifacts
         return {record.notebook.name, record.notebook.with_suffix(".html").name, *saved}
 
-    def _log_saved(self, mlflow_id: str, record: TrialRecord) -> None:
+    def _log_saved(self, mlflow_id: str, record: TrialRecord) -> str:
         """Log the artifacts of a trial, except large ones: a tag states their hash and size.
 
         Names in the notebook are only used to choose among the files in the trial's folder.
+
+        Returns:
+            Markdown that names the large ones. Empty if there are none.
         """
         folder = self._paths.saved(run_id_of(record.first_number))
         names = (read_metadata(record.notebook) or BLANK).artifacts
@@ -154,8 +158,13 @@ class Artifacts:
             name = relative.partition("/")[0]
             if name in names and name != record.notebook.name and file.exists():
                 files.setdefault(name, {})[relative] = file
-        for saved in files.values():
-            if sum(file.stat().st_size for file in saved.values()) <= LOGGED_BYTES:
-                for relative, file in saved.items():
-                    above = os.path.dirname(relative) or None
-                    self._client.log_artifact(mlflow_id, str(file), above)
+        large = []
+        for name, saved in files.items():
+            n_bytes = sum(file.stat().st_size for file in saved.values())
+            if n_bytes > LARGEST_LOGGED_BYTES:
+                large.append(f"`{folder / name}` ({size(n_bytes)})")
+                continue
+            for relative, file in saved.items():
+                above = os.path.dirname(relative) or None
+                self._client.log_artifact(mlflow_id, str(file), above)
+        return f"Not copied, as it is large: {', '.join(large)}" if large else ""

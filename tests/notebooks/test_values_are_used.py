@@ -17,7 +17,7 @@ from traitlets.config import Config
 
 from sweeper.notebooks.assignments import Assignments, with_values
 from sweeper.notebooks.rebinding import has_schedule
-from sweeper.sweep.scheduling.overwritten import EndedTrial, overwritten
+from sweeper.sweep.scheduling.overwritten_names import EndedTrial, overwritten
 
 pytestmark = pytest.mark.slow  # hundreds of generated notebooks
 

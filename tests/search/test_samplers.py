@@ -48,6 +48,14 @@ def test_every_pruner_that_can_be_named_can_be_made(name: str) -> None:
             "tpe has no option 'n_startup_trial'; did you mean 'n_startup_trials'?",
         ),
         ({"name": "nsga2", "population_size": 1}, RANGE, "nsga2 cannot be made: "),
+        (
+            {"name": "tpe", "n_startup_trials": "ten"},
+            RANGE,
+            "tpe: n_startup_trials: expected a whole number; got 'ten'",
+        ),
+        ({"name": "gp", "deterministic_objective": 1}, RANGE, "expected true or false; got 1"),
+        ({"name": "gp", "n_startup_trials": 0}, RANGE, "must be at least 1; got 0"),
+        ({"name": "tpe", "gamma": 3}, RANGE, "tpe has no option 'gamma'"),
         ("grid", {"n": {"low": 1, "high": 10**9}}, "widen the steps, or use tpe"),
     ],
 )

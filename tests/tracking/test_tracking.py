@@ -309,7 +309,7 @@ def test_a_run_has_the_artifacts_of_its_trial_except_large_ones(
     used |= {"artifact": "model.pt", "sha256": "f00", "size_bytes": 7, "path": "/model.pt"}
     artifacts_of = {name: asdict(artifact) for name, artifact in saved_in(saved).items()}
     note_in(record.notebook, artifacts=artifacts_of, inputs={"encoder": used})
-    monkeypatch.setattr(artifacts, "LOGGED_BYTES", 10)
+    monkeypatch.setattr(artifacts, "LARGEST_LOGGED_BYTES", 10)
     client, mlflow_id = client_of(store), writer.end(record, {}, {}, {}, 9)
     files = {file.path for file in client.list_artifacts(mlflow_id)}
     assert files == {"0000.ipynb", "0000.html", "model.pt", "tokenizer"}
@@ -319,6 +319,8 @@ def test_a_run_has_the_artifacts_of_its_trial_except_large_ones(
     tags = client.get_run(mlflow_id).data.tags
     assert tags["sweeper.input.encoder"] == "pretrain/0003/model.pt@f00"
     assert tags["sweeper.artifact.large.pt"].startswith("12 bytes, sha256 ")
+    assert f"`{saved / 'large.pt'}`" in tags[NOTE_TAG]
+    assert "model.pt`" not in tags[NOTE_TAG]
 
 
 def hostile(rng: random.Random, outside: Path) -> object:

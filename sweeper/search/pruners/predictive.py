@@ -73,9 +73,9 @@ class PredictivePruner(BasePruner):
     Networks by Extrapolation of Learning Curves". Here, the study's own curves replace families of
     functions.
 
-    No trial is frozen or pruned at the last step of its training. If a param decides the number of
-    steps, the last step is known when trials of two lengths have completed. Otherwise, the median
-    length of completed trials counts.
+    No trial is frozen or pruned after it has reported its last step. If a param decides the number
+    of steps, the last step is known when trials of two lengths have completed. Otherwise, the
+    median length of completed trials counts.
 
     A trial that reports NaN is pruned, because its training has diverged.
 

@@ -33,8 +33,11 @@ class PaddedGP(optuna.samplers.GPSampler):
     Args:
         space: Search space of the study.
         design_seed: Seed of the first trials, the same for all proposals of a study.
-        n_startup_trials: Trials that must have a score before the process is fitted.
+        n_startup_trials: Trials that must have a score before the process is fitted, at least 1.
         **options: Further options of Optuna's sampler.
+
+    Raises:
+        ValueError: `n_startup_trials` is out of its range.
     """
 
     def __init__(
@@ -45,6 +48,8 @@ class PaddedGP(optuna.samplers.GPSampler):
         n_startup_trials: int = 10,
         **options: Any,
     ) -> None:
+        if n_startup_trials < 1:
+            raise ValueError(f"n_startup_trials must be at least 1; got {n_startup_trials}")
         super().__init__(n_startup_trials=n_startup_trials, **options)
         self._space = space
         self._design_seed = design_seed

@@ -48,7 +48,7 @@ from ..planning.plan import SweepPlan
 from .checkpoint_cleaner import CheckpointCleaner
 from .decisions import Decision, Freeze, Prune, TakeOff, Thaw
 from .freezing import Freezer
-from .overwritten import OverwrittenRule
+from .overwritten_names import OverwrittenNamesRule
 from .shortages import Shortages, run_again
 from .stop_rules import PruneRule, StopRule, StopRules
 from .stop_switch import StopSwitch
@@ -127,7 +127,7 @@ class TrialScheduler:
         self._log = log
         self._stop_switch = stop_switch
         self._events = events
-        self.overwritten = OverwrittenRule(
+        self.overwritten = OverwrittenNamesRule(
             lambda: plan.notebook.code, is_allowed=plan.allow_changes
         )
         self._failures_in_a_row = 0

@@ -1,6 +1,7 @@
 """Find swept names to which the notebook assigns another value after the trial's value.
 
-Such a name has the same value at the end of trials that were given different values.
+Such a name has the same value at the end of trials that were given different values. Files that
+trials overwrite are found by `execution/notebook_files.py`.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def _suspects(code: Sequence[str]) -> Iterator[str]:
                     yield f"code cell {number}, line {node.lineno} (%{magic})"
 
 
-class OverwrittenRule:
+class OverwrittenNamesRule:
     """Watches the trials of a sweep for names that the notebook overwrites.
 
     Args:

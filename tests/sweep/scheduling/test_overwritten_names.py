@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from studies import scored, sweep_of
 
-from sweeper.sweep.scheduling.overwritten import EndedTrial, Overwritten, overwritten
+from sweeper.sweep.scheduling.overwritten_names import EndedTrial, Overwritten, overwritten
 from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial, StopCause, TrialOutcome, TrialSpec, TrialState, Value
 
