@@ -251,8 +251,8 @@ class Observer:
             if outcome is not None and outcome.reason is Reason.CELL_ERROR:
                 why = self._error() + self._hint()
             raise FailedRunError(
-                f"{self._plan.notebook.display_name}: the notebook was run once, unchanged, and did "
-                f"not complete, so no sweep is proposed: {why}"
+                f"{self._plan.notebook.display_name}: the notebook was run once, unchanged, and "
+                f"did not complete, so no sweep is proposed: {why}"
             )
         change_metadata(self._file, observed=self._made_of)
 

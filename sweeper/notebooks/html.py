@@ -47,9 +47,9 @@ _HEAD = (
     '<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
     "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
 )
-#: Styles that hide the link beside each heading, because links do not work in a frame with `srcdoc`,
-#: which has no URL. Below a parameters cell that papermill's injected cell follows, they add a
-#: sentence.
+#: Styles that hide the link beside each heading, because links do not work in a frame with
+#: `srcdoc`, which has no URL. Below a parameters cell that papermill's injected cell follows, they
+#: add a sentence.
 _STYLE = """
 a.anchor-link { display: none; }
 .celltag_parameters:has(+ .celltag_injected-parameters) .jp-InputArea-editor::after {

@@ -42,6 +42,7 @@ from sweeper.tracking import (
     view_url,
 )
 from sweeper.tracking.messages import Call, Store
+from sweeper.tracking.opening import NOTE_TAG
 from sweeper.tracking.values import legal
 from sweeper.tracking.writer import carried_out
 from sweeper.trials import GpuUse, Notice, StudyPaths, TrialRecord, TrialState
