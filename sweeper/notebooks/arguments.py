@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from .calls import defaults, parameters_of
+from .calls import defaults, init_of, last_name, parameters_of
 from .plain import Assignment, is_plain
 from .replacing import Cell
 from .signatures import Signatures
 
-_ADDING = ".add_argument"
-PARSING = ("parse_args", "parse_known_args")
+_PARSING = ("parse_args", "parse_known_args")
 
 
 def arguments_of(
@@ -42,14 +41,15 @@ def arguments_of(
     owners: dict[ast.AST, str] = {}
     variables: dict[ast.AST, str] = {}
     functions: dict[ast.AST, str] = {}
-    parameters = parameters_of(cell)
+    parameters, of_options = parameters_of(cell), "".join(parsed[:1])
     for node in ast.walk(cell.tree):  # Outer nodes come before the nodes inside of them.
         function, named = functions.get(node, ""), list[tuple[str, ast.expr]]()
+        is_option = False
         match node:
             case ast.Assign(targets=[ast.Name(id=target)], value=value):
                 owners[value] = variables[value] = target
             case ast.Call(func=ast.Attribute(attr="add_argument")):
-                named, function = [*option_default(node)], "".join(parsed[:1])
+                named, function, is_option = [*option_default(node)], of_options, True
             case ast.Call(func=ast.Name(id=function) | ast.Attribute(attr=function)):
                 named = [(option.arg, option.value) for option in node.keywords if option.arg]
                 owners |= {value: name for name, value in named}
@@ -59,19 +59,18 @@ def arguments_of(
                 named = [(str(k.value), v) for k, v in pairs if isinstance(k, ast.Constant)]
             case ast.arguments():
                 named = [*defaults(node)]
-            case ast.ClassDef(name=owner, body=body):
-                methods = (inner for inner in body if isinstance(inner, ast.FunctionDef))
-                functions |= {method.args: owner for method in methods if method.name == "__init__"}
+            case ast.ClassDef(name=owner):
+                if (init := init_of(node)) is not None:
+                    functions[init.args] = owner
             case ast.FunctionDef(name=defined) | ast.AsyncFunctionDef(name=defined):
                 functions.setdefault(node.args, defined)
         belongs = [
             f"{owner}." for owner in (function, owners.get(node), f"cell{cell.number}") if owner
         ]
         found = {f"{before}{name}": value for name, value in named for before in ("", *belongs)}
-        is_option = isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_ADDING)
         if isinstance(node, ast.Call) and node.args and not is_option:
             found[function] = node.args[0]
-        variable = variables.get(node, "") if not is_option else "".join(parsed[:1])
+        variable = of_options if is_option else variables.get(node, "")
         for name, value in found.items():
             if name and is_plain(value):
                 key = name.rpartition(".")[2]
@@ -97,45 +96,76 @@ def option_default(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
         call: Call of `add_argument`.
     """
     stated = {option.arg: option.value for option in call.keywords}
-    flags = [str(argument.value) for argument in call.args if isinstance(argument, ast.Constant)]
-    flags.sort(key=lambda flag: not flag.startswith("--"))
-    match stated.get("dest"):
-        case ast.Constant(value=str(name)):
-            flags.insert(0, name)
-    if flags and "default" in stated:
-        yield flags[0].lstrip("-").replace("-", "_"), stated["default"]
+    if (name := option_name(call)) and "default" in stated:
+        yield name, stated["default"]
+
+
+def option_name(call: ast.Call) -> str:
+    """Return the name of a command line option's attribute: `lr` of `-l`, `--lr`.
+
+    Args:
+        call: Call of `add_argument`.
+
+    Returns:
+        An empty text if no name is stated.
+    """
+    dest = [option.value for option in call.keywords if option.arg == "dest"]
+    if dest and isinstance(dest[0], ast.Constant):
+        return str(dest[0].value)
+    flags = sorted(_flags(call), key=lambda flag: not flag.startswith("--"))
+    return _as_name(flags[0]) if flags else ""
+
+
+def _flags(call: ast.Call) -> list[str]:
+    return [str(argument.value) for argument in call.args if isinstance(argument, ast.Constant)]
+
+
+def _as_name(flag: str) -> str:
+    return flag.lstrip("-").replace("-", "_")
+
+
+def is_parsing(node: ast.AST | None) -> bool:
+    """Return whether a node is a call that parses a command line."""
+    return isinstance(node, ast.Call) and last_name(node.func) in _PARSING
 
 
 def parsed_into(cells: Iterable[Cell]) -> Iterator[str]:
     """Yield the variables that get the parsed options of a command line, such as `args`."""
-    for cell in cells:
-        for node in ast.walk(cell.tree):
-            match node:
-                case ast.Assign(
-                    targets=[ast.Name(id=name)] | [ast.Tuple(elts=[ast.Name(id=name), *_])],
-                    value=ast.Call(func=ast.Attribute(attr=called)),
-                ) if called in PARSING:
-                    yield name
+    for node in (node for cell in cells for node in ast.walk(cell.tree)):
+        match node:
+            case ast.Assign(
+                targets=[ast.Name(id=name)] | [ast.Tuple(elts=[ast.Name(id=name), *_])],
+                value=value,
+            ) if is_parsing(value):
+                yield name
 
 
-def given_options(cells: Iterable[Cell]) -> Mapping[str, str]:
+def given_options(cells: Sequence[Cell]) -> Mapping[str, str]:
     """Return the options that the notebook itself passes to `parse_args`.
 
     Returns:
         The code cell and line of each call, by the name of the option.
     """
+    calls = [
+        (cell.number, node)
+        for cell in cells
+        for node in ast.walk(cell.tree)
+        if isinstance(node, ast.Call)
+    ]
+    names = {
+        flag: option_name(call)
+        for _, call in calls
+        if last_name(call.func) == "add_argument"
+        for flag in _flags(call)
+    }
     found: dict[str, str] = {}
-    for cell in cells:
-        for node in ast.walk(cell.tree):
-            match node:
-                case ast.Call(func=ast.Attribute(attr=called)) if called in PARSING:
-                    texts = [
-                        constant.value
-                        for constant in ast.walk(node)
-                        if isinstance(constant, ast.Constant)
-                    ]
-                    words = [word for text in texts for word in str(text).split()]
-                    flags = [word.partition("=")[0] for word in words if word.startswith("-")]
-                    place = f"code cell {cell.number}, line {node.lineno}"
-                    found |= {flag.lstrip("-").replace("-", "_"): place for flag in flags}
+    for number, call in calls:
+        if not is_parsing(call):
+            continue
+        texts = [part.value for part in ast.walk(call) if isinstance(part, ast.Constant)]
+        for word in (word for text in texts for word in str(text).split()):
+            flag = word.partition("=")[0]
+            if flag.startswith("-"):
+                place = f"code cell {number}, line {call.lineno}"
+                found[names.get(flag, _as_name(flag))] = place
     return found

@@ -14,13 +14,12 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 from ..errors import NotebookError
-from .arguments import arguments_of, given_options, parsed_into
+from .arguments import arguments_of, given_options, option_name, parsed_into
 from .attributes import attribute_rival, attributes_of, locals_of, overwritten_items
 from .calls import Calls, Override
 from .cell_code import comments
@@ -70,9 +69,9 @@ class Assignments:
                 if name not in given:
                     self._arguments[name].append(argument)
         for name in [name for name, found in self._found.items() if len(found) > 1]:
-            for cell_number, found in _by_cell(self.at_top(name)):
-                if len(found) == 1 and found[0].is_plain:
-                    self._arguments[f"cell{cell_number}.{name}"] = found
+            for cell_number, found in groupby(self.at_top(name), lambda place: place.cell):
+                if len(places := [*found]) == 1 and places[0].is_plain:
+                    self._arguments[f"cell{cell_number}.{name}"] = places
 
     @cached_property
     def _calls(self) -> Calls:
@@ -244,8 +243,8 @@ class Assignments:
             for node in ast.walk(cell.tree):
                 at = f"in code cell {cell.number}, line {getattr(node, 'lineno', 1)}"
                 match node:
-                    case ast.Call(func=ast.Attribute(attr="add_argument"), args=[flag, *_]):
-                        if ast.unparse(flag).strip("-'").replace("-", "_") == name:
+                    case ast.Call(func=ast.Attribute(attr="add_argument")):
+                        if option_name(node) == name:
                             return f"pass `default={name}` {at}, and assign {name} before that"
                     case ast.Attribute(attr=attribute, ctx=ast.Load()) if attribute == name:
                         whole = ast.unparse(node)
@@ -391,25 +390,24 @@ class Assignments:
         return f", or sweep {instead!r}" if instead else ""
 
 
-def _by_cell(assignments: Iterable[Assignment]) -> list[tuple[int, list[Assignment]]]:
-    found: defaultdict[int, list[Assignment]] = defaultdict(list)
-    for assignment in assignments:
-        found[assignment.cell].append(assignment)
-    return [*found.items()]
-
-
 def _assignments_in(cell: Cell) -> Iterator[tuple[str, Assignment]]:
     for index, statement in enumerate(cell.statements):
         block = _BLOCKS.get(type(statement), "a branch")
         for inner in ast.walk(statement):
-            for name, value, is_own in _pairs(inner) if isinstance(inner, ast.stmt) else ():
-                line = getattr(inner, "lineno", 0)
-                at = Assignment(cell=cell.number, line=line, index=index, value=value)
-                if inner is statement:
-                    at = replace(at, target=name, is_plain=is_own and is_plain(value))
-                else:
-                    at = replace(at, block=block)
-                yield name.id, at
+            is_top = inner is statement
+            for name, value, is_own in _pairs(inner):
+                yield (
+                    name.id,
+                    Assignment(
+                        cell=cell.number,
+                        line=getattr(inner, "lineno", 0),
+                        index=index,
+                        value=value,
+                        block="" if is_top else block,
+                        target=name if is_top else None,
+                        is_plain=is_top and is_own and is_plain(value),
+                    ),
+                )
 
 
 def plain_values(source: str) -> dict[str, tuple[Any, str]]:
@@ -474,7 +472,7 @@ def with_values(
     return [source for source in changed if source is not None]
 
 
-def _pairs(statement: ast.stmt) -> Iterator[tuple[ast.Name, ast.expr | None, bool]]:
+def _pairs(statement: ast.AST) -> Iterator[tuple[ast.Name, ast.expr | None, bool]]:
     """Yield the names that a statement assigns, with their values.
 
     Yields:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
+from .calls import Function, init_of, positional, texts_in
 from .cell_code import parse_or_none
+from .own_training import own_nodes
 from .plain import Assignment, Parameter, is_plain
 from .rebinding import rebinding, unpacked
 from .replacing import Cell
-
-_FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def attributes_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
@@ -27,29 +26,8 @@ def attributes_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
         The name, which begins with its class or object, as in `CFG.lr`, and the assignment.
     """
     for index, statement in enumerate(cell.statements):
-        body = statement.body if isinstance(statement, ast.ClassDef) else [statement]
-        own, fields = _own_name(statement), _fields(statement)
-        for target, value in _plain_targets([*body, *_made(statement)]):
-            parameter = None
-            match statement, target:
-                case ast.ClassDef(name=owner), ast.Name(id=attribute):
-                    parameter = fields.get(attribute)
-                case ast.ClassDef(name=owner), ast.Attribute(
-                    attr=attribute, value=ast.Name(id=instance)
-                ):
-                    if instance != own:
-                        continue
-                case ast.ClassDef(), _:
-                    continue
-                case (_, ast.Attribute(value=ast.Name(id=owner), attr=attribute)) | (
-                    _,
-                    ast.Subscript(
-                        value=ast.Name(id=owner), slice=ast.Constant(value=str(attribute))
-                    ),
-                ):
-                    pass
-                case _:
-                    continue
+        fields = _fields(statement)
+        for owner, attribute, target, value in _owned(statement):
             place = Assignment(
                 cell=cell.number,
                 line=value.lineno,
@@ -58,28 +36,60 @@ def attributes_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
                 value=value,
                 is_plain=True,
                 is_attribute=True,
-                parameter=parameter,
+                parameter=fields.get(attribute),
             )
             yield f"{owner}.{attribute}", place
+
+
+def _owned(statement: ast.stmt) -> Iterator[tuple[str, str, ast.expr, ast.expr]]:
+    """Yield the attributes to which a statement assigns a plain value.
+
+    Yields:
+        The class or object, the name of the attribute, the target and the value.
+    """
+    if not isinstance(statement, ast.ClassDef):
+        for target, value in _plain_targets([statement]):
+            match target:
+                case (
+                    ast.Attribute(value=ast.Name(id=owner), attr=attribute)
+                    | ast.Subscript(
+                        value=ast.Name(id=owner), slice=ast.Constant(value=str(attribute))
+                    )
+                ):
+                    yield owner, attribute, target, value
+        return
+    for target, value in _plain_targets(statement.body):
+        if isinstance(target, ast.Name):
+            yield statement.name, target.id, target, value
+    init = init_of(statement)
+    for target, value in _plain_targets([] if init is None else init.body):
+        match target:
+            case ast.Attribute(value=ast.Name(id=owner), attr=attribute) if init is not None:
+                if [owner] == positional(init.args)[:1]:  # usually `self`
+                    yield statement.name, attribute, target, value
 
 
 def locals_of(cell: Cell) -> Iterator[tuple[str, Assignment]]:
     """Yield the local variables of functions whose only value is a plain value.
 
     Yields:
-        The name, which begins with its function, as in `train.lr`, and the assignment.
+        The name, which begins with its function, as in `train.lr`, or with its class in `__init__`,
+        and the assignment.
     """
     for statement in cell.statements:
         inside = statement.body if isinstance(statement, ast.ClassDef) else [statement]
-        for function in (inner for inner in inside if isinstance(inner, _FUNCTION)):
+        for function in (inner for inner in inside if isinstance(inner, Function)):
+            owner = statement if function is init_of(statement) else function
             bound = Counter(_bindings(function))
             for target, value in _plain_targets(function.body):
                 if isinstance(target, ast.Name) and bound[target.id] == 1:
-                    at = Assignment(cell=cell.number, line=value.lineno, value=value)
-                    yield f"{function.name}.{target.id}", replace(at, is_plain=True)
+                    yield (
+                        f"{getattr(owner, 'name', '')}.{target.id}",
+                        Assignment(cell=cell.number, line=value.lineno, value=value, is_plain=True),
+                    )
 
 
-def _bindings(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+def _bindings(function: Function) -> Iterator[str]:
     """Yield each name that a function binds, once for each binding.
 
     Statements such as `lr *= 2` do not count. A name that is declared `global` or `nonlocal` is
@@ -90,8 +100,16 @@ def _bindings(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]
         match node:
             case ast.Name(id=name, ctx=ast.Store()) if node not in changed:
                 yield name
-            case ast.arg(arg=name):
+            case (
+                ast.arg(arg=name)
+                | ast.ExceptHandler(name=str(name))
+                | ast.MatchAs(name=str(name))
+                | ast.MatchStar(name=str(name))
+                | ast.MatchMapping(rest=str(name))
+            ):
                 yield name
+            case ast.alias(name=name, asname=short):
+                yield short or name
             case ast.Global(names=names) | ast.Nonlocal(names=names):
                 yield from (name for name in names for _ in range(2))
 
@@ -165,26 +183,14 @@ def _uses(
 
 
 def _in_texts(statement: ast.stmt, owners: set[str], attribute: str) -> Iterator[ast.AST]:
-    """Yield calls that run a text as code, if this code changes an attribute or its owner.
-
-    IPython turns magics such as `%time` into such calls.
-    """
+    """Yield calls that run a text as code, if this code changes an attribute or its owner."""
     for node in ast.walk(statement):
-        match node:
-            case ast.Call(
-                func=ast.Name(id="exec") | ast.Attribute(attr="run_line_magic" | "run_cell_magic")
-            ):
-                texts = (
-                    str(argument.value)
-                    for argument in node.args
-                    if isinstance(argument, ast.Constant)
-                )
-                trees = [tree for text in texts if (tree := parse_or_none(text)) is not None]
-                for hidden in (statement for tree in trees for statement in tree.body):
-                    changed = {*_uses(hidden, owners, attribute, reads=False)}
-                    changed -= _scheduled(hidden, owners, attribute)
-                    if changed or any(_binds(inner, owners) for inner in ast.walk(hidden)):
-                        yield node
+        trees = [tree for text in texts_in(node) if (tree := parse_or_none(text)) is not None]
+        for hidden in (inner for tree in trees for inner in tree.body):
+            changed = {*_uses(hidden, owners, attribute, reads=False)}
+            changed -= _scheduled(hidden, owners, attribute)
+            if changed or any(_binds(inner, owners) for inner in ast.walk(hidden)):
+                yield node
 
 
 def _binds(node: ast.AST, names: set[str]) -> bool:
@@ -194,24 +200,19 @@ def _binds(node: ast.AST, names: set[str]) -> bool:
     return False
 
 
-def _in_body(statement: ast.ClassDef | ast.stmt, attribute: str) -> Iterator[ast.AST]:
+def _in_body(statement: ast.stmt, attribute: str) -> Iterator[ast.AST]:
     """Yield nodes in the body of a class, outside of its methods, that assign an attribute."""
-    waiting: list[ast.AST] = [*statement.body] if isinstance(statement, ast.ClassDef) else []
-    while waiting:
-        node = waiting.pop(0)
+    for node in own_nodes(getattr(statement, "body", [])):
         match node:
-            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) if name == attribute:
+            case (
+                ast.Name(id=name, ctx=ast.Store() | ast.Del())
+                | ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ) if name == attribute:
                 yield node
             case ast.alias(name=name, asname=short) if (short or name) == attribute:
                 yield node
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                if name == attribute:
-                    yield node
-            case ast.ClassDef(name=name):
-                if name == attribute:
-                    yield node
-        if not isinstance(node, _FUNCTION | ast.ClassDef | ast.Lambda):
-            waiting += ast.iter_child_nodes(node)
 
 
 def _scheduled(statement: ast.stmt, owners: set[str] | None, attribute: str) -> set[ast.expr]:
@@ -285,27 +286,6 @@ def overwritten_items(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
     return found
 
 
-def _init(statement: ast.stmt) -> ast.FunctionDef | None:
-    inside = statement.body if isinstance(statement, ast.ClassDef) else []
-    functions = (inner for inner in inside if isinstance(inner, ast.FunctionDef))
-    return next(
-        (function for function in functions if function.name == "__init__" and function.args.args),
-        None,
-    )
-
-
-def _own_name(statement: ast.stmt) -> str:
-    """Return the name that a class uses for its instance in `__init__`, usually `self`."""
-    made = _init(statement)
-    return "" if made is None else made.args.args[0].arg
-
-
-def _made(statement: ast.stmt) -> list[ast.stmt]:
-    """Return the statements of the `__init__` of a class."""
-    made = _init(statement)
-    return [] if made is None else made.body
-
-
 def _plain_targets(statements: Iterable[ast.stmt]) -> Iterator[tuple[ast.expr, ast.expr]]:
     for statement in statements:
         match statement:
@@ -327,10 +307,7 @@ def _fields(statement: ast.stmt) -> dict[str, Parameter]:
     """Return the fields of a dataclass or a similar class as parameters of its calls."""
     if not isinstance(statement, ast.ClassDef):
         return {}
-    has_init = any(
-        isinstance(inner, ast.FunctionDef) and inner.name == "__init__" for inner in statement.body
-    )
-    if has_init or not (statement.decorator_list or statement.bases):
+    if init_of(statement) or not (statement.decorator_list or statement.bases):
         return {}
     annotated = [
         inner.target.id

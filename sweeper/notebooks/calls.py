@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 
 from .plain import Parameter
-from .replacing import Cell
+from .replacing import Cell, words_in
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+#: Functions that run a text as code, or find an object by a text.
+_WITH_TEXTS = frozenset("eval exec getattr system getoutput run_line_magic run_cell_magic".split())
 
 
 def last_name(node: ast.expr) -> str:
@@ -112,10 +116,7 @@ class Calls:
         return own or every
 
     def _read(self, cell: Cell) -> None:
-        if not cell.tree.body:
-            # A cell that is not Python, or whose code runs in another namespace (%%timeit), may
-            # call any function that it names.
-            self._passed_on |= _words(cell.source)
+        self._may_call(cell.hidden_words)
         nodes = [*ast.walk(cell.tree)]
         calls = [node for node in nodes if isinstance(node, ast.Call)]
         # A call `Net()` and an annotation `config: Config` name a class, but pass it on to nobody.
@@ -125,24 +126,19 @@ class Calls:
                 if isinstance(given, ast.Name):
                     self._given_to[given.id].append((cell.number, call))
         for node in nodes:
+            self._may_call(word for text in texts_in(node) for word in words_in(text))
             match node:
-                case ast.Call(
-                    func=ast.Name(id="eval" | "exec")
-                    | ast.Attribute(attr="run_line_magic" | "run_cell_magic")
-                ):
-                    for text in (
-                        argument.value
-                        for argument in node.args
-                        if isinstance(argument, ast.Constant)
-                    ):
-                        self._passed_on |= _words(str(text))
                 case ast.Call(func=ast.Name(id=name)):
                     self._calls[name].append((cell.number, node))
                 case ast.Call(func=ast.Attribute(attr=name)):
                     self._calls[f".{name}"].append((cell.number, node))
-                case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                case (
+                    ast.FunctionDef(name=name)
+                    | ast.AsyncFunctionDef(name=name)
+                    | ast.ClassDef(name=name)
+                ):
                     self._bound[name] += 1
-                    for method in _methods(node):
+                    for method in methods_of(node):
                         self._bound[f".{method.name}"] += 1
                         self._owner[f".{method.name}"] = name
                 case ast.Assign(targets=[target], value=ast.Call(func=ast.Name(id=name))):
@@ -155,6 +151,20 @@ class Calls:
                     self._passed_on.add(name)
                 case ast.Attribute(attr=name) if node not in used:
                     self._passed_on.add(f".{name}")
+
+    def _may_call(self, words: Iterable[str]) -> None:
+        """Note that code which is not understood may call functions and methods of these names."""
+        self._passed_on |= {name for word in words for name in (word, f".{word}")}
+
+
+def texts_in(node: ast.AST) -> list[str]:
+    """Return the texts that a node runs as code, or by which it finds an object.
+
+    IPython turns magics such as `%time` into such calls.
+    """
+    is_call = isinstance(node, ast.Call) and last_name(node.func) in _WITH_TEXTS
+    given = node.args if is_call else []  # type: ignore[attr-defined]
+    return [str(argument.value) for argument in given if isinstance(argument, ast.Constant)]
 
 
 def _in_annotations(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
@@ -175,27 +185,45 @@ def parameters_of(cell: Cell) -> dict[ast.expr, Parameter]:
     found = {}
 
     def read(callee: str, arguments: ast.arguments, skipped: int) -> None:
-        positional = [option.arg for option in (*arguments.posonlyargs, *arguments.args)]
+        names = positional(arguments)
         for option, value in defaults(arguments):
-            position = positional.index(option) - skipped if option in positional else None
+            position = names.index(option) - skipped if option in names else None
             found[value] = Parameter(callee=callee, name=option, position=position)
 
     for statement in cell.statements:
         match statement:
-            case ast.FunctionDef(name=name, decorator_list=[], args=arguments):
+            case (
+                ast.FunctionDef(name=name, decorator_list=[], args=arguments)
+                | ast.AsyncFunctionDef(name=name, decorator_list=[], args=arguments)
+            ):
                 read(name, arguments, 0)
             case ast.ClassDef(name=name, decorator_list=[]):
-                for method in _methods(statement):
+                for method in methods_of(statement):
                     if not method.decorator_list:
                         callee = name if method.name == "__init__" else f".{method.name}"
                         read(callee, method.args, 1)
     return found
 
 
-def _methods(node: ast.AST) -> Iterator[ast.FunctionDef]:
-    """Yield the methods of a class. A function has none."""
-    if isinstance(node, ast.ClassDef):
-        yield from (inner for inner in node.body if isinstance(inner, ast.FunctionDef))
+def methods_of(node: ast.AST) -> list[Function]:
+    """Return the methods of a class. Other code has none."""
+    body = node.body if isinstance(node, ast.ClassDef) else []
+    return [inner for inner in body if isinstance(inner, Function)]
+
+
+def init_of(node: ast.AST) -> Function | None:
+    """Return the `__init__` of a class. None for a class without one, and for other code."""
+    return next((method for method in methods_of(node) if method.name == "__init__"), None)
+
+
+def gets_object(method: Function) -> bool:
+    """Return whether the first parameter of a method is its object or class, as usual."""
+    return all(last_name(decorator) != "staticmethod" for decorator in method.decorator_list)
+
+
+def positional(arguments: ast.arguments) -> list[str]:
+    """Return the names of the parameters that a call can pass by position."""
+    return [option.arg for option in (*arguments.posonlyargs, *arguments.args)]
 
 
 def defaults(arguments: ast.arguments) -> Iterator[tuple[str, ast.expr]]:
@@ -206,10 +234,6 @@ def defaults(arguments: ast.arguments) -> Iterator[tuple[str, ast.expr]]:
     for option, value in zip(options, values, strict=True):
         if value is not None:
             yield option.arg, value
-
-
-def _words(text: str) -> set[str]:
-    return {*re.findall(r"\w+", text)}
 
 
 def _passed(cell: int, call: ast.Call, parameter: Parameter) -> Override | None:

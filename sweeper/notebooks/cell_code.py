@@ -6,7 +6,6 @@ Only this module knows IPython's syntax: magics, shell commands and help.
 from __future__ import annotations
 
 import ast
-import contextlib
 import io
 import operator
 import re
@@ -73,14 +72,18 @@ def _converted(source: str, *, keeps_lines: bool) -> str:
         lines = transform(lines)
     above = ["\n"] * (_ends(whole) - _ends(lines)) if keeps_lines else []
     if lines[0].startswith("%%") and "?" not in lines[0]:
-        if lines[0][2:].split()[0] in _FOREIGN:
+        magic = lines[0][2:].split()[:1]
+        if not magic or magic[0] in _FOREIGN:
             return ""
         text = "".join(lines[1:])
         if parse_or_none(text) is None:
             text = _converted(text, keeps_lines=keeps_lines)
         return "".join([*above, "\n", text])
     for _ in range(_MOST_MAGICS):
-        has_changed, after = manager.do_one_token_transform(lines)
+        try:
+            has_changed, after = manager.do_one_token_transform(lines)
+        except SyntaxError:  # The indentation is wrong, so the cell will fail.
+            break
         if not has_changed:
             break
         if keeps_lines:
@@ -128,7 +131,7 @@ def parse(source: str) -> ast.Module:
 
 def _tree(source: str) -> ast.Module:
     for _ in range(_PARSE_TRIES - 1):
-        with contextlib.suppress(SystemError):
+        with suppress(SystemError):
             return ast.parse(source)
     return ast.parse(source)
 
@@ -149,18 +152,15 @@ def scope_of(source: str) -> symtable.SymbolTable | None:
 class _Generators(ast.NodeTransformer):
     """Turns comprehensions into generators, which bind and read the same names."""
 
-    def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
+    def visit(self, node: ast.AST) -> ast.AST:
         self.generic_visit(node)
-        return ast.GeneratorExp(elt=node.elt, generators=node.generators)
-
-    def visit_SetComp(self, node: ast.SetComp) -> ast.expr:
-        self.generic_visit(node)
-        return ast.GeneratorExp(elt=node.elt, generators=node.generators)
-
-    def visit_DictComp(self, node: ast.DictComp) -> ast.expr:
-        self.generic_visit(node)
-        pair = ast.Tuple(elts=[node.key, node.value], ctx=ast.Load())
-        return ast.GeneratorExp(elt=pair, generators=node.generators)
+        match node:
+            case ast.ListComp(elt=made, generators=loops) | ast.SetComp(elt=made, generators=loops):
+                return ast.GeneratorExp(elt=made, generators=loops)
+            case ast.DictComp(key=key, value=value, generators=loops):
+                pair = ast.Tuple(elts=[key, value], ctx=ast.Load())
+                return ast.GeneratorExp(elt=pair, generators=loops)
+        return node
 
 
 def _with_own_scopes(source: str) -> str:
@@ -169,7 +169,7 @@ def _with_own_scopes(source: str) -> str:
     Python 3.12 and later run a comprehension in the scope around it (PEP 709). So their symbol
     tables do not tell which names belong to the comprehension.
     """
-    if " for " not in f" {source}".replace("\n", " "):
+    if re.search(r"\bfor\b", source) is None:
         return source
     tree = ast.parse(source)
     kinds = ast.ListComp | ast.SetComp | ast.DictComp

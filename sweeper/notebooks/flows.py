@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import ast
 import builtins
-import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from .arguments import PARSING, option_default
-from .calls import defaults
+from .arguments import is_parsing, option_default
+from .calls import Function, defaults, gets_object, methods_of, positional, texts_in
 from .left_out import dotted, imported_by
 from .own_training import (
     OWN_LOOP,
@@ -26,7 +25,7 @@ from .own_training import (
 )
 from .plain import is_plain, plain_value
 from .rebinding import unpacked
-from .replacing import Cell
+from .replacing import Cell, words_in
 from .signatures import Signatures
 
 #: A path names a variable or a part of a variable: `("cfg", "lr")` is `cfg.lr` and `cfg["lr"]`,
@@ -95,7 +94,7 @@ class _Function:
         """Return the path of a parameter, by its name or its position in a call."""
         if self.arguments is None:
             return (self.key, parameter) if isinstance(parameter, str) else None
-        named = [option.arg for option in (*self.arguments.posonlyargs, *self.arguments.args)]
+        named = positional(self.arguments)
         if isinstance(parameter, int):
             position = parameter + self.skipped
             return (self.key, named[position]) if position < len(named) else None
@@ -203,13 +202,12 @@ class Flows:
     def _names_in(self, cells: Iterable[Cell]) -> set[str]:
         """Return the names that code reads. What it hands over to a function, the function reads.
 
-        A cell that is not Python, such as one with %%bash, may read any variable that it names.
+        A cell that is not Python may read any variable that it names.
         """
         found, left_out = set[str](), self._skipped | self._handed_over
         for cell in cells:
             waiting: deque[ast.AST] = deque([cell.tree])
-            if not cell.tree.body:
-                found |= {*re.findall(r"\w+", cell.source)}
+            found |= cell.hidden_words
             while waiting:
                 node = waiting.popleft()
                 found |= {*_names_read(node)}
@@ -297,15 +295,14 @@ class Flows:
         if isinstance(node, ast.ClassDef):
             self._classes.add(node.name)
             self._functions[node.name] = _Function(key=node.name, arguments=None)
-            for inner in node.body:
-                if isinstance(inner, ast.FunctionDef):
-                    self._owners[inner] = node.name
-                    self._keys[inner] = key = f"{node.name}.{inner.name}()"
-                    method = _Function(key=key, arguments=inner.args, skipped=1)
-                    self._methods[inner.name].append(method)
-                    if inner.name == "__init__":
-                        self._functions[node.name] = method
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node not in self._keys:
+            for inner in methods_of(node):
+                self._owners[inner] = node.name
+                self._keys[inner] = key = f"{node.name}.{inner.name}()"
+                method = _Function(key=key, arguments=inner.args, skipped=int(gets_object(inner)))
+                self._methods[inner.name].append(method)
+                if inner.name == "__init__":
+                    self._functions[node.name] = method
+        elif isinstance(node, Function) and node not in self._keys:
             self._keys[node] = key = f"{node.name}()"
             self._functions[node.name] = _Function(key=key, arguments=node.args)
 
@@ -327,18 +324,18 @@ class Flows:
     def _is_uncalled(self, node: ast.AST) -> bool:
         """Return whether a node is a function or class that never runs, as no code names it."""
         return (
-            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            isinstance(node, Function | ast.ClassDef)
             and not node.decorator_list
             and node.name not in self.reads
             and node not in self._owners
         )
 
-    def _scope_of(self, node: ast.FunctionDef | ast.AsyncFunctionDef, outer: _Scope) -> _Scope:
+    def _scope_of(self, node: Function, outer: _Scope) -> _Scope:
         options = [option.arg for option in ast.walk(node.args) if isinstance(option, ast.arg)]
         names, owner = _bound(node.body) | {*options}, self._owners.get(node, "")
         if owner and outer.key == owner and outer.outer is not None:
             outer = outer.outer  # Methods do not see the names in the body of their class.
-        own_name = options[0] if owner and options else ""
+        own_name = options[0] if owner and options and gets_object(node) else ""
         return _Scope(
             key=self._keys[node], names=names, own_name=own_name, owner=owner, outer=outer
         )
@@ -392,7 +389,7 @@ class Flows:
     def _assign(self, target: ast.expr, value: ast.expr, scope: _Scope) -> None:
         for inner, part, is_own in unpacked(target, value):
             path = self._path(inner, scope)
-            if part is not None and path is not None and (is_own or _is_parsing(part)):
+            if part is not None and path is not None and (is_own or is_parsing(part)):
                 self._flow(part, path, scope)
             elif path is not None:
                 self._open.add(path)
@@ -465,7 +462,7 @@ class Flows:
                     self._open.add(to)
                 case ast.Call(func=ast.Name(id=name), args=[inner, *_]) if name in _CONVERSIONS:
                     waiting.append((inner, to))
-                case ast.Call() if _is_parsing(part):
+                case ast.Call() if is_parsing(part):
                     self._edges[_OPTIONS].append(to)
                 case ast.Call(args=arguments, keywords=options):
                     if (source := self._path(part, scope)) is not None:
@@ -599,13 +596,6 @@ def _is_taken(test: ast.expr, value: str | bool | None) -> bool | None:
     return None
 
 
-def _is_parsing(value: ast.expr) -> bool:
-    match value:
-        case ast.Call(func=ast.Attribute(attr=called)):
-            return called in PARSING
-    return False
-
-
 def _bound(body: Iterable[ast.AST]) -> frozenset[str]:
     """Return the names that code assigns and does not declare as global."""
     names, others = set(), set()
@@ -629,12 +619,4 @@ def _names_read(node: ast.AST) -> Iterator[str]:
             func=ast.Attribute(attr="get" | "pop"), args=[ast.Constant(value=str(key)), *_]
         ):
             yield key
-        case ast.Call(
-            func=ast.Name(id="getattr" | "eval" | "exec")
-            | ast.Attribute(attr="system" | "getoutput" | "run_line_magic" | "run_cell_magic"),
-            args=arguments,
-        ):
-            texts = (
-                str(argument.value) for argument in arguments if isinstance(argument, ast.Constant)
-            )
-            yield from (word for text in texts for word in re.findall(r"\w+", text))
+    yield from (word for text in texts_in(node) for word in words_in(text))

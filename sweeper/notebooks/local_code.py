@@ -7,10 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .cell_code import parse_or_none
+from .cell_code import parse_or_none, plain_python
 
-#: Line magics and shell commands, which are not Python.
-_MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
 _RUN = re.compile(r"^\s*%run\s+(?:-\w+\s+)*[\"']?([\w./-]+)", re.MULTILINE)
 
 
@@ -35,14 +33,15 @@ def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
     waiting: list[tuple[str, Path | None]] = [(source, None) for source in code]
     while waiting:
         source, file = waiting.pop(0)
-        ran = [folder / name for name in _RUN.findall(source)]
-        tree = parse_or_none(_MAGIC.sub(r"\1pass", source))
+        scripts = [folder / name for name in _RUN.findall(source)]
+        ran = [*scripts, *(script.with_name(f"{script.name}.py") for script in scripts)]
+        tree = parse_or_none(plain_python(source))
         if tree is not None:
             roots += [folder / path for path in _added_to_path(tree)]
             ran += [
                 path for name in _imported(tree, file, roots) for path in _files_of(name, roots)
             ]
-        for path in {path.resolve() for path in ran if path.is_file()} - found.keys():
+        for path in sorted({path.resolve() for path in ran if path.is_file()} - found.keys()):
             found[path] = path.read_bytes()
             waiting.append((text_of(found[path]), path))
     return found

@@ -6,7 +6,7 @@ import ast
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
-from .calls import last_names_called
+from .calls import last_names_called, methods_of
 from .plain import is_plain
 from .replacing import Cell
 
@@ -181,10 +181,7 @@ def assigned_from_itself(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
 
 
 def _has_training_method(node: ast.AST) -> bool:
-    methods = node.body if isinstance(node, ast.ClassDef) else []
-    return any(
-        isinstance(inner, ast.FunctionDef) and inner.name in _TRAINING_METHODS for inner in methods
-    )
+    return any(method.name in _TRAINING_METHODS for method in methods_of(node))
 
 
 def _is_plain_call(node: ast.AST) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -55,6 +56,15 @@ class Cell:
             else:
                 found.append(statement)
         return found
+
+    @cached_property
+    def hidden_words(self) -> frozenset[str]:
+        """The words of a cell whose code has no tree, as it is not Python or runs elsewhere.
+
+        A cell with `%%bash` or `%%timeit` may read and call all that it names.
+        """
+        is_known = bool(self.tree.body) or parse_or_none(self.source) is not None
+        return frozenset() if is_known else words_in(self.source)
 
     @cached_property
     def _is_understood(self) -> bool:
@@ -137,6 +147,11 @@ class Cell:
             were = {line - (last - first): texts for line, texts in were.items()}
             were.setdefault(first, []).insert(0, ast.unparse(node) if last > first else old)
         return lines, were
+
+
+def words_in(text: str) -> frozenset[str]:
+    """Return the names that may stand in a text."""
+    return frozenset(re.findall(r"\w+", text))
 
 
 def _replaced_nodes(news: Mapping[ast.expr, str]) -> dict[ast.AST, ast.AST]:

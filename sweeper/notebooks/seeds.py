@@ -12,7 +12,7 @@ from nbformat import NotebookNode
 
 from .flows import Flows, LibraryCall
 from .plain import plain_value
-from .reading import cell_tags, code_cells
+from .reading import cell_tags, code_cells, is_skipped
 from .replacing import Cell
 from .research import RESEARCH_SOURCE
 from .shared_cells import SHARED_TAG
@@ -102,7 +102,10 @@ def replace_seeds(node: NotebookNode, seed: int) -> None:
     Shared cells are not changed, because they run once for all trials.
     """
     in_cells = code_cells(node)
-    cells = [Cell(number, cell.source) for number, cell in enumerate(in_cells, start=1)]
+    cells = [
+        Cell(number, "" if is_skipped(cell) else cell.source)
+        for number, cell in enumerate(in_cells, start=1)
+    ]
     news: defaultdict[int, dict[ast.expr, str]] = defaultdict(dict)
     found = own_seeds(cells)
     order = list(dict.fromkeys(own.number for own in found))  # Keep different seeds different.

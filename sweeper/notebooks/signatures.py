@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from ..settings.yaml_reader import read_yaml
+from .calls import Function, gets_object, methods_of, positional
 from .plain import is_plain
 from .replacing import Cell
 
@@ -28,7 +29,16 @@ class Signatures:
     """
 
     def __init__(self, cells: Iterable[Cell]) -> None:
-        self._own = dict(_defined(node) for cell in cells for node in _definitions(cell.tree))
+        self._own: dict[str, Sequence[str]] = {}
+        classes: dict[ast.AST, str] = {}
+        for node in (node for cell in cells for node in ast.walk(cell.tree)):
+            if isinstance(node, ast.ClassDef):  # It comes before its methods.
+                self._own[node.name] = ()
+                classes |= dict.fromkeys(methods_of(node), node.name)
+            elif isinstance(node, Function):
+                owner = classes.get(node)
+                names = positional(node.args)[owner is not None and gets_object(node) :]
+                self._own[owner if owner and node.name == "__init__" else node.name] = names
 
     def named(self, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
         """Yield the positional arguments of a call whose parameters' names are known."""
@@ -49,36 +59,3 @@ class Signatures:
                     (_table()[kind][callee] for kind in kinds if callee in _table()[kind]), ()
                 )
         return ()
-
-
-def _definitions(
-    tree: ast.Module,
-) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | None, bool]]:
-    """Yield the functions and classes that a notebook defines.
-
-    Yields:
-        The name, the function that gets the arguments of a call, and whether its first parameter is
-        the object (`self`). The function is None for a class without `__init__`.
-    """
-    methods = set()
-    for node in ast.walk(tree):  # Outer nodes come before the nodes inside of them.
-        if isinstance(node, ast.ClassDef):
-            inside = [inner for inner in node.body if isinstance(inner, ast.FunctionDef)]
-            methods |= {*inside}
-            yield (
-                node.name,
-                next((method for method in inside if method.name == "__init__"), None),
-                True,
-            )
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name, node, node in methods
-
-
-def _defined(
-    found: tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | None, bool],
-) -> tuple[str, Sequence[str]]:
-    name, function, has_self = found
-    if function is None:
-        return name, ()
-    options = [option.arg for option in (*function.args.posonlyargs, *function.args.args)]
-    return name, options[1:] if has_self else options

@@ -291,6 +291,10 @@ def test_defaults_of_parameters_of_all_kinds_are_found() -> None:
         (["def f(x, C=1.0): g(x)", "f(1, y)", "%%timeit\nf(1)"], "C", []),
         (["@d\ndef f(x, C=1.0): g(x)", "f(1, y)"], "C", []),
         (["def f(x, C=1.0): g(x)"], "C", []),
+        (["def f(x, C=1.0): g(x)", "f(1, C=y)", "# call f"], "C", ["cell 2"]),
+        (["async def f(x, C=1.0): g(x)", "await f(1, C=y)"], "C", ["cell 2"]),
+        (["class N:\n  def f(self, C=5): g(C)", "n = N()\nn.f(C=k)", "%time n.f()"], "C", []),
+        (["class N:\n  def f(self, C=5): g(C)", "n = N()\nn.f(C=k)", "getattr(n, 'f')()"], "C", []),
     ],
 )
 def test_a_default_that_all_calls_override_is_refused_with_the_call(
@@ -435,3 +439,71 @@ def test_a_default_counts_if_an_object_that_may_be_of_its_class_leaves_it_out(
     cells = [Cell(1, trainer), Cell(2, calls)]
     default = Parameter(callee=".train", name="lr", position=0)
     assert (Calls(cells).overriding(default) is not None) is is_overridden
+
+
+@pytest.mark.parametrize(
+    ("cells", "value"),
+    [
+        (["class T:\n  @staticmethod\n  def fit(lr, wd): g(lr, wd)", "T.fit(0.1, 0.01)"], 0.01),
+        (["class T:\n  async def fit(self, lr, wd): g(lr, wd)", "await T().fit(0.1, 0.01)"], 0.01),
+        (["class T:\n  def __init__(self, lr, wd): g(lr, wd)", "T(0.1, 0.01)"], 0.01),
+        (["class T: pass", "class U(T):\n  def __init__(self, wd): super().__init__(5)"], None),
+    ],
+)
+def test_a_positional_argument_has_the_name_of_its_parameter(
+    cells: list[str], value: float | None
+) -> None:
+    assert Assignments(cells).plain_value("wd") == value
+
+
+@pytest.mark.parametrize(
+    ("code", "can_be_swept"),
+    [
+        ("def t(c):\n  lr = 0.1\n  fit(lr)", True),
+        ("def t(c):\n  lr = 0.1\n  match c:\n    case {'lr': lr}: pass\n  fit(lr)", False),
+        ("def t(c):\n  lr = 0.1\n  match c:\n    case [*lr] | {**lr}: pass\n  fit(lr)", False),
+        ("def t(c):\n  lr = 0.1\n  try: g()\n  except E as lr: fit(lr)", False),
+        ("def t(c):\n  lr = 0.1\n  import rates.lr as lr\n  fit(lr)", False),
+    ],
+)
+def test_a_local_variable_that_is_bound_once_can_be_swept(code: str, can_be_swept: bool) -> None:
+    assert (Assignments([code]).why_not("t.lr") is None) is can_be_swept
+
+
+def test_a_local_variable_of_init_is_no_attribute_of_its_class() -> None:
+    used = "class N:\n  def __init__(self, c):\n    h = 64\n    self.l = L(h)"
+    replaced = "class N:\n  def __init__(self, c):\n    h = 64\n    h = c.h\n    self.l = L(h)"
+    assert Assignments([used]).why_not("N.h") is None
+    assert Assignments([replaced]).why_not("N.h") is not None
+
+
+@pytest.mark.parametrize(
+    ("flags", "given", "is_passed"),
+    [
+        ('"-b", "--batch"', "-b", True),
+        ('"-b", "--batch"', "--batch=3", True),
+        ('"--size", dest="batch"', "--size", True),
+        ('"--batch"', "-b", False),
+        ('"--batch"', "--size", False),
+    ],
+)
+def test_an_option_that_the_notebook_passes_itself_is_refused(
+    flags: str, given: str, is_passed: bool
+) -> None:
+    cell = f'p.add_argument({flags}, default=64)\na = p.parse_args(["{given}", "32"])'
+    why = Assignments([cell, "f(a.batch)"]).why_not("batch")
+    assert (why is not None) is is_passed
+
+
+def test_the_remedy_for_an_option_without_a_default_knows_all_its_flags() -> None:
+    cells = ['p.add_argument("-l", "--lr", type=float)\na = p.parse_args([])', "f(a.lr)"]
+    assert "pass `default=lr` in code cell 1" in Assignments(cells).remedy_for_unknown("lr")
+
+
+def test_a_comprehension_needs_no_space_before_its_loop() -> None:
+    assert Assignments(["lr = 0.1", "y = [f(lr)for lr in xs]"]).why_not("lr") is None
+
+
+@pytest.mark.parametrize("source", ["%%\nlr = 0.1", "def f():\n        a = 1\n    b = 2"])
+def test_a_cell_with_broken_syntax_has_no_assignments(source: str) -> None:
+    assert Assignments([source, "k = 1"]).names() == ["k"]

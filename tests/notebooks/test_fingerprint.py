@@ -137,6 +137,9 @@ def test_code_that_is_imported_indirectly_is_part_of_the_fingerprint(
         (["%run model.py"], "model.py"),
         (["def later():\n    import model"], "model.py"),
         (["if x:\n    %run -i 'model.py'\n    pass"], "model.py"),
+        (["%run model"], "model.py"),
+        (["files = !ls\nimport model"], "model.py"),
+        (['import model\nprint("%d"\n      % 3)'], "model.py"),
     ],
 )
 def test_local_files_that_a_notebook_imports_or_runs_are_found(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
+from sweeper.notebooks.reading import SKIP_TAG
 from sweeper.notebooks.replacing import Cell
 from sweeper.notebooks.research import RESEARCH_SOURCE
 from sweeper.notebooks.seeds import own_seeds, replace_seeds
@@ -79,3 +80,11 @@ def test_seeds_that_differ_still_differ_after_they_are_replaced() -> None:
         "k.PRNGKey(71)",
         "k.PRNGKey(70)",
     ]
+
+
+def test_a_seed_in_a_skipped_cell_does_not_count() -> None:
+    skipped = new_code_cell("SEED = 1", metadata={"tags": [SKIP_TAG]})
+    cell = new_code_cell("import torch\nSEED = 42\ntorch.manual_seed(SEED)")
+    replace_seeds(new_notebook(cells=[skipped, cell]), 70)
+    assert skipped.source == "SEED = 1"
+    assert "torch.manual_seed(70)" in cell.source
