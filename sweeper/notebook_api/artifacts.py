@@ -72,7 +72,7 @@ def save_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path
 
 def _copy(source: Path, place: Path) -> None:
     folder = place.parent
-    beside = folder / f".{place.name}.{token_hex(4)}{PART}"
+    beside, before = (folder / f".{place.name}.{token_hex(4)}{PART}" for _ in range(2))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
@@ -81,12 +81,13 @@ def _copy(source: Path, place: Path) -> None:
             shutil.copyfile(source, beside)
             with beside.open("rb+") as file:
                 os.fsync(file.fileno())
-        if place.is_dir() or source.is_dir():  # `os.replace` does not replace folders.
-            remove(place)
+        if place.is_dir() or (source.is_dir() and place.exists()):
+            os.replace(place, before)  # `os.replace` does not replace folders.
         os.replace(beside, place)
     finally:
-        with suppress(OSError):
-            remove(beside)
+        for rest in (beside, before):
+            with suppress(OSError):
+                remove(rest)
 
 
 def remove(path: Path) -> None:

@@ -10,12 +10,12 @@ import threading
 import time
 from typing import Any
 
-from .messages import KERNEL_VARIABLE, MIME, REPORTS_VARIABLE, Point, send
+from .messages import KERNEL_VARIABLE, MARK_VARIABLE, MIME, REPORTS_VARIABLE, Point, send
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARKLINE_WIDTH = 24
-#: Shortest time between two updates of a display, in seconds (chosen, not measured). If there is no
-#: socket, a display carries the points, and each point is displayed at once.
+#: Shortest time between two updates of a display, in seconds (chosen, not measured). If a sweep has
+#: no socket yet, as in a shared cell, a display carries the points, so each is displayed at once.
 _MIN_INTERVAL_S = 0.2
 
 
@@ -42,13 +42,15 @@ class Reporter:
         # A forked child has only a copy of its parent's session, which cannot display anything.
         if shell is None or os.environ.get(KERNEL_VARIABLE, str(os.getpid())) != str(os.getpid()):
             return
+        is_carried = not is_sent and MARK_VARIABLE in os.environ
         with self._lock:
             self._remember(point)
             self._is_behind = True
             # A cell that is executed again has lost its table, and needs a new one.
             is_new, self._cell = self._cell != shell.execution_count, shell.execution_count
-            if is_new or not is_sent or time.monotonic() - self._displayed_at_s >= _MIN_INTERVAL_S:
-                self._show(shell, None if is_sent else point, update=not is_new)
+            is_due = time.monotonic() - self._displayed_at_s >= _MIN_INTERVAL_S
+            if is_new or is_carried or is_due:
+                self._show(shell, point if is_carried else None, update=not is_new)
             if self._is_flushed_by is not shell:
                 shell.events.register("post_run_cell", lambda *_: self._flush(shell))
                 self._is_flushed_by = shell
@@ -61,12 +63,18 @@ class Reporter:
 
     def _show(self, shell: Any, point: Point | None, *, update: bool) -> None:
         encoded = {} if point is None else {MIME: point.encode()}
-        shell.display_pub.publish(
-            data={"text/plain": self._text(), "text/html": self._html(), **encoded},
-            metadata={},
-            transient={"display_id": f"sweeper-{self._cell}"},
-            update=update,
-        )
+        try:
+            shell.display_pub.publish(
+                data={"text/plain": self._text(), "text/html": self._html(), **encoded},
+                metadata={},
+                transient={"display_id": f"sweeper-{self._cell}"},
+                update=update,
+            )
+        except Exception:
+            # IPython flushes `sys.stdout`, which the notebook may have closed or replaced. Only a
+            # display that carries a point is needed.
+            if point is not None:
+                raise
         self._displayed_at_s, self._is_behind = time.monotonic(), False
 
     def _remember(self, point: Point) -> None:

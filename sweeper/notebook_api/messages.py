@@ -25,6 +25,8 @@ REPORTS_VARIABLE = "SWEEPER_REPORTS"
 #: count as reports. `begun`: number of steps of each series in earlier attempts. `mlflow`: MLflow's
 #: `uri` and `version`, and the trial's `study`, `study_id` and `run_id`.
 OBSERVED_VARIABLE = "SWEEPER_OBSERVED"
+#: Environment variable that marks each process of a sweep, as the guard does.
+MARK_VARIABLE = "SWEEPER_MARK"
 #: Environment variable with the process id of the kernel.
 KERNEL_VARIABLE = "SWEEPER_KERNEL"
 #: Facts that a notebook sends in addition to points: it has called `should_stop`, it is ending
@@ -93,10 +95,15 @@ class Point:
         """Decode the output of `encode`. All numbers are the same to the last bit."""
         return cls(
             step=data["step"],
-            metrics={k: float(v) for k, v in data["metrics"].items()},
+            metrics={_encodable(k): float(v) for k, v in data["metrics"].items()},
             source=PointSource(data.get("source", PointSource.REPORTED)),
             library=str(data.get("library", "")),
         )
+
+
+def _encodable(name: str) -> str:
+    """Return a name that UTF-8 can encode. A file name may contain bytes that are no text."""
+    return name.encode("utf-8", "replace").decode()
 
 
 def encode_float(value: float) -> float | str:

@@ -170,9 +170,11 @@ def _fastai(module: Any) -> None:
 
 
 def _tensorboard(module: Any) -> None:
-    def report(_: Any, tag: str, value: Any, step: Any = None, *__: Any, **options: Any) -> None:
-        step = _step_of(tag, options.get("global_step", step))
-        _report("TensorBoard", step, {tag: value})
+    # The parameters have torch's names, because users may pass them by keyword.
+    def report(
+        _: Any, tag: str, scalar_value: Any, global_step: Any = None, *__: Any, **___: Any
+    ) -> None:
+        _report("TensorBoard", _step_of(tag, global_step), {tag: scalar_value})
 
     _after(module.SummaryWriter, "add_scalar", report)
 

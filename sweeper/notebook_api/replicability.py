@@ -25,12 +25,21 @@ class _Observer:
     `warnings.showwarning` does not get warnings that another filter has hidden. Python matches a
     text against the pattern once for each place in the code that warns.
 
+    scikit-learn reads the pattern of each filter, and pickles all filters for its workers. There it
+    becomes a pattern that matches no text.
+
     Attributes:
+        pattern: A pattern that matches no text.
         names: Names of the operations about which torch has warned, in order.
     """
 
+    pattern = "(?!)"
+
     def __init__(self) -> None:
         self.names: dict[str, None] = {}
+
+    def __reduce__(self) -> Any:
+        return re.compile, (self.pattern,)
 
     def match(self, text: str) -> None:
         """Record the operation that a warning of torch names. Return None, which is no match."""

@@ -69,9 +69,9 @@ class Assignments:
                 if name not in given:
                     self._arguments[name].append(argument)
         for name in [name for name, found in self._found.items() if len(found) > 1]:
-            for cell_number, found in groupby(self.at_top(name), lambda place: place.cell):
-                if len(places := [*found]) == 1 and places[0].is_plain:
-                    self._arguments[f"cell{cell_number}.{name}"] = places
+            for number, same in groupby(self.at_top(name), lambda place: place.cell):
+                if len(places := [*same]) == 1 and places[0].is_plain:
+                    self._arguments[f"cell{number}.{name}"] = places
 
     @cached_property
     def _calls(self) -> Calls:

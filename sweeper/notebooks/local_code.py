@@ -10,6 +10,13 @@ from pathlib import Path
 from .cell_code import parse_or_none, plain_python
 
 _RUN = re.compile(r"^\s*%run\s+(?:-\w+\s+)*[\"']?([\w./-]+)", re.MULTILINE)
+#: Calls and magics with which a notebook writes a module of its own.
+_WRITES = re.compile(
+    r"""^%%(?:writefile|file)\s+(?:-a\s+)?["']?([^\s"']+)"""
+    r"""|\bopen\(\s*["']([^"']+\.py)["']\s*,\s*["'][wax]"""
+    r"""|\bPath\(\s*["']([^"']+\.py)["']\s*\)\.write_""",
+    re.MULTILINE,
+)
 
 
 def text_of(content: bytes) -> str:
@@ -19,6 +26,8 @@ def text_of(content: bytes) -> str:
 
 def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
     """Read the local modules and scripts that a notebook imports or runs, directly or indirectly.
+
+    A file that the notebook itself writes is left out, because each trial writes its own content.
 
     Args:
         code: Sources of the notebook's code cells.
@@ -30,6 +39,11 @@ def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
     folder = folder.resolve()
     roots = [folder]
     found: dict[Path, bytes] = {}
+    own = {
+        (folder / next(filter(None, names))).resolve()
+        for source in code
+        for names in _WRITES.findall(source)
+    }
     waiting: list[tuple[str, Path | None]] = [(source, None) for source in code]
     while waiting:
         source, file = waiting.pop(0)
@@ -41,7 +55,8 @@ def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
             ran += [
                 path for name in _imported(tree, file, roots) for path in _files_of(name, roots)
             ]
-        for path in sorted({path.resolve() for path in ran if path.is_file()} - found.keys()):
+        new = {path.resolve() for path in ran if path.is_file()} - found.keys() - own
+        for path in sorted(new):
             found[path] = path.read_bytes()
             waiting.append((text_of(found[path]), path))
     return found

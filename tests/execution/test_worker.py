@@ -258,6 +258,9 @@ def test_a_notebook_may_end_itself_and_an_exit_of_argparse_has_a_remedy(bench: B
     outcome, node = bench.run(REPORT, "import sys\nsys.exit()", "raise ValueError('never run')")
     assert outcome.state is TrialState.COMPLETED
     assert statuses(node)[3:] == ["completed", "pending"]
+    outcome, node = bench.run(REPORT, "exit()", "raise ValueError('never run')", number=3)
+    assert outcome.state is TrialState.COMPLETED
+    assert statuses(node)[3:] == ["completed", "pending"]
     outcome, _ = bench.run(REPORT, "import sys\nsys.exit(3)", number=1)
     assert outcome.state is TrialState.FAILED
     assert outcome.message.startswith("In [4]: SystemExit: 3")

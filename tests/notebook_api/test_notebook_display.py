@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sweeper.notebook_api.messages import MIME, Point
+from sweeper.notebook_api.messages import MARK_VARIABLE, MIME, Point
 
 #: Runs cells in a new IPython process, and prints what they displayed.
 IN_IPYTHON = """
@@ -42,22 +44,27 @@ CELLS = (
 )
 
 
-@pytest.fixture(scope="module")
-def displayed(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
+Displayed = list[list[dict[str, Any]]]
+
+
+def display(cells: Sequence[str], folder: Path, **env: str) -> Displayed:
     """Return the display messages of each cell."""
     done = subprocess.run(
         [sys.executable, "-c", IN_IPYTHON],
-        input=json.dumps(CELLS),
+        input=json.dumps(cells),
         capture_output=True,
         text=True,
         check=True,
-        env={"IPYTHONDIR": str(tmp_path_factory.mktemp("ipython")), "PATH": ""},
+        env={"IPYTHONDIR": str(folder), "PATH": "", **env},
     )
-    messages: list[list[dict[str, Any]]] = json.loads(done.stdout)
+    messages: Displayed = json.loads(done.stdout)
     return messages
 
 
-Displayed = list[list[dict[str, Any]]]
+@pytest.fixture(scope="module")
+def displayed(tmp_path_factory: pytest.TempPathFactory) -> Displayed:
+    """Return the display messages of cells that a sweep has marked, but given no socket."""
+    return display(CELLS, tmp_path_factory.mktemp("ipython"), **{MARK_VARIABLE: "sweep"})
 
 
 def line_of(name: str, message: dict[str, Any]) -> str:
@@ -115,3 +122,15 @@ def test_a_sparkline_has_at_most_24_bars_with_both_ends(displayed: Displayed) ->
     assert len(sparkline) == 24
     assert (sparkline[0], sparkline[-1]) == ("▁", "█")
     assert sorted(sparkline) == list(sparkline)
+
+
+def test_a_notebook_that_is_run_by_hand_displays_many_reports_in_few_updates(
+    tmp_path: Path,
+) -> None:
+    begin = "import sweeper, contextlib"
+    many = "for step in range(1000): sweeper.report(step, val=step)"
+    silent = "with contextlib.redirect_stdout(None): sweeper.report(0, val=1)"
+    _, messages, _ = display([begin, many, silent], tmp_path)
+    assert len(messages) < 100
+    assert "step 999" in messages[-1]["data"]["text/plain"]
+    assert MIME not in messages[-1]["data"]

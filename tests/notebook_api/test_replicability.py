@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from sklearn.utils.parallel import Parallel, delayed
 
 from sweeper.notebook_api import replicability
 from sweeper.notebook_api.determinism import seed_everything
@@ -92,3 +93,9 @@ def test_the_operations_in_torchs_warnings_about_gpus_are_recognized(
         warnings.warn(text, UserWarning, stacklevel=1)
     assert not_replicable() == names
     assert [str(warning.message) for warning in displayed] == [text]
+
+
+def test_scikit_learn_runs_its_workers_while_warnings_are_observed() -> None:
+    observe_warnings()
+    calls = (delayed(abs)(number) for number in (-1, -2))
+    assert Parallel(n_jobs=2)(calls) == [1, 2]

@@ -152,6 +152,22 @@ def test_local_files_that_a_notebook_imports_or_runs_are_found(
     assert set(made_of["files"]) == {file}
 
 
+@pytest.mark.parametrize(
+    "writes",
+    [
+        "%%writefile helpers.py\nV = 1",
+        "%%file -a helpers.py\nV = 1",
+        "open('helpers.py', 'w').write(f'V = {x}')",
+        "from pathlib import Path\nPath('helpers.py').write_text(f'V = {x}')",
+    ],
+)
+def test_a_module_that_the_notebook_writes_itself_is_not_frozen(
+    make: Make, tmp_path: Path, writes: str
+) -> None:
+    write(tmp_path, helpers="V = 0", other="V = 0")
+    assert set(make(writes, "import helpers, other")["files"]) == {"other.py"}
+
+
 def test_cells_that_are_not_python_raise_no_error_when_imports_are_searched(
     make: Make, tmp_path: Path
 ) -> None:

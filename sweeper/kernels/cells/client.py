@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 import zmq
+from jupyter_client.session import json_packer, json_unpacker
 from jupyter_core.utils import ensure_event_loop
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbclient.util import run_sync
@@ -116,6 +117,7 @@ class SweepClient(PapermillNotebookClient):
         self.request = request
         self.running = request.running
         self.printed = PrintedScores(request.score_sources, request.running.points.publish)
+        self.loop = ensure_event_loop()
         self.reports = ReportSocket()
         self.ending: Ending = NotStarted("it has not answered")
         self.exit_code: int | None = None
@@ -135,7 +137,6 @@ class SweepClient(PapermillNotebookClient):
             RuntimeError: The kernel died, did not answer in time, or its trial was stopped.
         """
         self.reset_execution_trackers()
-        self.loop = ensure_event_loop()
         self.kc = self.km.client()
         self.kc.start_channels()
         run_sync(self.kc.wait_for_ready)(
@@ -189,8 +190,9 @@ class SweepClient(PapermillNotebookClient):
         cell.execution_count = ran.execution_count
         cell.outputs = []
         for message in ran.messages:
+            # Each trial gets a copy of its own, with the same text as from a started kernel.
             complete = {
-                **message,
+                **json_unpacker(json_packer(message)),
                 "header": {"msg_type": message["msg_type"]},
                 "parent_header": {"msg_id": RECORDED},
                 "buffers": [],
@@ -365,7 +367,7 @@ class SweepClient(PapermillNotebookClient):
         self._publish_displayed(content.get("data"))
         if kind == "stream":
             self.printed.read(content["name"], content["text"])
-        if self._is_too_much(kind, content, cell):
+        if self._is_too_much(kind, content, cell) or _is_odd_comm(kind, content):
             return None
         output: NotebookNode | None = super().process_message(msg, cell, cell_index)
         if self.comm_objects:
@@ -499,3 +501,8 @@ class SweepClient(PapermillNotebookClient):
                 reads_imports=reads_imports and isinstance(self.ending, Finished),
             )
         )
+
+
+def _is_odd_comm(kind: str, content: dict[str, Any]) -> bool:
+    """Return whether a message between widgets has no mapping as its data, which nbclient needs."""
+    return kind in ("comm_open", "comm_msg") and not isinstance(content.get("data"), dict)

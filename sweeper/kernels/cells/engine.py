@@ -110,9 +110,12 @@ def _execute(live: LiveNotebook, request: ExecutionRequest, pool: KernelPool) ->
     except OSError as error:
         request.on_kernel_gone(True)
         return KernelResult(ending=NotStarted(first_line(error)))
-    client = SweepClient(
-        live, kernel=kernel, request=request, iopub_timeout=_IOPUB_TIMEOUT_S, timeout=None, log=_log
-    )
+    options = {"iopub_timeout": _IOPUB_TIMEOUT_S, "timeout": None, "log": _log}
+    try:
+        client = SweepClient(live, kernel=kernel, request=request, **options)
+    except OSError as error:  # No file descriptor is left for the client's socket.
+        kernel.kill(request.on_kernel_gone)
+        return KernelResult(ending=NotStarted(first_line(error)))
     try:
         _run_cells(client, pool)
     except (RuntimeError, OSError, ZMQError) as error:

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from jupyter_core.utils import run_sync
 
 from ...files import write_atomically
-from ...guard import MARK_VARIABLE, kill_marked, kill_session
+from ...guard import MARK_VARIABLE, kill_marked, kill_session, marked_processes
 from ..forking.fork_server import ForkingProvisioner, ForkServer
 from ..forking.forked_process import ForkedProcess
 from ..forking.ipython_folder import ipython_folder
@@ -145,7 +145,7 @@ class Kernel:
         write_atomically(self.stop_file, json.dumps({"kind": kind, "message": message}))
 
     def stand_still(self, is_still: bool) -> bool:
-        """Pause the kernel's process group, or let it continue.
+        """Pause the kernel and the processes that it has started, or let them continue.
 
         Args:
             is_still: Whether to pause the processes.
@@ -153,7 +153,12 @@ class Kernel:
         Returns:
             Whether the kernel is alive.
         """
-        self._signal(signal.SIGSTOP if is_still else signal.SIGCONT)
+        number = signal.SIGSTOP if is_still else signal.SIGCONT
+        self._signal(number)
+        # A command such as `!python train.py` has a process group of its own.
+        for pid in marked_processes(self._mark):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
         return self.exit_code is None
 
     @property
@@ -219,8 +224,8 @@ class Kernel:
         try:
             # DataLoader workers and subprocesses may outlive the kernel. Kill them too.
             kill_marked(self._mark)
+            kill_session(self._process.pid)
             if isinstance(self._process, ForkedProcess):
-                kill_session(self._process.pid)
                 self._process.release()
             self._remove()
         finally:

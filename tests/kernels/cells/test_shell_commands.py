@@ -123,3 +123,31 @@ def test_a_stop_of_a_trial_ends_its_shell_command(tmp_path: Path) -> None:
         _, result = run_alone(notebook, pool, running=running)
         stopper.join()
     assert result.ending == Stopped()
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("is_forked", [False, True])
+def test_a_shell_command_stands_still_while_its_trial_is_frozen(
+    tmp_path: Path, *, is_forked: bool
+) -> None:
+    ticks = "!for i in $(seq 200); do echo $i >> ticks; sleep 0.02; [ -e end ] && break; done; true"
+    notebook = write_notebook(tmp_path / "nb.ipynb", ticks)
+    running = RunningTrial(trials_left=1)
+    seen: list[bool] = []
+
+    def freeze() -> None:
+        until((tmp_path / "ticks").exists)
+        assert running.control.freeze()
+        time.sleep(0.05)  # until the signal has arrived
+        before = (tmp_path / "ticks").read_text()
+        time.sleep(0.3)
+        seen.append((tmp_path / "ticks").read_text() == before)
+        (tmp_path / "end").touch()
+        running.control.thaw()
+
+    with kernel_pool(tmp_path, imports="import json" if is_forked else None) as pool:
+        freezer = threading.Thread(target=freeze)
+        freezer.start()
+        _, result = run_alone(notebook, pool, running=running)
+        freezer.join()
+    assert (result.ending, seen) == (Finished(), [True])

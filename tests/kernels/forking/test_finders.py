@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import sweeper
 from sweeper.kernels.forking.zygote import finders
 
 pytestmark = pytest.mark.slow  # the tests start processes
@@ -22,21 +23,30 @@ import early
 text = open(sys.argv[1]).read()
 names = {"__name__": "finders"}
 exec(text, names)
-names["install_snapshot_finder"](text, json.load(open(sys.argv[2])))
+names["install"](text, sys.argv[3], json.load(open(sys.argv[2])))
 """
 
 
-def run(folder: Path, frozen: Mapping[str, str], code: str) -> Any:
+def run(folder: Path, frozen: Mapping[str, str], code: str, *options: str) -> Any:
     """Run code in a new interpreter in a folder with frozen modules.
 
     Return the JSON that it prints.
     """
+    package = str(Path(sweeper.__file__).parent)
     snapshot = folder.parent / "frozen.json"
     sources = {str((folder / path).resolve()): source for path, source in frozen.items()}
     snapshot.write_text(json.dumps(sources))
     (folder / "early.py").touch()
     done = subprocess.run(
-        [sys.executable, "-c", BEGIN + code, str(finders.__file__), str(snapshot)],
+        [
+            sys.executable,
+            *options,
+            "-c",
+            BEGIN + code,
+            str(finders.__file__),
+            str(snapshot),
+            package,
+        ],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -121,6 +131,19 @@ print(json.dumps([spawned, of_loky]))
     assert run(project, {"model.py": source}, code) == [["first"], ["first", "first"]]
 
 
+def test_spawned_workers_import_this_package_although_it_is_not_installed(tmp_path: Path) -> None:
+    project = write(
+        tmp_path / "project", {"model.py": "def seen(_):\n    import sweeper\n    return 1"}
+    )
+    code = """
+import model, multiprocessing
+with multiprocessing.get_context("spawn").Pool(1) as pool:
+    print(json.dumps(pool.map(model.seen, [1])))
+"""
+    # `-S` leaves out installed packages. The package itself imports only the standard library.
+    assert run(project, {}, code, "-S", "-E") == [1]
+
+
 def test_bytecode_of_another_version_of_a_frozen_module_is_not_used(tmp_path: Path) -> None:
     project = write(tmp_path / "project", {"edited.py": "V = 2\n"})
     code = "import edited\nprint(json.dumps(edited.V))"
@@ -137,6 +160,6 @@ from sweeper.kernels.forking.zygote.imports import ImportWatch
 sys.modules.pop("multiprocessing.spawn", None)
 with ImportWatch(lambda _: {}):
     spawn = import_module("multiprocessing.spawn")
-print(json.dumps("frozen" in spawn.get_preparation_data("worker")))
+print(json.dumps("sweeper" in spawn.get_preparation_data("worker")))
 """
     assert run(write(tmp_path / "project", {"model.py": ""}), {"model.py": ""}, code)

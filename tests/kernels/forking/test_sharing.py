@@ -5,13 +5,17 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 
 import pytest
 from kernels_alone import kernel_pool, run_alone, share_cells
+from studies import until
 
 from sweeper.kernels import KernelPool, KernelResult
+from sweeper.notebook_api.messages import Point
 from sweeper.testing import write_notebook
-from sweeper.trials import Params
+from sweeper.trials import Params, RunningTrial
 
 pytestmark = [
     pytest.mark.kernel,
@@ -111,3 +115,27 @@ def test_each_trial_runs_the_shared_cells_itself_if_no_fork_is_possible_after_th
     assert [result.answer.floats["n0"] for result in results] == [4.0, 4.0]
     (finding,) = pool.findings
     assert finding.startswith(f"each trial runs the cells tagged 'shared': {why}; ")
+
+
+def test_each_trial_has_what_a_shared_cell_reports_prints_and_writes_later(
+    pool: KernelPool,
+) -> None:
+    log = pool.setup.cwd / "log.txt"
+    reports = "import sweeper\nsweeper.report(0, base=0.5)\nprint('\\udcff')"
+    opens = f"log = open({str(log)!r}, 'a')"
+    source = write_notebook(
+        pool.setup.cwd / "nb.ipynb", reports, opens, "log.write('end')", parameters="x=1", shared=2
+    )
+    share_cells(source, pool, fixed=None)
+    for count in (1, 2):
+        running, points = RunningTrial(), list[Point]()
+        running.points.subscribe(points.append)
+        node, result = run_alone(source, pool, own={"x": 2.0}, running=running)
+        assert result.shared_cells == 2
+        assert [point.metrics for point in points] == [{"base": 0.5}]
+        assert "�" in str(node.cells)
+        until(partial(_has, log, "end" * count))
+
+
+def _has(file: Path, text: str) -> bool:
+    return file.read_text() == text

@@ -6,6 +6,9 @@ import atexit
 import gc
 import io
 import os
+import weakref
+
+_WRITERS = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 
 
 class FastExit:
@@ -21,7 +24,14 @@ class FastExit:
     def __init__(self) -> None:
         self.code = 0
         self._pid = 0
+        self._files: list[weakref.ref[object]] = []
         atexit.register(self._end)
+
+    def note_files(self) -> None:
+        """Note the open files of this process. The garbage collector does not list frozen ones."""
+        gc.unfreeze()
+        self._files = [weakref.ref(it) for it in gc.get_objects() if isinstance(it, _WRITERS)]
+        gc.freeze()
 
     def begin(self) -> None:
         """Choose the fast end for this process, but not for the processes that it forks."""
@@ -31,8 +41,8 @@ class FastExit:
         if os.getpid() != self._pid:
             return
         try:
-            for file in gc.get_objects():
-                if not isinstance(file, (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
+            for file in (*(noted() for noted in self._files), *gc.get_objects()):
+                if not isinstance(file, _WRITERS):
                     continue
                 try:
                     if not file.closed:

@@ -12,6 +12,7 @@ import io
 import linecache
 import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from importlib import machinery
 from importlib.util import decode_source, spec_from_file_location
@@ -52,12 +53,25 @@ _LOADERS = (
 )
 
 
-def make_importable(folder: str) -> None:
-    """Make the package `sweeper` importable from its folder, if it is not installed.
+def install(text: str, folder: str, snapshot: Mapping[str, str]) -> None:
+    """Make the package `sweeper` and the modules of a snapshot importable.
+
+    The same holds in workers that `multiprocessing` and loky spawn.
 
     Args:
+        text: Source of this module.
         folder: Folder of the package.
+        snapshot: Sources of the modules, by absolute path without symbolic links. Lone surrogates
+            stand for bytes that are not UTF-8.
     """
+    _make_importable(folder)
+    if snapshot:
+        _install_snapshot_finder(snapshot)
+    _install_in_workers(text, folder, snapshot)
+
+
+def _make_importable(folder: str) -> None:
+    """Make the package importable from its folder, if it is not installed."""
 
     def find_spec(name: str, *_: object) -> Any:
         if name != _NAME:
@@ -70,19 +84,12 @@ def make_importable(folder: str) -> None:
     sys.meta_path.append(SimpleNamespace(find_spec=find_spec))
 
 
-def install_snapshot_finder(text: str, snapshot: Mapping[str, str]) -> None:
+def _install_snapshot_finder(snapshot: Mapping[str, str]) -> None:
     """Import the modules of a snapshot as they were, even if their files have changed since.
 
     Each module is found under the path of its file on disk, and has this path as `__file__`. The
-    same holds in workers that `multiprocessing` and loky spawn, and for scripts of `%run`.
-
-    Args:
-        text: Source of this module.
-        snapshot: Sources of the modules, by absolute path without symbolic links. Lone surrogates
-            stand for bytes that are not UTF-8.
+    same holds for scripts of `%run`.
     """
-    if not snapshot:
-        return
     sources = {path: source.encode("utf-8", "surrogateescape") for path, source in snapshot.items()}
     finder = _finder_of(sources)
     folders = _folders_of(sources)
@@ -97,7 +104,6 @@ def install_snapshot_finder(text: str, snapshot: Mapping[str, str]) -> None:
         if os.path.realpath(path or ".") in folders:
             del sys.path_importer_cache[path]
     _open_scripts_of_snapshot(sources)
-    _install_in_workers(text, snapshot)
 
 
 def _folders_of(sources: Mapping[str, bytes]) -> set[str]:
@@ -190,23 +196,23 @@ def _open_scripts_of_snapshot(sources: dict[str, bytes]) -> None:
 
 
 class _Install:
-    """Installs the finder in a worker when the worker unpickles it, which is before any import."""
+    """Calls `install` in a worker when the worker unpickles it, which is before any import."""
 
-    def __init__(self, text: str, snapshot: Mapping[str, str]) -> None:
+    def __init__(self, text: str, folder: str, snapshot: Mapping[str, str]) -> None:
         self._text = text
-        self._snapshot = snapshot
+        self._call = f"install({_TEXT}, {folder!r}, {dict(snapshot)!r})"
 
     def __reduce__(self) -> Any:
-        code = f"{self._text}\n\ninstall_snapshot_finder({_TEXT}, {self._snapshot!r})"
+        code = f"{self._text}\n\n{self._call}"
         return exec, (code, {"__name__": __name__, _TEXT: self._text})
 
 
-def _install_in_workers(text: str, snapshot: Mapping[str, str]) -> None:
+def _install_in_workers(text: str, folder: str, snapshot: Mapping[str, str]) -> None:
     def install_in_workers_of(module: Any) -> None:
         describe: Callable[..., dict[str, Any]] = getattr(module, _DESCRIBE)
 
         def with_snapshot(*arguments: Any, **options: Any) -> dict[str, Any]:
-            return {**describe(*arguments, **options), "frozen": _Install(text, snapshot)}
+            return {**describe(*arguments, **options), "sweeper": _Install(text, folder, snapshot)}
 
         setattr(module, _DESCRIBE, with_snapshot)
 
@@ -220,9 +226,12 @@ def observe_libraries() -> None:
     """
 
     def observe(module: Any) -> None:
-        from sweeper.notebook_api import observing
+        try:
+            from sweeper.notebook_api import observing
 
-        observing.observe(module)
+            observing.observe(module)
+        except Exception as error:  # noqa: BLE001  The notebook's own import has succeeded.
+            warnings.warn(f"{module.__name__} is not observed: {error}", stacklevel=2)
 
     _after_import(_OBSERVED, observe)
 

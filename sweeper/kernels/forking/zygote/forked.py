@@ -19,7 +19,7 @@ from . import (
 )
 from .cells import CellsProcess, reopen_files
 from .exit import FastExit
-from .finders import install_snapshot_finder, make_importable
+from .finders import install
 from .libraries import Libraries
 from .messages import receive, send
 from .server import Server
@@ -52,8 +52,7 @@ def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
         app: App = App.instance(parent_handle=os.getppid())
         app.boot(wanted["argv"])
         release_exit_handlers = _hold_exit_handlers()
-        make_importable(_PACKAGE_FOLDER)
-        install_snapshot_finder(_FINDERS.read_text(encoding="utf-8"), wanted["frozen"])
+        install(_FINDERS.read_text(encoding="utf-8"), _PACKAGE_FOLDER, wanted["frozen"])
         libraries = Libraries(wanted["modules"], wanted["environment"], app=app, before=before)
     except Exception as error:  # noqa: BLE001  Another version of ipykernel may raise anything.
         send(connection, {"refusal": _why_not_booted(error), "exclude": [], "duration_s": 0.0})
@@ -67,6 +66,7 @@ def serve_forks(path: str, *, owner: int, ending: FastExit) -> None:
         output, answer = descriptors
         _take_over(request, output, libraries)
         cells = CellsProcess(request["cells"], app)
+        ending.note_files()
         server = Server(request["path"], None)
         with socket.socket(fileno=answer) as connection:
             send(connection, cells.report)
@@ -133,8 +133,10 @@ def _take_over(request: dict[str, Any], output: int, libraries: Libraries) -> No
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
-    os.environ.update(libraries.changed)
     os.environ.update(request["env"])
+    for name, (before, value) in libraries.changed.items():
+        if os.environ.get(name) == before:
+            os.environ[name] = value
     os.environ["JPY_PARENT_PID"] = str(os.getppid())
     time.tzset()
     sys.argv = request["argv"]

@@ -110,8 +110,7 @@ def prepare_started(finders: str, folder: str, frozen: Mapping[str, str], **tria
     prepare(**trial)
     names: dict[str, Any] = {"__name__": "sweeper_finders"}
     exec(finders, names)
-    names["make_importable"](folder)
-    names["install_snapshot_finder"](finders, frozen)
+    names["install"](finders, folder, frozen)
     names["observe_libraries"]()
 
 
@@ -142,6 +141,12 @@ def prepare(*, environment: Mapping[str, str], gpu_fraction: float | None) -> No
         for watching in watched:
             shell.events.register("post_run_cell", watching.note)
     _run_commands_without_input(shell)
+    shell.ask_exit = _end_notebook
+
+
+def _end_notebook() -> None:
+    """End the notebook at `exit()` and `quit()`. ipykernel's own method ends the kernel later."""
+    raise SystemExit
 
 
 def _cap_memory(fraction: float) -> None:

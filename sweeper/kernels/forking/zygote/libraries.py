@@ -43,8 +43,8 @@ class Libraries:
         refusal: Why no kernel can be forked. None if kernels can be forked.
         exclude: Modules that another zygote should not import, so that it may be able to fork. They
             start threads, or the effects of their import cannot be repeated in a fork.
-        changed: Environment variables that the boot and the imports have changed, as they would in
-            a started kernel.
+        changed: Value before and value after of each environment variable that the boot and the
+            imports have changed, as they would in a started kernel. None if there was no value.
         duration_s: Seconds that the imports took.
     """
 
@@ -68,7 +68,9 @@ class Libraries:
         # A started kernel would have the same changes after the same imports, so they do not count
         # as changes by the notebook.
         self.changed = {
-            name: value for name, value in os.environ.items() if before.get(name) != value
+            name: (before.get(name), value)
+            for name, value in os.environ.items()
+            if before.get(name) != value
         }
         lost = lost_by_a_fork()
         settle()
@@ -162,7 +164,10 @@ def _foreign_threads() -> dict[int, str]:
     """Return the names of the threads that a fork would lack, by the system's thread id."""
     found = {}
     for thread in Path("/proc/self/task").iterdir():
-        name = (thread / "comm").read_text().strip()
+        try:
+            name = (thread / "comm").read_text().strip()
+        except OSError:  # The thread has just ended.
+            continue
         if int(thread.name) != os.getpid() and name not in _HARMLESS_THREADS:
             found[int(thread.name)] = name
     return found

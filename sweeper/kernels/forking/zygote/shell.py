@@ -6,6 +6,7 @@ Before `attach` opens the sockets, a `Recorder` stores messages instead of sendi
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Sequence
@@ -141,6 +142,9 @@ class App(IPKernelApp):
 
     def attach(self, connection_file: str) -> None:
         """Boot the second half: the sockets and threads to which a client connects."""
+        # A shared cell may have made an event loop. Its descriptors would be shared by all forks,
+        # which would take each other's events.
+        asyncio.set_event_loop(asyncio.new_event_loop())
         self.parent_handle = os.getppid()
         self.connection_file = connection_file
         # Cells may read the connection file's path from the configuration, where the command line
