@@ -10,15 +10,17 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from ..notebooks.calls import last_name
+from ..notebooks.calls import defaults, last_name
+from ..notebooks.own_training import own_nodes
 from .metrics import OPPOSITE, SPLITS, metric_of, words_of
 
 #: The search for the origin of a number follows at most this number of steps (chosen).
 _DEEPEST = 40
+_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 #: Functions and methods whose result stands for what they get.
 _PASSES = frozenset(
     "float int round mean sum average item numpy data detach cpu squeeze tolist min max nanmean "
@@ -105,27 +107,21 @@ class Evaluations:
 
     def __init__(self, statements: Sequence[tuple[int, ast.stmt]]) -> None:
         self._bindings: defaultdict[tuple[ast.AST | None, str], list[_Binding]] = defaultdict(list)
-        self._functions: dict[str, ast.FunctionDef] = {}
-        self._lambdas: dict[str, ast.Lambda] = {}
+        self._functions: dict[str, _Function] = {}
+        #: The classes that have an `__init__`.
+        self._class_of: dict[ast.AST | None, str] = {}
         self._calls: defaultdict[str, list[tuple[ast.Call, ast.AST | None]]] = defaultdict(list)
-        self._loops: dict[tuple[ast.AST | None, str], ast.For] = {}
+        #: What one number's search has found so far, and the steps that it is taking.
+        self._known: dict[tuple[ast.AST | None, object], Meaning] = {}
+        self._path: list[tuple[ast.AST | None, object]] = []
         self.printings: list[Printing] = []
         for index, (_, node) in enumerate(statements):
-            self._read(node, None, index, None, 0)
+            self._read(node, None, index, None, ())
 
     def of(self, value: ast.expr, scope: ast.AST | None = None) -> Meaning:
         """Return what the value of an expression is."""
-        return self._of(value, scope, frozenset())
-
-    def metrics(self) -> list[str]:
-        """Return the calls of metrics at the top level, the last one first."""
-        return [
-            ast.unparse(call)
-            for name, calls in self._calls.items()
-            if metric_of(words_of(name)) and name not in self._functions
-            for call, scope in reversed(calls)
-            if scope is None and len(call.args) > 1 and self.of(call).is_named
-        ]
+        self._known.clear()
+        return self._of(value, scope)
 
     def is_grid(self, name: str) -> bool:
         """Whether a list has the results of a loop that tries values of a param."""
@@ -134,60 +130,61 @@ class Evaluations:
     # --- reading the code -----------------------------------------------------------------------
 
     def _read(
-        self, node: ast.AST, scope: ast.AST | None, index: int, test: ast.expr | None, loops: int
+        self,
+        node: ast.AST,
+        scope: ast.AST | None,
+        index: int,
+        test: ast.expr | None,
+        loops: Sequence[ast.AST],
     ) -> None:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                self._functions[node.name] = node  # type: ignore[assignment]
-                scope, test, loops = node, None, 0
+                self._functions[node.name] = node
+                scope, test, loops = node, None, ()
+            case ast.ClassDef(name=name, body=body):
+                for part in body:
+                    if isinstance(part, ast.FunctionDef) and part.name == "__init__":
+                        self._class_of[part] = name
             case ast.For(target=target, iter=iterated):
-                for name in _names(target):
-                    self._loops[scope, name] = node
-                self._bind(target, iterated, scope, is_loop=True)
-                loops += 1
+                if isinstance(iterated, ast.Tuple | ast.List):
+                    for item in iterated.elts:
+                        self._bind(target, item, scope)
+                else:
+                    self._bind(target, iterated, scope, is_loop=True)
+                loops = [*loops, node]
             case ast.While():
-                loops += 1
+                loops = [*loops, node]
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
                     self._bind(target, value, scope)
-                match node:
-                    case ast.Assign(targets=[ast.Name(id=name)], value=ast.Lambda() as function):
-                        self._lambdas[name] = function
-            case ast.AnnAssign(target=target, value=ast.expr() as value):
+            case (
+                ast.AnnAssign(target=target, value=ast.expr() as value)
+                | ast.NamedExpr(target=target, value=value)
+            ):
                 self._bind(target, value, scope)
             case ast.AugAssign(target=target, value=value, op=ast.Add() | ast.Sub()):
-                added = _Binding(value=value, scope=scope, is_added=True, test=test)
-                self._bindings[self._key(target, scope)].append(added)
+                self._add(target, _Binding(value=value, scope=scope, is_added=True, test=test))
             case ast.Call(func=function, args=arguments):
                 name = last_name(function)
                 self._calls[name].append((node, scope))
                 if name == "append" and isinstance(function, ast.Attribute) and arguments:
-                    is_of_grid = loops > 0 and self._is_in_grid(scope)
                     added = _Binding(
-                        value=arguments[0], scope=scope, is_added=True, is_of_grid=is_of_grid
+                        value=arguments[0],
+                        scope=scope,
+                        is_added=True,
+                        is_of_grid=any(map(_tries_values, loops)),
                     )
-                    self._bindings[self._key(function.value, scope)].append(added)
+                    self._add(function.value, added)
                 if name in ("print", "display", "write", "info"):
-                    self.printings += _printings(node, scope, index, loops)
+                    self.printings += _printings(node, scope, index, len(loops))
         for field, part in ast.iter_fields(node):
             for child in part if isinstance(part, list) else [part]:
                 if isinstance(child, ast.AST):
                     inner = node.test if isinstance(node, ast.If) and field == "body" else test
                     self._read(child, scope, index, inner, loops)
 
-    def _is_in_grid(self, scope: ast.AST | None) -> bool:
-        """Whether a loop of this scope makes models with values of its own variable."""
-        for (inside, name), loop in self._loops.items():
-            if inside is scope and any(
-                isinstance(part, ast.keyword)
-                and isinstance(part.value, ast.Name)
-                and part.value.id == name
-                for part in ast.walk(loop)
-            ):
-                return True
-        return False
-
     def _key(self, target: ast.AST, scope: ast.AST | None) -> tuple[ast.AST | None, str]:
+        """Return the scope of a name or of an item, and the text for it. Empty for other code."""
         match target:
             case ast.Name(id=name):
                 return scope, name
@@ -195,163 +192,176 @@ class Evaluations:
                 return None, f".{name}"
             case ast.Subscript(value=inner, slice=ast.Constant(value=str(key))):
                 own = self._key(inner, scope)
-                return own[0], f"{own[1]}[{key!r}]"
+                return own[0], own[1] and f"{own[1]}[{key!r}]"
             case ast.Subscript(value=inner):
                 return self._key(inner, scope)
         return scope, ""
+
+    def _add(self, target: ast.expr, binding: _Binding) -> None:
+        key = self._key(target, binding.scope)
+        if key[1]:  # what has no name has nothing in common with other code
+            self._bindings[key].append(binding)
 
     def _bind(
         self, target: ast.expr, value: ast.expr, scope: ast.AST | None, *, is_loop: bool = False
     ) -> None:
         match target, value:
+            case ast.Name(id=name), ast.Lambda():
+                self._functions[name] = value
             case ast.Tuple(elts=names) | ast.List(elts=names), ast.Tuple(elts=values) if len(
                 names
             ) == len(values):
                 for name, part in zip(names, values, strict=True):
                     self._bind(name, part, scope)
             case ast.Tuple(elts=names) | ast.List(elts=names), _:
-                for position, name in enumerate(names):
-                    bound = _Binding(value=value, scope=scope, position=position)
-                    self._bindings[self._key(name, scope)].append(bound)
+                position = 0
+                for name in names:
+                    self._add(name, _Binding(value=value, scope=scope, position=position))
+                    # Behind a star, positions are counted from the end.
+                    position += 1 - len(names) * isinstance(name, ast.Starred)
             case _, ast.Dict(keys=keys, values=values) if not is_loop:
-                root = self._key(target, scope)
                 for key, part in zip(keys, values, strict=True):
-                    if isinstance(key, ast.Constant):
-                        at = root[0], f"{root[1]}[{key.value!r}]"
-                        self._bindings[at].append(_Binding(value=part, scope=scope))
+                    if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                        item = ast.Subscript(value=target, slice=key, ctx=ast.Store())
+                        self._add(item, _Binding(value=part, scope=scope))
             case _:
-                self._bindings[self._key(target, scope)].append(
-                    _Binding(value=value, scope=scope, position=0 if is_loop else None)
-                )
+                position = 0 if is_loop else None
+                self._add(target, _Binding(value=value, scope=scope, position=position))
 
     # --- following a number back ----------------------------------------------------------------
 
-    def _of(self, node: ast.AST, scope: ast.AST | None, seen: frozenset[object]) -> Meaning:
-        if len(seen) > _DEEPEST:
-            return UNKNOWN
+    def _once(self, step: tuple[ast.AST | None, object], follow: Callable[[], Meaning]) -> Meaning:
+        """Take a step unless its end is known already, it leads in a circle, or it is too far."""
+        if step not in self._known:
+            if step in self._path or len(self._path) > _DEEPEST:
+                return UNKNOWN
+            self._path.append(step)
+            self._known[step] = follow()
+            self._path.pop()
+        return self._known[step]
+
+    def _is_inside(self, function: _Function) -> bool:
+        return any(scope is function for scope, _ in self._path)
+
+    def _of(self, node: ast.AST, scope: ast.AST | None) -> Meaning:
         match node:
             case ast.Constant():
                 return WRITTEN
             case ast.Name() | ast.Attribute() | ast.Subscript():
-                return self._of_path(node, scope, seen)
+                return self._of_path(node, scope)
             case ast.Call():
-                return self._of_call(node, scope, seen)
+                return self._of_call(node, scope)
             case ast.Compare(left=left, ops=[operator], comparators=[right]):
                 return self._of_comparison(left, operator, right)
             case ast.UnaryOp(op=ast.USub(), operand=inner):
-                found = self._of(inner, scope, seen)
+                found = self._of(inner, scope)
                 return _turned(found) if found.is_named else _as_loss(found, inner)
             case ast.BinOp(left=left, op=operator, right=right):
-                return self._of_operation(left, operator, right, scope, seen)
+                return self._of_operation(left, operator, right, scope)
             case ast.IfExp(body=body, orelse=orelse):
-                return _together(self._of(part, scope, seen) for part in (body, orelse))
+                return _together(self._of(part, scope) for part in (body, orelse))
             case ast.ListComp(elt=inner) | ast.GeneratorExp(elt=inner):
-                return self._of(inner, scope, seen)
+                return self._of(inner, scope)
             case ast.List(elts=parts) | ast.Tuple(elts=parts):
-                return _together(self._of(part, scope, seen) for part in parts)
+                return _together(self._of(part, scope) for part in parts)
             case ast.FormattedValue(value=inner) | ast.Starred(value=inner):
-                return self._of(inner, scope, seen)
+                return self._of(inner, scope)
         return UNKNOWN
 
-    def _of_path(self, node: ast.expr, scope: ast.AST | None, seen: frozenset[object]) -> Meaning:
+    def _of_path(self, node: ast.expr, scope: ast.AST | None) -> Meaning:
         key = self._key(node, scope)
-        step = key, type(node)
-        if step in seen:
-            return UNKNOWN
-        seen = seen | {step}
         bindings = self._bindings.get(key) or self._bindings.get((None, key[1]))
         if bindings:
-            return self._of_bindings(key, bindings, seen)
+            return self._once(key, lambda: self._of_bindings(bindings))
+        return self._once((scope, node), lambda: self._of_unbound(node, scope))
+
+    def _of_unbound(self, node: ast.expr, scope: ast.AST | None) -> Meaning:
         match node:
             case ast.Name(id=name):
-                return self._of_parameter(name, scope, seen)
+                return self._of_parameter(name, scope)
             case ast.Attribute(value=inner, attr=name):
                 if name in _NO_STATE or (metric_of(words_of(name)) and not name.endswith("_")):
                     return _named(words_of(name))
                 if name in _PASSES:
-                    return self._of(inner, scope, seen)
+                    return self._of(inner, scope)
                 chain = [part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)]
                 is_fitted = any(part.endswith("_") and not part.startswith("_") for part in chain)
                 return STATE if is_fitted else UNKNOWN
             case ast.Subscript(value=inner, slice=ast.Constant(value=str(key_text))):
                 named = _named(words_of(key_text))
-                found = self._of(inner, scope, seen)
+                found = self._of(inner, scope)
                 return named if named.is_evaluation and found.kind is not Kind.STATE else found
             case ast.Subscript(value=inner):
-                return self._of(inner, scope, seen)
+                return self._of(inner, scope)
         return UNKNOWN
 
-    def _of_bindings(
-        self,
-        key: tuple[ast.AST | None, str],
-        bindings: Sequence[_Binding],
-        seen: frozenset[object],
-    ) -> Meaning:
+    def _of_bindings(self, bindings: Sequence[_Binding]) -> Meaning:
         found = []
         for binding in reversed(bindings):
             if binding.test is not None and isinstance(binding.value, ast.Constant):
-                counted = self._of(_compared(binding.test), binding.scope, seen)
+                counted = self._of(_compared(binding.test), binding.scope)
                 found.append(counted if counted.is_evaluation else _COUNT)
             elif binding.position is not None:
-                found.append(self._of_part(binding, seen))
+                found.append(self._of_part(binding))
             else:
-                found.append(self._of(binding.value, binding.scope, seen))
+                found.append(self._of(binding.value, binding.scope))
             if not binding.is_added and found[-1].kind is not Kind.UNKNOWN:
                 break
         is_open = any(meaning.kind is Kind.UNKNOWN for meaning in found)
         every = _together(found)
         return UNKNOWN if is_open and not every.is_evaluation else every
 
-    def _of_part(self, binding: _Binding, seen: frozenset[object]) -> Meaning:
+    def _of_part(self, binding: _Binding) -> Meaning:
         """Return what a part of a function's result is, or an item of what is iterated."""
-        position = binding.position or 0
-        if isinstance(binding.value, ast.Call):
-            own = self._functions.get(last_name(binding.value.func))
-            if own is not None and own not in seen:
-                parts = [
-                    result.elts[position]
-                    for result in _results(own)
-                    if isinstance(result, ast.Tuple) and position < len(result.elts)
-                ]
-                return _together(self._of(part, own, seen | {own}) for part in parts)
-            if last_name(binding.value.func) == "evaluate":
-                return _named(["loss"]) if position == 0 else _HITS
-            if last_name(binding.value.func) in ("range", "enumerate") and position == 0:
-                return WRITTEN
+        if not isinstance(binding.value, ast.Call):
+            return UNKNOWN
+        name, position = last_name(binding.value.func), binding.position or 0
+        own = self._functions.get(name)
+        if own is not None and not self._is_inside(own):
+            parts = [
+                result.elts[position]
+                for result in results_of(own)
+                if isinstance(result, ast.Tuple)
+                and -len(result.elts) <= position < len(result.elts)
+            ]
+            return self._once(
+                (own, position), lambda: _together(self._of(part, own) for part in parts)
+            )
+        if name == "evaluate":
+            return _named(["loss"]) if position == 0 else _HITS
+        if name in ("range", "enumerate") and position == 0:
+            return WRITTEN
         return UNKNOWN
 
-    def _of_parameter(self, name: str, scope: ast.AST | None, seen: frozenset[object]) -> Meaning:
+    def _of_parameter(self, name: str, scope: ast.AST | None) -> Meaning:
         if not isinstance(scope, ast.FunctionDef):
             return UNKNOWN
         named = [option.arg for option in (*scope.args.posonlyargs, *scope.args.args)]
         if name not in named:
             return UNKNOWN
         position = named.index(name) - (named[0] == "self")
-        callees = (scope.name, *(["fit"] if scope.name == "__init__" else []))
-        for call, outer in (found for callee in callees for found in self._calls[callee]):
+        for call, outer in self._calls[self._class_of.get(scope, scope.name)]:
             given = next((option.value for option in call.keywords if option.arg == name), None)
-            if given is None and position < len(call.args):
+            if given is None and 0 <= position < len(call.args):
                 given = call.args[position]
             if given is not None:
-                return self._of(given, outer, seen)
-        first_default = len(named) - len(scope.args.defaults)
-        is_default = named.index(name) >= first_default
-        return WRITTEN if is_default and scope.name == "__init__" else UNKNOWN
+                return self._of(given, outer)
+        is_default = name in dict(defaults(scope.args))
+        return WRITTEN if is_default and scope in self._class_of else UNKNOWN
 
-    def _of_call(self, call: ast.Call, scope: ast.AST | None, seen: frozenset[object]) -> Meaning:
+    def _of_call(self, call: ast.Call, scope: ast.AST | None) -> Meaning:
         name = last_name(call.func)
         inner = call.func.value if isinstance(call.func, ast.Attribute) else None
         own = self._functions.get(name)
-        if own is not None and own not in seen:
-            found = _together(self._of(result, own, seen | {own}) for result in _results(own))
+        if own is not None and not self._is_inside(own):
+            found = self._once(
+                (own, None), lambda: _together(self._of(result, own) for result in results_of(own))
+            )
             named = _named(words_of(name))
             return replace(found, words=named.words) if _agree(named, found) else found
-        if name in self._lambdas and self._lambdas[name] not in seen:
-            function = self._lambdas[name]
-            return self._of(function.body, scope, seen | {function})
         data = _data_of(call)
         if name in ("score", "evaluate") and inner is not None and call.args:
-            if any(self._of(part, scope, seen).kind is Kind.STATE for part in call.args):
+            if any(self._of(part, scope).kind is Kind.STATE for part in call.args):
                 return STATE
             return replace(_HITS, words=("score", *data), is_named=True)
         if name in ("cross_val_score", "cross_validate", "evaluate_model"):
@@ -370,7 +380,7 @@ class Evaluations:
         if name in ("diagonal", "trace", "diag"):
             parts = [*([inner] if inner is not None else []), *call.args]
             is_matrix = any(_is_confusion(part) for part in parts) or any(
-                self._of(part, scope, seen).is_evaluation for part in parts
+                self._of(part, scope).is_evaluation for part in parts
             )
             return replace(_HITS, is_named=True) if is_matrix else UNKNOWN
         if name in _ABSOLUTE and any(self._is_residual(part, scope) for part in call.args):
@@ -380,13 +390,13 @@ class Evaluations:
         metric = metric_of(words_of(name)) if len(call.args) + len(call.keywords) > 1 else None
         if metric is not None and name not in _PASSES:
             values = [*call.args, *(option.value for option in call.keywords)]
-            kinds = [self._of(value, scope, seen).kind for value in values]
+            kinds = [self._of(value, scope).kind for value in values]
             if Kind.STATE in kinds:
                 return STATE
             return replace(_named(words_of(name)), words=(*metric.name.split(), *data))
         if name in _PASSES or name in _ABSOLUTE:
             parts = [*([inner] if inner is not None else []), *call.args]
-            return _together(self._of(part, scope, seen) for part in parts)
+            return _together(self._of(part, scope) for part in parts)
         if isinstance(call.func, ast.Name) and len(call.args) > 1:
             return self._of_criterion(name, scope)
         if isinstance(call.func, ast.Attribute) and len(call.args) > 1 and "criterion" in name:
@@ -419,9 +429,8 @@ class Evaluations:
         operator: ast.operator,
         right: ast.expr,
         scope: ast.AST | None,
-        seen: frozenset[object],
     ) -> Meaning:
-        first, second = (self._of(part, scope, seen) for part in (left, right))
+        first, second = (self._of(part, scope) for part in (left, right))
         match operator:
             case ast.Pow() if self._is_residual(left, scope):
                 return _ERROR
@@ -491,7 +500,9 @@ def _pieces(node: ast.expr) -> list[str | ast.expr]:
             values = right.elts if isinstance(right, ast.Tuple) else [right]
             return _woven(re.split(r"%[-+ #0-9.]*[a-zA-Z]", text), values)
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return [*_pieces(left), *_pieces(right)]
+            pieces = [*_pieces(left), *_pieces(right)]
+            if any(isinstance(piece, str) for piece in pieces):  # else it is a sum of numbers
+                return pieces
         case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format")):
             return _woven(re.split(r"\{[^{}]*\}", text), node.args)
         case ast.Call(func=ast.Name(id="str"), args=[value]):
@@ -555,7 +566,10 @@ def _is_confusion(node: ast.expr) -> bool:
 
 
 def _is_minus(node: ast.expr) -> bool:
-    return any(isinstance(part, ast.USub) for part in ast.walk(node))
+    """Return whether a product begins with a minus."""
+    while isinstance(node, ast.BinOp):
+        node = node.left
+    return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
 
 
 def _compared(test: ast.expr) -> ast.expr:
@@ -563,12 +577,33 @@ def _compared(test: ast.expr) -> ast.expr:
     return test.values[-1] if isinstance(test, ast.BoolOp) else test
 
 
-def _results(function: ast.FunctionDef) -> list[ast.expr]:
+def results_of(function: _Function) -> list[ast.expr]:
+    """Return the expressions whose values a function returns."""
+    if isinstance(function, ast.Lambda):
+        return [function.body]
     return [
         part.value
-        for part in ast.walk(function)
+        for part in own_nodes(function.body)
         if isinstance(part, ast.Return) and part.value is not None
     ]
+
+
+def _tries_values(loop: ast.AST) -> bool:
+    """Return whether a loop makes models with values of its own variable.
+
+    A call of which nothing uses the result, as `bar.set_postfix(epoch=epoch)`, makes none.
+    """
+    if not isinstance(loop, ast.For):
+        return False
+    parts = [*ast.walk(loop)]
+    unused = [part.value for part in parts if isinstance(part, ast.Expr)]
+    calls = [part for part in parts if isinstance(part, ast.Call) and part not in unused]
+    names = names_in(loop.target)
+    return any(
+        isinstance(option.value, ast.Name) and option.value.id in names
+        for call in calls
+        for option in call.keywords
+    )
 
 
 def _data_of(call: ast.Call) -> list[str]:
@@ -578,5 +613,10 @@ def _data_of(call: ast.Call) -> list[str]:
     return [split for word in words if (split := known.get(word, word)) in SPLITS]
 
 
-def _names(node: ast.AST) -> list[str]:
-    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+def names_in(node: ast.AST, use: type[ast.expr_context] = ast.expr_context) -> set[str]:
+    """Return the names in code, or those that it uses in one way, as `ast.Store`."""
+    return {
+        part.id
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, use)
+    }

@@ -32,6 +32,7 @@ from ..trials import (
     run_id_of,
 )
 from .draft import draft, params_behind
+from .evaluations import names_in
 from .printed import Text
 from .score_guesses import Code, Score
 from .seen_scores import Doubt, SeenScore, own_cells, seen_scores, texts_of, variable_named
@@ -132,10 +133,9 @@ class ObservedRun:
             NotebookError: the run has shown none.
         """
         if not self.scores:
-            metric = next(iter(self.code.evaluations().metrics()), "…")
             raise NotebookError(
                 "the run showed no number that could be a score; assign one in the last cell, as "
-                f"in `val_acc = {metric}`, or print it behind its name"
+                "in `val_acc = …`, or print it behind its name"
             )
         return self.scores[0]
 
@@ -170,22 +170,18 @@ def _changes(node: Any, metadata: TrialMetadata) -> Iterator[tuple[tuple[int, in
 
 def _is_needed(notebook: ResearchNotebook, cell: int) -> bool:
     """Return whether later cells read a name that a code cell gives its first value."""
-    cells = notebook.assignments.cells
+    trees = [each.tree for each in notebook.assignments.cells]
     given = [
-        {
-            node.id if isinstance(node, ast.Name) else node.name
-            for node in ast.walk(each.tree)
-            if isinstance(node, ast.FunctionDef | ast.ClassDef)
-            or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+        names_in(tree, ast.Store)
+        | {
+            (getattr(node, "asname", None) or node.name).partition(".")[0]
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.alias)
         }
-        for each in cells
+        for tree in trees
     ]
     only_here = given[cell - 1].difference(*given[: cell - 1])
-    return any(
-        isinstance(node, ast.Name) and node.id in only_here and isinstance(node.ctx, ast.Load)
-        for later in cells[cell:]
-        for node in ast.walk(later.tree)
-    )
+    return any(only_here & names_in(later, ast.Load) for later in trees[cell:])
 
 
 def _reached_first(
@@ -249,7 +245,7 @@ class Observer:
         if outcome is None or outcome.state is not TrialState.COMPLETED:
             why = "it was stopped" if outcome is None else outcome.message
             if outcome is not None and outcome.reason is Reason.CELL_ERROR:
-                why = self._error() + self._hint()
+                why = self._error()
             raise FailedRunError(
                 f"{self._plan.notebook.display_name}: the notebook was run once, unchanged, and "
                 f"did not complete, so no sweep is proposed: {why}"
@@ -257,30 +253,22 @@ class Observer:
         change_metadata(self._file, observed=self._made_of)
 
     def _error(self) -> str:
-        """Return the last error of the notebook, with its cell."""
-        cells = own_cells(read_notebook(self._file))
+        """Return the last error of the notebook with its cell, and a score shown before, if any."""
+        run = ObservedRun.read(self._file, self._plan.notebook)
         errors = [
-            f"code cell {number}: {output.ename}: {output.evalue}"
-            for number, cell in enumerate(cells, 1)
+            (number, f"code cell {number}: {output.ename}: {output.evalue}")
+            for number, cell in enumerate(own_cells(run.node), 1)
             for output in cell.get("outputs", ())
             if output.output_type == "error"
         ]
-        return errors[-1] if errors else ""
-
-    def _hint(self) -> str:
-        """Say which score was shown before the cell that failed, if any was."""
-        run = ObservedRun.read(self._file, self._plan.notebook)
-        failing = [
-            number
-            for number, cell in enumerate(own_cells(run.node), 1)
-            if any(output["output_type"] == "error" for output in cell.get("outputs", ()))
-        ]
-        first = min(failing, default=0)
-        before = [score for score in run.scores if score.direction and score.cell < first]
-        if not before or _is_needed(self._plan.notebook, first):
+        if not errors:
             return ""
+        failing, error = errors[-1]
+        before = [score for score in run.scores if score.direction and score.cell < failing]
+        if not before or _is_needed(self._plan.notebook, failing):
+            return error
         return (
-            f"; {before[0].name} was there before this cell, code cell {first}: tag it "
+            f"{error}; {before[0].name} was there before this cell, code cell {failing}: tag it "
             "`skip`, and trials leave it out"
         )
 

@@ -41,6 +41,20 @@ def evaluations(code: str) -> Evaluations:
         ("x = []\nfor e in range(9):\n  x.append(np.mean((y - f(e)) ** 2))", "minimize"),
         ("class M:\n  def fit(s):\n    s.h = [abs(y - p)]\nm = M()\nx = m.h[-1]", "minimize"),
         ("crit = nn.MSELoss()\nx = crit(out, target).item()", "minimize"),
+        # A sign turns a score, but not that of an index.
+        ("x = -1 * f1_score(y, p)", "minimize"),
+        ("h = []\nx = h[-1] * f1_score(y, p)", "maximize"),
+        # A number is known through loops, walruses, stars and methods.
+        ("for i, (a, b) in enumerate(d): pass\nx = model.evaluate(X, y)[1]", "maximize"),
+        ("x = np.round(np.sqrt(mean_squared_error(y, p))[0], 2)[0]", "minimize"),
+        ("if (x := accuracy_score(y, p)) > .5: pass", "maximize"),
+        ("for n, x in (('a', .5), ('b', f1_score(y, p))): pass", "maximize"),
+        ("def f(): return 1, 2, 3, log_loss(y, p)\nn, *r, x = f()", "minimize"),
+        ("class M:\n  def score(self): return self.m.score(X, y)\nx = M().score()", "maximize"),
+        (
+            "class M:\n  def __init__(self, s): self.s = s\nm = M(f1_score(y, p))\nx = m.s",
+            "maximize",
+        ),
     ],
 )
 def test_a_metric_or_a_comparison_with_the_targets_is_an_evaluation(
@@ -60,10 +74,28 @@ def test_a_metric_or_a_comparison_with_the_targets_is_an_evaluation(
         "class K:\n  def __init__(self, k=3):\n    self.k = k\nx = K(k=5).k",
         "for x in range(9): pass",
         "x = accuracy_score(y, kmeans.labels_)",
+        "class K:\n  def __init__(self, k=3):\n    self.k = k\nm = K(k=5)\nm.fit(X, y)\nx = m.k",
     ],
 )
 def test_what_a_model_is_made_of_or_begins_with_is_no_evaluation(code: str) -> None:
     assert evaluations(code).of(ast.Name(id="x", ctx=ast.Load())).is_none
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        # The only argument of a method is its object.
+        "class S(list):\n  def average(self): return sum(self) / len(self)\nx = S(v).average()",
+        # A list that nobody has named has nothing to do with another one.
+        "g.setdefault(k, []).append(accuracy_score(y, p))\nx = np.unique(y)[0]",
+        # A function within a function returns to that one.
+        "def f():\n  def m(a, b): return np.mean(a == b)\n  return n_leaves\nx = f()",
+        # Each step of a long way is followed once.
+        "x0 = f()\n" + "\n".join(f"x{i + 1} = x{i} + x{i}" for i in range(30)) + "\nx = x30",
+    ],
+)
+def test_a_number_of_which_the_code_says_nothing_is_unknown(code: str) -> None:
+    assert evaluations(code).of(ast.Name(id="x", ctx=ast.Load())).kind is Kind.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -82,11 +114,19 @@ def test_a_printed_value_is_known_by_the_text_before_it(printing: str, before: s
     assert before in last.before
 
 
+def test_a_sum_of_numbers_is_printed_as_one_value() -> None:
+    (printing,) = evaluations("print('loss:', mse + penalty)").printings
+    assert ast.unparse(printing.value) == "mse + penalty"
+
+
 def test_the_results_of_a_loop_over_a_params_values_are_those_of_a_grid() -> None:
     grid = "errors = []\nfor k in range(9):\n  m = KNN(n_neighbors=k)\n  errors.append(f(m))"
     assert evaluations(grid).is_grid("errors")
     epochs = "errors = []\nfor k in range(9):\n  step()\n  errors.append(f(m))"
     assert not evaluations(epochs).is_grid("errors")
+    bar = "accs = list()\nfor e in range(9):\n  bar.set_postfix(e=e)\n  losses.append(step())\n"
+    other = evaluations(f"{bar}for m in models:\n  accs.append(f(m))")
+    assert not other.is_grid("losses") and not other.is_grid("accs")
 
 
 def test_the_trace_of_a_matrix_is_an_evaluation_only_of_a_confusion_matrix() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from sweeper import Settings, Sweep
-from sweeper.drafting.observed_run import observe
+from sweeper.drafting.observed_run import ObservedRun, observe
 from sweeper.errors import FailedRunError, NotebookError, SettingsError
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.testing import write_notebook
@@ -16,12 +17,19 @@ from sweeper.testing import write_notebook
 pytestmark = pytest.mark.kernel
 
 
+def observed(folder: Path) -> tuple[ResearchNotebook, ObservedRun]:
+    """The folder's notebook, and its observed run."""
+    notebook = ResearchNotebook(folder / "study.ipynb")
+    sweep_of = partial(Sweep.from_settings, output=f"{folder}/out/{{run_id}}.ipynb")
+    return notebook, observe(notebook, sweep_of)
+
+
 def drafted(folder: Path, *cells: str) -> Settings:
     """The settings that an observed run of these cells drafts."""
-    notebook = ResearchNotebook(write_notebook(folder / "study.ipynb", *cells, parameters=""))
-    sweep_of = partial(Sweep.from_settings, output=f"{folder}/out/{{run_id}}.ipynb")
+    write_notebook(folder / "study.ipynb", *cells, parameters="")
+    notebook, run = observed(folder)
     file = folder / "drafted.yml"
-    file.write_text(observe(notebook, sweep_of).drafted(notebook), encoding="utf-8")
+    file.write_text(run.drafted(notebook), encoding="utf-8")
     settings = Settings.load(file)
     notebook.check_names(dict.fromkeys(settings.space, "draft"))
     return settings
@@ -158,9 +166,22 @@ def test_a_notebook_whose_run_fails_gets_its_error_and_no_draft(tmp_path: Path) 
         drafted(tmp_path, "lr = 0.1", "val_loss = lr / 0")
 
 
-def test_a_notebook_whose_run_shows_no_score_says_what_would_be_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["lr = 0.1", "text = str(lr)"],
+        [
+            "from sklearn.metrics import mean_squared_error\nclass M:\n"
+            "  def __init__(self, lr=0.1): self.w = lr\n  def predict(self, x): return [x, self.w]",
+            "text = str(mean_squared_error([1, 2], M().predict(3)))",
+        ],
+    ],
+)
+def test_a_notebook_whose_run_shows_no_score_says_what_would_be_one(
+    tmp_path: Path, cells: list[str]
+) -> None:
     with pytest.raises(NotebookError, match="val_acc = …"):
-        drafted(tmp_path, "lr = 0.1", "text = str(lr)")
+        drafted(tmp_path, *cells)
 
 
 def test_a_direction_that_nothing_states_is_left_to_be_filled_in(tmp_path: Path) -> None:
@@ -217,9 +238,21 @@ def test_a_cell_that_later_cells_need_is_not_to_be_skipped(tmp_path: Path) -> No
     cells = ["lr = 0.1\nval_loss = lr * 2", "image = open('/none').read()"]
     with pytest.raises(FailedRunError, match="`skip`"):
         drafted(tmp_path, *cells)
-    with pytest.raises(FailedRunError) as refused:
-        drafted(tmp_path, *cells, "print(len(image))")
-    assert "`skip`" not in str(refused.value)
+    importing = [cells[0], "import gone_module", "gone_module.plot(val_loss)"]
+    for needed in ([*cells, "print(len(image))"], importing):
+        with pytest.raises(FailedRunError) as refused:
+            drafted(tmp_path, *needed)
+        assert "`skip`" not in str(refused.value)
+
+
+def test_an_error_that_a_notebook_expects_is_not_the_one_to_skip(tmp_path: Path) -> None:
+    cells = ["lr = 0.1\nval_loss = lr * 2", "1 / 0", "open('/none')"]
+    file = write_notebook(tmp_path / "study.ipynb", *cells, parameters="")
+    node = nbformat.read(file, 4)
+    node.cells[1].metadata["tags"] = ["raises-exception"]
+    nbformat.write(node, file)
+    with pytest.raises(FailedRunError, match="this cell, code cell 3: tag it `skip`"):
+        observed(tmp_path)
 
 
 def test_a_score_that_no_param_leads_to_is_not_swept(tmp_path: Path) -> None:
