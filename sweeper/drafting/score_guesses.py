@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .evaluations import Evaluations
+from .evaluations import Evaluations, names_in
 from .metrics import ORDER, SPLITS, Metric, metric_of, split_of, words_of
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Code:
         for cell, node in reversed(before):
             is_loop = isinstance(node, ast.For)
             if isinstance(node, ast.For) and (not names or names & _filled(node)):
-                names |= {it.id for it in ast.walk(node.iter) if isinstance(it, ast.Name)}
+                names |= names_in(node.iter)
                 value: ast.expr | None = node.iter
             elif isinstance(node, ast.Assign) and names & _names(node)[1]:
                 value = node.value
@@ -199,10 +199,14 @@ class Code:
                     found |= _lines(cell, part)
         return found
 
+    def changed_in_run(self, index: int) -> Collection[str] | None:
+        """Return the names whose objects a statement has changed in a run. None without one."""
+        cell, node = self.statements[index]
+        return self._changes.get((cell, node.lineno))
+
     def _changed(self, index: int) -> set[str]:
         """Return the names whose objects a statement has changed, or may change without a run."""
-        cell, node = self.statements[index]
-        seen = self._changes.get((cell, node.lineno))
+        seen, (_, node) = self.changed_in_run(index), self.statements[index]
         if seen is not None:
             return {*seen}
         imported = self._imported_at(index)
@@ -461,10 +465,17 @@ def _names(node: ast.AST) -> tuple[set[str], set[str]]:
     What a function or a comprehension assigns is its own."""
     parts = [*ast.walk(node)]
     inner = [part.target for part in parts if isinstance(part, ast.comprehension)]
-    own_names = {it.id for target in inner for it in ast.walk(target) if isinstance(it, ast.Name)}
+    own_names = set[str]().union(*map(names_in, inner))
     names = [it for it in parts if isinstance(it, ast.Name) and it.id not in own_names]
-    names.sort(key=lambda it: (it.lineno, isinstance(it.ctx, ast.Store)))
-    first = {it.id: isinstance(it.ctx, ast.Load) for it in reversed(names)}
+    # `total += loss` reads the total, too.
+    added_to = [part.target for part in parts if isinstance(part, ast.AugAssign)]
+    gets_value = {it: isinstance(it.ctx, ast.Store) and it not in added_to for it in names}
+    begins = {}
+    for part in parts:  # those of inner statements come last
+        if isinstance(part, ast.stmt):
+            begins |= dict.fromkeys(ast.walk(part), (part.lineno, part.col_offset))
+    names.sort(key=lambda it: (begins.get(it, (0, 0)), gets_value[it]))
+    first = {it.id: not gets_value[it] for it in reversed(names)}
     read = {name for name, is_read in first.items() if is_read}
     if own := _defined(node):
         local = {it.arg for it in parts if isinstance(it, ast.arg)}

@@ -22,7 +22,7 @@ from ..notebooks.metadata import BLANK, metadata_of
 from ..notebooks.own_training import takes_steps
 from ..notebooks.reading import cell_tags, code_cells
 from ..notebooks.research import INJECTED_TAG
-from .evaluations import UNKNOWN, Meaning, Printing
+from .evaluations import UNKNOWN, Meaning, Printing, names_in, results_of
 from .metrics import OPPOSITE, ORDER, SPLITS, Metric, metric_of, split_of, trend_of, words_of
 from .printed import PrintedNumber, Text, bare_numbers, printed_numbers, trimmed
 from .score_guesses import Code, Score
@@ -108,6 +108,7 @@ class SeenScore:
         loops: Number of loops around the call that prints it.
         source: Name of the variable that a printed number shows.
         is_variable: Whether it is the value of a variable, and not of a part of one.
+        is_logged: Whether a library has logged it.
     """
 
     name: str
@@ -129,6 +130,7 @@ class SeenScore:
     loops: int = 0
     source: str = ""
     is_variable: bool = False
+    is_logged: bool = False
 
     @property
     def value(self) -> float:
@@ -227,7 +229,19 @@ class _Run:
 
     def __init__(self, node: Any, code: Code, literals: set[str]) -> None:
         cells = own_cells(node)
-        self._code, self._literals = code, literals
+        self._code = code
+        #: The names to which each statement gives a value, or whose objects it changes.
+        self._given = [
+            _stored(node) | {*(code.changed_in_run(index) or ())}
+            for index, (_, node) in enumerate(code.statements)
+        ]
+        #: A list that a statement fills is no literal any more.
+        self._literals = literals.difference(
+            *(
+                given - names_in(node, ast.Store)
+                for (_, node), given in zip(code.statements, self._given, strict=True)
+            )
+        )
         self._evaluations = code.evaluations()
         self._metadata = metadata_of(node) or BLANK
         self._number_of = {
@@ -285,7 +299,7 @@ class _Run:
 
     def _with_meaning(self, score: SeenScore) -> SeenScore | None:
         """Give a number its meaning. Return None for inputs and states of the training."""
-        if score.how == "reported" or score.how.startswith("logged"):
+        if score.how == "reported" or score.is_logged:
             return score
         if score.key == "pattern":
             return None if score.meaning.is_none else score
@@ -323,7 +337,8 @@ class _Run:
     def _logged(self) -> Iterator[SeenScore]:
         for name, series in self._metadata.logged.items():
             if not re.search(r"runtime|per_second|flos|epoch$|^lr|learning_rate", name):
-                yield self._series(name, series.values, f"logged by {series.library}")
+                found = self._series(name, series.values, f"logged by {series.library}")
+                yield replace(found, is_logged=True)
 
     def _series(self, name: str, values: Sequence[float], how: str) -> SeenScore:
         at = max(self._trains, default=len(self._code.statements) - 1)
@@ -356,17 +371,17 @@ class _Run:
     def _variable(
         self, root: str, expression: str, cell: int, values: list[float]
     ) -> Iterator[SeenScore]:
-        stored = [i for i, (_, node) in enumerate(self._code.statements) if root in _stored(node)]
-        if not stored:
+        given_by = [index for index, given in enumerate(self._given) if root in given]
+        if not given_by:
             return
         is_plain = expression == root
         words = words_of(expression.replace("[-1]", "").replace(".mean()", ""))
-        values_from = _sources(self._code, stored[-1], root)
+        values_from = _sources(self._code, given_by[-1], root)
         yield SeenScore(
             name=root if is_plain else "_".join(dict.fromkeys(words[-_NAME_WORDS:])) or root,
             how=f"variable {root}" if is_plain else expression,
             cell=cell,
-            at=stored[-1],
+            at=given_by[-1],
             values=values,
             key="" if is_plain else "expression",
             text="" if is_plain else expression,
@@ -382,10 +397,7 @@ class _Run:
         node = self._code.statements[at][1]
         if at in self._trains and not _calls(node) & _CHANGES_NOTHING:
             return
-        later = set[str]().union(
-            *(_stored(statement) for _, statement in self._code.statements[at + 1 :])
-        )
-        read = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        later, read = set[str]().union(*self._given[at + 1 :]), names_in(node)
         if not isinstance(node, ast.Expr) or read & later or isinstance(node.value, ast.Name):
             return
         if not read - self._code.imported:  # the expression is a constant
@@ -445,9 +457,8 @@ class _Run:
 
     def _lasts(self, printing: Printing) -> bool:
         """Return whether the names in a printed expression keep their values to the end."""
-        later = self._code.statements[printing.statement + 1 :]
-        read = {part.id for part in ast.walk(printing.value) if isinstance(part, ast.Name)}
-        return not read & set[str]().union(*(_stored(node) for _, node in later))
+        later = self._given[printing.statement + 1 :]
+        return names_in(printing.value).isdisjoint(set[str]().union(*later))
 
     def _printed_alone(
         self, printing: Printing, meaning: Meaning, values: Sequence[float], cell: int
@@ -474,15 +485,16 @@ class _Run:
             meaning = UNKNOWN
             if printing is not None and not isinstance(printing.value, ast.Constant):
                 meaning = self._evaluations.of(printing.value, printing.scope)
+            name, words = _named(number.label)
             score = SeenScore(
-                name=_name_of(number),
+                name=name,
                 how="printed",
                 cell=number.cell,
                 at=self._statement_of(number, printing),
                 values=number.values,
                 key="pattern",
                 text=number.pattern,
-                words=_words_of_label(number.label),
+                words=words,
                 meaning=meaning,
                 loops=0 if printing is None else printing.loops,
                 source=_root_of(printing),
@@ -591,7 +603,7 @@ class _Run:
         is_loss = metric is not None and metric.is_weak and direction == "minimize"
         is_recorded = direction == "minimize" and score.at in self._trains
         is_series = (
-            (is_loss or is_recorded or "log" in score.how) and split == "" and len(score.values) > 1
+            (is_loss or is_recorded or score.is_logged) and split == "" and len(score.values) > 1
         )
         # A variable that is computed behind the training has one value for each training.
         is_series &= score.at in self._trains or not score.is_variable
@@ -679,7 +691,7 @@ def _root_of(printing: Printing | None) -> str:
     """Return the name of the variable of the top level that is printed, perhaps times a number."""
     if printing is None or printing.scope is not None:
         return ""
-    names = {part.id for part in ast.walk(printing.value) if isinstance(part, ast.Name)}
+    names = names_in(printing.value)
     return names.pop() if len(names) == 1 else ""
 
 
@@ -736,12 +748,11 @@ def _is_of_itself(node: ast.AST, name: str, literals: Set[str]) -> bool:
         for part in ast.walk(node)
         if isinstance(part, ast.Assign | ast.AugAssign) and name in _stored(part)
     ]
-    parts = [part for value in values for part in ast.walk(value)]
-    read = {part.id for part in parts if isinstance(part, ast.Name)}
+    read = set[str]().union(*map(names_in, values))
     return (
         name in read
         and not read - literals - {name}
-        and not any(isinstance(it, ast.Call) for it in parts)
+        and not any(isinstance(part, ast.Call) for value in values for part in ast.walk(value))
     )
 
 
@@ -797,7 +808,11 @@ def _of_batches(loop: ast.stmt) -> set[str]:
         return set()
     inner = [part for part in ast.walk(loop) if isinstance(part, ast.For | ast.While)][1:]
     inside = {part for each in inner for part in ast.walk(each)}
-    names = [part for part in ast.walk(loop) if isinstance(part, ast.Name) and _is_stored(part)]
+    names = [
+        part
+        for part in ast.walk(loop)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+    ]
     sums = {part.target for part in inside if isinstance(part, ast.AugAssign)}
     outside = {name.id for name in names if name not in inside or name in sums}
     return {name.id for name in names} - outside
@@ -849,43 +864,35 @@ def _calls(node: ast.AST) -> set[str]:
 
 def _read(node: ast.AST) -> set[str]:
     """Return the names that code reads, and the last names of what it calls."""
-    names = (part for part in ast.walk(node) if isinstance(part, ast.Name))
-    return _calls(node) | {name.id for name in names if not _is_stored(name)}
+    return _calls(node) | names_in(node, ast.Load)
 
 
 def _stored(node: ast.AST) -> set[str]:
     """Return the names that a statement outside of functions gives a value, or changes."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return set()
-    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and _is_stored(part)}
+    names = names_in(node, ast.Store)
     for part in ast.walk(node):
         if isinstance(part, ast.Subscript) and isinstance(part.ctx, ast.Store):
-            names |= {name.id for name in ast.walk(part.value) if isinstance(name, ast.Name)}
+            names |= names_in(part.value)
         match part:
             case ast.Call(func=ast.Attribute(attr="append" | "extend", value=ast.Name(id=name))):
                 names.add(name)
     return names
 
 
-def _is_stored(name: ast.Name) -> bool:
-    return isinstance(name.ctx, ast.Store)
-
-
 def _sources(code: Code, at: int, name: str) -> list[str]:
     """Return the words of what a variable is computed from: called functions, and their text."""
     for node in ast.walk(code.statements[at][1]):
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        stored = {
-            part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)
-        }
-        if isinstance(node, ast.Assign) and name in stored and len(targets) == 1:
-            if isinstance(targets[0], ast.Name):
-                words = _call_words(node.value, code)
+        match node:
+            case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:
+                words = _call_words(value, code)
                 metric = metric_of(words)
                 is_gain = metric is not None and metric.direction == "maximize"
-                is_less = _COMPLEMENT.match(ast.unparse(node.value))
+                is_less = _COMPLEMENT.match(ast.unparse(value))
                 return ["error"] if is_gain and is_less else words
-            return [word for word in _call_words(node.value) if word in SPLITS]
+            case ast.Assign(targets=[target], value=value) if name in names_in(target):
+                return [word for word in _call_words(value) if word in SPLITS]
     return []
 
 
@@ -905,9 +912,8 @@ def _call_words(node: ast.expr, code: Code | None = None) -> list[str]:
         name = last_name(part.func)
         words += words_of(name)
         if name in own:
-            for result in ast.walk(own[name]):
-                if isinstance(result, ast.Return) and result.value is not None:
-                    words += _call_words(result.value)
+            for result in results_of(own[name]):
+                words += _call_words(result)
             continue
         waiting += ast.iter_child_nodes(part)
         for option in part.keywords:
@@ -920,28 +926,20 @@ def _singular(words: Sequence[str]) -> list[str]:
     return [*words, *(word.removesuffix("s") for word in words)]
 
 
-def _without_counts(label: str) -> str:
-    """Leave the names of other numbers out of a label: `loss after #` of `loss after epoch #`."""
-    return re.sub(
+def _named(label: str) -> tuple[str, list[str]]:
+    """Return a name and the words of a printed number.
+
+    Where the label has a metric, these are its words, those just before it, and those of its data.
+    Names of other numbers do not count: `loss after #` stands for `loss after epoch #`.
+    """
+    label = re.sub(
         r"([A-Za-z]+)\W*#", lambda it: "#" if it[1].lower() in _NO_SCORE else it[0], label
     )
-
-
-def _words_of_label(label: str) -> list[str]:
-    """Return the words of a metric, and the words before it that name its data."""
-    label = _without_counts(label)
     every, last = words_of(label), words_of(label.rpartition("#")[2])
-    if metric_of(last) is None:
-        return every
-    return [*(word for word in every if word in SPLITS and word not in last), *last]
-
-
-def _name_of(number: PrintedNumber) -> str:
-    """Return a name for a printed number: the words of its metric with those just before it."""
-    label = _without_counts(number.label)
-    last = words_of(label.rpartition("#")[2])
-    words = last if metric_of(last) else words_of(label)
-    return "_".join(words[-_NAME_WORDS:])
+    if metric_of(last) is not None:
+        data = [word for word in every if word in SPLITS and word not in last]
+        return "_".join(last[-_NAME_WORDS:]), [*data, *last]
+    return "_".join(every[-_NAME_WORDS:]) or "printed", every
 
 
 def _is_rounded(printed: float, value: float, *, least: int = _LEAST_DIGITS) -> bool:
@@ -949,7 +947,7 @@ def _is_rounded(printed: float, value: float, *, least: int = _LEAST_DIGITS) -> 
     if printed == value:
         return True
     digits = f"{printed:.15g}".lstrip("-0.").partition("e")[0]
-    if len(digits.replace(".", "")) < least or not math.isfinite(value):
+    if len(digits.replace(".", "")) < least or not math.isfinite(printed - value):
         return False
     decimals = max(0, -int(Decimal(f"{printed:.15g}").as_tuple().exponent))
     step = 0.51 * 10**-decimals

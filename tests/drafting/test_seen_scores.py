@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
 from sweeper.drafting.printed import Text, printed_numbers, values_found
-from sweeper.drafting.score_guesses import Code, Score
+from sweeper.drafting.score_guesses import NOTHING, Code, Score
 from sweeper.drafting.seen_scores import Doubt, SeenScore, is_clear, seen_scores
 from sweeper.kernels.forking.zygote.in_kernel import WatchedNumbers
 from sweeper.notebooks.research import ResearchNotebook
@@ -20,8 +21,14 @@ from sweeper.testing import write_notebook
 TRAINED = "import numpy as np\nclass Model:\n    def fit(self): return self\nModel().fit()"
 
 
-def seen(folder: Path, *cells: str) -> list[SeenScore]:
-    """What cells show that are run in an IPython of their own."""
+def seen(
+    folder: Path, *cells: str, changes: Mapping[tuple[int, int], Sequence[str]] = NOTHING
+) -> list[SeenScore]:
+    """What cells show that are run in an IPython of their own.
+
+    Args:
+        changes: What statements have changed, by cell and line.
+    """
     notebook = ResearchNotebook(write_notebook(folder / "study.ipynb", *cells, parameters=""))
     shell: Any = InteractiveShell()  # type: ignore[no-untyped-call]
     shell.displayhook.write_format_data = lambda *_: None
@@ -38,7 +45,7 @@ def seen(folder: Path, *cells: str) -> list[SeenScore]:
         node.cells.append(cell)
     node.metadata["sweeper"] = {"numbers": watched.numbers}
     literals = notebook.assignments.literals()
-    code = Code(notebook.code, modules=notebook.modules.values())
+    code = Code(notebook.code, changes, notebook.modules.values())
     return seen_scores(node, code, literals=literals)
 
 
@@ -269,6 +276,11 @@ def test_a_printed_number_is_found_by_the_words_before_it_and_read_as_a_trial_re
             "minimize",
         ),
         (["results = {'accuracy': 2 / 3}"], "results_accuracy", "maximize"),
+        (
+            ["from enum import StrEnum\nkey = StrEnum('Key', ['ACC'])", "r = {key.ACC: 2 / 3}"],
+            "r_acc",
+            "maximize",
+        ),
         (["val_losses = [3.5, 2.5, abs(2.25)]\nloss = abs(2.25)"], "val_losses", "minimize"),
         (["cv_scores = np.array([0.5, 0.75, 0.7])"], "cv_scores", "maximize"),
         # A function with a gradient step trains, so the trend of what it prints counts.
@@ -328,6 +340,43 @@ def test_a_doubtful_score_is_called_what_it_is(
     tmp_path: Path, cells: list[str], doubt: Doubt
 ) -> None:
     assert doubt in seen(tmp_path, TRAINED, *cells)[0].doubts
+
+
+def test_a_variable_is_not_of_the_training_data_because_its_name_begins_with_log(
+    tmp_path: Path,
+) -> None:
+    found = seen(tmp_path, TRAINED, "logreg_accs = [abs(a) for a in (0.5, 0.75, 0.7)]")
+    assert [(score.name, score.doubts) for score in found] == [("logreg_accs", [])]
+
+
+@pytest.mark.parametrize(
+    ("literal", "filling", "name"),
+    [
+        ("val_accs = []", "for a in (0.5, 0.75): val_accs.append(train(a))", "val_accs"),
+        ("results = {}", "results['acc'] = train(0.75)", "results_acc"),
+        ("h = {'val_acc': []}", "fill(h)", "h_val_acc"),
+    ],
+)
+def test_what_a_run_puts_into_a_literal_is_a_result(
+    tmp_path: Path, literal: str, filling: str, name: str
+) -> None:
+    train = "def train(a):\n    Model().fit()\n    return a * 1"
+    fill = "def fill(h): h['val_acc'] += [train(0.5), train(0.75)]"
+    root = literal.partition(" ")[0]
+    changes = {(3, 1): [root], (3, 2): ["lr"], (4, 1): [root, "a"]}
+    cells = [f"{train}\n{fill}", f"{literal}\nlr = 0.5", filling]
+    found = seen(tmp_path, TRAINED, *cells, changes=changes)
+    assert [(score.name, score.value) for score in found] == [(name, 0.75)]
+
+
+def test_a_number_that_is_not_finite_is_no_value_of_a_variable(tmp_path: Path) -> None:
+    cells = ["ratio = abs(-10 / 3)", "print('val loss:', np.inf * 2, 'test loss:', -np.nan * 2)"]
+    assert {score.name for score in seen(tmp_path, TRAINED, *cells)} == {"val_loss", "test_loss"}
+
+
+def test_a_number_behind_words_that_name_only_counts_has_a_name(tmp_path: Path) -> None:
+    cell = "def loss(e): return 3.5 / (e + 1)\nfor e in range(3): print(f'Epoch {e}: {loss(e)}')"
+    assert [score.name for score in seen(tmp_path, TRAINED, cell)] == ["printed"]
 
 
 def test_what_is_computed_before_the_training_comes_last(tmp_path: Path) -> None:
@@ -421,6 +470,23 @@ def test_lines_are_those_of_the_names_as_they_are_where_a_statement_runs() -> No
     lines = code.lines(Score(name="val_loss", how="", at=len(code.statements) - 2))
     assert {(3, 3), (3, 4), (4, 1), (4, 2)} <= lines
     assert not {(2, 1), (2, 2)} & lines
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        # A call on several lines.
+        "model = Net(hidden=64)\nmodel = train(\n  model,\n)\nacc = test(model)",
+        # A value that is added to another one.
+        "p = 0.5 * lasso.predict(X)\np += 0.5 * ridge.predict(X)\nacc = test(p)",
+        "h = Net(hidden=64)\nfor x in X:\n  h += f(\n    x)\nacc = test(h)",
+    ],
+)
+def test_a_statement_that_computes_a_variable_from_itself_depends_on_its_value_before(
+    cell: str,
+) -> None:
+    code = Code([cell])
+    assert (1, 1) in code.lines(Score(name="acc", how="", at=2))
 
 
 def test_a_branch_that_the_run_did_not_take_counts_as_not_there() -> None:

@@ -344,7 +344,7 @@ def _numbers_of(name: str, value: Any) -> list[tuple[str, list[str]]]:
     if isinstance(value, dict):
         keyed = list(value.items())[: _MOST_KEYS + 1]
         parts = [
-            (f"{name}[{key!r}]", part)
+            (f"{name}[{str.__repr__(key)}]", part)
             for key, part in keyed
             if isinstance(key, str) and len(keyed) <= _MOST_KEYS
         ]
