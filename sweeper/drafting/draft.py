@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ..notebooks.research import ResearchNotebook
 
 _MOST_SCORES = 4
+#: Matches the signs that YAML does not allow or takes for the end of a line, without newline.
+_NOT_IN_YAML = re.compile(r"[^\n -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def params_behind(
@@ -126,5 +129,4 @@ def draft(
             f"  - {json.dumps(params.own, ensure_ascii=False)}",
         ],
     ]
-    text = "\n\n".join(map("\n".join, sections))
-    return "".join(c if c.isprintable() or c == "\n" else " " for c in text) + "\n"
+    return _NOT_IN_YAML.sub(" ", "\n\n".join(map("\n".join, sections))) + "\n"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sweeper.drafting.draft import draft
+from sweeper.drafting.score_guesses import Score
 from sweeper.drafting.spaces import rows
 from sweeper.errors import NotebookError
 from sweeper.notebooks.research import ResearchNotebook
@@ -332,6 +333,15 @@ def test_each_row_of_the_table_says_one_thing_and_where_it_is_from() -> None:
 def test_the_examples_have_drafts(tmp_path: Path, name: str, objective: str) -> None:
     notebook = ResearchNotebook(Path(__file__).parents[2] / "notebooks" / f"{name}.ipynb")
     assert list(checked(tmp_path, notebook).objective) == [objective]
+
+
+def test_a_pattern_keeps_the_signs_that_are_not_seen(tmp_path: Path) -> None:
+    pattern = "👩\u200d💻 accuracy: (.*)"
+    score = Score(name="accuracy", how="printed", at=0, source=f"pattern: {pattern}")
+    file = tmp_path / "drafted.yml"
+    notebook = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", parameters="lr = 0.1"))
+    file.write_text(draft(notebook, seen=[score]), encoding="utf-8")
+    assert Settings.load(file).scores["accuracy"].pattern == pattern
 
 
 def test_numbers_of_unknown_range_are_swept_once_they_are_in_a_tagged_cell(
