@@ -639,6 +639,7 @@ class _Run:
         kind = 4 if metric is None and direction is None else kind
         is_partial = metric is not None and metric.is_partial
         order = ORDER["train" if is_training else split]
+        is_last_item = score.text.endswith("[-1]")
         rank = (
             not is_reported,
             is_number_only or is_whole,
@@ -650,14 +651,13 @@ class _Run:
             bool(_BEST & {*words}),
             not self._is_of_the_end(score),
             # The last item of a list, as the reward of one episode, says less than a mean.
-            direction == "maximize"
-            and score.text.endswith("[-1]")
-            and not {"mean", "avg", "average"} & {*words},
+            direction == "maximize" and is_last_item and not {"mean", "avg", "average"} & {*words},
             -score.cell,
             score.key == "pattern",
             -score.at,
         )
-        group = ("reported",) if is_reported else (*rank[:6], metric and metric.name, *rank[7:9])
+        kinds = (*rank[:6], metric and metric.name, *rank[7:9], is_last_item)
+        group = ("reported",) if is_reported else kinds
         return replace(
             score,
             direction=direction,

@@ -420,6 +420,8 @@ def test_a_function_that_only_reads_its_arguments_does_not_lead_to_later_scores(
         (["for name in 'ab': auc = abs(2 / 3)"], False),
         (["r = [0.25, 0.5, 0.7]\nmean_reward = np.mean(r)\nlast = np.mean(r[-2:])"], True),
         (["for i in range(3): print(f'loss: {3.5 - i}')"], True),
+        (["accs = []\nfor a in (0.5, 0.7): accs.append(abs(a))\nacc = np.mean(accs)"], True),
+        (["maes = []\nfor a in (0.5, 0.7): maes.append(abs(a))\nmae = np.mean(maes)"], True),
     ],
 )
 def test_a_score_is_clear_where_no_other_would_do_as_well(
