@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ..execution.verdict import judge
 from ..execution.workload import Workload
 from ..kernels import Finished, KernelResult
 from ..notebook_api.messages import Point, PointSource
-from ..notebooks.assignments import plain_values
 from ..notebooks.executed import ExecutedNotebook
 from ..notebooks.fingerprint import fingerprint_of
 from ..notebooks.metadata import TrialMetadata, read_metadata
-from ..notebooks.research import ResearchNotebook
 from ..notebooks.scores import PrintedScores, variables_to_read
 from ..trials import KernelUse, Params, Reason, RunningTrial, TrialOutcome, TrialSpec
 from .observed_run import ObservedRun, made_of
+from .seen_scores import texts_of
 
 
 def adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | None:
@@ -39,7 +37,7 @@ def adopted(file: Path, spec: TrialSpec, workload: Workload) -> TrialOutcome | N
     for point in _points_of(metadata):
         executed.points.record(point)
     printed = PrintedScores(settings.scores, executed.points.record)
-    for text in run.texts():
+    for text in texts_of(run.node):
         printed.read(text.stream, text.text)
         printed.end_cell()
     known = run.expressions()
@@ -85,20 +83,13 @@ def _is_alike(metadata: TrialMetadata, spec: TrialSpec, workload: Workload) -> b
         workload.notebook, workload.settings, kernel_name=workload.kernel_name
     )
     values: Params = {**spec.params, **spec.fixed}
-    own = _own_values(workload.notebook)
+    known = workload.notebook.assignments
     return (
         metadata.observed == made_of(fingerprint)
         and (metadata.study, metadata.seed) == (spec.study, spec.seed)
         and not spec.inputs
-        and all(name in own and own[name] == value for name, value in values.items())
+        and all(
+            known.places(name) and known.plain_value(name) == value
+            for name, value in values.items()
+        )
     )
-
-
-def _own_values(notebook: ResearchNotebook) -> dict[str, Any]:
-    assignments = notebook.assignments
-    names = [*assignments.names(), *assignments.arguments()]
-    own = {name: assignments.plain_value(name) for name in names}
-    if notebook.parameters_cell:
-        cell = notebook.code[notebook.parameters_cell - 1]
-        own |= {name: value for name, (value, _) in plain_values(cell).items()}
-    return own

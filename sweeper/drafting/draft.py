@@ -21,6 +21,7 @@ from .score_guesses import Code, Score, scores_of
 
 if TYPE_CHECKING:
     from ..notebooks.research import ResearchNotebook
+    from .places import Candidate
 
 _MOST_SCORES = 4
 #: Matches the signs that YAML does not allow or takes for the end of a line, without newline.
@@ -41,13 +42,18 @@ def params_behind(
         Names, each with whether the notebook writes its value.
     """
     candidates = candidates_of(notebook)
-    found = [
-        candidates
-        if notebook.parameters_cell
-        else without_given_defaults(notebook, behind(notebook, candidates, code.lines(score)))
-        for score in scores
-    ]
+    found = [_leading_to(score, notebook, candidates, code) for score in scores]
     return [{name: not candidate.is_left_out for name, candidate in each.items()} for each in found]
+
+
+def _leading_to(
+    score: Score | None, notebook: ResearchNotebook, candidates: dict[str, Candidate], code: Code
+) -> dict[str, Candidate]:
+    """Choose the candidates that lead to a score: all those of a parameters cell."""
+    if notebook.parameters_cell:
+        return candidates
+    lines = None if score is None else code.lines(score)
+    return without_given_defaults(notebook, behind(notebook, candidates, lines))
 
 
 def draft(
@@ -78,15 +84,13 @@ def draft(
             f"language is {notebook.language}; write the parameters file by hand"
         )
     code = code or Code(notebook.code, modules=notebook.modules.values())
-    candidates = every = candidates_of(notebook)
-    scores = scores_of(code, {*candidates}) if seen is None else list(seen)
-    if not notebook.parameters_cell:
-        found = [behind(notebook, every, code.lines(score)) for score in scores]
-        if seen is None:  # a guess to which no parameter leads may be no score at all
-            scores = [score for score, leading in zip(scores, found, strict=True) if leading]
-            found = [*filter(None, found)]
-        leading = found[0] if found else behind(notebook, every, None)
-        candidates = without_given_defaults(notebook, leading)
+    every = candidates_of(notebook)
+    scores = scores_of(code, {*every}) if seen is None else list(seen)
+    found = [_leading_to(score, notebook, every, code) for score in scores]
+    if seen is None:  # a guess to which no parameter leads may be no score at all
+        scores = [score for score, leading in zip(scores, found, strict=True) if leading]
+        found = [*filter(None, found)]
+    candidates = found[0] if found else _leading_to(None, notebook, every, code)
     unfit = unfit_for(scores[0], candidates) if scores and not notebook.parameters_cell else {}
     others = {
         name: candidate for name, candidate in searched(every).items() if name not in candidates

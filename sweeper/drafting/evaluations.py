@@ -20,7 +20,8 @@ from .metrics import OPPOSITE, SPLITS, metric_of, words_of
 
 #: The search for the origin of a number follows at most this number of steps (chosen).
 _DEEPEST = 40
-_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef
+_Function = AnyFunction | ast.Lambda
 #: Functions and methods whose result stands for what they get.
 _PASSES = frozenset(
     "float int round mean sum average item numpy data detach cpu squeeze tolist min max nanmean "

@@ -89,6 +89,7 @@ def metric_of(words: Sequence[str]) -> Metric | None:
     return max(found, key=lambda match: match[:3])[3] if found else None
 
 
+@cache
 def _singular(word: str) -> str:
     """Return `loss` for `losses` and `accuracy` for `accuracies`; other words as they are."""
     known = {part for name in _metrics() for part in name}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,8 +20,8 @@ from ..search.seeds import trial_seed
 from ..settings import Settings
 from ..settings.yaml_reader import read_yaml
 from ..sweep.planning.plan import SweepPlan
+from ..sweep.scheduling.scheduler import progress_of
 from ..trials import (
-    Progress,
     Reason,
     RunningTrial,
     Snapshot,
@@ -33,9 +32,8 @@ from ..trials import (
 )
 from .draft import draft, params_behind
 from .evaluations import names_in
-from .printed import Text
 from .score_guesses import Code, Score
-from .seen_scores import Doubt, SeenScore, own_cells, seen_scores, texts_of, variable_named
+from .seen_scores import Doubt, SeenScore, own_cells, seen_scores
 
 if TYPE_CHECKING:
     from ..sweep import Sweep
@@ -77,7 +75,7 @@ class ObservedRun:
         file: Its executed notebook.
         code: The notebook's code, with what each statement has changed in the run.
         scores: What it has shown, the likeliest score first.
-        literals: Variables to which the notebook assigns nothing but plain values.
+        variables: The numbers of all variables.
     """
 
     file: Path
@@ -85,7 +83,7 @@ class ObservedRun:
     metadata: TrialMetadata
     code: Code
     scores: Sequence[SeenScore]
-    literals: Sequence[str]
+    variables: Sequence[SeenScore]
 
     @classmethod
     def read(cls, file: Path, notebook: ResearchNotebook) -> ObservedRun:
@@ -93,15 +91,14 @@ class ObservedRun:
         node = read_notebook(file)
         metadata = metadata_of(node) or BLANK
         code = Code(notebook.code, dict(_changes(node, metadata)), notebook.modules.values())
-        literals = [*notebook.assignments.literals()]
-        scores = seen_scores(node, code, literals=literals)
+        scores, variables = seen_scores(node, code, literals=notebook.assignments.literals())
         return cls(
             file=file,
             node=node,
             metadata=metadata,
             code=code,
             scores=_reached_first(notebook, code, scores),
-            literals=literals,
+            variables=variables,
         )
 
     @property
@@ -118,12 +115,8 @@ class ObservedRun:
 
     def named(self, name: str) -> SeenScore | None:
         """Return the score of this name. A variable that is no likely score counts, too."""
-        by_name = {score.name: score for score in self.scores}
-        return by_name.get(name) or variable_named(name, self.node, self.code, self.literals)
-
-    def texts(self) -> list[Text]:
-        """Return what the cells have printed."""
-        return texts_of(self.node)
+        named = (score for score in [*self.scores, *self.variables] if score.name == name)
+        return next(named, None)
 
     @property
     def best(self) -> SeenScore:
@@ -221,7 +214,6 @@ class Observer:
     def __init__(self, plan: SweepPlan, file: Path) -> None:
         self._plan, self._file = plan, file
         self._running: RunningTrial | None = None
-        self._began_s = time.monotonic()
         self._outcome: TrialOutcome | None = None
         self._source: SideTrials | None = None
 
@@ -310,24 +302,12 @@ class Observer:
         running = self._running
         if running is None:
             return None
-        progress = Progress(
-            run_id=run_id_of(0),
-            params={},
-            attempt=1,
-            cell=running.points.cell,
-            cells=running.points.cells,
-            step=running.points.step,
-            metrics=dict(running.points.metrics),
-            elapsed_s=time.monotonic() - self._began_s,
-            memory_bytes=None,
-            waits_for=running.control.waits_for,
-        )
         return Snapshot(
             study=self._plan.paths.study,
             trials=1,
             counts={},
             objectives=(),
-            running=[progress],
+            running=[progress_of(self._spec(), running)],
             best=(),
         )
 

@@ -14,7 +14,7 @@ from ..notebooks.plain import LeftOut, is_plain, plain_value
 from .metrics import split_of, words_of
 from .modules import constants_to_assign, defaults_to_give
 from .receivers import Receivers
-from .spaces import Receiver, Row, optimizers, row_for, rows, usual_space
+from .spaces import Receiver, Row, is_searched, optimizers, row_for, rows, usual_space
 
 if TYPE_CHECKING:
     from ..notebooks.flows import Flows, LibraryCall
@@ -155,14 +155,14 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
     flows = notebook.flows
     known = {place.value for name in named for place in assignments.places(name)}
     found = []
-    folder = notebook.path.parent
-    for target, why in constants_to_assign(flows, "\n".join(notebook.code), folder, _has_row):
+    code, modules = "\n".join(notebook.code), notebook.modules
+    for target, why in constants_to_assign(flows, code, modules):
         if not assignments.knows(target):
             found.append(why)
     found += _sizes_of_layers(notebook, flows, known)
     last = {call.callee: call for call in flows.calls}  # one remedy for each callee is enough
     for call in last.values():
-        found += defaults_to_give(call, folder, _has_row)
+        found += defaults_to_give(call, modules)
         found += _optimizer_to_write(call, flows)
         main = next(iter(defaults_of(call.callee)), None)
         if main is None or call.is_open or main not in call.given:
@@ -191,7 +191,7 @@ def _unswept(notebook: ResearchNotebook, named: Sequence[str]) -> list[str]:
         is_number = assignments.is_ever_number(name) or any(
             _is_part_of_import(place.value, flows) for place in assignments.at_top(name)
         )
-        if name not in named and is_number and _has_row(name):
+        if name not in named and is_number and is_searched(name):
             obstacle = notebook.why_not(name)
             found += [] if obstacle is None else [f"{name} is {obstacle}"]
     return [*dict.fromkeys(found)]
@@ -257,11 +257,6 @@ def _optimizer_to_write(call: LibraryCall, flows: Flows) -> Iterator[str]:
             )
 
 
-def _has_row(name: str) -> bool:
-    row = row_for([Receiver(parameter=name)])
-    return row is not None and not row.not_swept
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafted:
     """The line of one name in a draft.
@@ -301,6 +296,11 @@ class Candidate:
     def rank(self) -> int:
         """How early a search of a few params includes this one. Small ranks come first."""
         return len(rows()) if self.row is None else self.row.rank
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether people search the value, and a range around it is known."""
+        return self.row is not None and not self.row.not_swept and bool(self.space)
 
     @property
     def is_batch_size(self) -> bool:
@@ -385,8 +385,7 @@ def candidates_of(notebook: ResearchNotebook) -> dict[str, Candidate]:
         ):
             continue  # Nobody sees which arguments a function gets that is passed to another one.
         argument = candidate(name, notebook.assignments.plain_value(name), "")
-        is_searched = argument.row is not None and not argument.row.not_swept
-        if is_searched and argument.space is not None and not receivers.is_dead(name):
+        if argument.is_searched and not receivers.is_dead(name):
             candidates[name] = argument
     return candidates
 
@@ -409,11 +408,7 @@ def _one_each(
 
 def searched(candidates: Mapping[str, Candidate]) -> dict[str, Candidate]:
     """Choose the candidates that people search."""
-    return {
-        name: candidate
-        for name, candidate in candidates.items()
-        if candidate.row is not None and not candidate.row.not_swept and candidate.space
-    }
+    return {name: candidate for name, candidate in candidates.items() if candidate.is_searched}
 
 
 def behind(

@@ -8,13 +8,10 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from .evaluations import Evaluations, names_in
+from ..notebooks.replacing import Cell
+from .evaluations import AnyFunction, Evaluations, names_in
 from .metrics import ORDER, SPLITS, Metric, metric_of, split_of, words_of
-
-if TYPE_CHECKING:
-    from ..notebooks.replacing import Cell
 
 NOTHING: Mapping[tuple[int, int], Collection[str]] = {}
 _QUALIFIERS = frozenset("best final last mean avg average total epoch running".split())
@@ -91,23 +88,20 @@ class Code:
         changes: Mapping[tuple[int, int], Collection[str]] = NOTHING,
         modules: Iterable[Cell] = (),
     ) -> None:
-        from ..notebooks.cell_code import parse_or_none, plain_python
-
         self._changes = changes
         #: Functions and methods of the local modules.
         self.helpers = [
             part
             for module in modules
             for part in ast.walk(module.tree)
-            if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)
+            if isinstance(part, AnyFunction)
         ]
         self.is_observed = bool(changes)
 
-        trees = [parse_or_none(plain_python(cell)) or ast.Module([], []) for cell in cells]
         self.statements = [
             (n, _as_taken(node, changes.get((n, node.lineno))))
-            for n, tree in enumerate(trees, 1)
-            for node in tree.body
+            for n, source in enumerate(cells, 1)
+            for node in Cell(n, source).tree.body
         ]
         self.nodes = [(i, it) for i, (_, top) in enumerate(self.statements) for it in ast.walk(top)]
         self.calls = [
@@ -131,13 +125,7 @@ class Code:
             for i, it in self.nodes
             if isinstance(it, ast.Constant) and isinstance(it.value, str)
         ]
-        #: Numbers in the code.
-        self.numbers = {
-            it.value
-            for _, it in self.nodes
-            if isinstance(it, ast.Constant) and isinstance(it.value, int | float)
-        }
-        self.functions = {it.name: it for _, it in self.nodes if isinstance(it, ast.FunctionDef)}
+        self.functions = {it.name: it for _, it in self.nodes if isinstance(it, AnyFunction)}
         #: Functions and classes by name, each with the index of its statement.
         self._definitions: dict[str, list[tuple[int, ast.stmt]]] = defaultdict(list)
         for index, (_, it) in enumerate(self.statements):
@@ -167,13 +155,9 @@ class Code:
             for part in _read_of(node, nodes)
             for line in _lines(cell, part)
         }
-        return lines - self._passed_by(last)
+        return lines - self.passed_by(last)
 
-    def passes_models(self, statement: int) -> bool:
-        """Return whether a loop has passed by some models before its last pass."""
-        return bool(self._passed_by(statement))
-
-    def _passed_by(self, statement: int) -> set[tuple[int, int]]:
+    def passed_by(self, statement: int) -> set[tuple[int, int]]:
         """Return the lines of the models that a loop has passed by before its last pass.
 
         The loop's result is that of the last element of its list or dict.
@@ -262,7 +246,7 @@ class Code:
 
 
 def _changes_arguments(
-    function: ast.FunctionDef, functions: Mapping[str, ast.FunctionDef], deep: int = 0
+    function: AnyFunction, functions: Mapping[str, AnyFunction], deep: int = 0
 ) -> bool:
     """Return whether a function may change the objects that it gets.
 
@@ -492,9 +476,8 @@ def _only_iterated(node: ast.AST) -> set[str]:
     parts = [*ast.walk(node)]
     loops = [part.iter for part in parts if isinstance(part, ast.For | ast.comprehension)]
     inside = {part for loop in loops for part in ast.walk(loop)}
-    names = [part for part in parts if isinstance(part, ast.Name)]
-    others = {name.id for name in names if name not in inside}
-    return {name.id for name in names if name in inside} - others
+    others = (part.id for part in parts if isinstance(part, ast.Name) and part not in inside)
+    return set[str]().union(*map(names_in, loops)).difference(others)
 
 
 def _changed(node: ast.AST, imported: set[str]) -> set[str]:

@@ -156,26 +156,23 @@ class SeenScore:
         )
 
 
-def seen_scores(node: Any, code: Code, *, literals: Iterable[str]) -> list[SeenScore]:
-    """List the numbers that an executed notebook shows, the likeliest score first.
+def seen_scores(
+    node: Any, code: Code, *, literals: Iterable[str]
+) -> tuple[list[SeenScore], list[SeenScore]]:
+    """List the numbers that an executed notebook shows.
 
     Args:
         node: A notebook whose kernel was watched.
         code: Code of the research notebook.
         literals: Names that the notebook assigns nothing but plain values, which are no results.
+
+    Returns:
+        The numbers that may be scores, the likeliest first. Then all variables, which are scores if
+        a person names them, whatever they mean.
     """
-    return _Run(node, code, {*literals}).ranked()
-
-
-def variable_named(name: str, node: Any, code: Code, literals: Iterable[str]) -> SeenScore | None:
-    """Return a number of the notebook that a person has named as the score, whatever it means.
-
-    Args:
-        name: A variable, with the other arguments of `seen_scores`.
-    """
-    found = (score for score in _Run(node, code, {*literals})._variables() if score.name == name)
+    run = _Run(node, code, {*literals})
     doubts = [Doubt.UNPROVEN, Doubt.UNKNOWN]
-    return next((replace(score, doubts=doubts) for score in found), None)
+    return run.ranked(), [replace(score, doubts=doubts) for score in run.variables()]
 
 
 def texts_of(node: Any) -> list[Text]:
@@ -252,14 +249,16 @@ class _Run:
         self._texts = texts_of(node)
         self._trains = _training_statements(code)
         self._sums = _sums(code)
-        self._of_batches = {
-            index: _of_batches(node) for index, (_, node) in enumerate(code.statements)
+        #: What a training minimises: that on which it calls `backward`.
+        self._minimized = {
+            function.removesuffix(".backward")
+            for _, function, *_ in code.calls
+            if function.endswith(".backward")
         }
-        self._minimized = _minimized(code)
         self._ends = {cell: index for index, (cell, _) in enumerate(code.statements)}
 
     def ranked(self) -> list[SeenScore]:
-        variables, printed = self._variables(), self._printed()
+        variables, printed = self.variables(), self._printed()
         found = [*self._reported(), *self._logged(), *self._merged(variables, printed)]
         found += self._bare({variable.value for variable in variables})
         found = [score for score in map(self._with_meaning, found) if score is not None]
@@ -347,13 +346,13 @@ class _Run:
         return SeenScore(
             name=name,
             how=how,
-            cell=self._code.statements[at][0] if self._code.statements else 0,
+            cell=self._code.statements[at][0],
             at=at,
             values=list(values),
             words=words_of(name),
         )
 
-    def _variables(self) -> list[SeenScore]:
+    def variables(self) -> list[SeenScore]:
         """List the variables that statements of the notebook's top level compute."""
         found: list[SeenScore] = []
         for expression, noted in self._metadata.numbers.items():
@@ -592,13 +591,14 @@ class _Run:
         first = min(self._trains, default=0)
         is_early = self._code.run_by(score.at) < first and not is_reported
         is_sum = score.key == "" and score.name in self._sums
-        is_loop = _is_of_loop(self._code.statements[score.at][1], score.name)
+        node = self._code.statements[score.at][1]
+        is_loop = _is_of_loop(node, score.name)
         is_plain = score.key == "" and split == "" and not is_sum
-        is_of_batch = score.key == "" and score.name in self._of_batches.get(score.at, ())
+        is_of_batch = score.key == "" and score.name in _of_batches(node)
         is_of_batch |= score.key == "pattern" and score.loops > 1 and score.at in self._trains
         is_item = is_loop and score.key == "" and score.at not in self._trains and not is_sum
-        is_item = is_item and not self._code.passes_models(score.at)
-        is_item = is_item and score.name not in _added(self._code.statements[score.at][1])
+        is_item = is_item and not self._code.passed_by(score.at)
+        is_item = is_item and score.name not in _added(node)
         is_last = is_of_batch or (is_plain and is_loop and score.at in self._trains)
         is_loss = metric is not None and metric.is_weak and direction == "minimize"
         is_recorded = direction == "minimize" and score.at in self._trains
@@ -758,12 +758,7 @@ def _is_of_itself(node: ast.AST, name: str, literals: Set[str]) -> bool:
 
 def _training_statements(code: Code) -> set[int]:
     """Return the statements of the top level that train, or that call functions that train."""
-    bodies = {
-        node.name: node
-        for _, top in code.statements
-        for node in ast.walk(top)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    } | {node.name: node for node in code.helpers}
+    bodies = {**code.functions, **{node.name: node for node in code.helpers}}
     training = {
         name for name, body in bodies.items() if _calls(body) & _TRAINS or takes_steps(body)
     }
@@ -787,18 +782,6 @@ def _training_statements(code: Code) -> set[int]:
         for index, (_, node) in enumerate(code.statements)
         if isinstance(node, ast.For | ast.While)
         and any(isinstance(part, ast.AugAssign) for part in ast.walk(node))
-    }
-
-
-def _minimized(code: Code) -> set[str]:
-    """Return the variables that a training minimises: those on which it calls `backward`."""
-    return {
-        node.func.value.id
-        for _, node in code.nodes
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "backward"
-        and isinstance(node.func.value, ast.Name)
     }
 
 

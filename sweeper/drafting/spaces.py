@@ -140,6 +140,12 @@ def row_for(receivers: Sequence[Receiver]) -> Row | None:
     return next((row for receiver in receivers for row in rows() if row.fits(receiver)), None)
 
 
+def is_searched(name: str) -> bool:
+    """Return whether people search values of a name."""
+    row = row_for([Receiver(parameter=name)])
+    return row is not None and not row.not_swept
+
+
 def optimizers() -> Mapping[str, str]:
     """Return the code for which each name of an optimizer in Keras stands."""
     content: Mapping[str, str] = _table()["optimizers"]

@@ -46,7 +46,8 @@ def seen(
     node.metadata["sweeper"] = {"numbers": watched.numbers}
     literals = notebook.assignments.literals()
     code = Code(notebook.code, changes, notebook.modules.values())
-    return seen_scores(node, code, literals=literals)
+    scores, _ = seen_scores(node, code, literals=literals)
+    return scores
 
 
 def test_a_training_in_a_local_module_counts(

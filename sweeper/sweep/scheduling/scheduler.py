@@ -377,7 +377,7 @@ class TrialScheduler:
         records = dict(self._records)
         running_trials = self._stop_switch.running_trials()
         running = [
-            _progress(records[number], trial)
+            progress_of(records[number], trial)
             for number, trial in sorted(running_trials.items())
             if number in records
         ]
@@ -553,12 +553,13 @@ def _mark_lost(spec: TrialSpec, outcome: TrialOutcome) -> None:
         _log.info("%s: %s", spec.notebook, first_line(error))
 
 
-def _progress(record: TrialRecord, running: RunningTrial) -> Progress:
+def progress_of(trial: TrialRecord | TrialSpec, running: RunningTrial) -> Progress:
+    """Return the progress of a running trial."""
     pid = running.points.pid
     return Progress(
-        run_id=record.run_id,
-        params=record.params,
-        attempt=record.attempt,
+        run_id=trial.run_id,
+        params=trial.params,
+        attempt=trial.attempt,
         cell=running.points.cell,
         cells=running.points.cells,
         step=running.points.step,
