@@ -78,7 +78,11 @@ _HITS = Meaning(kind=Kind.EVALUATION, words=("accuracy",), direction="maximize")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Binding:
-    """A value that code gives to a name: `value` as a whole, or added to what was there."""
+    """A value that code gives to a name: `value` as a whole, or added to what was there.
+
+    Attributes:
+        position: Item of the value that the name gets, from the end if it is negative.
+    """
 
     value: ast.expr
     scope: ast.AST | None
@@ -109,7 +113,7 @@ class Evaluations:
     def __init__(self, statements: Sequence[tuple[int, ast.stmt]]) -> None:
         self._bindings: defaultdict[tuple[ast.AST | None, str], list[_Binding]] = defaultdict(list)
         self._functions: dict[str, _Function] = {}
-        #: The classes that have an `__init__`.
+        #: Name of the class of each `__init__`.
         self._class_of: dict[ast.AST | None, str] = {}
         self._calls: defaultdict[str, list[tuple[ast.Call, ast.AST | None]]] = defaultdict(list)
         #: What one number's search has found so far, and the steps that it is taking.
@@ -207,19 +211,19 @@ class Evaluations:
         self, target: ast.expr, value: ast.expr, scope: ast.AST | None, *, is_loop: bool = False
     ) -> None:
         match target, value:
-            case ast.Name(id=name), ast.Lambda():
-                self._functions[name] = value
+            case ast.Name(id=name), ast.Lambda() as function:
+                self._functions[name] = function
             case ast.Tuple(elts=names) | ast.List(elts=names), ast.Tuple(elts=values) if len(
                 names
             ) == len(values):
                 for name, part in zip(names, values, strict=True):
                     self._bind(name, part, scope)
             case ast.Tuple(elts=names) | ast.List(elts=names), _:
-                position = 0
-                for name in names:
+                is_behind_star = False
+                for index, name in enumerate(names):
+                    position = index - len(names) if is_behind_star else index
                     self._add(name, _Binding(value=value, scope=scope, position=position))
-                    # Behind a star, positions are counted from the end.
-                    position += 1 - len(names) * isinstance(name, ast.Starred)
+                    is_behind_star |= isinstance(name, ast.Starred)
             case _, ast.Dict(keys=keys, values=values) if not is_loop:
                 for key, part in zip(keys, values, strict=True):
                     if isinstance(key, ast.Constant) and isinstance(key.value, str):

@@ -454,11 +454,12 @@ def _names(node: ast.AST) -> tuple[set[str], set[str]]:
     # `total += loss` reads the total, too.
     added_to = [part.target for part in parts if isinstance(part, ast.AugAssign)]
     gets_value = {it: isinstance(it.ctx, ast.Store) and it not in added_to for it in names}
-    begins = {}
-    for part in parts:  # those of inner statements come last
+    begins = {node: (0, 0)}  # where the innermost statement around a node begins
+    for part in parts:
         if isinstance(part, ast.stmt):
-            begins |= dict.fromkeys(ast.walk(part), (part.lineno, part.col_offset))
-    names.sort(key=lambda it: (begins.get(it, (0, 0)), gets_value[it]))
+            begins[part] = part.lineno, part.col_offset
+        begins |= dict.fromkeys(ast.iter_child_nodes(part), begins[part])
+    names.sort(key=lambda it: (begins[it], gets_value[it]))
     first = {it.id: not gets_value[it] for it in reversed(names)}
     read = {name for name, is_read in first.items() if is_read}
     if own := _defined(node):
