@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from functools import cached_property, partial
 from statistics import median, mode
 
 from ..settings import Settings
-from ..settings.space import SearchSpace
+from ..settings.space import ChoiceDimension
 from ..trials import (
     Ablate,
     Action,
@@ -86,7 +87,8 @@ class StudySoFar:
         settings: Settings of the study.
         records: Records of its trials.
         best: Its best trials, as `LocatedStudy.best` returns them.
-        folder: Folder of the study, as a user would type it.
+        words: Words that name the study on a command line: its folder, or its name and the option
+            `--storage`.
         trials: Number of trials that the study is to have. None for the number in the settings.
         confirmation: Ranking of its trials by means. None if there is none.
         importances: Share of each objective's variance that each param explains, by objective and
@@ -104,7 +106,7 @@ class StudySoFar:
     settings: Settings
     records: Sequence[TrialRecord]
     best: Sequence[TrialRecord]
-    folder: str
+    words: Sequence[str]
     trials: int | None = None
     confirmation: Confirmation | None = None
     importances: Mapping[str, Mapping[str, Importance]] | None = None
@@ -313,7 +315,7 @@ def _failures(records: Sequence[TrialRecord]) -> Failures | None:
 
 
 def _failure_group(reason: str, failed: Sequence[TrialRecord]) -> FailureGroup:
-    lines = [record.message.strip().partition("\n")[0] for record in failed]
+    lines = [record.first_line for record in failed]
     message = mode(lines)
     first = failed[lines.index(message)].run_id
     return FailureGroup(reason=reason, count=len(failed), first=first, message=message)
@@ -339,41 +341,57 @@ def _spent(study: StudySoFar) -> Spent:
 
 def _actions(study: StudySoFar, found: Insights) -> Iterator[Action]:
     """Yield what the user can do next, the most useful action first."""
-    failures, confirmation, space = found.failures, study.confirmation, study.settings.search_space
-    if failures and not any(trial.state is TrialState.COMPLETED for trial in study.records):
+    failures, confirmation, cost = found.failures, study.confirmation, study.settings.cost
+    budget = cost and cost.budget
+    spent = budget if budget is not None and (study.cost or 0.0) >= budget else None
+    has_completed = any(trial.state is TrialState.COMPLETED for trial in study.records)
+    if failures and not has_completed and spent is None:
         yield Correct(run_id=failures.groups[0].first)
         return
     left = study.n_left
     n_missing = confirmation.n_missing if confirmation and not confirmation.repeats else 0
     if left or n_missing:
-        yield Resume(left=left or n_missing)
-    region = failures and failures.region
-    if region and region.trials >= _MOSTLY * region.inside and _is_in_space(region, space):
-        yield LeaveOut(region=region)
+        yield Resume(left=left or n_missing, budget=spent)
+    if spent is not None:  # No trial of any kind runs before the budget is greater.
+        return
+    if failures and failures.region:
+        yield from _leave_out(study, failures.region)
     if study.is_search and not left and isinstance(found.best, Winner):
         yield from _checks(study, found.best)
         yield from _wider_searches(study, found)
 
 
-def _is_in_space(region: Region, space: SearchSpace) -> bool:
-    """Return whether the search space still has a region. The user may have narrowed the space."""
-    return all(
-        part.param in space and any(map(space[part.param].allows, part.values))
-        for part in region.parts
-    )
+def _leave_out(study: StudySoFar, region: Region) -> Iterator[Action]:
+    """Yield the advice to leave out a region in which trials fail, if the user can obey it.
+
+    A range can be cut at one of its ends. A study keeps its choices, so another study leaves one
+    out. A region that depends on several params is part of no single dimension.
+    """
+    part, *others = region.parts
+    dimension = study.settings.search_space.get(part.param)
+    # The user may have narrowed the space since.
+    is_in_space = dimension is not None and any(map(dimension.allows, part.values))
+    if others or not is_in_space or region.trials < _MOSTLY * region.inside:
+        return
+    if isinstance(dimension, ChoiceDimension):
+        if len(study.settings.objective) == 1:  # `learn_from` needs a single objective.
+            yield LeaveOut(region=region, study=study.words[0])
+    elif part.open_end:
+        yield LeaveOut(region=region)
 
 
 def _checks(study: StudySoFar, winner: Winner) -> Iterator[Action]:
     """Yield actions that show whether the winner is really the best trial, and why."""
     confirmation, mean = study.confirmation, winner.mean
-    if confirmation is None and len(study.completed) > 1:
+    is_confirmable = study.settings.why_not_confirmed() is None
+    if confirmation is None and len(study.completed) > 1 and is_confirmable:
         yield Confirm(best=DEFAULT_BEST, seeds=DEFAULT_SEEDS)
     if confirmation is None or mean is None or confirmation.repeats or confirmation.has_no_effect:
         return
     if mean.alike and mean.runs < _MOST_SEEDS:
         yield MoreSeeds(best=len(confirmation.ranking), seeds=2 * mean.runs)
     if not mean.alike and study.ablated != winner.run_id:
-        yield Ablate(study=study.folder)
+        yield Ablate(study=shlex.join(study.words))
 
 
 def _wider_searches(study: StudySoFar, found: Insights) -> Iterator[Action]:

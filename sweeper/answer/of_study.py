@@ -8,8 +8,9 @@ from pathlib import Path
 
 from ..errors import SweepError, first_line
 from ..settings import Settings
+from ..settings.addresses import study_words
 from ..study.located import LocatedStudy
-from ..trials import Confirmation, Importance, Insights, StudyPaths, display_path
+from ..trials import Confirmation, Importance, Insights, StudyPaths
 from .making import StudySoFar, answer_of
 
 _log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ def answer_of_study(
                 settings=settings,
                 records=study.records(),
                 best=located.best(confirmation),
-                folder=display_path(located.paths.folder),
+                words=study_words(study.name, located.storage_url),
                 trials=facts.trials,
                 confirmation=confirmation,
                 importances=importances,

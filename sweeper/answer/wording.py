@@ -30,6 +30,7 @@ from ..trials import (
     Sentence,
     Widen,
     short_text,
+    some_of,
 )
 
 #: A sentence names at most this number of trials, reasons and actions (chosen): the last lines of a
@@ -88,11 +89,19 @@ _TIME = (
     "; {best.cheaper.run_id} has {best.scores:name}={best.cheaper.score:score} in "
     "{best.cheaper.time_share:%} of the time of {best.run_id}",
 )
-_ACTIONS: Mapping[type, str] = {
-    Resume: "the command of this sweep runs the trials that are left: {left}",
+_ACTIONS: Mapping[type, _Clauses] = {
+    Resume: (
+        "with a `cost.budget` above {budget:money}, the command of this sweep runs the trials that "
+        "are left: {left}",
+        "the command of this sweep runs the trials that are left: {left}",
+    ),
     Correct: "correct the error of {run_id}, and give the command of this sweep again",
-    LeaveOut: "leave {region.parts:parts} out of the space, where {region.trials} of "
-    "{region.inside} trials failed (with `--allow-changes`)",
+    LeaveOut: (
+        "begin another study without {region.parts:parts}, where {region.trials} of "
+        "{region.inside} trials failed (with `learn_from: [{study}]`)",
+        "leave {region.parts:parts} out of the space, where {region.trials} of {region.inside} "
+        "trials failed (with `--allow-changes`)",
+    ),
     Widen: "try {param} {end:side} {value}, where the best trials end (with `--allow-changes`)",
     Confirm: "the command of this sweep with `--confirm {best}` runs the best {best} again on "
     "{seeds} fresh seeds each, and shows what was luck",
@@ -188,12 +197,6 @@ def _named(format_value: Callable[[Any], str], values: Mapping[str, Any]) -> str
     return ", ".join(f"{name}={format_value(value)}" for name, value in values.items())
 
 
-def _names(names: Sequence[str]) -> str:
-    """Join the first names, and count the others."""
-    n_more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {n_more} more" if n_more > 0 else "")
-
-
 def _each(clauses: Sequence[_Clauses], things: Sequence[object]) -> list[str]:
     return [_say(clauses, thing) for thing in things]
 
@@ -245,10 +248,10 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "params": partial(_named, _text),
     "scores": partial(_named, _score),
     "name": lambda scores: ", ".join(scores),
-    "names": _names,
+    "names": partial(some_of, most=_MOST_NAMES),
     "parts": lambda parts: " and ".join(_each(_PART, parts)),
     "tried": lambda parts: " and ".join(_each(_TRIED, parts)),
-    "reasons": lambda groups: _names(_each(_REASON, groups)),
+    "reasons": lambda groups: some_of(_each(_REASON, groups), _MOST_NAMES),
     "ends": _ends,
     "groups": _groups,
     "rest": _others,

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..display import screen
 from ..settings.units import duration
-from ..trials import Notice, Snapshot, SweepResult, TrialRecord, TrialState, counts_line
+from ..trials import (
+    Notice,
+    Snapshot,
+    SweepResult,
+    TrialRecord,
+    TrialState,
+    counts_line,
+    params_line,
+)
 from .live_table import live_table
 from .streams import can_redraw, folded
 
@@ -117,7 +125,7 @@ class ConsoleOutput:
                 self._print_plan(self._sweep)
             case "trial_started" if record is not None and not self._has_table:
                 again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
-                params = screen.params_line(record.params)
+                params = params_line(record.params)
                 self.progress(f"{record.run_id} started{again}: {params}")
             case "trial_ended" if record is not None:
                 objectives = self._sweep.plan.settings.objective
@@ -188,11 +196,11 @@ class ConsoleOutput:
         endings = [screen.ending_line(record, result.objectives) for record in some]
         width = min(_WIDEST, max(map(len, endings), default=0))
         for record, ending in zip(some, endings, strict=True):
-            params = screen.params_line(record.params)
+            params = params_line(record.params)
             lines.append(f"  {record.run_id}  {ending:<{width}}  {params}")
         if not snapshot.running:
             lines += screen.answer_lines(result)
-            lines += screen.confirmation_lines(result.confirmation)
+            lines += screen.confirmation_lines(result.confirmation, result.storage)
         self._print("\n".join(self._fold(lines)))
         if snapshot.running:
             screen.print_table(snapshot, self._stream)

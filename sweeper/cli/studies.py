@@ -10,9 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..display.screen import params_line
 from ..errors import SettingsError
-from ..trials import display_path
+from ..trials import display_path, params_line
 from .codes import DIFFERENT, OK
 from .console_output import ConsoleOutput
 

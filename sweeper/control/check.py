@@ -25,7 +25,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from ..display.screen import params_line
 from ..errors import NotebookError
 from ..execution.local import LocalExecutor
 from ..kernels import interpreter_of
@@ -41,7 +40,15 @@ from ..sweep.planning.kinds import whole_ranges
 from ..sweep.planning.plan import SweepPlan
 from ..sweep.scheduling.overwritten_names import EndedTrial, overwritten
 from ..sweep.scheduling.worthless import is_coarse
-from ..trials import Params, RunningTrial, StudyPaths, TrialOutcome, TrialSpec, run_id_of
+from ..trials import (
+    Params,
+    RunningTrial,
+    StudyPaths,
+    TrialOutcome,
+    TrialSpec,
+    params_line,
+    run_id_of,
+)
 from .contrasts import contrast_of
 from .side_trials import SideTrials
 
@@ -172,7 +179,8 @@ def _unknown_scores(notebook: ResearchNotebook, settings: Settings) -> Iterator[
     for name in settings.objective:
         source = settings.scores.get(name)
         wanted = name if source is None else source.variable
-        if wanted and not re.search(rf"\b{wanted}\b", code) and not _HIDES_NAMES.search(code):
+        is_named = wanted and re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", code)
+        if wanted and not is_named and not _HIDES_NAMES.search(code):
             yield Finding(
                 name="score",
                 holds=False,
@@ -182,17 +190,19 @@ def _unknown_scores(notebook: ResearchNotebook, settings: Settings) -> Iterator[
 
 
 def _seed(notebook: ResearchNotebook, settings: Settings) -> Finding:
+    if stated := _stated_seed(settings):
+        text = f"{stated} sets seed, so no trial has a seed of its own"
+        return Finding(name="seed", holds=True, text=text)
     code = "\n".join(notebook.code)
-    is_stated = "seed" in settings.fixed or "seed" in settings.search_space
     reads = _TRIAL_SEED.search(code) is not None
-    takes = not is_stated and (notebook.takes("seed") or reads)
+    takes = notebook.takes("seed") or reads
     if takes and (reads or len(_SEED.findall(code)) > 1):
         return Finding(name="seed", holds=True, text="the notebook uses the seed of its trial")
     if takes:
         text = "the notebook assigns seed and nothing reads it, so the seed has no effect"
         remedy = "pass it on: sweeper.seed_everything(seed), random_state=seed"
         return Finding(name="seed", holds=False, text=text, remedy=remedy)
-    if not is_stated and (own := own_seeds(notebook.assignments.cells)):
+    if own := own_seeds(notebook.assignments.cells):
         return Finding(name="seed", holds=True, text=seeds_in_words(own))
     return Finding(
         name="seed",
@@ -208,9 +218,15 @@ def _takes_seed(notebook: ResearchNotebook, settings: Settings) -> bool:
 
     Return True for languages other than Python, whose code is not analysed.
     """
-    is_stated = "seed" in settings.fixed or "seed" in settings.search_space
-    reads = _TRIAL_SEED.search("\n".join(notebook.code)) is not None
-    return notebook.language != "python" or is_stated or reads or notebook.takes("seed")
+    if notebook.language != "python" or _stated_seed(settings):
+        return True
+    return _TRIAL_SEED.search("\n".join(notebook.code)) is not None or notebook.takes("seed")
+
+
+def _stated_seed(settings: Settings) -> str | None:
+    """Return the section that sets the seed of the trials, or None."""
+    sections = {"fixed": settings.fixed, "space": settings.search_space}
+    return next((section for section, names in sections.items() if "seed" in names), None)
 
 
 def _free_bytes(folder: Path) -> int:
@@ -272,7 +288,7 @@ def _run_all(plan: SweepPlan, folder: Path, on_run: Callable[[str], None]) -> li
     """
     settings = plan.settings
     contrast = contrast_of(settings, plan.notebook)
-    quick_fixed = settings.with_overrides(fixed=settings.smoke or {}).fixed
+    quick_fixed = {**settings.fixed, **settings.smoke}
     runs: list[tuple[Role, Params, Params]] = [
         (Role.LARGEST, contrast.largest, quick_fixed),
         (Role.AGAIN, contrast.largest, quick_fixed),

@@ -10,7 +10,7 @@ from typing import Any
 from ..notebooks.research import ResearchNotebook
 from ..settings import Settings
 from ..settings.space import AnyDimension, ChoiceDimension, IntDimension, RangeDimension, as_scalar
-from ..trials import Params
+from ..trials import Params, is_number
 
 #: The other value lies between the value and a bound, at this share of their distance above the
 #: lower of the two (chosen, not measured). It is the golden section, because few functions are
@@ -57,7 +57,7 @@ def contrast_of(settings: Settings, notebook: ResearchNotebook) -> Contrast:
         greatest = smoke[name] if name in smoke else _greatest(name, usual, space)
         largest[name] = greatest
         typical[name] = _another(dimension, usual) if _is_same(usual, greatest) else usual
-    quick = settings.with_overrides(fixed=smoke).search_space
+    quick = space.without(smoke)
     return Contrast(
         largest=quick.sample(lambda name, _: largest[name]),
         typical=space.sample(lambda name, _: typical[name]),
@@ -138,12 +138,8 @@ def _is_size(dimension: AnyDimension) -> bool:
     Numbers with fractions are no sizes: they are learning rates, dropouts and the like.
     """
     if isinstance(dimension, ChoiceDimension):
-        return all(map(_is_number, dimension.choices))
+        return all(map(is_number, dimension.choices))
     return isinstance(dimension, IntDimension)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_same(first: Any, second: Any) -> bool:

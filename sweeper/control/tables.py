@@ -15,7 +15,7 @@ from ..errors import SettingsError, StudyError
 from ..settings.messages import nearest
 from ..settings.sections import Objective
 from ..settings.space import SearchSpace
-from ..trials import TrialRecord, has_score, interval_of, value_text
+from ..trials import TrialRecord, has_score, interval_of, is_number, value_text
 from .lookup import ExistingStudy
 
 #: A param with at most this many values has a row for each value (chosen, not measured). The trials
@@ -133,7 +133,7 @@ def _table_of(existing: ExistingStudy, by: Sequence[str]) -> _Table:
     for name in by:
         if name not in params:
             raise SettingsError(f"--by {name}: no trial has such a param; {nearest(name, params)}")
-    places = {name: _places(name, records, settings.search_space) for name in params}
+    places = {name: _places(name, records, SearchSpace(settings.space)) for name in params}
     chosen = by or [name for name in params if len({*places[name]}) > 1] or params
     if is_each:
         rows = [
@@ -185,9 +185,7 @@ def _rows(
 def _places(name: str, records: Sequence[TrialRecord], space: SearchSpace) -> list[_Place]:
     """Return the row of each trial by its value of a param. Trials without the param come last."""
     values = [record.params[name] for record in records if name in record.params]
-    numbers = [
-        value for value in values if isinstance(value, int | float) and not isinstance(value, bool)
-    ]
+    numbers: list[Any] = [value for value in values if is_number(value)]
     are_numbers = len(numbers) == len(values)
     edges = _edges_of(numbers) if are_numbers else []
     order = [*map(value_text, getattr(space[name], "choices", ())), *map(value_text, values)]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
-from ..settings.addresses import Address
+from ..settings.addresses import study_words
 from ..settings.units import duration, size
 from ..trials import (
     Chore,
@@ -16,7 +16,6 @@ from ..trials import (
     Confirmation,
     ConfirmedTrial,
     Notice,
-    Params,
     Progress,
     Reason,
     Snapshot,
@@ -26,7 +25,9 @@ from ..trials import (
     TrialState,
     counts_line,
     display_path,
+    params_line,
     short_text,
+    some_of,
     value_text,
 )
 
@@ -56,11 +57,6 @@ _NARROW = 60
 _GAP, _WIDEST, _SHORT_NAME = 2, 14, 8
 
 
-def params_line(params: Params) -> str:
-    """Format params in one line: `lr=0.01, width=64`."""
-    return ", ".join(f"{name}={short_text(value)}" for name, value in params.items())
-
-
 def ending_line(record: TrialRecord, objectives: Iterable[str]) -> str:
     """Describe the end of a trial in one line: state, time and scores, or why it has no scores."""
     known = [(name, record.scores[name]) for name in objectives if name in record.scores]
@@ -69,20 +65,20 @@ def ending_line(record: TrialRecord, objectives: Iterable[str]) -> str:
     took += f" on {record.host}" if record.host else ""
     if record.reason is None:
         return f"{record.state}{took}" + (f": {scores}" if scores else "")
-    first_line = record.message.strip().partition("\n")[0]
     if record.reason is Reason.PRUNED:  # The message already says that it was pruned.
-        return f"{first_line} ({took.strip()})" if took else first_line
-    return f"{record.state}{took} ({record.reason}): {first_line}"
+        return f"{record.first_line} ({took.strip()})" if took else record.first_line
+    return f"{record.state}{took} ({record.reason}): {record.first_line}"
 
 
-def best_lines(best: Sequence[TrialRecord], objectives: Sequence[str]) -> list[str]:
-    """List the best trial so far, or all Pareto-optimal trials, each with its notebook."""
-    lines = []
-    for record in best:
-        scores = ", ".join(f"{name}={record.scores[name]:.6g}" for name in objectives)
-        lines.append(f"best: {record.run_id}  {scores}  ({params_line(record.params)})")
-        lines.append(f"  notebook: {display_path(record.notebook)}")
-    return lines
+def _best_lines(snapshot: Snapshot) -> list[str]:
+    """List the best trial so far, or the first of the Pareto-optimal trials, with its notebook."""
+    if not snapshot.best:
+        return []
+    first, *others = snapshot.best
+    scores = ", ".join(f"{name}={first.scores[name]:.6g}" for name in snapshot.objectives)
+    line = f"best: {first.run_id}  {scores}  ({params_line(first.params)})"
+    line += f"  (1 of {len(snapshot.best)} Pareto-optimal)" if others else ""
+    return [line, f"  notebook: {display_path(first.notebook)}"]
 
 
 def answer_lines(result: SweepResult) -> list[str]:
@@ -95,20 +91,19 @@ def answer_lines(result: SweepResult) -> list[str]:
     return lines
 
 
-def some_of(names: Sequence[str]) -> str:
-    """Join the first names in one line, with the number of further names."""
-    n_more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {n_more} more" if n_more > 0 else "")
+def confirmation_lines(confirmation: Confirmation | None, storage: str) -> list[str]:
+    """List the ranking by means on fresh seeds, and its doubts. Empty without a confirmation.
 
-
-def confirmation_lines(confirmation: Confirmation | None) -> list[str]:
-    """List the ranking by means on fresh seeds, and its doubts. Empty without a confirmation."""
+    Args:
+        confirmation: The ranking.
+        storage: URL of the storage of the study whose trials are ranked.
+    """
     if confirmation is None:
         return []
     if confirmation.ablated is not None:
-        return _ablation_lines(confirmation)
+        return _ablation_lines(confirmation, storage)
     if confirmation.repeats is not None:
-        return _repeats_lines(confirmation)
+        return _repeats_lines(confirmation, storage)
     first = (
         f"run again on {len(confirmation.seeds)} fresh seeds ({confirmation.study}): mean of "
         f"{confirmation.objective}, with its 95 % interval"
@@ -117,20 +112,20 @@ def confirmation_lines(confirmation: Confirmation | None) -> list[str]:
         f"  {f'{rank}.' if ranked.is_complete else '–'} {_line(ranked, confirmation)}"
         for rank, ranked in enumerate(confirmation.ranking, 1)
     ]
-    return [first, *lines, *_doubts(confirmation)]
+    return [first, *lines, *_doubts(confirmation, storage)]
 
 
-def _repeats_lines(repeats: Confirmation) -> list[str]:
+def _repeats_lines(repeats: Confirmation, storage: str) -> list[str]:
     """List the best means of repeated proposals, and which proposals may be as good as the best."""
     complete = len(repeats.ranking)
     lines = [f"mean of {repeats.objective} over {len(repeats.seeds)} runs, with its 95 % interval"]
     shown = enumerate(repeats.ranking[:_MOST_NAMES], 1)
     lines += [f"  {rank}. {_line(ranked, repeats)}" for rank, ranked in shown]
     lines += [f"  … and {complete - _MOST_NAMES} more"] if complete > _MOST_NAMES else []
-    return [*lines, *_doubts(repeats)] if complete else []
+    return [*lines, *_doubts(repeats, storage)] if complete else []
 
 
-def _ablation_lines(ablation: Confirmation) -> list[str]:
+def _ablation_lines(ablation: Confirmation, storage: str) -> list[str]:
     """List by how much each value of the ablated trial improves the score, the largest first."""
     all_params = {trial.run_id: trial.params for trial in ablation.ranking}
     params = all_params[str(ablation.ablated)]
@@ -147,7 +142,7 @@ def _ablation_lines(ablation: Confirmation) -> list[str]:
         best = params_line({name: params[name] for name in changed})
         instead = ", ".join(value_text(own[name]) for name in changed)
         lines.append(f"  {gain}  {best} instead of {instead}{doubt}")
-    return [*lines, *_doubts(ablation)]
+    return [*lines, *_doubts(ablation, storage)]
 
 
 def _line(one: ConfirmedTrial, confirmation: Confirmation) -> str:
@@ -166,7 +161,7 @@ def _line(one: ConfirmedTrial, confirmation: Confirmation) -> str:
     return f"{line}; it has {len(one.scores)} of {len(confirmation.seeds)} scores and cannot win"
 
 
-def _doubts(confirmation: Confirmation) -> list[str]:
+def _doubts(confirmation: Confirmation, storage: str) -> list[str]:
     """List the reasons why a ranking by means may be wrong."""
     lines = []
     if confirmation.has_no_effect:
@@ -181,9 +176,8 @@ def _doubts(confirmation: Confirmation) -> list[str]:
             "missing; the same command runs them"
         )
     elif any(not ranked.is_complete for ranked in confirmation.ranking):
-        lines.append(
-            f"  `retry {confirmation.study} --failed` runs the trials without a score again"
-        )
+        words = ["notebook_hpo.py", "retry", *study_words(confirmation.study, storage), "--failed"]
+        lines.append(f"  `{shlex.join(words)}` runs the trials without a score again")
     return lines
 
 
@@ -193,8 +187,8 @@ def infeasible_lines(records: Iterable[TrialRecord]) -> list[str]:
     if not found:
         return []
     return [
-        f"trials that do not fit into memory, even alone: {some_of(found)}; the samplers tpe and "
-        "gp avoid similar params"
+        f"trials that do not fit into memory, even alone: {some_of(found, _MOST_NAMES)}; the "
+        "samplers tpe and gp avoid similar params"
     ]
 
 
@@ -211,9 +205,12 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
         if result.stop_cause is StopCause.WORTHLESS:
             lines.append(f"ended early: {result.stopped_by}")
         else:
-            lines.append(f"stopped by {result.stopped_by}; the same command resumes from here")
+            if_raised = " with a greater budget" if result.stop_cause is StopCause.BUDGET else ""
+            lines.append(
+                f"stopped by {result.stopped_by}; the same command{if_raised} resumes from here"
+            )
     lines += answer_lines(result)
-    lines += confirmation_lines(result.confirmation)
+    lines += confirmation_lines(result.confirmation, result.storage)
     lines += infeasible_lines(result.records)
     lines = [*fold(lines)]
     if result.page is not None:
@@ -245,10 +242,7 @@ def _mlflow_lines(result: SweepResult) -> list[str]:
     if is_server or result.page is None:
         lines = [f"MLflow: {result.tracking_uri}"]
     else:
-        folder, storage = result.page.parent, Address.of(result.storage).file
-        words = ["notebook_hpo.py", "ui", display_path(folder)]
-        if storage is None or storage.parent != folder:
-            words = ["notebook_hpo.py", "ui", result.study, "--storage", result.storage]
+        words = ["notebook_hpo.py", "ui", *study_words(result.study, result.storage)]
         lines = [f"MLflow and page: {shlex.join(words)}"]
     if result.compare_url is not None and len(result.records) > _MOST_DRAWN:
         lines.append(f"  MLflow's parallel coordinates draw the {_MOST_DRAWN} best runs")
@@ -276,7 +270,7 @@ def notice_lines(records: Iterable[TrialRecord]) -> list[str]:
         if found:
             names = list(dict.fromkeys(name for names in found for name in names))
             trials = "1 trial" if len(found) == 1 else f"{len(found)} trials"
-            lines.append(line.format(trials=trials, names=some_of(names)))
+            lines.append(line.format(trials=trials, names=some_of(names, _MOST_NAMES)))
     return lines
 
 
@@ -306,9 +300,7 @@ def table(snapshot: Snapshot, width: int, height: int | None = None) -> Renderab
 
     is_cut = height is not None
     line = partial(Text, no_wrap=is_cut, overflow="ellipsis" if is_cut else "fold")
-    best = best_lines(snapshot.best[:1], snapshot.objectives) if snapshot.best else []
-    if len(snapshot.best) > 1:
-        best[0] += f"  (1 of {len(snapshot.best)} Pareto-optimal)"
+    best = _best_lines(snapshot)
     notes = [*_notes(snapshot.running)]
     shown = [trial for trial in snapshot.running if not trial.is_frozen]
     if height is not None:
@@ -335,13 +327,13 @@ def table(snapshot: Snapshot, width: int, height: int | None = None) -> Renderab
 def _notes(running: Sequence[Progress]) -> Iterator[str]:
     """Yield a line with the frozen trials, and a line for each reason why trials wait."""
     if frozen := [trial.run_id for trial in running if trial.is_frozen]:
-        yield f"frozen, and may continue: {some_of(frozen)}"
+        yield f"frozen, and may continue: {some_of(frozen, _MOST_NAMES)}"
     reasons: dict[str, list[str]] = {}
     for trial in running:
         if trial.waits_for:
             reasons.setdefault(trial.waits_for, []).append(trial.run_id)
     for reason, names in reasons.items():
-        yield f"{some_of(names)} wait{'s' if len(names) == 1 else ''} for {reason}"
+        yield f"{some_of(names, _MOST_NAMES)} wait{'s' if len(names) == 1 else ''} for {reason}"
 
 
 def _columns(

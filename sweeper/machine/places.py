@@ -545,7 +545,7 @@ class Places:
         with self._lock:
             for gpu in place.gpus:
                 if fault is Fault.DEVICE:
-                    self._close(gpu, outcome.message.strip().partition("\n")[0])
+                    self._close(gpu, outcome.first_line)
                 self._look_at(gpu)
             failed = ", ".join(gpu.uuid for gpu in place.gpus if gpu.uuid in self._closed)
             if place.gpus:

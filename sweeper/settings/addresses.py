@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from ..trials import display_path
+
 #: Text in place of a password. A user may copy a URL with this text from the sweep's output.
 HIDDEN = "***"
 #: Pattern of a secret in the query of a URL: its name, and its value.
@@ -151,6 +153,20 @@ class Address:
         if user and not password and scheme in ("http", "https"):
             user, password = "", user  # The URL has a token in place of user and password.
         return scheme, user, password, rest[at + 1 :]
+
+
+def study_words(study: str, storage: str | Address) -> list[str]:
+    """Return the words that name a study on a command line: its folder, or name and storage.
+
+    Args:
+        study: Name of the study, or of the study that confirms it.
+        storage: URL of the study's storage.
+    """
+    file = Address.of(storage).file
+    names = (study, study.removesuffix("-confirm"))
+    if file is not None and file.name == "study.db" and file.parent.name in names:
+        return [display_path(file.parent.with_name(study))]
+    return [study, "--storage", str(storage)]
 
 
 def driver_missing(error: BaseException) -> str | None:

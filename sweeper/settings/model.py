@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ..errors import SettingsError
-from ..trials import FOLD, Params
+from ..trials import FOLD, Params, is_number
 from .base import ChoiceValue, PlainValue, SettingsModel, check_param_name
 from .elsewhere import objective_here, section_hint
 from .inputs import InputSource
@@ -418,8 +418,7 @@ class Settings(SettingsModel):
         The number may be outside of the range.
         """
         dimension = self.space.get(name)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if isinstance(dimension, RangeDimension) and not is_number:
+        if isinstance(dimension, RangeDimension) and not is_number(value):
             raise SettingsError(
                 f"{_set_flag(name, value)}: not a number; expected {dimension.hint}, or another "
                 "number"

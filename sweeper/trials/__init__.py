@@ -72,7 +72,9 @@ from .records import (
     TrialState,
     Value,
     is_number,
+    params_line,
     short_text,
+    some_of,
     value_text,
 )
 from .repeats import FOLD, FOLDS, Repeats
@@ -173,10 +175,12 @@ __all__ = [
     "is_utf8",
     "left_to_begin",
     "lesser_name",
+    "params_line",
     "plan_of",
     "run_id_of",
     "seconds_left",
     "short_text",
+    "some_of",
     "trial_json",
     "value_text",
     "without_effect",

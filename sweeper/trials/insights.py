@@ -290,9 +290,15 @@ class Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """Advice to give the same command again, which runs the trials that are left."""
+    """Advice to give the same command again, which runs the trials that are left.
+
+    Attributes:
+        left: Number of these trials.
+        budget: The budget, if it is spent. Then it has to be raised first.
+    """
 
     left: int
+    budget: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,9 +314,16 @@ class Correct:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveOut:
-    """Advice to leave a region out of the search space, because most trials in it fail."""
+    """Advice to leave a region out of the search space, because most trials in it fail.
+
+    Attributes:
+        region: The region.
+        study: Folder of this study, if only another study can leave the region out. A study keeps
+            its choices.
+    """
 
     region: Region
+    study: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import html
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -50,6 +50,22 @@ def short_text(value: Value, digits: int = 4) -> str:
         return f"{float(f'{value:.{max(digits, 4) if size >= 1000 else digits}g}'):g}"
     mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
     return f"{float(mantissa):g}e{int(exponent)}"
+
+
+def params_line(params: Params) -> str:
+    """Format params in one line: `lr=0.01, width=64`."""
+    return ", ".join(f"{name}={short_text(value)}" for name, value in params.items())
+
+
+def some_of(names: Sequence[str], most: int) -> str:
+    """Join the first names in one line, with the number of further names.
+
+    Args:
+        names: The names.
+        most: Largest number of names in the line.
+    """
+    n_more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {n_more} more" if n_more > 0 else "")
 
 
 class TrialState(StrEnum):
@@ -327,6 +343,11 @@ class TrialEnd:
     host: str = ""
 
     @property
+    def first_line(self) -> str:
+        """The first line of the message."""
+        return self.message.strip().partition("\n")[0]
+
+    @property
     def is_final(self) -> bool:
         """Whether no later sweep runs the trial again.
 
@@ -387,8 +408,7 @@ class TrialRecord(TrialEnd):
     repeat_of: int | None = None
 
     def __repr__(self) -> str:
-        params = ", ".join(f"{name}={short_text(value)}" for name, value in self.params.items())
-        return f"<trial {self.run_id}: {self._ending}; {params}>"
+        return f"<trial {self.run_id}: {self._ending}; {params_line(self.params)}>"
 
     def _repr_html_(self) -> str:
         file = html.escape(quote(os.path.relpath(self.notebook)))

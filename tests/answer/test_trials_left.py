@@ -1,17 +1,23 @@
-"""The answer promises further trials only if the same command would run them."""
+"""What the answer suggests to do next can be done: the command accepts it, and it has an effect."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from studies import small_settings, trial_record
+from studies import assert_says, small_settings, trial_record
 
 from sweeper.answer import StudySoFar, answer_of
-from sweeper.trials import TrialState
+from sweeper.trials import Reason, TrialState
 
 
-def next_step(n_trials: int, *, last: TrialState = TrialState.COMPLETED, **stated: Any) -> str:
+def next_step(
+    n_trials: int,
+    *,
+    last: TrialState = TrialState.COMPLETED,
+    spent: float | None = None,
+    **stated: Any,
+) -> str:
     """Return the line `next` of a study that ran this number of its 12 trials."""
     study: dict[str, Any] = {"trials": 12, **stated.pop("study", {})}
     settings = small_settings("s", objective={"acc": "maximize"}, study=study, **stated)
@@ -26,7 +32,9 @@ def next_step(n_trials: int, *, last: TrialState = TrialState.COMPLETED, **state
         for number in range(n_trials)
     ]
     found = answer_of(
-        StudySoFar(settings=settings, records=records, best=records[:1], folder="out/s")
+        StudySoFar(
+            settings=settings, records=records, best=records[:1], words=["out/s"], cost=spent
+        )
     )
     return dict(found.sentences).get("next", "")
 
@@ -48,3 +56,52 @@ def test_the_answer_counts_only_trials_that_the_same_command_would_run(
     step = next_step(n_trials, **stated)
     assert ("trials that are left" in step) is (n_left > 0)
     assert not n_left or f"trials that are left: {n_left}" in step
+
+
+def test_after_a_spent_budget_nothing_is_suggested_but_a_greater_one() -> None:
+    cost = {"price_per_hour": 1, "budget": 2}
+    assert_says(next_step(9, cost=cost, spent=2.0), "`cost.budget` above 2.00", "left: 3")
+    assert next_step(12, cost=cost, spent=2.0) == ""
+    assert "budget" not in next_step(9, cost=cost, spent=1.9)
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [{"fixed": {"seed": 7}}, {"space": {"lr": [0.1, 0.2], "seed": [0, 1]}}],
+)
+def test_fresh_seeds_are_suggested_only_if_the_study_may_have_them(stated: dict[str, Any]) -> None:
+    space = {"space": {"lr": [0.1, 0.2]}}
+    assert "--confirm" not in next_step(12, **{**space, **stated})
+    assert "--confirm 3" in next_step(12, **space)
+
+
+@pytest.mark.parametrize(
+    ("dimension", "failing", "advice"),
+    [
+        ([1, 2, 3, 4], {4}, ("another study without x=4", "`learn_from: [out/s]`")),
+        (["a", "b", "c"], {"c"}, ("another study without x=c", "`learn_from: [out/s]`")),
+        ({"low": 1, "high": 12}, {10, 11, 12}, ("leave x=10 to 12 out", "--allow-changes")),
+        ({"low": 1, "high": 12}, {6, 7, 8}, ()),
+    ],
+)
+def test_a_region_of_failures_is_left_out_in_a_way_that_the_study_accepts(
+    dimension: Any, failing: set[Any], advice: tuple[str, ...]
+) -> None:
+    values = dimension if isinstance(dimension, list) else range(1, 13)
+    records = [
+        trial_record(
+            number,
+            state=TrialState.FAILED if value in failing else TrialState.COMPLETED,
+            reason=Reason.CELL_ERROR if value in failing else None,
+            params={"x": value},
+            scores={} if value in failing else {"val": 0.5},
+        )
+        for number, value in enumerate([*values] * (48 // len(values)))
+    ]
+    settings = small_settings("s", space={"x": dimension}, study={"trials": len(records)})
+    found = answer_of(
+        StudySoFar(settings=settings, records=records, best=records[:1], words=["out/s"])
+    )
+    step = dict(found.sentences)["next"]
+    assert_says(step, *advice)
+    assert ("without" in step or "leave" in step) is bool(advice)

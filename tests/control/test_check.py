@@ -136,6 +136,15 @@ def test_with_smoke_only_the_typical_run_has_full_length(
 
 
 @pytest.mark.kernel
+def test_a_notebook_is_checked_also_if_smoke_fixes_all_swept_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = "smoke: {x: 0.25, size: 1}\n"
+    found = checked(tmp_path, capsys, "val = x + size + seed", more=more)
+    assert (found.code, found.faults) == (0, []), found.printed
+
+
+@pytest.mark.kernel
 @pytest.mark.parametrize(
     ("cell", "name", "words"),
     [
@@ -185,6 +194,38 @@ def test_faults_in_the_code_are_found_before_a_kernel_starts(
     assert (found.code, found.faults) == (1, [name])
     assert words in found.finding(name)["text"]
     assert found.result["forecast"] is None
+
+
+@pytest.mark.parametrize(
+    "name", ["mAP@[.5:.95]", "R^2", "val_loss (mean)", "f1 (macro", "a[", "é²"]
+)
+def test_the_name_of_a_score_is_looked_for_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    notebook = write_notebook(
+        tmp_path / "n.ipynb", f"report({{{name!r}: x}}, seed)", parameters="x = seed = 1"
+    )
+    file = tmp_path / "p.yml"
+    file.write_text(
+        f"objective: {{{json.dumps(name)}: maximize}}\nspace: {{x: {{low: 0, high: 9}}}}\n"
+    )
+    options = ["--json", "--dry-run", "-i", str(notebook), "-p", str(file)]
+    assert main(["check", *options, "-o", f"{tmp_path}/out/{{run_id}}.ipynb"]) == 0
+
+
+@pytest.mark.parametrize("more", ["fixed: {seed: 7}\n", "  seed: [0, 1]\n"])
+def test_a_study_that_sets_the_seed_is_not_told_to_assign_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str
+) -> None:
+    notebook = write_notebook(tmp_path / "n.ipynb", "val = x + seed", parameters="x = seed = 1")
+    file = tmp_path / "p.yml"
+    file.write_text(f"objective: {{val: maximize}}\nspace:\n  x: {{low: 0.0, high: 1.0}}\n{more}")
+    options = ["--json", "--dry-run", "-i", str(notebook), "-p", str(file)]
+    assert main(["check", *options, "-o", f"{tmp_path}/out/{{run_id}}.ipynb"]) == 0
+    found = json.loads(capsys.readouterr().out)["findings"]
+    (seed,) = [finding for finding in found if finding["name"] == "seed"]
+    assert (seed["holds"], seed["remedy"]) == (True, "")
+    assert more.split(":")[0].strip() in seed["text"]
 
 
 def test_a_range_of_whole_numbers_over_a_fraction_is_found(
@@ -336,6 +377,13 @@ def test_the_run_with_the_largest_params_keeps_smoke_values_and_the_fold_is_not_
     assert contrast.largest.keys() == {"x", "fold"}
     assert contrast.largest["fold"] == contrast.typical["fold"] == 3
     assert contrast.typical["epochs"] != 2
+
+
+def test_smoke_may_fix_all_swept_names(tmp_path: Path) -> None:
+    path = write_notebook(tmp_path / "n.ipynb", parameters="epochs = 20")
+    settings = small_settings("s", space={"epochs": {"low": 1, "high": 50}}, smoke={"epochs": 1})
+    contrast = contrast_of(settings, ResearchNotebook(path))
+    assert (contrast.largest, contrast.quick, contrast.typical) == ({}, {}, {"epochs": 20})
 
 
 def test_a_param_with_a_single_value_is_the_same_in_both_runs(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from sweeper.trials import (
     ChoreKind,
     Notice,
     Snapshot,
+    StopCause,
     SweepResult,
     TrialRecord,
 )
@@ -128,7 +129,7 @@ def test_the_summary_mentions_the_remote_copy_only_if_it_is_incomplete() -> None
 
 
 def test_a_sweeps_summary_names_the_command_that_shows_page_and_mlflow(tmp_path: Path) -> None:
-    folder = tmp_path / "my work"
+    folder = tmp_path / "my work" / "digits"
     near = result(page=folder / "index.html", storage=f"sqlite:///{folder}/study.db")
     shown = f"MLflow and page: notebook_hpo.py ui '{folder}'"
     assert shown in screen.summary(near).splitlines()
@@ -136,6 +137,13 @@ def test_a_sweeps_summary_names_the_command_that_shows_page_and_mlflow(tmp_path:
     assert_says(screen.summary(far), "ui digits --storage postgresql://here/db")
     server = result(tracking_uri="http://here:5000", compare_url="http://here:5000/#/x")
     assert_says(screen.summary(server), "MLflow: http://here:5000", "http://here:5000/#/x")
+
+
+def test_the_summary_after_a_spent_budget_says_that_only_a_greater_one_resumes_the_sweep() -> None:
+    spent = screen.summary(result(stopped_by="cost.budget", stop_cause=StopCause.BUDGET))
+    assert "the same command with a greater budget resumes" in spent
+    stopped = screen.summary(result(stopped_by="Ctrl-C", stop_cause=StopCause.ASKED))
+    assert "stopped by Ctrl-C; the same command resumes" in stopped
 
 
 def test_a_sweeps_summary_says_that_mlflow_draws_only_the_100_best_runs() -> None:

@@ -115,7 +115,7 @@ def sweep_result(**stated: Any) -> SweepResult:
         settings=settings,
         records=result.records,
         best=result.best,
-        folder=f"out/{result.study}",
+        words=[f"out/{result.study}"],
         confirmation=result.confirmation,
         importances=result.importances,
         cost=result.cost,

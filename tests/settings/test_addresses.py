@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeper.settings.addresses import Address, driver_missing
+from sweeper.settings.addresses import Address, driver_missing, study_words
 
 ADDRESSES = [
     ("sqlite:////folder/study.db", "sqlite:////folder/study.db"),
@@ -135,3 +135,19 @@ def test_the_url_of_a_file_has_no_escapes_if_none_are_needed() -> None:
 def test_a_file_path_with_the_words_of_a_secret_is_kept_unchanged() -> None:
     file = Path("/a?token=b&password=***/study.db")
     assert Address.of(str(Address.of_file(file))).file == file
+
+
+@pytest.mark.parametrize(
+    ("storage", "study", "words"),
+    [
+        ("sqlite:////w/my book/study.db", "my book", ["/w/my book"]),
+        ("sqlite:////w/my book/study.db", "my book-confirm", ["/w/my book-confirm"]),
+        ("sqlite:////w/all.db", "s", ["s", "--storage", "sqlite:////w/all.db"]),
+        ("sqlite:////w/study.db", "s", ["s", "--storage", "sqlite:////w/study.db"]),
+        ("postgresql://me:x@h/db", "s", ["s", "--storage", "postgresql://me:***@h/db"]),
+    ],
+)
+def test_a_command_names_a_study_by_its_folder_or_else_with_its_storage(
+    storage: str, study: str, words: list[str]
+) -> None:
+    assert study_words(study, Address.of(storage)) == words

@@ -15,6 +15,7 @@ from sweeper.trials import Confirmation, TrialRecord, TrialState, best_trials, p
 
 COMPLETED, FAILED, RUNNING = TrialState.COMPLETED, TrialState.FAILED, TrialState.RUNNING
 SEEDS = [100, 101]
+STORAGE = "sqlite:////work/out/digits/study.db"
 
 
 def trial(number: int, score: float | None, **fields: Any) -> TrialRecord:
@@ -89,9 +90,9 @@ def test_only_a_trial_with_a_score_for_each_seed_can_win() -> None:
     found = confirmation((0.6, 0.61), (0.99, None))
     assert found.n_missing == 0
     assert winner_of(found) == "0000"
-    lines = confirmation_lines(found)
+    lines = confirmation_lines(found, STORAGE)
     assert "– 0001  0.99; 0.8 in the search; it has 1 of 2 scores and cannot win" in lines[2]
-    assert "`retry digits-confirm --failed`" in lines[-1]
+    assert "`notebook_hpo.py retry /work/out/digits-confirm --failed`" in lines[-1]
     assert winner_of(confirmation((None, 0.6), (0.99, None))) is None
 
 
@@ -104,7 +105,7 @@ def test_there_is_no_winner_while_a_run_is_missing_or_has_not_ended() -> None:
         assert found.best_of([], [trial(0, 0.9)]) == [trial(0, 0.9)]
         assert best_of(found, trial(0, 0.9)) == "0000  acc=0.9, not confirmed"
     assert "1 of 4 runs on fresh seeds are missing; the same" in "\n".join(
-        confirmation_lines(confirmation((0.6, 0.61), (0.7,)))
+        confirmation_lines(confirmation((0.6, 0.61), (0.7,)), STORAGE)
     )
 
 
@@ -123,7 +124,7 @@ def test_a_retry_that_completes_replaces_the_failed_run() -> None:
 
 def test_each_trial_has_its_mean_with_an_interval_next_to_its_search_score() -> None:
     found = confirmation((0.6, 0.61), (0.7, 0.712))
-    assert confirmation_lines(found) == [
+    assert confirmation_lines(found, STORAGE) == [
         "run again on 2 fresh seeds (digits-confirm): mean of acc, with its 95 % interval",
         "  1. 0001  0.706, 0.629763 to 0.782237 (std 0.0085); 0.8 in the search",
         "  2. 0000  0.605, 0.541469 to 0.668531 (std 0.0071); 0.9 in the search",
@@ -144,7 +145,7 @@ def test_an_ablation_is_suggested_until_it_has_been_made() -> None:
             settings=settings,
             records=[best],
             best=[best],
-            folder="out/digits",
+            words=["out/digits"],
             confirmation=runs,
             ablated=ablated,
         )
@@ -155,7 +156,7 @@ def test_a_seed_without_effect_is_reported() -> None:
     found = confirmation((0.6, 0.6))
     assert found.has_no_effect
     assert found.ranking[0].interval is None
-    assert "every seed gives the same score" in confirmation_lines(found)[-1]
+    assert "every seed gives the same score" in confirmation_lines(found, STORAGE)[-1]
 
 
 @pytest.mark.parametrize(("direction", "first"), [("maximize", "x=2"), ("minimize", "x=1")])
@@ -178,7 +179,7 @@ def test_an_ablation_gives_the_gain_over_each_changed_value_on_the_same_seeds(
     assert (low + high) / 2 == pytest.approx(0.25 if direction == "maximize" else -0.25)
     assert (high - low) / 2 == pytest.approx(12.706 * 0.05, rel=1e-3)
     assert not Confirmation.of("digits-ablate", plan, runs[1:]).worths
-    (line,) = (it for it in confirmation_lines(found) if "x=0 instead of 2" in it)
+    (line,) = (it for it in confirmation_lines(found, STORAGE) if "x=0 instead of 2" in it)
     assert line.endswith("; cannot be told apart from 0")
 
 

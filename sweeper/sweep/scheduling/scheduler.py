@@ -444,8 +444,7 @@ class TrialScheduler:
         if limit is None and has_failed and not self._has_trained():
             limit = _FIRST_FAILURES
             if self._failures_alike >= max(_FAILURES_ALIKE, self._executor.jobs):
-                reason = record.message.strip().partition("\n")[0]
-                n_alike = self._failures_alike
+                n_alike, reason = self._failures_alike, record.first_line
                 why = f"the first {n_alike} trials, which failed with the same error ({reason})"
                 self._stop_switch.close(why)
         if limit is not None and self._failures_in_a_row >= limit:
