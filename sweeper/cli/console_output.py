@@ -158,9 +158,11 @@ class ConsoleOutput:
         self._told |= record.notices.keys()
 
     def summary(self, result: SweepResult) -> None:
-        """Print the summary of a sweep that has ended."""
+        """Print the summary of a sweep that has ended: if quiet, only what went wrong."""
         if not (self._quiet and result.counts[TrialState.COMPLETED]):
             self._print(screen.summary(result, self._fold))
+        elif lines := screen.trouble_lines(result):
+            self._print("\n".join(lines))
 
     def _fold(self, lines: Iterable[str]) -> Iterable[str]:
         """Wrap lines to the width of the terminal, if the output is a terminal."""
@@ -210,6 +212,13 @@ class ConsoleOutput:
         """Print a line of the result, unless the command is quiet."""
         if not self._quiet:
             self._print(text)
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether the user sees a question, and can answer it."""
+        return not self._quiet and all(
+            stream is not None and stream.isatty() for stream in (sys.stdin, self._stream)
+        )
 
     def json(self, data: Any) -> None:
         """Print the JSON object as the last line of stdout, if the command has `--json`."""

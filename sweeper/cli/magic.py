@@ -9,6 +9,8 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from IPython.core.magic import no_var_expand
+
 from ..errors import SettingsError, SweepError
 from ..notebook_api.messages import TRIAL_VARIABLE
 from .console_output import ConsoleOutput
@@ -20,7 +22,11 @@ from .run_options import RunOptions
 if TYPE_CHECKING:
     from ..trials import SweepResult
 
+#: Options about output that a cell does not have: the cell shows the result.
+_OF_TERMINALS = {"--events": "events", "--json": "json", "--quiet": "quiet", "-v": "verbose"}
 
+
+@no_var_expand  # IPython would replace {run_id}.
 def sweep(line: str) -> SweepResult | None:
     """Sweep a notebook with the options of the command line, as in `%sweep my.ipynb -j 4`.
 
@@ -37,9 +43,13 @@ def sweep(line: str) -> SweepResult | None:
             arguments = parse(_words(line))
             if arguments.command is not run:
                 raise SettingsError("it sweeps a notebook, as in %sweep my.ipynb -j 4")
+            for option, name in _OF_TERMINALS.items():
+                if getattr(arguments, name):
+                    raise SettingsError(f"{option} has no effect in a cell; leave it out")
             # A cell cannot ask the user, so the options answer yes.
             options = replace(RunOptions.of(arguments), yes=True)
-            propose(options, ConsoleOutput.of(arguments))
+            if not propose(options, ConsoleOutput.of(arguments)):
+                return None
             made = prepared(options)
             with closing(made.plan):
                 return made.run()

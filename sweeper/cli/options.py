@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from os.path import expanduser
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -100,7 +101,13 @@ def _command(
 VERSION = _flag("--version", "print the version")
 
 _INPUT = _argument("-i --input", "PATH", "the research notebook", required=True)
-_PARAMETERS = _argument("-p --parameters", "PATH", "the parameters file (YAML)", required=True)
+_PARAMETERS = _argument(
+    "-p --parameters",
+    "PATH",
+    "the parameters file (YAML)",
+    required=True,
+    type=expanduser,  # A shell leaves the `~` of `--parameters=~/my.yml`.
+)
 _JOBS = _jobs("trials at once", default="1, on a cluster as many as it offers")
 _KERNEL = _argument(
     "-k --kernel",

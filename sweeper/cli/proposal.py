@@ -77,28 +77,33 @@ def propose(options: RunOptions, console: ConsoleOutput) -> bool:
     if options.dry_run:
         _show_static(notebook, console)
         return False
-    run = _observed(options, notebook, study_name_of(file.stem), console)
-    proposal = _Proposal(run, notebook, options, file=file, console=console)
-    is_asked = sys.stdin.isatty() and not options.yes and options.score is None
+    run, jobs = _observed(options, notebook, study_name_of(file.stem), console)
+    proposal = _Proposal(run, notebook, options, jobs=jobs, file=file, console=console)
+    is_asked = console.can_ask and not options.yes and options.score is None
     return proposal.ask() if is_asked else proposal.take_clear()
 
 
 def _show_static(notebook: ResearchNotebook, console: ConsoleOutput) -> None:
     """Print the params that could be swept. They are known without a run of the notebook."""
     from ..drafting.draft import draft
+    from ..settings.yaml_reader import read_yaml
 
     lines = _section(draft(notebook), "space:")
     console.line(f"{notebook.display_name}: its scores are known after one run; params:")
     for line in lines:
         console.line(line)
+    console.json({"notebook": notebook.display_name, "space": read_yaml("\n".join(lines))["space"]})
 
 
 def _observed(
     options: RunOptions, notebook: ResearchNotebook, study: str, console: ConsoleOutput
-) -> ObservedRun:
+) -> tuple[ObservedRun, int]:
     """Run the notebook as it is, with the live table.
 
     An earlier run of the same notebook is used again.
+
+    Returns:
+        The run, and the number of trials that a sweep would run at once.
     """
     from ..drafting.observed_run import OBSERVED_NAME, ObservedRun, Observer, settings_to_observe
     from ..study_folder.ownership import held_folder
@@ -122,7 +127,7 @@ def _observed(
     finally:
         console.close()
         console.watch(None)
-    return ObservedRun.read(paths.folder / OBSERVED_NAME, notebook)
+    return ObservedRun.read(paths.folder / OBSERVED_NAME, notebook), plan.executor.jobs
 
 
 @contextmanager
@@ -159,6 +164,7 @@ class _Proposal:
         run: The run.
         notebook: The research notebook.
         options: Options of the command line.
+        jobs: Number of trials that the sweep runs at once.
         file: Parameters file to write.
         console: Output of the command.
     """
@@ -169,14 +175,14 @@ class _Proposal:
         notebook: ResearchNotebook,
         options: RunOptions,
         *,
+        jobs: int,
         file: Path,
         console: ConsoleOutput,
     ) -> None:
         self._run, self._notebook, self._options = run, notebook, options
-        self._file, self._console = file, console
-        if options.score is None:
-            self._chosen, self._direction = run.best, run.best.direction
-        else:
+        self._jobs, self._file, self._console = jobs, file, console
+        self._chosen, self._direction = run.best, run.best.direction
+        if options.score is not None:
             self._choose(options.score)
 
     @property
@@ -229,7 +235,8 @@ class _Proposal:
                 f"e opens {self._file}, q leaves"
             )
             line = sys.stdin.readline()
-            match line.strip().lower():
+            text = line.strip()
+            match text.lower():
                 case "" if line and self._direction is not None:
                     self._keep()
                     return True
@@ -242,7 +249,7 @@ class _Proposal:
                 case "":
                     name = self._chosen.name
                     self._console.line(f"is less or more of {name} better? type {name}:min or :max")
-                case text:
+                case _:
                     try:
                         self._choose(text)
                     except SettingsError as error:
@@ -254,7 +261,8 @@ class _Proposal:
         """Choose a score, and its direction if the text states it.
 
         Args:
-            text: Number of the score in the list, or its name, perhaps with `:min` or `:max`.
+            text: Number of the score in the list, or its name, perhaps with `:min` or `:max`. These
+                alone state the direction of the score that is chosen already.
 
         Raises:
             SettingsError: There is no such score.
@@ -262,8 +270,10 @@ class _Proposal:
         from ..settings.messages import nearest
 
         before, _, after = text.rpartition(":")
-        name, way = (before, after) if after in _WORDS else (text, "")
+        way = _WORDS.get(after.lower())
+        name = text if way is None else before
         by_number = {str(number): score for number, score in enumerate(self._listed, 1)}
+        by_number[""] = self._chosen
         found = by_number.get(name) or self._run.named(name)
         if found is None:
             known = [score.name for score in self._run.scores]
@@ -271,7 +281,7 @@ class _Proposal:
                 f"--score: the run showed no score {name!r}; {nearest(name, known)}"
             )
         self._chosen = found
-        self._direction = _WORDS.get(way) or found.direction
+        self._direction = way or found.direction
 
     def _drafted(self) -> str:
         return self._run.drafted(
@@ -303,12 +313,10 @@ class _Proposal:
 
     def _plan_words(self) -> str:
         trials = self._options.trials or _TRIALS
-        jobs = self._options.jobs or "1"
-        at_once = int(jobs) if jobs.isdigit() else 1
         others = trials - 1
-        left_s = others * self._run.duration_s / at_once
+        left_s = others * self._run.duration_s / self._jobs
         return (
-            f"{others} more trials take about {duration(left_s)}, {jobs} at once"
+            f"{others} more trials take about {duration(left_s)}, {self._jobs} at once"
             if others
             else "this run is the only trial"
         )

@@ -201,14 +201,7 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
             addresses, because people copy them.
     """
     lines = [f"\n{counts_line(result.counts)} in {duration(result.duration_s)}"]
-    if result.stopped_by is not None:
-        if result.stop_cause is StopCause.WORTHLESS:
-            lines.append(f"ended early: {result.stopped_by}")
-        else:
-            if_raised = " with a greater budget" if result.stop_cause is StopCause.BUDGET else ""
-            lines.append(
-                f"stopped by {result.stopped_by}; the same command{if_raised} resumes from here"
-            )
+    lines += _stopped_lines(result)
     lines += answer_lines(result)
     lines += confirmation_lines(result.confirmation, result.storage)
     lines += infeasible_lines(result.records)
@@ -218,6 +211,33 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
     if result.confirmation_page is not None:
         lines.append(f"  the runs on fresh seeds: {display_path(result.confirmation_page)}")
     lines += _mlflow_lines(result)
+    lines += _behind_lines(result)
+    notes = [
+        *notice_lines(result.records),
+        *(f"note: {finding}" for finding in result.findings),
+    ]
+    return "\n".join([*lines, *fold(notes)])
+
+
+def trouble_lines(result: SweepResult) -> list[str]:
+    """List what went wrong in a sweep with completed trials: its early end, and what is missing."""
+    has_failed = result.stop_cause is not None and result.stop_cause.is_failure
+    return [*(_stopped_lines(result) if has_failed else ()), *_behind_lines(result)]
+
+
+def _stopped_lines(result: SweepResult) -> list[str]:
+    """List why the sweep ended before it had all its trials."""
+    if result.stopped_by is None:
+        return []
+    if result.stop_cause is StopCause.WORTHLESS:
+        return [f"ended early: {result.stopped_by}"]
+    if_raised = " with a greater budget" if result.stop_cause is StopCause.BUDGET else ""
+    return [f"stopped by {result.stopped_by}; the same command{if_raised} resumes from here"]
+
+
+def _behind_lines(result: SweepResult) -> list[str]:
+    """List what the remote copy and MLflow lack."""
+    lines = []
     if result.sync_lag_s:
         lines.append(
             f"remote copy: not complete, {duration(result.sync_lag_s)} behind; the rest is on this "
@@ -229,11 +249,7 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
             + (f": {result.undelivered_because}" if result.undelivered_because else "")
             + "; when MLflow accepts them, the same command sends them again"
         )
-    notes = [
-        *notice_lines(result.records),
-        *(f"note: {finding}" for finding in result.findings),
-    ]
-    return "\n".join([*lines, *fold(notes)])
+    return lines
 
 
 def _mlflow_lines(result: SweepResult) -> list[str]:

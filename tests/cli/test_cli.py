@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import shlex
 import subprocess
@@ -9,12 +11,18 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from traitlets.config import Config
 
-from sweeper.cli import main
+from sweeper.cli import magic, main, proposal
+from sweeper.cli.console_output import ConsoleOutput
 from sweeper.cli.parser import make_parsers, parse
+from sweeper.cli.run_options import RunOptions
 from sweeper.cli.streams import Output
+from sweeper.drafting.seen_scores import SeenScore
 from sweeper.testing import write_notebook
 from sweeper.trials import StudyPaths
 
@@ -100,6 +108,13 @@ def test_a_second_study_of_a_notebook_as_the_only_argument_has_outputs_of_its_ow
     outputs = StudyPaths.parse(parsed.output, study=parsed.study)
     assert outputs.notebook("0000") == Path("out/wide.0000.ipynb").absolute()
     assert parse(["n.ipynb", *study, "-o", "x/{run_id}.ipynb"]).output == "x/{run_id}.ipynb"
+
+
+def test_the_tilde_of_a_parameters_file_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    for words in (["~/n.ipynb"], [*RIGHT, "--parameters=~/n.yml"], ["mcp", "-p", "~/n.yml"]):
+        budget = ["--budget", "1"] if words[0] == "mcp" else []
+        assert parse([*words, *budget]).parameters == "/home/me/n.yml"
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["run", "--version"]])
@@ -207,6 +222,113 @@ def test_a_dry_run_of_a_notebook_shows_what_could_be_swept_and_runs_nothing(
     Path("n.yml").write_text(f"{PARAMETERS}studdy: 3")
     assert "did you mean 'study'?" in refused(["n.ipynb", "--yes"], capsys)
     assert "n.yml states the score" in refused(["n.ipynb", "--score", "val_acc"], capsys)
+
+
+def test_a_dry_run_of_a_notebook_prints_its_space_as_json(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["n.ipynb", "--dry-run", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out.splitlines()[-1])["space"].keys() == {"lr"}
+    assert "lr: {low: " in printed.err
+
+
+def proposed() -> proposal._Proposal:
+    """Return what is proposed after a run that showed the scores R2 and val. Nothing has run."""
+    scores = [
+        SeenScore(name="R2", how="", cell=1, at=0, values=[0.5]),
+        SeenScore(name="val", how="", cell=1, at=1, values=[0.7], direction="maximize"),
+    ]
+    run: Any = SimpleNamespace(
+        scores=scores,
+        best=scores[0],
+        duration_s=60.0,
+        named={score.name: score for score in scores}.get,
+        drafted=lambda *_, chosen, direction, **__: f"space:\n  # {chosen.name} {direction}",
+    )
+    arguments = parse(["n.ipynb"])
+    return proposal._Proposal(
+        run,
+        SimpleNamespace(display_name="n.ipynb"),  # type: ignore[arg-type]
+        RunOptions.of(arguments),
+        jobs=3,
+        file=Path("n.yml"),
+        console=ConsoleOutput.of(arguments),
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        ("R2:max\n\n", "R2 maximize"),
+        (":MIN\n\n", "R2 minimize"),
+        ("1:min\n\n", "R2 minimize"),
+        ("2\n:min\n\n", "val minimize"),
+        ("val\n\n", "val maximize"),
+        ("\nQ\n", None),
+    ],
+)
+def test_a_score_is_chosen_as_it_is_written_and_a_direction_alone_is_that_of_the_chosen_score(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    typed: str,
+    kept: str | None,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+    assert proposed().ask() is (kept is not None)
+    assert kept is None or f"# {kept}" in Path("n.yml").read_text()
+    assert "11 more trials take about 3m40s, 3 at once" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("typed_at", "shown_at", "quiet", "is_asked"),
+    [
+        ("terminal", "terminal", False, True),
+        ("terminal", "terminal", True, False),
+        ("terminal", "file", False, False),
+        ("file", "terminal", False, False),
+        ("nothing", "terminal", False, False),
+    ],
+)
+def test_a_question_is_asked_only_where_the_user_sees_it_and_can_answer(
+    monkeypatch: pytest.MonkeyPatch, typed_at: str, shown_at: str, quiet: bool, is_asked: bool
+) -> None:
+    streams: dict[str, Any] = {"file": io.StringIO(), "terminal": io.StringIO(), "nothing": None}
+    streams["terminal"].isatty = lambda: True
+    monkeypatch.setattr(sys, "stdin", streams[typed_at])
+    monkeypatch.setattr(sys, "stdout", streams[shown_at])
+    assert ConsoleOutput(quiet=quiet, verbose=False, json=False).can_ask is is_asked
+
+
+def test_the_magic_sweeps_nothing_in_a_dry_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(magic, "prepared", pytest.fail)
+    assert magic.sweep("n.ipynb --dry-run") is None
+    assert "lr: {low: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", ["--json", "--quiet", "-v", "--events e.jsonl"])
+def test_the_magic_refuses_options_that_only_a_terminal_has(
+    folder: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    assert magic.sweep(f"n.ipynb {option}") is None
+    assert f"{option.split()[0]} has no effect in a cell" in capsys.readouterr().err
+    assert [file.name for file in folder.iterdir() if file.suffix != ".yml"] == ["n.ipynb"]
+
+
+@pytest.mark.slow
+def test_the_magic_keeps_the_braces_of_its_line(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}))
+    shell.user_ns["run_id"] = "7"
+    shell.register_magic_function(magic.sweep, "line")
+    shell.run_line_magic("sweep", "-i n.ipynb -o {run_id} -p p.yml")
+    assert "'{run_id}' does not end in .ipynb" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", [("--score", "val"), ("--dry-run",)])

@@ -18,6 +18,7 @@ from sweeper.trials import (
     ChoreKind,
     Reason,
     Snapshot,
+    StopCause,
     SweepResult,
     TrialRecord,
     TrialState,
@@ -66,6 +67,25 @@ def test_a_quiet_command_prints_a_summary_only_if_no_trial_has_completed(
     assert capsys.readouterr() == ("", "")
     quiet.summary(state_of(FAILED)[0])
     assert "1 failed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("ended", "fact"),
+    [
+        ({"stopped_by": "equal trials: 0000", "stop_cause": StopCause.WORTHLESS}, "equal trials"),
+        ({"stopped_by": "a full disk", "stop_cause": StopCause.FAULT}, "a full disk"),
+        ({"undelivered": 2, "undelivered_because": "it is down"}, "2 trials did not reach MLflow"),
+        ({"sync_lag_s": 90.0}, "remote copy: not complete"),
+        ({"stopped_by": "Ctrl-C", "stop_cause": StopCause.ASKED}, None),
+    ],
+)
+def test_a_quiet_sweep_with_completed_trials_prints_what_went_wrong(
+    capsys: pytest.CaptureFixture[str], ended: dict[str, Any], fact: str | None
+) -> None:
+    console(quiet=True).summary(sweep_result(records=[trial_record()], **ended))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == (fact is not None)
+    assert fact is None or fact in lines[0]
 
 
 def test_status_prints_the_last_trials_and_with_v_all(capsys: pytest.CaptureFixture[str]) -> None:
