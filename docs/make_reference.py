@@ -373,7 +373,8 @@ def _results() -> Iterator[str]:
     yield "## Events of `--events FILE`\n"
     yield _sentence(
         "Each line is a JSON object with `version`, `event` and `time_s` (seconds since 1970). "
-        "`trial` has the keys of a trial in `--json`, without `mlflow_run_id` and notes."
+        "`trial` has the keys of a trial in `--json`, without `mlflow_run_id` and notes. JSON has "
+        "no number for NaN and infinity: these scores are the texts `nan`, `inf` and `-inf`."
     )
     ended = ("`sweep_ended`", "The sweep has ended. The line has `result`, the object of `--json`.")
     yield _table(("event", "meaning"), [*_members(Event), ended])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SettingsError, StorageAwayError, StudyError, SweepError
-from ..trials import SweepResult, TrialState, trial_json
+from ..trials import SweepResult, TrialState, as_template, trial_json
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -217,7 +217,10 @@ class Agent:
             old: Name of the study that is the baseline. It must be confirmed.
         """
         newer, older = self._study(new).confirmation(), self._study(old).confirmation()
-        found = None if newer is None or older is None else newer.gain_over(older)
+        found = None
+        # Means of repeats were part of the search, which has chosen its winner by them.
+        if newer and older and newer.repeats is None and older.repeats is None:
+            found = newer.gain_over(older)
         if found is None:
             why = (
                 "cannot be judged: both studies must be confirmed on at least two seeds in common, "
@@ -254,7 +257,7 @@ class Agent:
             self._sweep = Sweep.from_settings(
                 settings,
                 notebook=path,
-                output=f"{self._output}/{{study}}.{{run_id}}.ipynb",
+                output=f"{as_template(str(self._output))}/{{study}}.{{run_id}}.ipynb",
                 jobs=self._jobs,
                 observer=lambda *_: begun.set(),
             )

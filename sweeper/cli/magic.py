@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..trials import SweepResult
 
 #: Options about output that a cell does not have: the cell shows the result.
-_OF_TERMINALS = {"--events": "events", "--json": "json", "--quiet": "quiet", "-v": "verbose"}
+_OF_TERMINALS = ("events", "json", "quiet", "verbose")
 
 
 @no_var_expand  # IPython would replace {run_id}.
@@ -43,9 +43,9 @@ def sweep(line: str) -> SweepResult | None:
             arguments = parse(_words(line))
             if arguments.command is not run:
                 raise SettingsError("it sweeps a notebook, as in %sweep my.ipynb -j 4")
-            for option, name in _OF_TERMINALS.items():
+            for name in _OF_TERMINALS:
                 if getattr(arguments, name):
-                    raise SettingsError(f"{option} has no effect in a cell; leave it out")
+                    raise SettingsError(f"--{name} has no effect in a cell; leave it out")
             # A cell cannot ask the user, so the options answer yes.
             options = replace(RunOptions.of(arguments), yes=True)
             if not propose(options, ConsoleOutput.of(arguments)):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from os.path import expanduser
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..settings.units import parse_duration
@@ -64,7 +63,7 @@ def _whole_run_id(text: str) -> str:
 
     A number that is also the name of a folder is returned unchanged, too.
     """
-    is_short = text.isascii() and text.isdigit() and not Path(text).exists()
+    is_short = text.isascii() and text.isdigit() and not os.path.exists(text)
     return run_id_of(int(text)) if is_short else text
 
 
@@ -106,7 +105,7 @@ _PARAMETERS = _argument(
     "PATH",
     "the parameters file (YAML)",
     required=True,
-    type=expanduser,  # A shell leaves the `~` of `--parameters=~/my.yml`.
+    type=os.path.expanduser,  # A shell leaves the `~` of `--parameters=~/my.yml`.
 )
 _JOBS = _jobs("trials at once", default="1, on a cluster as many as it offers")
 _KERNEL = _argument(
@@ -247,8 +246,7 @@ COMMANDS = {
         studies.status,
         "status out/",
         _study(
-            "the study's name, its folder, or a folder above it (default: all studies in or "
-            "below this folder)"
+            "the study's name, its folder, or a folder up to three above it (default: this folder)"
         ),
         _argument("--sort", "NAME", "ended trials by a score, the best first, or by a param"),
         _count("--best", "N", "only the N best of these (without --sort: by the objective)"),

@@ -181,8 +181,9 @@ class _Proposal:
     ) -> None:
         self._run, self._notebook, self._options = run, notebook, options
         self._jobs, self._file, self._console = jobs, file, console
-        self._chosen, self._direction = run.best, run.best.direction
-        if options.score is not None:
+        if options.score is None:
+            self._chosen, self._direction = run.best, run.best.direction
+        else:
             self._choose(options.score)
 
     @property
@@ -273,7 +274,8 @@ class _Proposal:
         way = _WORDS.get(after.lower())
         name = text if way is None else before
         by_number = {str(number): score for number, score in enumerate(self._listed, 1)}
-        by_number[""] = self._chosen
+        if self._options.score is None:  # A direction alone answers the question about it.
+            by_number[""] = self._chosen
         found = by_number.get(name) or self._run.named(name)
         if found is None:
             known = [score.name for score in self._run.scores]
@@ -312,8 +314,7 @@ class _Proposal:
         return False
 
     def _plan_words(self) -> str:
-        trials = self._options.trials or _TRIALS
-        others = trials - 1
+        others = (self._options.trials or _TRIALS) - 1
         left_s = others * self._run.duration_s / self._jobs
         return (
             f"{others} more trials take about {duration(left_s)}, {self._jobs} at once"

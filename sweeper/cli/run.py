@@ -127,9 +127,8 @@ def _swept(sweep: Sweep, console: ConsoleOutput, events: EventLog | None = None)
         console.json(result.to_json())
     if received:
         return received[-1]
-    has_failed = result.stop_cause is not None and result.stop_cause.is_failure
     completed = result.counts[TrialState.COMPLETED]
-    return OK if completed and not has_failed else NOTHING_COMPLETED
+    return OK if completed and not result.is_failure else NOTHING_COMPLETED
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -245,7 +246,7 @@ def rebuild(options: argparse.Namespace) -> int:
 
 
 def _is_run_id(target: str) -> bool:
-    return _RUN_ID.fullmatch(target) is not None and not Path(target).exists()
+    return _RUN_ID.fullmatch(target) is not None and not os.path.exists(target)
 
 
 def _when(existing: ExistingStudy) -> str:

@@ -15,6 +15,7 @@ from ..settings.space import AnyDimension, ChoiceDimension, IntDimension, Search
 from ..sweep import Sweep
 from ..sweep.confirming import following_plan, fresh_seeds
 from ..sweep.inputs.resolving import with_inputs
+from ..sweep.resume_checks import refuse_changes
 from ..trials import Params, plan_of, value_text
 from .lookup import ExistingStudy
 from .status import look
@@ -64,6 +65,9 @@ def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: An
     )
     sweep.plan.close()  # This plan has an executor for the search, which is not resumed.
     search = with_inputs(sweep.plan)
+    if not search.allow_changes:
+        sources = search.notebook.display_name
+        refuse_changes(existing.study, search.fingerprint, sources=sources, paths=existing.paths)
     best = found.best[0]
     dimensions, changed = _ablated(best.params, settings.search_space, search.notebook)
     if not changed:
@@ -72,8 +76,9 @@ def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: An
             "param, so there is nothing to compare; run more trials first"
         )
     on = fresh_seeds(settings, seeds or (settings.confirm or Confirm()).seeds)
-    if found.confirmation is not None and seeds is None:
-        on = [*found.confirmation.seeds]
+    confirmed = found.confirmation
+    if confirmed is not None and confirmed.repeats is None and seeds is None:
+        on = [*confirmed.seeds]
     ((objective, goal),) = settings.objective.items()
     wanted = plan_of([best], on, objective=objective, direction=goal.direction)
     others = [

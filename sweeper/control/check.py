@@ -231,7 +231,7 @@ def _stated_seed(settings: Settings) -> str | None:
 
 def _free_bytes(folder: Path) -> int:
     """Return the free disk space in bytes for a folder, which may not exist yet."""
-    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    existing = next(place for place in (folder, *folder.parents) if os.path.exists(place))
     return shutil.disk_usage(existing).free
 
 

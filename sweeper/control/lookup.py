@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import glob
 import logging
+import os
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 STORAGE_NAME = "study.db"
+#: The folder of a study is found up to this many folders below a given folder (chosen, not
+#: measured): `results/exp1/STUDY` is three below a project.
+_LEVELS = 3
+#: Names of files that only a Python environment has, and names of folders without studies. They may
+#: have many thousand files.
+_ENVIRONMENTS = {"pyvenv.cfg", "conda-meta"}
+_NO_STUDIES = {"mlflow-artifacts", "node_modules", "__pycache__"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +130,7 @@ def find_studies(
     """Return all studies that have a name or that are in a folder.
 
     Args:
-        wanted: Name of a study, its folder, or a folder of outputs with several studies. None for
-            all studies in or below the working folder.
+        wanted: Name of a study, its folder, or a folder above it. None for the working folder.
         storage: URL of an Optuna storage. If it is given, `wanted` is looked up only there.
         tracking_uri: Address of the MLflow store with its password. Default: the address that the
             study has stored, which has no password.
@@ -132,8 +139,14 @@ def find_studies(
         StudyError: No study was found.
     """
     if storage is None:
-        _refuse_lost(wanted)
-        files = [file.absolute() for file in _storages(wanted) if file.is_file()]
+        folders = [*_folders(Path(wanted or ""))]
+        if wanted is not None:
+            _refuse_lost(folders)
+        files = [folder.absolute() / STORAGE_NAME for folder in folders]
+        if not any(map(os.path.isfile, files)) and os.path.basename(wanted or ".") == wanted:
+            named = (folder for folder in _folders(Path()) if folder.name == wanted)
+            files = [folder.absolute() / STORAGE_NAME for folder in named]
+        files = [file for file in files if os.path.isfile(file)]
         for outputs in {file.parent.parent for file in files}:
             _follow_moves(outputs)
         found = [study for file in files for study in _studies_in(Address.of_file(file), file)]
@@ -156,10 +169,10 @@ def find_studies(
                 ExistingStudy(study=study, storage_url=url, paths=paths, tracking=tracking)
             )
     if not studies:
-        where = "below this folder" if wanted is None else f"in {wanted!r}"
+        where = "this folder" if wanted is None else repr(wanted)
         raise StudyError(
-            f"there is no study {where} that has begun a trial; give a study's name, the folder of "
-            "its outputs, or its name with --storage"
+            f"there is no study in {where} that has begun a trial, nor up to {_LEVELS} folders "
+            "deeper; give a study's name, the folder of its outputs, or its name with --storage"
         )
     return studies
 
@@ -191,29 +204,46 @@ def _follow_moves(outputs: Path) -> None:
         follow_unswept(move)
 
 
-def _storages(wanted: str | None) -> list[Path]:
-    if wanted is None:
-        return [file for depth in ("", "*/", "*/*/") for file in Path().glob(depth + STORAGE_NAME)]
-    folder = Path(wanted)
-    found = [folder / STORAGE_NAME, *sorted(folder.glob(f"*/{STORAGE_NAME}"))]
-    if folder.name == wanted and not any(file.is_file() for file in found):
-        return sorted(Path().glob(f"*/{glob.escape(wanted)}/{STORAGE_NAME}"))
-    return found
+def _folders(above: Path, levels: int = _LEVELS) -> Iterator[Path]:
+    """Yield the folders of studies, with or without their storages: a folder, and those below it.
+
+    Folders that the user may not enter are left out. So are those with too many files: environments
+    and the like.
+
+    Args:
+        above: The first folder.
+        levels: How many folders deeper a study's folder may be.
+    """
+    try:
+        with os.scandir(above) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError:
+        return
+    names = {entry.name for entry in entries}
+    is_study = facts_beside(above / STORAGE_NAME).name in names
+    if is_study or STORAGE_NAME in names:
+        yield above
+    if is_study or not levels or not _ENVIRONMENTS.isdisjoint(names):
+        return
+    for entry in entries:
+        # `entry.is_dir()` raises an error if the user may not follow a link.
+        is_folder = os.path.isdir(entry) if entry.is_symlink() else entry.is_dir()
+        if is_folder and not entry.name.startswith(".") and entry.name not in _NO_STUDIES:
+            yield from _folders(above / entry.name, levels - 1)
 
 
-def _refuse_lost(wanted: str | None) -> None:
-    """Check that the storages of the studies in a folder were not removed or replaced.
+def _refuse_lost(folders: Iterable[Path]) -> None:
+    """Check that the storages of studies were not removed or replaced.
+
+    Args:
+        folders: Folders of the studies.
 
     Raises:
         LostFileError: The storage of a study was removed or replaced.
     """
-    storage = Path(wanted or "") / STORAGE_NAME
-    for facts in (
-        facts_beside(storage),
-        *sorted(storage.parent.glob(f"*/{facts_beside(storage).name}")),
-    ):
-        file = facts.with_name(STORAGE_NAME)
-        why = why_lost(file) if wanted is not None and facts.is_file() else None
+    for folder in folders:
+        file = folder / STORAGE_NAME
+        why = why_lost(file) if facts_beside(file).is_file() else None
         if why is not None:
             raise LostFileError(file, why)
 

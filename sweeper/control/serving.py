@@ -166,7 +166,8 @@ def _answer(
         part = shift_path_info(environ)
         if ui is not None and path.startswith(f"/{_MLFLOW}/"):
             return ui(environ, start_response)
-        study = studies.get(shift_path_info(environ) or "") if part == _STUDIES else None
+        name = (shift_path_info(environ) or "").encode("latin-1")  # WSGI decodes bytes as Latin-1.
+        study = studies.get(name.decode("utf-8", "replace")) if part == _STUDIES else None
         path = environ["PATH_INFO"]
         if study is not None and path == _NOTES:
             status, reply = answer_about_notes(environ, study, host=host)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..settings import Settings
 
 _POLL_INTERVAL_S = 0.2
-#: A trial may take this many seconds to stop: for two interrupts with their grace times, and the
+#: A trial may take this many seconds longer than `limits.grace` to stop: for two interrupts and the
 #: kill (chosen, not measured).
 _PATIENCE_S = 60.0
 
@@ -35,7 +35,7 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
 
     Raises:
         StudyError: No sweep of the study is alive, a trial does not run, the request cannot be
-            written, or the sweep has not stopped within a minute.
+            written, or the sweep has not stopped in time.
     """
     existing = existing.at_work()
     process = existing.swept_by()
@@ -65,7 +65,8 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
             ) from error
     if running_finish:
         return
-    end_s = time.monotonic() + _PATIENCE_S
+    patience_s = _PATIENCE_S + existing.settings.limits.grace
+    end_s = time.monotonic() + patience_s
     while time.monotonic() < end_s:
         time.sleep(_POLL_INTERVAL_S)
         if run_ids and not _running(existing).intersection(run_ids):
@@ -74,7 +75,7 @@ def stop(existing: ExistingStudy, run_ids: Sequence[str], *, running_finish: boo
             return
     raise StudyError(
         f"the sweep of {existing.study.name!r} ({process}) was asked to stop, and still "
-        f"runs after {_PATIENCE_S:g} s; wait, or send SIGTERM to {process}"
+        f"runs after {patience_s:g} s; wait, or send SIGTERM to {process}"
     )
 
 
@@ -118,6 +119,11 @@ def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, st
     study = existing.opened()
     chosen = [existing.record(run_id) for run_id in dict.fromkeys(run_ids)]
     for record in chosen:
+        if record.state is TrialState.STOPPED and not record.is_final:
+            raise StudyError(
+                f"trial {record.run_id} was interrupted with its sweep; the same command runs it "
+                "again, so there is nothing to retry"
+            )
         if not record.is_final or record.state in (TrialState.COMPLETED, TrialState.PRUNED):
             raise StudyError(
                 f"trial {record.run_id} is {record.state}, and only failed or stopped trials are "

@@ -221,8 +221,7 @@ def summary(result: SweepResult, fold: Callable[[Iterable[str]], Iterable[str]] 
 
 def trouble_lines(result: SweepResult) -> list[str]:
     """List what went wrong in a sweep with completed trials: its early end, and what is missing."""
-    has_failed = result.stop_cause is not None and result.stop_cause.is_failure
-    return [*(_stopped_lines(result) if has_failed else ()), *_behind_lines(result)]
+    return [*(_stopped_lines(result) if result.is_failure else ()), *_behind_lines(result)]
 
 
 def _stopped_lines(result: SweepResult) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -86,7 +87,10 @@ def dimension_here(entry: Mapping[Any, Any]) -> str:
         low, high = (math.exp(bound) if _is_small(bound) else "…" for bound in (low, high))
     whole_words = ("int", "q_", "quniform")
     if "uniform" in kind and step is None and not any(word in kind for word in whole_words):
-        low, high = (float(bound) if isinstance(bound, int) else bound for bound in (low, high))
+        low, high = (
+            float(bound) if isinstance(bound, int) and abs(bound) < sys.float_info.max else bound
+            for bound in (low, high)
+        )
     here: dict[str, Any] = {"low": low, "high": high}
     if is_log:
         here["log"] = True

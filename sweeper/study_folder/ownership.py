@@ -218,7 +218,7 @@ def _unwritable(folder: Path, error: OSError) -> OutputError:
 
 def _make_folders(folder: Path) -> list[Path]:
     """Make a folder and its parents. Return those that did not exist."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    missing = [path for path in (folder, *folder.parents) if not os.path.exists(path)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -88,6 +88,11 @@ class StudyPaths:
             )
         if not template.endswith(".ipynb"):
             raise OutputError(f"output template {template!r} does not end in .ipynb; {right}")
+        if len(os.fsencode(study)) > _NAME_BYTES:
+            raise OutputError(
+                f"the study's name {study[:20]}…{study[-20:]} has more than {_NAME_BYTES} bytes; "
+                "choose a shorter one with --study"
+            )
         for name in Path(absolute.format(run_id="0000", study=study)).parts:
             if not is_utf8(name):
                 raise OutputError(

@@ -216,6 +216,11 @@ class SweepResult:
         completed = sum(record.state is TrialState.COMPLETED for record in self.records)
         return self.cost / completed if self.cost is not None and completed else None
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether the sweep was ended by a fault, even if trials have completed."""
+        return self.stop_cause is not None and self.stop_cause.is_failure
+
     def __repr__(self) -> str:
         return f"<{self.headline}>"
 

@@ -135,6 +135,7 @@ def test_the_printed_version_is_that_of_the_package(
         (["--set", "class=3"], "--set class=3", "not a Python identifier"),
         (["--set", "lr=2020-01-01"], "--set lr=2020-01-01", "expected a number"),
         (["--set", "lr=0.5"], "--set lr=0.5", "space is empty"),
+        (["--study", "狐" * 90], "the study's name 狐", "--study"),
         (["-o", "n" * 260 + ".{run_id}.ipynb"], "231 bytes", "choose a shorter one"),
     ],
 )
@@ -208,6 +209,7 @@ def test_a_run_id_may_be_given_without_its_zeros(folder: Path) -> None:
     parse = make_parsers()[0].parse_args
     assert parse(["retry", "out/s", "7", "0012"]).targets == ["out/s", "0007", "0012"]
     assert parse(["enqueue", "lr=0.1", "--like", "3"]).like == "0003"
+    assert parse(["stop", "1" * 300]).targets == ["1" * 300]
     Path("7").mkdir()
     assert parse(["stop", "7"]).targets == ["7"], "a folder of that name is a study's"
 
@@ -309,7 +311,7 @@ def test_the_magic_sweeps_nothing_in_a_dry_run(
     assert "lr: {low: " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("option", ["--json", "--quiet", "-v", "--events e.jsonl"])
+@pytest.mark.parametrize("option", ["--json", "--quiet", "--verbose", "--events e.jsonl"])
 def test_the_magic_refuses_options_that_only_a_terminal_has(
     folder: Path, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:

@@ -132,6 +132,31 @@ def test_a_study_is_found_by_its_name_although_another_folder_has_that_name(
     assert "study killed: 1 stopped" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", ["status", "stop", "diff", "replay", "export"])
+def test_a_name_that_no_folder_can_have_is_refused_in_one_message(
+    killed: StudyPaths, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    more = ["0000", "0001"] if command == "diff" else []
+    for wanted in ("x" * 300, f"out/{'x' * 300}"):
+        assert main([command, wanted, *more]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "there is no study in" in line or "no trial" in line
+
+
+def test_a_study_is_found_three_folders_deeper_but_not_in_an_environment(
+    killed: StudyPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deep = Path("results/exp1")
+    deep.parent.mkdir()
+    killed.root.rename(deep)
+    for wanted in ([], ["killed"], ["results"], ["results/exp1/killed"]):
+        assert main(["status", *wanted]) == 0
+        assert "study killed: 1 stopped" in capsys.readouterr().out
+    Path("results/pyvenv.cfg").touch()
+    assert main(["status"]) == 2
+    assert "up to 3 folders deeper" in capsys.readouterr().err
+
+
 def test_stop_refuses_run_ids_together_with_finish(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,16 +12,18 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from studies import sweep_of
+from opened_studies import asked, opened_in
+from studies import small_settings, sweep_of
 
 import sweeper
 from sweeper.cli import main
 from sweeper.control.ablating import ablation
 from sweeper.control.lookup import find_study
+from sweeper.control.tables import paper_table
 from sweeper.display.screen import summary
 from sweeper.errors import StudyError
 from sweeper.testing import InlineExecutor, write_notebook
-from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
+from sweeper.trials import RunningTrial, StudyPaths, TrialOutcome, TrialSpec, TrialState
 
 pytestmark = pytest.mark.slow  # MLflow is imported
 
@@ -154,6 +156,43 @@ def test_an_ablation_states_by_how_much_each_value_of_the_best_trial_improves_th
     text = summary(result)
     assert 'kind=50% instead of ["a_b"]\n' in text
     assert "instead of 1; cannot be told apart from 0" in text
+
+
+def test_a_table_has_params_of_a_branch_that_was_closed_later(tmp_path: Path) -> None:
+    paths = StudyPaths.parse(f"{tmp_path}/out/{{run_id}}.ipynb", study="s")
+    momentum = {"low": 0.0, "high": 1.0, "when": {"opt": "sgd"}}
+    start = [{"opt": "sgd", "momentum": 0.5}]
+    begun = small_settings("s", space={"opt": ["sgd", "adam"], "momentum": momentum}, start=start)
+    space = {"momentum": momentum, "lr": [1, 2]}
+    later = small_settings("s", space=space, fixed={"opt": "adam"})
+    study = opened_in(paths, begun, settings=later.as_mapping)
+    asked(study, begun, paths)
+    study.tell(0, TrialOutcome(state=TrialState.COMPLETED, scores={"val": 1.0}))
+    study.close()
+    existing = find_study(str(paths.folder), storage=None)
+    assert "| momentum | 0.5 |" in paper_table(existing, by=[], kind="markdown")
+
+
+def test_an_ablation_runs_the_code_of_the_search_on_seeds_that_the_search_has_not_used(
+    tmp_path: Path,
+) -> None:
+    parameters = "lr_rate, kind, seed = 1, 'a', 0"
+    notebook = write_notebook(tmp_path / "nb.ipynb", parameters=parameters)
+    settings: dict[str, Any] = {
+        "objective": {"val_acc": "maximize"},
+        "space": {"lr_rate": {"low": 0.001, "high": 0.1}, "kind": ["50%"]},
+        "repeat": {"seeds": 2},
+    }
+    sweep_of(notebook, "repeated", noisy, study={"trials": 4}, **settings).run()
+    existing = find_study(str(tmp_path / "out" / "repeated"), storage=None)
+    planned = ablation(existing, executor=lambda _: InlineExecutor(noisy)).plan
+    assert planned.confirming is not None
+    seeds = {record.seed for record in existing.study.records()}
+    assert len({*planned.confirming["seeds"]} - seeds) == 5
+    write_notebook(tmp_path / "nb.ipynb", "1 + 1", parameters=parameters)
+    with pytest.raises(StudyError, match=r"ran its 4 trial.* with other code or settings"):
+        ablation(existing, executor=lambda _: InlineExecutor(noisy))
+    ablation(existing, executor=lambda _: InlineExecutor(noisy), allow_changes=True)
 
 
 @pytest.mark.parametrize(

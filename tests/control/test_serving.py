@@ -146,10 +146,13 @@ def test_the_page_changes_notes_and_another_website_does_not(folder: Path) -> No
             (folder / "notes.json").unlink()
 
 
-def test_the_page_of_a_study_that_is_named_mlflow_is_served(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(folder, tmp_path / "mlflow")
+@pytest.mark.parametrize("name", ["mlflow", "étude 狐"])
+def test_the_page_of_a_study_with_any_name_is_served(
+    folder: Path, tmp_path: Path, name: str
+) -> None:
+    shutil.copytree(folder, tmp_path / name)
     there = find_study(str(folder), storage=None, tracking_uri=None)
-    there = replace(there, paths=replace(there.paths, study="mlflow", root=tmp_path))
+    there = replace(there, paths=replace(there.paths, study=name, root=tmp_path))
     with serving(StudyServer(there, port=None)) as server:
         for url in (server.page, f"{server.page}page/study.js"):
             with urllib.request.urlopen(url, timeout=60) as answer:

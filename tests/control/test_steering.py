@@ -34,6 +34,7 @@ SETTINGS = small_settings(
     },
     start=[{"kind": "a", "x": 0.5, "only_a": 0.25}],
     fixed={"epochs": 3},
+    limits={"grace": 0.125},
 )
 FAILED = TrialOutcome(state=TrialState.FAILED, reason=Reason.CELL_ERROR, message="1/0")
 COMPLETED = TrialOutcome(state=TrialState.COMPLETED, scores={"val": 1.0})
@@ -96,11 +97,11 @@ def test_a_stop_request_that_cannot_be_written_names_another_way_to_stop_the_swe
 def test_a_sweep_that_does_not_stop_in_time_is_reported(
     sweep: Sweep, monkeypatch: pytest.MonkeyPatch, runs_best_again: bool
 ) -> None:
-    monkeypatch.setattr(steering, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(steering, "_PATIENCE_S", 0.25)
     paths = sweep.paths.following("confirm") if runs_best_again else sweep.paths
     with held_folder(paths):
         with pytest.raises(
-            StudyError, match=r"process \d+ on .* was asked to stop, and still runs"
+            StudyError, match=r"process \d+ on .* was asked to stop, and still runs after 0.375 s"
         ):
             steering.stop(sweep.existing(), [], running_finish=False)
         assert [file.name for file in paths.requests.iterdir()] == [ALL]
@@ -148,6 +149,17 @@ def test_failed_trials_are_retried_once_with_their_params_and_seed(
     assert "queued 0003, which runs 0002 again" in capsys.readouterr().out
     with pytest.raises(StudyError, match="trial 0001 is completed, and only failed or stopped"):
         steering.retry(sweep.existing(), ["0001"])
+
+
+def test_an_interrupted_trial_is_not_retried_because_the_same_command_runs_it(
+    sweep: Sweep,
+) -> None:
+    interrupted = sweep.ask()
+    sweep.study.tell(
+        interrupted.number, TrialOutcome(state=TrialState.STOPPED, reason=Reason.INTERRUPTED)
+    )
+    with pytest.raises(StudyError, match=r"trial 0000 was interrupted .* the same command runs it"):
+        steering.retry(sweep.existing(), ["0000"])
 
 
 #: Libraries that a look at a study in a file needs no part of.

@@ -49,6 +49,10 @@ NOT_YAML: list[tuple[str, list[str]]] = [
         + "}",
         ["aliases repeat more than 100,000 values"],
     ),
+    *(
+        (BOTH + f"fixed: {{a: !!{tagged}}}", ["a tag such as !!int", "leave the tag out"])
+        for tagged in ('int ""', 'float ""', "bool maybe")
+    ),
     (BOTH + 'fixed: {a: "\\ud83d"}', ["line 3, column 12", "half of a character"]),
     (BOTH + 'fixed: {"\\ude00\\ud83d": 1}', ["line 3", "half of a character"]),
     ("\x00", ["not valid YAML", "special characters are not allowed"]),
@@ -188,6 +192,10 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
     (
         BOTH + "scores: {a: {expression: 'f('}}",
         ["scores.a", "'f('", "not a valid Python expression"],
+    ),
+    (
+        BOTH + f"scores: {{a: {{expression: '{'-' * 5000}1'}}}}",
+        ["scores.a", "not a valid Python expression"],
     ),
     (BOTH + "scores: {a: {pattern: '(['}}", ["scores.a", "not a regular expression"]),
     (BOTH + "scores: {a: {pattern: 'x=1'}}", ["scores.a", "'x=1'", "has no group"]),

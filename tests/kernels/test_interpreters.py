@@ -45,6 +45,8 @@ def test_a_folder_without_an_interpreter_and_an_unknown_name_are_refused(tmp_pat
         chosen(tmp_path, str(tmp_path))
     with pytest.raises(KernelError, match=r"'nowhere' is not installed; installed: .*python3"):
         chosen(tmp_path, "nowhere")
+    with pytest.raises(KernelError):
+        chosen(tmp_path, f"/{'x' * 300}")
 
 
 def test_an_interpreter_that_does_not_run_is_refused_with_its_own_last_words(

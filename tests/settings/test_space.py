@@ -91,6 +91,11 @@ def test_keys_of_other_tools_are_refused_with_the_equivalent_entry(entry: Any, h
     read_dimension(read_yaml(written))
 
 
+def test_a_bound_that_no_float_can_have_is_refused_with_the_equivalent_entry() -> None:
+    with pytest.raises(ValidationError, match=r"; write \{low: 1000"):
+        read_dimension({"min": 10**400, "max": 1, "distribution": "uniform"})
+
+
 def test_too_many_choices_are_refused_with_the_limit() -> None:
     with pytest.raises(ValidationError, match="10,001 choices; expected 10,000 at most"):
         read_dimension(list(range(10_001)))

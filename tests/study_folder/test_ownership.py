@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,13 @@ def test_a_folder_whose_owner_file_cannot_be_written_is_refused_and_not_locked(
     paths.owner.rmdir()
     with held_folder(paths):
         assert is_held(paths)
+
+
+def test_a_folder_whose_name_is_too_long_is_refused(paths: StudyPaths) -> None:
+    message = "cannot be written: File name too long"
+    long = replace(paths, study="x" * 300)
+    with pytest.raises(OutputError, match=message), held_folder(long):
+        pass
 
 
 # --- outputs and storages that two studies could share ------------------------------------------

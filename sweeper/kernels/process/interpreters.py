@@ -54,9 +54,9 @@ def find_interpreter(path: str) -> str | None:
         None if there is no such folder, file or command.
     """
     given = Path(path).expanduser()
-    if given.is_dir():
+    if os.path.isdir(given):  # Unlike `given.is_dir()`, False for a folder that one may not enter.
         return _interpreter_in(given)
-    if given.is_file() and os.access(given, os.X_OK):
+    if os.path.isfile(given) and os.access(given, os.X_OK):
         return os.path.abspath(given)
     found = shutil.which(path) if path.startswith("python") else None
     return found and os.path.abspath(found)

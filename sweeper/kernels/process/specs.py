@@ -74,7 +74,7 @@ def choose_kernel(
     if asked is not None:
         asked_by = f"--kernel {asked}"
         interpreter = None if _is_installed(asked) else find_interpreter(asked)
-        if interpreter is None and Path(asked).exists():
+        if interpreter is None and os.path.exists(asked):
             raise KernelError(f"{asked_by}: {asked} contains no Python interpreter")
         check_kernel(interpreter or asked, asked_by=asked_by)
         return KernelChoice(name=interpreter or asked)
