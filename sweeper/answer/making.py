@@ -342,7 +342,7 @@ def _spent(study: StudySoFar) -> Spent:
 def _actions(study: StudySoFar, found: Insights) -> Iterator[Action]:
     """Yield what the user can do next, the most useful action first."""
     failures, confirmation, cost = found.failures, study.confirmation, study.settings.cost
-    budget = cost and cost.budget
+    budget = None if cost is None else cost.budget
     spent = budget if budget is not None and (study.cost or 0.0) >= budget else None
     has_completed = any(trial.state is TrialState.COMPLETED for trial in study.records)
     if failures and not has_completed and spent is None:

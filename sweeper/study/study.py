@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
-from ..errors import StorageAwayError, StudyError
+from ..errors import StorageAwayError, StudyError, shortened
 from ..search.pruners import Curves, curves_of, why_pruned
 from ..search.repeats import REPEAT, plan_of_repeats
 from ..search.samplers import (
@@ -91,8 +91,13 @@ class Study:
 
     @property
     def facts(self) -> StudyFacts:
-        """Facts that sweeps have stored about the study."""
-        return StudyFacts.of(self._study.user_attrs)
+        """Facts that sweeps have stored about the study.
+
+        Raises:
+            StudyError: The facts are stored in an unknown form.
+        """
+        with _of_this_version(self.name):
+            return StudyFacts.of(self._study.user_attrs)
 
     @property
     def study_id(self) -> str:
@@ -131,12 +136,12 @@ class Study:
         """
         storage = open_storage(storage_url, is_known=is_known)
         try:
-            study = _loaded(storage, name)
-            _ = StudyFacts.of(study.user_attrs)
+            study = cls(_loaded(storage, name), storage)
+            _ = study.facts
         except KeyError as error:
             place = place_of(storage.engine.url)
             raise StudyError(f"{place}: there is no study {name!r}") from error
-        return cls(study, storage)
+        return study
 
     @classmethod
     def open(
@@ -508,9 +513,14 @@ class Study:
     # --- records and results ------------------------------------------------------------------
 
     def records(self) -> list[TrialRecord]:
-        """Return the records of all trials that have ever begun, by number."""
+        """Return the records of all trials that have ever begun, by number.
+
+        Raises:
+            StudyError: A record is stored in an unknown form.
+        """
         if self._storage is not None:
-            return stored_records(self._storage, self._study._study_id)
+            with _of_this_version(self.name):
+                return stored_records(self._storage, self._study._study_id)
         records = [record_of(trial) for trial in self._trials()]
         return [record for record in records if record is not None]
 
@@ -633,6 +643,19 @@ class Study:
 
     def _trial(self, number: int) -> FrozenTrial:
         return self._study.get_trials(deepcopy=False)[number]
+
+
+@contextmanager
+def _of_this_version(name: str) -> Iterator[None]:
+    """Raise a StudyError if the block cannot decode what is stored about a study."""
+    try:
+        yield
+    except ValueError as error:
+        why = shortened(" ".join(str(error).split()), 300)
+        raise StudyError(
+            f"the study {name!r} is stored in a form that this version of notebook-hpo does not "
+            f"know; use the version that began it ({why})"
+        ) from error
 
 
 def _loaded(storage: BaseStorage, name: str | None = None) -> optuna.Study:

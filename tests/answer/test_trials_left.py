@@ -70,7 +70,7 @@ def test_after_a_spent_budget_nothing_is_suggested_but_a_greater_one() -> None:
     [{"fixed": {"seed": 7}}, {"space": {"lr": [0.1, 0.2], "seed": [0, 1]}}],
 )
 def test_fresh_seeds_are_suggested_only_if_the_study_may_have_them(stated: dict[str, Any]) -> None:
-    space = {"space": {"lr": [0.1, 0.2]}}
+    space: dict[str, Any] = {"space": {"lr": [0.1, 0.2]}}
     assert "--confirm" not in next_step(12, **{**space, **stated})
     assert "--confirm 3" in next_step(12, **space)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from traitlets.config import Config
@@ -326,7 +326,7 @@ def test_the_magic_keeps_the_braces_of_its_line(
 ) -> None:
     from IPython.core.interactiveshell import InteractiveShell
 
-    shell = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}))
+    shell: Any = cast(Any, InteractiveShell)(config=Config({"HistoryManager": {"enabled": False}}))
     shell.user_ns["run_id"] = "7"
     shell.register_magic_function(magic.sweep, "line")
     shell.run_line_magic("sweep", "-i n.ipynb -o {run_id} -p p.yml")

@@ -17,16 +17,18 @@ from typing import Any
 
 import optuna
 import pytest
-from opened_studies import Opened, completed, failed, stopped
+from opened_studies import Opened, asked, completed, failed, opened_in, stopped
 from optuna.storages import RDBStorage
+from studies import small_settings
 
 from sweeper.errors import StudyError
 from sweeper.search.trial_codec import RECORD, decode, encode, record_of
 from sweeper.settings.addresses import Address
 from sweeper.study.access import close_storage, log_ahead, open_storage
+from sweeper.study.facts import ATTRIBUTE
 from sweeper.study.files import is_storage
 from sweeper.study.study import Study
-from sweeper.trials import GpuUse, Notice, Reason, TrialOutcome, TrialRecord, TrialState
+from sweeper.trials import GpuUse, Notice, Reason, StudyPaths, TrialOutcome, TrialRecord, TrialState
 
 RECORDED = TrialRecord(
     number=0,
@@ -236,3 +238,22 @@ def test_reading_leaves_no_files_next_to_the_storage(begin: Any, tmp_path: Path)
     study.records()
     study.close()
     assert [file.name for file in (tmp_path / "own").iterdir()] == ["study.db"]
+
+
+def test_facts_and_records_of_another_version_are_reported_in_one_message(tmp_path: Path) -> None:
+    paths = StudyPaths.parse(f"{tmp_path}/out/{{run_id}}.ipynb", study="s")
+    settings = small_settings("s")
+    study = opened_in(paths, settings)
+    asked(study, settings, paths)
+    study.close()
+    url = f"sqlite:///{paths.storage}"
+    stored = optuna.load_study(study_name="s", storage=url)
+    trial_id = stored.trials[0]._trial_id
+    stored._storage.set_trial_user_attr(trial_id, RECORD, {"state": "asleep"})
+    with pytest.raises(StudyError, match=r"'s' is stored in a form .* use the version that began"):
+        Study.load(url, "s").records()
+    stored.set_user_attr(ATTRIBUTE, {"id": "1", "objectives": ["val"], "trials": "many"})
+    with pytest.raises(StudyError, match=r"'s' is stored in a form .*trials"):
+        Study.load(url, "s")
+    with pytest.raises(StudyError, match=r"'s' is stored in a form .*trials"):
+        _ = Study.all_in(url)[0].facts
