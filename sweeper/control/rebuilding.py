@@ -60,7 +60,8 @@ def rebuild(folder: Path) -> list[Rebuilt]:
         StudyError: A study is being swept, no database is damaged, or one cannot be rebuilt.
     """
     own = facts_beside(folder / STORAGE_NAME)
-    files = [own] if own.is_file() else sorted(folder.glob(f"*/{own.name}"))
+    below = sorted(folder.glob(f"*/{own.name}")) if os.path.isdir(folder) else []
+    files = [own] if os.path.isfile(own) else below
     if not files:
         raise StudyError(
             f"{folder}: there is no {own.name}, from which a study is rebuilt; give a study's "

@@ -321,7 +321,10 @@ def _absolute(template: str) -> str:
     head, separator, rest = template.partition(os.sep)
     if head.startswith("~"):
         head = as_template(os.path.expanduser(head))
-    return os.path.normpath(os.path.join(as_template(str(Path.cwd())), head + separator + rest))
+    path = head + separator + rest
+    if not Path(path).is_absolute():
+        path = os.path.join(as_template(str(Path.cwd())), path)
+    return os.path.normpath(path)
 
 
 def as_template(name: str) -> str:
@@ -336,7 +339,10 @@ def attempt_path(notebook: Path, attempt: int) -> Path:
 
 def display_path(path: Path) -> str:
     """Return a path for people and scripts: relative if it is below the working folder."""
-    relative = os.path.relpath(path)
+    try:
+        relative = os.path.relpath(path)
+    except FileNotFoundError:  # The working folder was removed.
+        return str(path)
     return str(path) if relative.startswith("..") else relative
 
 

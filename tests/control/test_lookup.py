@@ -132,7 +132,7 @@ def test_a_study_is_found_by_its_name_although_another_folder_has_that_name(
     assert "study killed: 1 stopped" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["status", "stop", "diff", "replay", "export"])
+@pytest.mark.parametrize("command", ["status", "stop", "diff", "replay", "export", "rebuild"])
 def test_a_name_that_no_folder_can_have_is_refused_in_one_message(
     killed: StudyPaths, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
@@ -140,7 +140,7 @@ def test_a_name_that_no_folder_can_have_is_refused_in_one_message(
     for wanted in ("x" * 300, f"out/{'x' * 300}"):
         assert main([command, wanted, *more]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert "there is no study in" in line or "no trial" in line
+        assert "there is no study" in line
 
 
 def test_a_study_is_found_three_folders_deeper_but_not_in_an_environment(

@@ -134,6 +134,18 @@ def test_files_that_do_not_match_the_template_are_not_listed() -> None:
     assert StudyPaths.parse("out/{run_id}/nb.ipynb", study="d").written_run_ids() == {}
 
 
+def test_absolute_paths_need_no_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed = tmp_path / "removed"
+    removed.mkdir()
+    monkeypatch.chdir(removed)
+    removed.rmdir()
+    paths = StudyPaths.parse(f"{tmp_path}/{{run_id}}.ipynb", study="s")
+    assert paths.notebook("0000") == tmp_path / "0000.ipynb"
+    assert display_path(paths.folder) == f"{tmp_path}/s"
+
+
 def test_a_display_path_is_relative_below_the_working_folder_only(tmp_path: Path) -> None:
     assert display_path(tmp_path / "out" / "x.ipynb") == "out/x.ipynb"
     assert display_path(tmp_path.parent / "x.ipynb") == str(tmp_path.parent / "x.ipynb")
