@@ -85,6 +85,14 @@ def test_one_slot_in_four_continues_a_frozen_trial_while_new_trials_are_left() -
     assert pruner.thaw(curves, to_begin=9) is None
 
 
+@pytest.mark.parametrize("beginning", [1, 2, 3, 4, 5])
+def test_trials_that_have_not_reported_yet_do_not_keep_frozen_trials_from_a_slot(
+    beginning: int,
+) -> None:
+    curves = study(completed=ENDED, frozen=EARLY, running=beginning * [[]])
+    assert PredictivePruner().thaw(curves, to_begin=9) == 6
+
+
 def test_one_of_two_slots_thaws_the_most_promising_frozen_trial() -> None:
     pruner = PredictivePruner()
     assert (

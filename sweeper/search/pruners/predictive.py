@@ -264,16 +264,14 @@ def _slots_to_continue(curves: Curves, beginning: set[int], *, to_begin: int) ->
 def _beginning(curves: Curves, race: Race) -> set[int]:
     """Return the trials that continue regardless of the other trials.
 
-    These are trials before their first judgement. Until a trial has completed, the first trial is
-    one of them, because it shows how long a training is.
+    These are trials before their first judgement, also those that have not reported yet. Until a
+    trial has completed, the first trial that has reported is one of them, because it shows how long
+    a training is.
     """
-    live = [
-        (number, bool(race.begun[place]))
-        for place, number in enumerate(race.numbers)
-        if curves.by_number[number].state in ("running", "frozen")
-    ]
-    early = {number for number, is_judged in live if not is_judged}
-    if race.total is None and live:
-        first, _ = min(live)
-        early.add(first)
+    live = {*_numbers_of(curves, "running"), *_numbers_of(curves, "frozen")}
+    judged = [number for number, begun in zip(race.numbers, race.begun, strict=True) if begun]
+    early = live.difference(judged)
+    reported = live.intersection(race.numbers)
+    if race.total is None and reported:
+        early.add(min(reported))
     return early

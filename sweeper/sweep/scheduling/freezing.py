@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ...search.pruners import Curves, Outlook, PredictivePruner, Verdict
 from ...study.study import Study
@@ -50,7 +51,10 @@ class Freezer:
         If there is no memory to freeze the trial, the frozen trial that is least likely to win is
         pruned.
         """
-        verdict = self._pruner.judge(self._curves(), number, to_begin=self._to_begin())
+        curves = self._curves()
+        if number not in curves.by_number:  # The trial has ended meanwhile.
+            return None
+        verdict = self._pruner.judge(curves, number, to_begin=self._to_begin())
         if verdict is Verdict.PRUNE:
             return Prune(number, self._study.why_pruned(number, self._pruner))
         trial = self._running().get(number)
@@ -97,7 +101,16 @@ class Freezer:
         return _pruned_where_frozen(outlooks[-1])
 
     def _curves(self) -> Curves:
-        return self._study.curves(frozen=self.frozen)
+        """Return the curves of the trials that have ended, run in this sweep, or are frozen."""
+        running, curves = self._running(), self._study.curves(frozen=self.frozen)
+        # For Optuna, two others run too: a proposal that was made ahead, and a trial that a killed
+        # sweep has left. They need no slot yet.
+        known = {
+            number: curve
+            for number, curve in curves.by_number.items()
+            if curve.state in ("completed", "pruned") or number in running
+        }
+        return replace(curves, by_number=known)
 
 
 def _pruned_where_frozen(outlook: Outlook) -> Prune:

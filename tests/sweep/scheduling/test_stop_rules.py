@@ -76,7 +76,7 @@ def running() -> dict[int, RunningTrial]:
 def freezer(
     storage: RDBStorage, running: dict[int, RunningTrial], request: pytest.FixtureRequest
 ) -> Freezer:
-    settings = small_settings(f"judged-{request.node.name}", study={"pruner": "auto"})
+    settings = small_settings(f"judged {abs(hash(request.node.nodeid))}", study={"pruner": "auto"})
     study, samplers = Study.open(storage, settings), SamplerFactory(settings)
     for number in running:
         assert study.ask(samplers, lambda n: Path(f"{n}.ipynb")) is not None
@@ -122,6 +122,27 @@ def test_a_trial_that_has_left_its_gpu_is_pruned_for_host_memory_but_not_for_a_g
     del running[2]
     decision = freezer.judge(1)
     assert isinstance(decision, Prune) and decision.number == 0
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+def test_a_trial_without_a_kernel_needs_no_slot_of_a_frozen_one(
+    freezer: Freezer, monkeypatch: pytest.MonkeyPatch, is_left: bool
+) -> None:
+    """It is a proposal that was made ahead, or a trial that a killed sweep has left."""
+    study, samplers = freezer._study, SamplerFactory(small_settings("any"))
+    if is_left:
+        assert study.ask(samplers, lambda n: Path(f"{n}.ipynb")) is not None
+        study.note_report(2, 0, 0.5)
+    else:
+        study.prepare(samplers)
+    seen: list[Curves] = []
+    monkeypatch.setattr(Freezes, "thaw", lambda _, curves, *, to_begin: seen.append(curves))
+    freezer.fill_slot(has_begun_all=False)
+    assert {number: curve.state for number, curve in seen[0].by_number.items()} == {
+        0: "frozen",
+        1: "running",
+    }
+    assert freezer.judge(2) is None, "it has no kernel"
 
 
 def test_frozen_trials_are_pruned_once_no_trial_runs_or_is_left_to_begin(
