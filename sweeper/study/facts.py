@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,14 @@ class StudyFacts:
             raise StudyError(
                 f"{display_path(file)} cannot be read, so the study cannot be rebuilt: {error!r}"
             ) from error
+
+    @classmethod
+    def spent_by(cls, file: Path | None, study: str) -> float:
+        """Return the time that a study has spent by the file of its facts. 0.0 without one."""
+        with suppress(StudyError):
+            name, facts = cls.read(file or Path())
+            return facts.spent_s if name == study else 0.0
+        return 0.0
 
     def write(self, file: Path, *, study: str) -> None:
         """Write the facts to a file, with the name of the study.

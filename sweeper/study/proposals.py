@@ -108,7 +108,7 @@ class TrialQueue:
             attempt, number, params = earlier.attempt + 1, earlier.number, earlier.params
             if not params:
                 number, params = self._propose(storage, samplers, again=number)
-        elif self._prepared is not None and not _has_trial_by_hand(storage):
+        elif self._prepared is not None and not has_trial_by_hand(storage):
             (number, params), self._prepared = self._prepared, None
         else:
             number, params = self._propose(storage, samplers)
@@ -117,14 +117,14 @@ class TrialQueue:
 
     def prepare(self, storage: MirroredStorage, samplers: SamplerFactory) -> None:
         """Make the next proposal ahead of time, if the next call of `next` will need a new one."""
-        is_ready = self._prepared is not None or self._unfinished or _has_trial_by_hand(storage)
+        is_ready = self._prepared is not None or self._unfinished or has_trial_by_hand(storage)
         if is_ready or self._is_complete(storage, samplers):
             return
         if not self.is_too_early(storage, samplers):
             self._prepared = self._propose(storage, samplers)
 
     def _is_over(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
-        if self._unfinished or _has_trial_by_hand(storage):
+        if self._unfinished or has_trial_by_hand(storage):
             return False
         return self._is_complete(storage, samplers)
 
@@ -277,7 +277,7 @@ def _is_by_hand(trial: FrozenTrial) -> bool:
     return bool(trial.user_attrs.get(BY_HAND))
 
 
-def _has_trial_by_hand(storage: MirroredStorage) -> bool:
+def has_trial_by_hand(storage: MirroredStorage) -> bool:
     """Return whether a trial that was queued by hand is waiting."""
     return any(map(_is_by_hand, storage.trials(OptunaState.WAITING)))
 

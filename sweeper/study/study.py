@@ -57,7 +57,7 @@ from .endings import interrupted, left_open, name_objectives, never_begun, tell_
 from .facts import ATTRIBUTE, StudyFacts
 from .files import has_study
 from .insights import figure_of, param_importances
-from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, is_planned
+from .proposals import BY_HAND, QUEUED, RETRY, SEED, TrialQueue, has_trial_by_hand, is_planned
 from .rebuilt import proposal_of
 from .session_lock import locked_storage
 from .storage import MirroredStorage
@@ -150,6 +150,7 @@ class Study:
         settings: Settings,
         *,
         kept_facts: Path | None = None,
+        begins_anew: Callable[[Study], bool] = lambda _: False,
     ) -> Study:
         """Open the study of these settings for a sweep by this process. Create it if it is new.
 
@@ -157,6 +158,8 @@ class Study:
             storage: URL of the storage, or an open storage.
             settings: Settings of the sweep.
             kept_facts: File in which the facts about the study are kept, too. None for no file.
+            begins_anew: Called with an existing study. If it returns True, the study is replaced by
+                a new one, which has spent the same time. All files of its trials are then gone.
 
         Raises:
             StudyError: Another process sweeps the study on a server.
@@ -165,13 +168,20 @@ class Study:
         """
         held = locked_storage(storage, settings.name)
         try:
-            return cls._opened(held, settings, kept_facts)
+            return cls._opened(held, settings, kept_facts, begins_anew)
         except BaseException:
             held.engine.dispose()  # Closing the connection releases the lock on a server.
             raise
 
     @classmethod
-    def _opened(cls, storage: RDBStorage, settings: Settings, kept_facts: Path | None) -> Study:
+    def _opened(
+        cls,
+        storage: RDBStorage,
+        settings: Settings,
+        kept_facts: Path | None,
+        begins_anew: Callable[[Study], bool],
+        spent_s: float = 0.0,
+    ) -> Study:
         log_ahead(storage)
         names = list(settings.objective)
         is_existing = settings.name in [s.study_name for s in storage.get_all_studies()]
@@ -187,6 +197,12 @@ class Study:
         opened = cls(_loaded(MirroredStorage(storage, settings.name, patience)))
         opened._kept_facts = kept_facts
         is_begun = StudyFacts.are_in(opened._study.user_attrs)
+        if is_begun:
+            opened._requeue()
+            if begins_anew(opened):
+                spent_s = opened.facts.spent_s
+                opened._mirror.remove()
+                return cls._opened(storage, settings, kept_facts, begins_anew, spent_s)
         if is_existing:
             before = [*opened.facts.objectives] if is_begun else names
             check_fits(opened._study, before, settings, place)
@@ -195,19 +211,18 @@ class Study:
                 opened._study.enqueue_trial(as_queued(params))
             name_objectives(opened._study, names)
             repeats = None if settings.repeat is None else plan_of_repeats(settings)
-            facts = StudyFacts(id=uuid.uuid4().hex, objectives=names, repeats=repeats)
-            opened._store_facts(facts)
+            # The file has the time of a study that a killed sweep has removed to begin anew.
+            spent_s = spent_s or StudyFacts.spent_by(kept_facts, settings.name)
+            study_id = uuid.uuid4().hex
+            opened._store_facts(
+                StudyFacts(id=study_id, objectives=names, repeats=repeats, spent_s=spent_s)
+            )
+            opened._requeue()
         study_id, file = opened.study_id, file_of(storage.engine.url)
         if file is not None:
             is_ours = partial(has_study, file, settings.name, study_id)
             refuse_another_file(storage.engine, file, is_ours=is_ours)
-        opened._requeue()
         return opened
-
-    def remove(self) -> None:
-        """Remove the study from its storage, and close it."""
-        self._mirror.remove()
-        self.close()
 
     def be_patient(self, limit_s: Callable[[], float]) -> None:
         """From now on, wait for an unavailable storage before `StorageAwayError` is raised.
@@ -369,6 +384,11 @@ class Study:
         for params, seed in missing:
             self._study.enqueue_trial(params, user_attrs={SEED: seed})
         return len(own) + len(missing)
+
+    @property
+    def has_trial_by_hand(self) -> bool:
+        """Whether a trial that was queued by hand is waiting."""
+        return has_trial_by_hand(self._mirror)
 
     def claimed(self) -> tuple[int, int]:
         """Return how many planned trials have begun, and how many trials were queued by hand."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import shlex
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 
 from ..notebooks.metadata import read_metadata
 from ..study.moves import move_of
@@ -15,7 +17,7 @@ from ..study_folder.requests import Requests
 from ..study_folder.snapshots import keep_snapshot
 from ..sync.moving import follow
 from ..tracking import Store, Tracker, reachable, view_of
-from ..trials import StudyPaths, display_path
+from ..trials import display_path
 from .inputs.learning import learn
 from .inputs.resolving import keep_inputs, with_inputs
 from .planning.plan import SweepPlan
@@ -73,13 +75,17 @@ def opened(
                 follow(move)
             refuse_lost_database(paths)
         kept_facts = paths.facts if is_embedded else None
-        opened_study = Study.open(plan.storage_url, plan.settings, kept_facts=kept_facts)
-        if not plan.allow_changes and is_worth_nothing(opened_study, plan.fingerprint):
-            _log.warning("no trial of the study has completed, so the study begins anew")
-            _remove_notebooks(opened_study, paths)
-            opened_study.remove()
-            opened_study = Study.open(plan.storage_url, plan.settings, kept_facts=kept_facts)
-        study = stack.enter_context(closing(opened_study))
+        begins_anew = partial(_begins_anew, plan)
+        study = stack.enter_context(
+            closing(
+                Study.open(
+                    plan.storage_url,
+                    plan.settings,
+                    kept_facts=kept_facts,
+                    begins_anew=begins_anew,
+                )
+            )
+        )
         if plan.confirming is not None:
             plan = plan.with_trials(study.confirm(plan.confirming))
         folder.is_needed = is_restored
@@ -100,15 +106,25 @@ def opened(
         yield plan, study, tracker
 
 
-def _remove_notebooks(study: Study, paths: StudyPaths) -> None:
-    """Remove the executed notebooks of a study's failed trials, before the study itself is removed.
+def _begins_anew(plan: SweepPlan, study: Study) -> bool:
+    """Return whether a study begins anew. If so, remove the files of its failed trials.
 
-    If the sweep is killed in between, the next call removes the study.
+    A trial of the new study must not resume from a checkpoint of these trials. If the sweep is
+    killed before the study itself is removed, the next call does the same.
     """
+    if plan.allow_changes or not is_worth_nothing(study, plan.fingerprint):
+        return False
+    _log.warning("no trial of the study has completed, so the study begins anew")
+    paths = plan.paths
     for path in paths.written_run_ids().values():
         metadata = read_metadata(path)
         if metadata is not None and metadata.study_id == study.study_id:
             path.unlink(missing_ok=True)
+    for record in study.records():
+        shutil.rmtree(paths.checkpoints(record.run_id), ignore_errors=True)
+        shutil.rmtree(paths.saved(record.run_id), ignore_errors=True)
+    paths.notes.unlink(missing_ok=True)
+    return True
 
 
 def _check_resumed(plan: SweepPlan, study: Study) -> None:

@@ -42,7 +42,8 @@ def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: S
 def is_worth_nothing(study: Study, made_of: Fingerprint) -> bool:
     """Return whether all trials have failed and the notebook or the settings have changed since.
 
-    Such a study begins anew: its failures say nothing about the corrected notebook.
+    Such a study begins anew: its failures say nothing about the corrected notebook. It is kept if a
+    trial that was queued by hand waits.
 
     Args:
         study: The study to resume.
@@ -53,6 +54,7 @@ def is_worth_nothing(study: Study, made_of: Fingerprint) -> bool:
         bool(records and before and changes(before, made_of))
         and all(record.state is TrialState.FAILED for record in records)
         and study.facts.confirms is None
+        and not study.has_trial_by_hand
     )
 
 

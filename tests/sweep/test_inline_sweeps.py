@@ -15,8 +15,10 @@ from studies import scored, sweep_of, until
 
 from sweeper import Sweep
 from sweeper.control.lookup import find_study
-from sweeper.errors import BrokenError
+from sweeper.control.steering import enqueue
+from sweeper.errors import BrokenError, StudyError
 from sweeper.notebook_api.messages import StopReason
+from sweeper.study.storage import MirroredStorage
 from sweeper.testing import write_notebook
 from sweeper.tracking import writer
 from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialSpec, TrialState
@@ -92,6 +94,73 @@ def test_a_study_ends_when_its_budget_is_spent(make_sweep: Make) -> None:
     assert first.to_json()["cost"] >= 8.0
     second = make_sweep(wait_for_stop, cost=cost).run()
     assert [record.attempt for record in second.records] == [1, 1], "nothing was started"
+
+
+def all_fail(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+    """Fail in the last cell of the trial, after it has saved a checkpoint and an artifact."""
+    for saved in (spec.checkpoint_dir / "000009.ckpt", spec.artifact_dir / "model.pt"):
+        saved.parent.mkdir(parents=True, exist_ok=True)
+        saved.touch()
+    return TrialOutcome(state=TrialState.FAILED, reason=Reason.NO_SCORE, message="no val_ac")
+
+
+@pytest.mark.parametrize(
+    "corrected",
+    [
+        {"space": {"x": {"low": 0.0, "high": 0.5}}},
+        {"objective": {"loss": "minimize"}},
+        {"objective": {"val": "minimize"}},
+        {"space": {"x": [0.25, 0.5]}},
+    ],
+    ids=["range", "objective", "direction", "choices"],
+)
+def test_a_corrected_study_whose_trials_have_all_failed_begins_anew_but_has_spent_its_time(
+    make_sweep: Make, tmp_path: Path, corrected: dict[str, Any]
+) -> None:
+    cost = {"price_per_hour": 3600.0}
+    failed = make_sweep(all_fail, study={"trials": 2}, cost=cost).run()
+    (tmp_path / "out" / "inline" / "notes.json").write_text('{"0000": {"note": "what is this?"}}')
+    found: list[bool] = []
+
+    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        found.append(spec.checkpoint_dir.exists() or spec.artifact_dir.exists())
+        scores = {"val": 0.5, "loss": 0.5}
+        return TrialOutcome(state=TrialState.COMPLETED, scores=scores)
+
+    result = make_sweep(run, study={"trials": 2}, cost=cost, **corrected).run()
+    assert result.counts == {"completed": 2, "pruned": 0, "failed": 0, "stopped": 0}
+    assert found == [False, False]
+    assert (result.cost or 0.0) > (failed.cost or 0.0) > 0.0
+    assert result.notes == {}
+
+
+def test_a_sweep_that_was_killed_when_it_began_a_study_anew_keeps_the_time_that_was_spent(
+    make_sweep: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cost = {"price_per_hour": 3600.0}
+    failed = make_sweep(all_fail, study={"trials": 1}, cost=cost).run()
+    remove = MirroredStorage.remove
+
+    def killed(storage: MirroredStorage) -> None:
+        remove(storage)
+        raise KeyboardInterrupt
+
+    corrected = {"study": {"trials": 1}, "cost": cost, "space": {"x": [0.25]}}
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(MirroredStorage, "remove", killed)
+        make_sweep(scored, **corrected).run()
+    result = make_sweep(scored, **corrected).run()
+    assert (result.cost or 0.0) > (failed.cost or 0.0)
+
+
+def test_a_study_does_not_begin_anew_while_a_trial_that_was_queued_by_hand_waits(
+    make_sweep: Make, tmp_path: Path
+) -> None:
+    make_sweep(all_fail, study={"trials": 1}).run()
+    enqueue(find_study(str(tmp_path / "out"), storage=None), {"x": 0.5}, like=None)
+    with pytest.raises(StudyError, match="--allow-changes"):
+        make_sweep(scored, study={"trials": 1}, space={"x": {"low": 0.0, "high": 0.5}}).run()
+    assert find_study(str(tmp_path / "out"), storage=None).record("0000").params
 
 
 def test_the_time_limit_stops_all_trials_and_counts_from_the_call(make_sweep: Make) -> None:

@@ -264,6 +264,8 @@ class TrialScheduler:
             case Prune(message=message):
                 trial.control.stop(StopReason.PRUNED, message)
                 return True
+            case Freeze() if self.is_closed():
+                return False  # Its slot would get no other trial, so it runs until it completes.
             case Freeze():
                 has_changed, state = trial.control.freeze(), TrialState.FROZEN
             case Thaw():

@@ -21,6 +21,7 @@ from sweeper.notebooks.metadata import BLANK, read_metadata
 from sweeper.search.pruners import Curves, PredictivePruner
 from sweeper.study.study import Study
 from sweeper.study_folder.saved import saved_in
+from sweeper.sweep.scheduling.decisions import Freeze
 from sweeper.sweep.scheduling.scheduler import TrialScheduler
 from sweeper.sweep.scheduling.stop_switch import StopSwitch
 from sweeper.testing import InlineExecutor
@@ -382,6 +383,24 @@ def test_a_frozen_trial_that_is_stopped_just_before_it_is_thawed_gets_no_slot(
     begun = scheduler.next_trial()
     scheduler.close()
     assert begun is not None and begun[0].number == 1
+
+
+def test_a_trial_is_not_frozen_once_its_slot_would_get_no_other_trial(
+    storage: RDBStorage, make_scheduler: Make
+) -> None:
+    settings = small_settings("closed", study={"trials": 2, "pruner": "auto"})
+    stop_switch = StopSwitch(Events())
+    study = Study.open(storage, settings)
+    scheduler = make_scheduler(study, settings, can_freeze=True, stop_switch=stop_switch)
+    begun = scheduler.next_trial()
+    assert begun is not None
+    control = begun[1].control
+    control.on_freeze(lambda _: True)
+    stop_switch.close("Ctrl-C")
+    assert not scheduler._act(Freeze(0))
+    assert scheduler.next_trial() is None
+    scheduler.close()
+    assert (control.is_frozen, control.stop_reason) == (False, None), "it runs until it completes"
 
 
 def test_a_sampler_that_fails_stops_the_running_trials_and_is_kept_as_the_reason(
