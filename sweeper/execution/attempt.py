@@ -304,7 +304,6 @@ class Attempt:
 
     def _describe(self, result: KernelResult) -> None:
         """Write into the executed notebook how it was executed."""
-        self.file.points.keep_earlier_series()
         coverage = self._site.pool.policy.coverage(result.origin)
         self.file.note(
             pid=None,

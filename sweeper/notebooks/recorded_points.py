@@ -47,14 +47,15 @@ class RecordedPoints:
     Args:
         earlier: Metadata of the earlier attempt whose checkpoint this attempt resumes. `BLANK` if
             the trial starts from scratch. This attempt does not report the steps before the
-            checkpoint again, so they are taken from the earlier attempt.
+            checkpoint again, so they are taken from the earlier attempt. Series that this attempt
+            does not report at all are kept, unless the earlier attempt ran other code, which may
+            have reported other scores.
         code: Code version of this attempt.
     """
 
     def __init__(self, earlier: TrialMetadata, *, code: str) -> None:
         self._earlier = earlier
-        self._is_same_code = earlier.code == code
-        self._kept = BLANK
+        self._kept = earlier if earlier.code == code else BLANK
         self._lock = threading.Lock()
         self._finals: dict[str, float] = {}
         self._reported: dict[str, _GrowingSeries] = {}
@@ -82,14 +83,6 @@ class RecordedPoints:
                 self._begun(point.source, name, step).unread = UnreadText(step=step, text=text)
             for name in point.too_slow:
                 self._begun(point.source, name, step).too_slow = True
-
-    def keep_earlier_series(self) -> None:
-        """Keep those series of the earlier attempt that this attempt did not report.
-
-        If the earlier attempt ran other code, nothing is kept: this code may report other scores.
-        """
-        if self._is_same_code:
-            self._kept = self._earlier
 
     def steps_before(self, source: PointSource) -> dict[str, int]:
         """Return the number of steps in each series that the earlier attempt has from a source.

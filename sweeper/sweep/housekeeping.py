@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from ..answer import answer_of_study, runs_page_of
-from ..errors import BrokenError, first_line
+from ..errors import StorageAwayError, StudyError, first_line
 from ..page import Page
 from ..study.located import LocatedStudy
 from ..study.study import Study
@@ -120,8 +120,9 @@ class Housekeeping:
     def _write_spending(self) -> None:
         try:
             self._spending.write()
-        except BrokenError as error:
-            self._scheduler.lose(error)
+        except StudyError as error:  # The storage was lost, or another sweep has taken it over.
+            if not isinstance(error, StorageAwayError):
+                self._scheduler.lose(error)
         except Exception as error:  # noqa: BLE001  the time is written again after 5 s
             _log.info("the time spent was not written down: %s", first_line(error))
 

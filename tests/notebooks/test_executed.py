@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import nbformat
 import pytest
 
-from sweeper.notebook_api.messages import Point
+from sweeper.notebook_api.messages import Point, PointSource
 from sweeper.notebooks.executed import ExecutedNotebook, mark_ended
 from sweeper.notebooks.metadata import read_metadata
 from sweeper.notebooks.reading import read_notebook
@@ -163,6 +163,24 @@ def test_the_series_of_an_earlier_attempt_are_kept_if_its_checkpoint_is_resumed(
         (folder / "000001.ckpt").touch()
     later = begin(continues=earlier.path, checkpoint_dir=folder, code=code)
     later.points.record(Point(step=1, metrics={"b": 1}))
-    later.points.keep_earlier_series()
     series = later.metadata.series
     assert {name: list(points.steps) for name, points in series.items()} == kept
+
+
+def test_an_attempt_that_was_killed_before_its_first_report_states_the_points_of_the_one_before(
+    begin: Begin, tmp_path: Path
+) -> None:
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    (folder / "000004.ckpt").touch()
+    first = begin(notebook=tmp_path / "first.ipynb")
+    for step in range(5):
+        first.points.record(Point(step=step, metrics={"a": step}, source=PointSource.PRINTED))
+    first.write()
+    options = {"checkpoint_dir": folder, "code": first.metadata.code}
+    second = begin(continues=first.path, notebook=tmp_path / "second.ipynb", **options)
+    second.write()
+    third = begin(continues=second.path, notebook=tmp_path / "third.ipynb", **options)
+    assert third.points.steps_before(PointSource.PRINTED) == {"a": 5}
+    third.points.record(Point(step=5, metrics={"a": 5}, source=PointSource.PRINTED))
+    assert list(third.metadata.printed["a"].steps) == [*range(6)]

@@ -432,13 +432,15 @@ class TrialScheduler:
 
     def _stop_for_failures(self, record: TrialRecord) -> None:
         """Stop the sweep if this trial's failure suggests that further trials would fail, too."""
-        has_failed = record.state is TrialState.FAILED
-        self._failures_in_a_row = self._failures_in_a_row + 1 if has_failed else 0
         if record.state is TrialState.STOPPED and record.reason is Reason.FILE:
             why = f"a file that cannot be written: {record.message}"
             self._stop_switch.close(why, StopCause.FAULT)
         if record.state is TrialState.STOPPED and record.reason in _OF_THE_MACHINE:
             self._stop_switch.close(record.message, StopCause.FAULT)
+        if not record.is_final:  # The trial is run again, so it interrupts no row of failures.
+            return
+        has_failed = record.state is TrialState.FAILED
+        self._failures_in_a_row = self._failures_in_a_row + 1 if has_failed else 0
         failure = (record.reason, record.message) if has_failed else None
         self._failures_alike = self._failures_alike + 1 if failure == self._last_failure else 1
         self._last_failure = failure
@@ -514,18 +516,21 @@ class TrialScheduler:
         )
 
     def _earlier_try(self, record: TrialRecord) -> Path | None:
-        if record.attempt > 1:
-            return attempt_path(record.notebook, record.attempt - 1)
-        if record.retry_of is None:
-            return None
+        """Return the newest notebook of an earlier attempt or try. None for a trial's first attempt.
+
+        An attempt has no notebook if it was killed before it wrote one.
+        """
+        attempts = [attempt_path(record.notebook, n) for n in range(record.attempt - 1, 0, -1)]
+        if attempts and record.notebook.exists():
+            return attempts[0]  # The worker moves the notebook there.
         # Search a copy, because other slots add records.
-        others = dict(self._records).values()
-        tries = [
-            other
-            for other in others
+        numbers = sorted(
+            other.number
+            for other in dict(self._records).values()
             if other.first_number == record.first_number and other.number < record.number
-        ]
-        return max(tries, key=lambda record: record.number).notebook if tries else None
+        )
+        earlier = [*attempts, *map(self._notebook_of, reversed(numbers))]
+        return next((path for path in earlier if path.exists()), next(iter(earlier), None))
 
     def _notebook_of(self, number: int) -> Path:
         return self._paths.notebook(run_id_of(number))

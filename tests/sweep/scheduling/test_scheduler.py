@@ -168,6 +168,17 @@ def test_failed_trials_in_a_row_end_the_sweep_and_a_completed_trial_restarts_the
     assert scheduler.stopped_by == "3 failed trials in a row (study.stop_after_failures)"
 
 
+def test_trials_that_run_out_of_memory_again_when_they_run_alone_have_failed_in_a_row(
+    swept: Swept,
+) -> None:
+    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        return failed(Reason.OUT_OF_HOST_MEMORY, "no memory is left")
+
+    study, scheduler = swept("no memory", run, jobs=2, stop_after_failures=3, trials=20)
+    assert 3 <= counts_of(study)[TrialState.FAILED] <= 4
+    assert scheduler.stopped_by == "3 failed trials in a row (study.stop_after_failures)"
+
+
 def test_a_sweep_without_a_gpu_that_works_ends_with_its_trials_open(
     swept: Swept,
 ) -> None:
@@ -212,6 +223,32 @@ def test_a_retry_uses_the_checkpoints_of_the_first_attempt(
     first, second = specs
     assert (second.params, second.seed) == (first.params, first.seed)
     assert second.checkpoint_dir == first.checkpoint_dir
+
+
+@pytest.mark.parametrize(
+    ("written", "continued"),
+    [
+        ([".attempt1", ""], ".attempt2"),  # the worker moves the second attempt's notebook there
+        ([".attempt1"], ".attempt1"),
+        ([], ".attempt2"),
+    ],
+)
+def test_an_attempt_continues_the_newest_one_that_has_written_its_notebook(
+    swept: Swept, written: list[str], continued: str
+) -> None:
+    specs: list[TrialSpec] = []
+
+    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        specs.append(spec)
+        for attempt in written if spec.attempt == 2 else ():
+            spec.notebook.with_suffix(f"{attempt}.ipynb").touch()
+        if spec.attempt < 3:
+            return TrialOutcome(state=TrialState.STOPPED, reason=Reason.WORKER_LOST)
+        return scored(spec, running)
+
+    swept(f"newest {len(written)}", run, trials=1)
+    wanted = specs[0].notebook.with_suffix(f"{continued}.ipynb")
+    assert specs[-1].continues == wanted
 
 
 def test_a_trial_that_loses_its_worker_three_times_has_failed(swept: Swept) -> None:
