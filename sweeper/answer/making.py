@@ -131,9 +131,9 @@ class StudySoFar:
         """
         settings, repeat = self.settings, self.settings.repeat
         planned = settings.study.trials if self.trials is None else self.trials
-        if settings.study.sampler.name in ("grid", "brute_force") and repeat is None:
-            planned = min(planned, settings.search_space.count() or planned)
-        left = left_to_begin(self.records, trials=planned)
+        is_exhausted = settings.study.sampler.name in ("grid", "brute_force") and repeat is None
+        combinations = settings.search_space.count() if is_exhausted else None
+        left = left_to_begin(self.records, trials=planned, combinations=combinations)
         fits = repeat is None or left >= repeat.runs
         return left if fits or not all(record.is_final for record in self.records) else 0
 

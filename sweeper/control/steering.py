@@ -129,6 +129,12 @@ def retry(existing: ExistingStudy, run_ids: Sequence[str]) -> list[tuple[str, st
                 f"trial {record.run_id} is {record.state}, and only failed or stopped trials are "
                 f"retried; to run its params again: enqueue --like {record.run_id}"
             )
+        if record.first_number in study.open_retries():
+            raise StudyError(
+                f"a retry of trial {record.run_id} waits or runs already; wait for its end"
+            )
+    # Two tries of one trial would use the same checkpoints.
+    chosen = [*{record.first_number: record for record in chosen}.values()]
     if not run_ids:
         failed = (record for record in study.records() if record.state is TrialState.FAILED)
         # If a trial failed several times, only its last try is retried.

@@ -9,7 +9,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from ..settings import Settings
-from ..trials import FOLD, FOLDS, ConfirmedTrial, Repeats
+from ..trials import FOLD, FOLDS, ConfirmedTrial, Repeats, has_score
 from ..trials import TrialState as State
 from .seeds import derived_seed
 from .trial_codec import record_of
@@ -60,8 +60,10 @@ class RepeatedTrials(Repeats):
         """
         for number, proposal in self.proposals.items():
             left = [place for place in self.plan["values"] if place not in proposal.runs]
-            is_settled = len(proposal.scores) == len(proposal.runs) and not proposal.is_complete
-            if left and is_settled and not self.has_lost(proposal):
+            has_scores = all(
+                has_score(run, self.plan["objective"]) for run in proposal.runs.values()
+            )
+            if left and has_scores and not self.has_lost(proposal):
                 return number, left[0]
         return None
 
@@ -87,7 +89,8 @@ class RepeatedTrials(Repeats):
             if REPEAT in trial.user_attrs:
                 continue
             record = record_of(trial)
-            value = None if record is None else self.value(self.proposals[record.proposal])
+            proposal = None if record is None else self.proposals.get(record.proposal)
+            value = None if proposal is None else self.value(proposal)
             trial = copy.copy(trial)
             if self.by_fold:
                 trial.distributions = _without_fold(trial.distributions)

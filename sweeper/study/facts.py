@@ -179,7 +179,9 @@ class StudyFacts:
     def cost(self) -> float | None:
         """Cost of all sweeps, in the currency of the parameters file. None if no price is known."""
         price = self.settings.get("cost")
-        return None if price is None else Cost.model_validate(price).price_of(self.spent_s)
+        if price is None:
+            return None
+        return Cost(price_per_hour=price["price_per_hour"]).price_of(self.spent_s)
 
 
 _FACTS = TypeAdapter(StudyFacts)

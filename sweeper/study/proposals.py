@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from ..search.repeats import REPEAT, RepeatedTrials, seeds_of
-from ..search.samplers import InOrder, SamplerFactory, as_queued, suggest
+from ..search.samplers import InOrder, SamplerFactory, as_queued, noted_by, suggest
 from ..search.seeds import trial_seed
 from ..search.trial_codec import RECORD, has_begun
 from ..settings import Settings
@@ -131,19 +131,19 @@ class TrialQueue:
     def _is_complete(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
         trials = storage.trials()
         n_planned = sum(map(is_planned, trials))
-        if (repeat := samplers.settings.repeat) is None or n_planned >= samplers.most_trials:
-            return n_planned >= samplers.most_trials
+        wanted, repeat = samplers.settings.study.trials, samplers.settings.repeat
+        if n_planned >= wanted or repeat is None:
+            return n_planned >= wanted or samplers.has_tried_all(trials)
         repeated = RepeatedTrials(samplers.settings, trials)
-        is_last = len(repeated.proposals) >= (samplers.most_proposals or samplers.most_trials)
-        has_room = n_planned + repeated.n_owed + repeat.runs <= samplers.most_trials
-        return repeated.due is None and (is_last or not has_room)
+        has_room = n_planned + repeated.n_owed + repeat.runs <= wanted
+        return repeated.due is None and (not has_room or samplers.has_tried_all(trials))
 
     def _waits_for_repeats(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
         """Return whether no trial can begin before a running proposal ends and may be repeated."""
         if self._prepared is not None or not self._is_over(storage, samplers):
             return False
         trials = storage.trials()
-        is_full = sum(map(is_planned, trials)) >= samplers.most_trials
+        is_full = sum(map(is_planned, trials)) >= samplers.settings.study.trials
         return not is_full and RepeatedTrials(samplers.settings, trials).is_running
 
     def _queued(self, storage: MirroredStorage, samplers: SamplerFactory) -> list[FrozenTrial]:
@@ -180,6 +180,11 @@ class TrialQueue:
         seen: Any = storage
         if self.lag is not None:
             seen = InOrder(storage, number=number, lag=self.lag)
+        else:  # Continue a sequence that began with a fixed order.
+            known = storage.get_study_system_attrs(storage.study_id)
+            for key, value in noted_by(storage.trials()).items():
+                if key not in known:
+                    storage.set_study_system_attr(storage.study_id, key, value)
         facts = StudyFacts.of(storage.get_study_user_attrs(storage.study_id))
         study = optuna.load_study(
             study_name=storage.get_study_name_from_id(storage.study_id),
@@ -267,6 +272,7 @@ def _begun(
         seed=stated if isinstance(stated, int) else derived,
         retry_of=trial.user_attrs.get(RETRY),
         repeat_of=trial.user_attrs.get(REPEAT),
+        by_hand=_is_by_hand(trial),
         attempt=attempt,
         notebook=notebook,
         started_at_s=time.time(),

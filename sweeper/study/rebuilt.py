@@ -7,6 +7,7 @@ facts about the study.
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from ..trials import Proposal, TrialRecord, TrialState, confirmed_runs, display_
 from .access import close_storage, open_storage
 from .endings import has_all_scores, left_open, name_objectives
 from .facts import ATTRIBUTE, StudyFacts
-from .proposals import QUEUED, RETRY, SEED
+from .proposals import BY_HAND, QUEUED, RETRY, SEED
 
 _ENDED = {
     TrialState.COMPLETED: OptunaState.COMPLETE,
@@ -151,6 +152,7 @@ def _trial(
             started_at_s=began.timestamp(),
             retry_of=own.user_attrs.get(RETRY),
             repeat_of=own.user_attrs.get(REPEAT),
+            by_hand=bool(own.user_attrs.get(BY_HAND)),
         )
         # Read the record as a resumed sweep reads it.
         record = decode(number, encode(left_open(record, facts)))
@@ -160,7 +162,7 @@ def _trial(
         if state is OptunaState.COMPLETE:
             values = [record.scores[name] for name in facts.objectives]
         elif state is OptunaState.PRUNED and reports:  # Optuna's `tell` stores this, too.
-            values = [reports[max(reports)]]
+            values = None if math.isnan(last := reports[max(reports)]) else [last]
         ended = began + datetime.timedelta(seconds=record.duration_s)
         trial = FrozenTrial(
             number=number,

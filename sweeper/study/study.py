@@ -361,6 +361,18 @@ class Study:
                 self._study.enqueue_trial(params)
         self.note_facts(learned=studies)
 
+    def queue_new(self, settings: Settings) -> None:
+        """Queue the entries of `start` that the parameters file did not have in the last sweep.
+
+        Args:
+            settings: Settings of this sweep.
+        """
+        known = self.facts.settings.get("start", ())
+        queued = [trial.system_attrs.get(QUEUED) for trial in self._trials()]
+        for params in settings.start_params:
+            if params not in known and as_queued(params) not in queued:
+                self._study.enqueue_trial(as_queued(params))
+
     def confirm(self, plan: Mapping[str, Any]) -> int:
         """Queue those runs of a plan that the study lacks.
 
@@ -397,12 +409,20 @@ class Study:
 
     def tried_again(self) -> set[int]:
         """Return the numbers of trials with a retry that is queued, running, or not failed."""
-        numbers = set()
-        for trial in self._trials():
-            record = record_of(trial)
-            if RETRY in trial.user_attrs and (not record or record.state is not TrialState.FAILED):
-                numbers.add(int(trial.user_attrs[RETRY]))
-        return numbers
+        return {
+            first
+            for first, record in self._retries()
+            if record is None or record.state is not TrialState.FAILED
+        }
+
+    def open_retries(self) -> set[int]:
+        """Return the numbers of trials with a retry that is queued, running, or interrupted."""
+        return {first for first, record in self._retries() if record is None or not record.is_final}
+
+    def _retries(self) -> list[tuple[int, TrialRecord | None]]:
+        """Return the number of the first try of each retry, with the retry's record."""
+        retries = (trial for trial in self._trials() if RETRY in trial.user_attrs)
+        return [(int(trial.user_attrs[RETRY]), record_of(trial)) for trial in retries]
 
     def _read_new_trials(self) -> None:
         if not self._mirror.read_new_trials():

@@ -22,7 +22,7 @@ from ..settings.sections import Algorithm
 from ..study.located import LocatedStudy
 from ..study.study import Study
 from ..tracking import Tracker, reachable
-from ..trials import Repeats, SweepResult, TrialRecord, best_trials, plan_of
+from ..trials import Repeats, SweepResult, TrialRecord, TrialState, best_trials, plan_of
 from .opening import store_of
 from .planning.plan import SweepPlan, remote_copy
 
@@ -80,7 +80,7 @@ def following_plan(
     """
     paths = search.paths.following(kind)
     n_trials = len(wanted["trials"]) * len(wanted["seeds"])
-    settings = _settings(search.settings, paths.study, spent=spent, trials=n_trials)
+    settings = following_settings(search.settings, paths.study, spent=spent, trials=n_trials)
     url = search.storage_url
     if url.file == search.paths.storage:
         url = Address.of_file(paths.storage)
@@ -148,7 +148,10 @@ def _with_means(plan: Mapping[str, Any], records: Sequence[TrialRecord]) -> list
     first = {record.run_id: record for record in records}
     ranking = Repeats(plan, records).ranking
     name = plan["objective"]
-    return [replace(first[ranked.run_id], scores={name: ranked.mean or 0.0}) for ranked in ranking]
+    return [  # The first run may have failed, and its retry has the score.
+        replace(first[ranked.run_id], state=TrialState.COMPLETED, scores={name: ranked.mean or 0.0})
+        for ranked in ranking
+    ]
 
 
 def _is_possible(record: TrialRecord, settings: Settings) -> bool:
@@ -161,7 +164,7 @@ def _is_possible(record: TrialRecord, settings: Settings) -> bool:
     return True
 
 
-def _settings(settings: Settings, name: str, *, spent: float, trials: int) -> Settings:
+def following_settings(settings: Settings, name: str, *, spent: float, trials: int) -> Settings:
     """Return the settings of the following study, which proposes, prunes and confirms nothing.
 
     Args:
@@ -169,6 +172,9 @@ def _settings(settings: Settings, name: str, *, spent: float, trials: int) -> Se
         name: Name of the following study.
         spent: Cost of the search. It reduces the budget that the following study has.
         trials: Number of trials of the following study.
+
+    Raises:
+        SettingsError: Nothing is left of the budget, or no study can have this name.
     """
     study = settings.study.model_copy(
         update={
@@ -181,6 +187,13 @@ def _settings(settings: Settings, name: str, *, spent: float, trials: int) -> Se
     )
     changes = {"study": study, "start": (), "confirm": None, "repeat": None}
     if settings.cost is not None and settings.cost.budget is not None:
-        left = max(settings.cost.budget - spent, 0.0)
-        changes["cost"] = settings.cost.model_copy(update={"budget": left})
-    return settings.model_copy(update=changes)
+        budget = settings.cost.budget
+        if spent >= budget:
+            raise SettingsError(
+                f"cost.budget: {budget:g} is spent, so nothing is left for the study {name!r}; "
+                "give a larger budget"
+            )
+        changes["cost"] = settings.cost.model_copy(update={"budget": budget - spent})
+    changed = settings.model_copy(update=changes)
+    Settings.from_mapping(changed.as_mapping)  # Refuse what no later command could read.
+    return changed

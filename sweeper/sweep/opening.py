@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 
 from ..notebooks.metadata import read_metadata
+from ..search.repeats import plan_of_repeats
 from ..study.moves import move_of
 from ..study.study import Study
 from ..study_folder.ownership import held_elsewhere, held_folder
@@ -90,6 +91,7 @@ def opened(
             plan = plan.with_trials(study.confirm(plan.confirming))
         folder.is_needed = is_restored
         _check_resumed(plan, study)
+        study.queue_new(plan.settings)
         learn(plan, study)
         _note_places(plan, study)
         data = plan.workload.data
@@ -178,6 +180,7 @@ def _opened_tracker(
             trials=settings.study.trials,
             settings=settings.as_mapping,
             made_of=plan.fingerprint,
+            repeats=None if settings.repeat is None else plan_of_repeats(settings),
             # MLflow may lack data until the sweep has ended. If the sweep is killed, the next
             # command logs these data.
             tracking_is_behind=True,

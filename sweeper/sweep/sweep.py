@@ -48,7 +48,7 @@ from ..trials import (
     SweepResult,
     without_effect,
 )
-from .confirming import answered_again, confirming_plan, with_confirmation
+from .confirming import answered_again, confirming_plan, following_settings, with_confirmation
 from .deadline import stopped_after
 from .frozen_code import changed_meanwhile, snapshot_of
 from .housekeeping import Housekeeping
@@ -155,6 +155,8 @@ class Sweep:
         make_executor = executor or executor_of(settings, jobs)
         make_pruner(settings)  # Refuse wrong options of the pruner before the sweep begins.
         paths = StudyPaths.parse(output, study=settings.name)
+        if settings.confirm is not None:
+            following_settings(settings, paths.following("confirm").study, spent=0.0, trials=1)
         storage_url = Address.of(storage or Address.of_file(paths.storage))
         uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
         tracking = Address.of(uri or Address.of_file(paths.tracking))
@@ -278,6 +280,7 @@ class Sweep:
                 if plan is None:
                     return found
                 self.plan = plan
+                self._stop_switch.drop_requests()
                 return answered_again(search, with_confirmation(found, self._run_study()))
             except BrokenError:
                 raise

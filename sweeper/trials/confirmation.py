@@ -129,10 +129,10 @@ class Confirmation:
         runs: dict[object, dict[int, TrialRecord]] = {}
         for record in records:  # A retry has a larger number, and comes after the first attempt.
             if record.seed in seeds:
-                keep_run(runs.setdefault(_key(record.params), {}), record.seed, record, name)
+                keep_run(runs.setdefault(key_of(record.params), {}), record.seed, record, name)
         trials = []
         for trial in plan["trials"]:
-            own = runs.get(_key(trial["params"]), {})
+            own = runs.get(key_of(trial["params"]), {})
             scores = {seed: run.scores[name] for seed, run in own.items() if has_score(run, name)}
             trials.append(
                 ConfirmedTrial(
@@ -180,8 +180,8 @@ class Confirmation:
     @property
     def n_missing(self) -> int:
         """Number of runs that have not ended."""
-        ended = (run.is_final for trial in self.ranking for run in trial.runs.values())
-        return self.n_wanted - sum(ended)
+        runs = (trial.runs.get(seed) for trial in self.ranking for seed in self.seeds)
+        return sum(run is None or not run.is_final for run in runs)
 
     @cached_property
     def winner(self) -> ConfirmedTrial | None:
@@ -375,7 +375,7 @@ def best_trials(
     scored.sort(key=lambda record: (sign * record.scores[objective], record.number))
     by_params: dict[object, TrialRecord] = {}
     for record in scored:
-        by_params.setdefault(_key(record.params), record)
+        by_params.setdefault(key_of(record.params), record)
     return [*by_params.values()][:count]
 
 
@@ -413,6 +413,6 @@ def has_score(record: TrialRecord, objective: str) -> bool:
     return is_completed and math.isfinite(record.scores.get(objective, math.nan))
 
 
-def _key(params: Params) -> object:
+def key_of(params: Params) -> object:
     """Return a key that is equal for equal params."""
     return tuple(sorted((name, repr(value)) for name, value in params.items()))

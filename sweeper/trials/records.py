@@ -396,6 +396,7 @@ class TrialRecord(TrialEnd):
             checkpoints. None if this trial is not a retry.
         repeat_of: Number of the first trial of a proposal, if this trial repeats it on another seed
             or fold. None if this trial is not a repeat.
+        by_hand: Whether the trial was queued by hand, in addition to `study.trials`.
     """
 
     number: int
@@ -406,6 +407,7 @@ class TrialRecord(TrialEnd):
     started_at_s: float = 0.0
     retry_of: int | None = None
     repeat_of: int | None = None
+    by_hand: bool = False
 
     def __repr__(self) -> str:
         return f"<trial {self.run_id}: {self._ending}; {params_line(self.params)}>"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from math import inf
 from statistics import fmean
 from typing import Any
 
@@ -40,13 +42,16 @@ class Repeats:
         runs: dict[int, dict[int, TrialRecord]] = {}
         for record in records:
             own: dict[str, Any] = dict(record.params)
+            if self.by_fold and FOLD not in own:  # It began before the study had folds.
+                continue
             place = int(own.pop(FOLD)) if self.by_fold else record.seed
             params.setdefault(record.proposal, own)
             keep_run(runs.setdefault(record.proposal, {}), place, record, name)
         self.proposals: dict[int, ConfirmedTrial] = {}
         for number, runs_of_it in runs.items():
+            kept = {place: run for place, run in runs_of_it.items() if place in plan["values"]}
             scores = {
-                place: run.scores[name] for place, run in runs_of_it.items() if has_score(run, name)
+                place: run.scores[name] for place, run in kept.items() if has_score(run, name)
             }
             self.proposals[number] = ConfirmedTrial(
                 run_id=run_id_of(number),
@@ -54,7 +59,7 @@ class Repeats:
                 search_score=None,
                 runs=runs_of_it,
                 scores=scores,
-                is_complete=len(scores) >= len(plan["values"]),
+                is_complete=len(scores) == len(plan["values"]),
             )
 
     @property
@@ -70,20 +75,21 @@ class Repeats:
         5 % level. The variance of the test is that of the differences to the best proposal, pooled
         over all proposals. So one run of a proposal can be enough.
         """
+        best = self._best
+        own = () if best is None else self._gaps(proposal, best)
+        return bool(own) and fmean(own) > self._least_gap / len(own) ** 0.5
+
+    @cached_property
+    def _least_gap(self) -> float:
+        """Gap of one run from which the best proposal is significantly better than another one."""
         from scipy.special import stdtrit
 
-        best = self._best
-        if best is None or best is proposal:
-            return False
         squares, freedom = 0.0, 0
-        for gaps in (self._gaps(other, best) for other in self.proposals.values()):
+        for proposal in self.proposals.values() if (best := self._best) is not None else ():
+            gaps = self._gaps(proposal, best)
             squares += sum((gap - fmean(gaps)) ** 2 for gap in gaps)
             freedom += max(len(gaps) - 1, 0)
-        own = self._gaps(proposal, best)
-        if not own or not freedom:
-            return False
-        error = (squares / freedom / len(own)) ** 0.5
-        return bool(fmean(own) > float(stdtrit(freedom, _LEVEL)) * error)
+        return float(stdtrit(freedom, _LEVEL)) * (squares / freedom) ** 0.5 if freedom else inf
 
     def value(self, proposal: ConfirmedTrial) -> float | None:
         """Return the mean of a proposal for the sampler. None if no run has completed.
@@ -108,7 +114,7 @@ class Repeats:
             repeats=self.plan["by"],
         )
 
-    @property
+    @cached_property
     def _best(self) -> ConfirmedTrial | None:
         """The proposal with the best mean among those with the most scores."""
         scored = [proposal for proposal in self.proposals.values() if proposal.scores]

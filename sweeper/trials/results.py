@@ -12,7 +12,7 @@ from typing import Any
 
 from ..notebook_api.messages import encode_float
 from .chores import Chore
-from .confirmation import Confirmation
+from .confirmation import Confirmation, key_of
 from .insights import Importance, Insights
 from .notes import NO_NOTE, TrialNote
 from .paths import display_path, run_id_of
@@ -109,15 +109,22 @@ def without_effect(records: Iterable[TrialRecord]) -> list[str]:
     ]
 
 
-def left_to_begin(records: Iterable[TrialRecord], *, trials: int) -> int:
+def left_to_begin(
+    records: Iterable[TrialRecord], *, trials: int, combinations: int | None = None
+) -> int:
     """Return how many of the planned trials have not begun.
 
     Args:
-        records: Records of the trials.
+        records: Records of the trials. Those that were queued by hand are no planned ones.
         trials: Planned number of trials of the study.
+        combinations: Number of combinations of params after which the study ends, too. None if it
+            does not.
     """
-    begun = sum(record.is_final or not record.state.has_ended for record in records)
-    return max(0, trials - begun)
+    begun = [record for record in records if record.is_final or not record.state.has_ended]
+    left = trials - sum(not record.by_hand for record in begun)
+    if combinations is not None:
+        left = min(left, combinations - len({key_of(record.params) for record in begun}))
+    return max(0, left)
 
 
 class StopCause(StrEnum):

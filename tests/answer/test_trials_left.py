@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ def next_step(
     *,
     last: TrialState = TrialState.COMPLETED,
     spent: float | None = None,
+    by_hand: Sequence[int] = (),
     **stated: Any,
 ) -> str:
     """Return the line `next` of a study that ran this number of its 12 trials."""
@@ -25,9 +27,10 @@ def next_step(
         trial_record(
             number,
             state=last if number == n_trials - 1 else TrialState.COMPLETED,
-            params={"lr": 0.1},
+            params={"lr": number},
             scores={"acc": 0.5},
             seed=number,
+            by_hand=number in by_hand,
         )
         for number in range(n_trials)
     ]
@@ -45,6 +48,8 @@ def next_step(
         (9, {}, 3),
         (9, {"study": {"sampler": "grid"}, "space": {"lr": [*range(9)]}}, 0),
         (8, {"study": {"sampler": "grid"}, "space": {"lr": [*range(9)]}}, 1),
+        (11, {"by_hand": [8, 9]}, 3),
+        (9, {"by_hand": [0], "study": {"sampler": "grid"}, "space": {"lr": [*range(9)]}}, 0),
         (10, {"repeat": {"seeds": 3}}, 0),
         (9, {"repeat": {"seeds": 3}}, 3),
         (10, {"repeat": {"seeds": 3}, "last": TrialState.STOPPED}, 3),

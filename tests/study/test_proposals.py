@@ -11,6 +11,7 @@ from optuna.trial import TrialState as OptunaState
 
 from sweeper.settings.space import as_scalar
 from sweeper.study.study import Study
+from sweeper.trials import LearnedTrial
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
@@ -111,6 +112,80 @@ def test_an_exhaustive_sampler_ends_when_it_has_tried_every_combination_once(
         opened.study.tell(record.number, completed())
     assert len(tried) == n_trials
     assert len({tuple(sorted(params.items())) for params in tried}) == n_trials
+
+
+GRID = {"a": {"low": 1, "high": 2}, "b": [1, 2]}
+
+
+def tried_by(opened: Opened) -> list[tuple[Any, Any]]:
+    """Run all trials that are left. Return their params `a` and `b`, in order."""
+    tried = []
+    while (record := opened.next()) is not None:
+        tried.append((record.params["a"], record.params["b"]))
+        opened.study.tell(record.number, completed())
+    return tried
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_grid_ends_when_each_combination_has_run_although_one_was_queued_besides(
+    begin: Any, by_hand: bool
+) -> None:
+    twice = {"a": 1, "b": 1}
+    opened = begin(GRID, sampler="grid", trials=20, start=[] if by_hand else [twice, twice])
+    if by_hand:
+        opened.study.enqueue(twice)
+    tried = tried_by(opened)
+    assert sorted({*tried}) == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert len(tried) == 4 + (not by_hand)
+
+
+@pytest.mark.parametrize("sampler", ["grid", "brute_force"])
+@pytest.mark.parametrize(
+    ("space", "left"),
+    [
+        ({"b": [1, 2], "a": {"low": 1, "high": 2}}, 2),  # the lines were swapped
+        ({"a": {"low": 1, "high": 4}, "b": [1, 2]}, 6),
+        ({"a": {"low": 2, "high": 3}, "b": [1, 2]}, 3),
+        ({**GRID, "c": [5, 6]}, 8),
+    ],
+)
+def test_a_grid_continues_with_the_present_space_and_runs_no_combination_twice(
+    begin: Any, sampler: str, space: Any, left: int
+) -> None:
+    opened = begin(GRID, sampler=sampler, trials=20, start=[{"a": 1, "b": 1}, {"a": 2, "b": 1}])
+    before = [(r.params["a"], r.params["b"]) for r in opened.run(0.5, 0.5)]
+    study = {"sampler": sampler, "trials": 20}
+    tried = tried_by(Opened(opened.storage, changed(opened, space=space, study=study)))
+    assert len(tried) == left
+    assert "c" in space or not {*tried}.intersection(before)
+
+
+def test_qmc_fills_a_range_that_was_changed(begin: Any) -> None:
+    opened = begin(sampler="qmc")
+    opened.run(*5 * [0.5])
+    space, study = {"x": {"low": 0.0, "high": 8.0}}, {"sampler": "qmc", "trials": 100}
+    wider = Opened(opened.storage, changed(opened, space=space, study=study))
+    values = [float(record.params["x"]) for record in wider.run(*8 * [0.5])]
+    assert max(values) > 4
+
+
+def test_qmc_continues_its_sequence_after_a_fixed_order(begin: Any) -> None:
+    opened = begin(sampler="qmc")
+    opened.study.keep_order(1)
+    opened.run(*4 * [0.5])
+    records = opened.again().run(*4 * [0.5])
+    assert len({record.params["x"] for record in [*opened.study.records(), *records]}) == 8
+
+
+@pytest.mark.parametrize("low", [0.0, 0.6])
+def test_earlier_trials_outside_of_a_range_that_became_narrower_are_left_out(
+    begin: Any, low: float
+) -> None:
+    opened = begin(sampler="tpe")
+    opened.study.learn([[LearnedTrial(params={"x": x}, score=x) for x in (0.5, 0.7)]])
+    space, study = {"x": {"low": low, "high": 1.0}}, {"sampler": "tpe"}
+    narrower = Opened(opened.storage, changed(opened, space=space, study=study))
+    assert all(float(record.params["x"]) >= low for record in narrower.run(0.5, 0.5))
 
 
 def test_start_trials_come_first_in_order_and_may_lack_params(begin: Any) -> None:

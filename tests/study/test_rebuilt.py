@@ -8,14 +8,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 from optuna.distributions import FloatDistribution, distribution_to_json
-from studies import small_settings
+from optuna.trial import TrialState as OptunaState
+from studies import note_in, small_settings
 
 from sweeper.errors import StudyError
 from sweeper.notebooks.metadata import BLANK, TrialMetadata
 from sweeper.study.facts import StudyFacts
 from sweeper.study.rebuilt import write_study
+from sweeper.study.study import Study
+from sweeper.testing import write_notebook
 from sweeper.trials import TrialState
 
 SETTINGS = small_settings(
@@ -52,6 +56,26 @@ def rebuild_from(stored: dict[str, Any], folder: Path) -> None:
 
 def test_an_intact_notebook_suffices_to_rebuild_a_study(tmp_path: Path) -> None:
     rebuild_from(SOUND, tmp_path)
+
+
+def test_a_study_with_a_trial_that_was_pruned_for_nan_can_be_rebuilt_and_read(
+    tmp_path: Path,
+) -> None:
+    settings = small_settings(
+        "again", objective={"acc": "maximize"}, study={"trials": 2, "pruner": "median"}
+    )
+    series = {"acc": {"steps": [0, 1], "values": [0.5, "nan"]}}
+    pruned = {"state": "pruned", "reason": "pruned", "scores": {}, "series": series}
+    metadata = TrialMetadata.decode(SOUND | pruned)
+    assert metadata is not None
+    notebook = write_notebook(tmp_path / "0000.ipynb", "1")
+    note_in(notebook, **metadata.encode())
+    facts, database = replace(FACTS, settings=settings.as_mapping), tmp_path / "new.db"
+    write_study(database, "again", facts, {0: (notebook, metadata)})
+    (record,) = Study.load(f"sqlite:///{database}", "again").records()
+    assert record.state is TrialState.PRUNED
+    (trial,) = optuna.load_study(study_name="again", storage=f"sqlite:///{database}").trials
+    assert (trial.state, trial.values) == (OptunaState.PRUNED, None)
 
 
 @pytest.mark.parametrize("key", ["params", "attempt", "started_at", "proposal"])

@@ -9,7 +9,7 @@ from .factory import SamplerFactory
 from .fitting import check_fits
 from .score_model import ScoreModels, can_predict
 from .surfaces import surfaces_of
-from .views import InOrder
+from .views import InOrder, noted_by
 
 __all__ = [
     "InOrder",
@@ -19,6 +19,7 @@ __all__ = [
     "can_predict",
     "check_fits",
     "effects_of",
+    "noted_by",
     "suggest",
     "surfaces_of",
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 import optuna
@@ -14,6 +15,7 @@ from optuna.distributions import (
     IntDistribution,
     distribution_to_json,
 )
+from optuna.trial import FrozenTrial, TrialState
 
 from ...settings.messages import as_yaml
 from ...settings.space import (
@@ -60,9 +62,27 @@ def as_queued(params: Params) -> dict[str, Any]:
     return {name: as_scalar(value) for name, value in params.items()}
 
 
-def as_trial(
-    params: Params, score: float, known: Mapping[str, BaseDistribution]
-) -> optuna.trial.FrozenTrial:
+def in_space(trials: Sequence[FrozenTrial], space: SearchSpace) -> list[FrozenTrial]:
+    """Return the trials as if a space had proposed them. Leave out those that it cannot propose.
+
+    The order of dimensions and their ranges may have changed since a trial began. A trial that is
+    being proposed has no or not all params yet.
+    """
+    known, seen = distributions(space), []
+    for trial in trials:
+        params = {name: from_scalar(value) for name, value in trial.params.items()}
+        wanted = [name for name in space if space.exists(name, params)]
+        names = [name for name in wanted if name in params and space[name].allows(params[name])]
+        is_whole = trial.state is TrialState.RUNNING or len(names) == len(wanted)
+        if is_whole and len(names) == len(params):
+            changed = copy.copy(trial)
+            changed.distributions = {name: known[name] for name in names}
+            changed.params = {name: trial.params[name] for name in names}
+            seen.append(changed)
+    return seen
+
+
+def as_trial(params: Params, score: float, known: Mapping[str, BaseDistribution]) -> FrozenTrial:
     """Return a completed trial with these params and this score, in Optuna's form.
 
     Args:

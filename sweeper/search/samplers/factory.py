@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import optuna
 from optuna.samplers import BaseSampler
+from optuna.trial import FrozenTrial
 
 from ...errors import SettingsError
 from ...settings import Settings
@@ -17,7 +18,8 @@ from ...trials import FOLD, LearnedTrial
 from ..options import check_options
 from ..repeats import RepeatedTrials
 from ..seeds import derived_seed
-from .distributions import as_trial, distributions
+from ..trial_codec import has_begun
+from .distributions import as_trial, distributions, in_space
 from .padded_gp import PaddedGP
 from .views import ExpectingTPE, StorageView, with_constraints, with_learned
 
@@ -118,30 +120,43 @@ class SamplerFactory:
             storage: Storage of the study.
             learned: Trials of each earlier study, the best first.
         """
-        if self.settings.repeat is not None:
-            storage = StorageView(
-                storage, lambda trials: RepeatedTrials(self.settings, trials).seen()
-            )
+        if self.settings.repeat is not None or self.name in _ONE_SEED:
+            storage = StorageView(storage, self._proposals)
         if self.name not in _SEES_INFEASIBLE:
             return storage
-        known = distributions(self._space)
-        studies = [
-            [as_trial(trial.params, trial.score, known) for trial in trials] for trials in learned
+        known, space = distributions(self._space), self._space
+        found = [
+            [
+                as_trial(trial.params, trial.score, known)
+                for trial in trials
+                # The range of a param may have become narrower since the study has begun.
+                if all(space[n].allows(v) for n, v in trial.params.items() if n in space)
+            ]
+            for trials in learned
         ]
+        studies = [trials for trials in found if trials]
         seen = StorageView(storage, partial(with_learned, studies=studies)) if studies else storage
         return StorageView(seen, with_constraints)
 
-    @property
-    def most_trials(self) -> int:
-        """Number of trials of the study: `study.trials`, or fewer if every combination has run."""
-        wanted, repeat = self.settings.study.trials, self.settings.repeat
-        runs = 1 if repeat is None else repeat.runs
-        return min(wanted, (self.most_proposals or wanted) * runs)
+    def _proposals(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
+        """Return one trial per proposal. A sampler of points in a sequence sees its present space.
 
-    @property
-    def most_proposals(self) -> int | None:
-        """Number of different combinations of params. None if there is no limit."""
+        Such a sampler cannot have proposed other params.
+        """
+        if self.settings.repeat is not None:
+            trials = RepeatedTrials(self.settings, trials).seen()
+        return in_space(trials, self._space) if self.name in _ONE_SEED else trials
+
+    @cached_property
+    def combinations(self) -> int | None:
+        """Number of different combinations of params. None if the sampler does not end with it."""
         return self._space.count() if self.name in _EXHAUSTIBLE else None
+
+    def has_tried_all(self, trials: list[FrozenTrial]) -> bool:
+        """Return whether a trial has begun with every combination of params."""
+        begun = filter(has_begun, self._proposals(trials) if self.combinations else ())
+        tried = {tuple(trial.params.items()) for trial in begun}
+        return self.combinations is not None and len(tried) >= self.combinations
 
     def _suitable(self) -> str:
         """Return the name of the sampler that `sampler: auto` means for the study."""

@@ -101,10 +101,7 @@ class InOrder(StorageView):
         """Return the attributes that samplers stored about the study for trials before this one."""
         attrs = dict(self._storage.get_study_system_attrs(study_id))
         trials = self._storage.get_all_trials(study_id, deepcopy=False)
-        for trial in trials:
-            if trial.number < self._number:
-                attrs |= trial.system_attrs.get(_NOTED, {})
-        return attrs | self._noted
+        return attrs | noted_by(trials[: self._number]) | self._noted
 
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
         """Store an attribute about the study with the trial that is proposed."""
@@ -112,6 +109,14 @@ class InOrder(StorageView):
         number = self._number
         trial_id = self._storage.get_trial_id_from_study_id_trial_number(study_id, number)
         self._storage.set_trial_system_attr(trial_id, _NOTED, dict(self._noted))
+
+
+def noted_by(trials: Sequence[FrozenTrial]) -> dict[str, Any]:
+    """Return what samplers have stored about the study with its trials, in their order."""
+    noted: dict[str, Any] = {}
+    for trial in trials:
+        noted |= trial.system_attrs.get(_NOTED, {})
+    return noted
 
 
 def _as_running(trial: FrozenTrial) -> FrozenTrial:

@@ -7,7 +7,7 @@ from ...settings.addresses import Address
 from ...settings.messages import nearest
 from ...study.files import is_storage
 from ...study.study import Study
-from ...trials import LearnedTrial, TrialRecord, TrialState
+from ...trials import LearnedTrial, TrialRecord, has_score
 from ..planning.plan import SweepPlan
 from .upstream import find_upstream
 
@@ -55,12 +55,7 @@ def _found(wanted: str, plan: SweepPlan) -> list[LearnedTrial]:
     except (SettingsError, StudyError) as error:
         raise SettingsError(f"{where}: {error}") from error
     known = {score for study in studies for score in study.facts.objectives}
-    records = [
-        record
-        for study in studies
-        for record in study.records()
-        if record.state is TrialState.COMPLETED and name in record.scores
-    ]
+    records = [record for study in studies for record in study.records() if has_score(record, name)]
     if not records:
         hint = f"; {nearest(name, sorted(known))}" if known and name not in known else ""
         raise SettingsError(

@@ -516,7 +516,7 @@ class TrialScheduler:
         )
 
     def _earlier_try(self, record: TrialRecord) -> Path | None:
-        """Return the newest notebook of an earlier attempt or try. None for a trial's first attempt.
+        """Return the newest notebook of an earlier attempt or try. None for the first attempt.
 
         An attempt has no notebook if it was killed before it wrote one.
         """

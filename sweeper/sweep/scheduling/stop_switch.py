@@ -81,6 +81,11 @@ class StopSwitch:
         if trial is not None:
             trial.control.stop(StopReason.BY_HAND, message)
 
+    def drop_requests(self) -> None:
+        """Forget the stops of trials that have not begun: the next study has other trials."""
+        with self._lock:
+            self._to_stop.clear()
+
     def running_trials(self) -> dict[int, RunningTrial]:
         """Return the running trials by number. Frozen trials are among them."""
         with self._lock:
