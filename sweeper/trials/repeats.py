@@ -85,8 +85,9 @@ class Repeats:
         from scipy.special import stdtrit
 
         squares, freedom = 0.0, 0
-        for proposal in self.proposals.values() if (best := self._best) is not None else ():
-            gaps = self._gaps(proposal, best)
+        if (best := self._best) is None:
+            return inf
+        for gaps in (self._gaps(proposal, best) for proposal in self.proposals.values()):
             squares += sum((gap - fmean(gaps)) ** 2 for gap in gaps)
             freedom += max(len(gaps) - 1, 0)
         return float(stdtrit(freedom, _LEVEL)) * (squares / freedom) ** 0.5 if freedom else inf

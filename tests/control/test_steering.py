@@ -142,7 +142,11 @@ def test_failed_trials_are_retried_once_with_their_params_and_seed(
     sweep.study.tell(completed.number, COMPLETED)
     assert steering.retry(sweep.existing(), ["0000", "0000"]) == [("0000", "0002")]
     assert steering.retry(sweep.existing(), []) == []
+    with pytest.raises(StudyError, match="trial 0000 waits or runs already"):
+        steering.retry(sweep.existing(), ["0000"])
     again = sweep.ask()
+    with pytest.raises(StudyError, match="trial 0000 waits or runs already"):
+        steering.retry(sweep.existing(), ["0000"])
     assert (again.params, again.seed, again.retry_of) == (failed.params, failed.seed, 0)
     sweep.study.tell(again.number, FAILED)
     assert main(["retry", str(sweep.paths.folder), "--failed"]) == 0

@@ -11,11 +11,14 @@ import pytest
 from opened_studies import RANGE, Opened, completed, failed
 from studies import mlflow_client, sweep_of
 
+from sweeper.control.lookup import find_study
+from sweeper.control.steering import retry
 from sweeper.display.screen import summary
 from sweeper.settings import Settings
 from sweeper.testing import write_notebook
 from sweeper.trials import (
     Confirmation,
+    Reason,
     RunningTrial,
     TrialOutcome,
     TrialRecord,
@@ -144,6 +147,39 @@ def test_the_best_means_are_confirmed_on_other_seeds(tmp_path: Path) -> None:
     assert not {record.seed for record in result.records} & {*found.winner.runs}
     assert found.winner.search_score is not None
     assert found.winner.search_score % 1 != found.winner.params["x"]  # a mean over seeds
+
+
+@pytest.mark.slow  # it writes to MLflow
+def test_a_changed_number_of_seeds_counts_for_all_proposals_that_can_still_win(
+    tmp_path: Path,
+) -> None:
+    notebook = write_notebook(tmp_path / "nb.ipynb", "val = x", parameters="x = 0.5")
+    for seeds in (2, 3):
+        sweep = sweep_of(
+            notebook, "changed", _scored_by_seed, study={"trials": 6 * seeds},
+            repeat={"seeds": seeds}, options={"allow_changes": True},
+        )  # fmt: skip
+        found = sweep.run().confirmation
+        assert found is not None and found.winner is not None
+        assert len(found.winner.scores) == seeds
+
+
+@pytest.mark.slow  # it writes to MLflow
+def test_a_proposal_whose_first_run_failed_and_was_retried_is_confirmed(tmp_path: Path) -> None:
+    notebook = write_notebook(tmp_path / "nb.ipynb", "val = x", parameters="x = 0.5")
+
+    def run(spec: TrialSpec, running: RunningTrial) -> TrialOutcome:
+        if (spec.study, spec.number) == ("retried", 0):
+            return TrialOutcome(state=TrialState.FAILED, reason=Reason.CELL_ERROR)
+        return _scored_by_seed(spec, running)
+
+    changes: dict[str, Any] = {"study": {"trials": 2}, "repeat": {"seeds": 2}}
+    first = sweep_of(notebook, "retried", run, **changes).run()
+    assert first.counts["failed"] == 1
+    retry(find_study(str(tmp_path / "out"), storage=None), ["0000"])
+    changes["study"] = {"trials": 4}
+    found = sweep_of(notebook, "retried", run, confirm={"best": 1, "seeds": 2}, **changes).run()
+    assert found.confirmation is not None and found.confirmation.winner is not None
 
 
 def _scored_by_seed(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:

@@ -6,24 +6,31 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import nbformat
 import pytest
 from optuna.storages import RDBStorage
 from studies import assert_says, small_settings
 
+from sweeper.errors import SettingsError, StorageAwayError, StudyError
 from sweeper.notebook_api.messages import StopReason
 from sweeper.notebooks.local_code import local_code
 from sweeper.notebooks.research import ResearchNotebook
 from sweeper.settings import Settings
 from sweeper.settings.sections import Cost
+from sweeper.study.access import LostFileError
+from sweeper.study.facts import StudyFacts
 from sweeper.study.study import Study
 from sweeper.study_folder.snapshots import CodeSnapshot
+from sweeper.sweep.confirming import following_settings
 from sweeper.sweep.frozen_code import changed_meanwhile, snapshot_of
+from sweeper.sweep.housekeeping import Housekeeping
 from sweeper.sweep.scheduling.stop_switch import StopSwitch
 from sweeper.sweep.spending import Spending
 from sweeper.testing import write_notebook
-from sweeper.trials import Events, RunningTrial
+from sweeper.trials import Chores, Events, RunningTrial, StudyPaths
 
 CELLS = ("import model\n%run other.ipynb", "val = x")
 
@@ -87,6 +94,62 @@ def test_a_trial_stopped_before_it_begins_stops_when_it_begins() -> None:
         StopReason.BY_HAND,
         "stopped by the command stop",
     )
+
+
+def test_a_stop_that_came_too_late_stops_no_trial_of_the_next_study() -> None:
+    stop_switch, trial = StopSwitch(Events()), RunningTrial()
+    stop_switch.stop(7, "stopped by the command stop")
+    stop_switch.drop_requests()
+    stop_switch.enter(7, trial)
+    assert trial.control.stop_reason is None
+
+
+@pytest.mark.parametrize(
+    ("name", "cost", "spent", "part"),
+    [
+        ("n" * 95, None, 0.0, "at most 100"),
+        ("paid", {"price_per_hour": 1.0, "budget": 2.0}, 2.0, "cost.budget: 2 is spent"),
+    ],
+)
+def test_a_following_study_that_no_command_could_read_is_refused(
+    name: str, cost: Any, spent: float, part: str
+) -> None:
+    settings = small_settings(name, **({} if cost is None else {"cost": cost}))
+    with pytest.raises(SettingsError, match=part):
+        following_settings(settings, f"{name}-confirm", spent=spent, trials=1)
+
+
+def test_the_cost_of_a_study_can_be_read_although_its_budget_cannot() -> None:
+    settings = {"cost": {"price_per_hour": 2.0, "budget": 0.0}}
+    facts = StudyFacts(id="s", objectives=["val"], settings=settings, spent_s=3600.0)
+    assert facts.cost == 2.0
+
+
+@pytest.mark.parametrize(
+    ("error", "is_lost"),
+    [
+        (StudyError("another process sweeps the study"), True),
+        (LostFileError(Path("study.db"), "it was removed"), True),
+        (StorageAwayError("the server is away"), False),
+        (OSError("no memory"), False),
+    ],
+    ids=["taken over", "removed", "away", "memory"],
+)
+def test_a_sweep_ends_if_the_time_spent_cannot_be_stored_because_its_storage_is_lost(
+    tmp_path: Path, error: Exception, is_lost: bool
+) -> None:
+    def write() -> None:
+        raise error
+
+    lost: list[Exception] = []
+    parts: Any = {
+        "plan": SimpleNamespace(paths=StudyPaths.parse(f"{tmp_path}/{{run_id}}.ipynb", study="s")),
+        "study": None,
+        "scheduler": SimpleNamespace(lose=lost.append),
+        "spending": SimpleNamespace(write=write),
+    }
+    Housekeeping(parts.pop("plan"), parts.pop("study"), chores=Chores(), **parts).close()
+    assert (error in lost) is is_lost
 
 
 _STOPPED_MEANWHILE = """

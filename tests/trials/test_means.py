@@ -28,6 +28,30 @@ def test_leaving_out_repeats_finds_the_best_proposal_as_often_with_60_percent_of
     assert abs(found - found_by_all) <= 0.02 * STUDIES
 
 
+def test_the_means_are_those_of_the_present_seeds_if_the_number_of_repeats_was_changed() -> None:
+    records = [
+        trial_record(number, seed=seed, scores={"val": score}, repeat_of=first)
+        for number, (seed, score, first) in enumerate(
+            [(7, 1.0, None), (8, 2.0, 0), (9, 9.0, 0), (7, 2.0, None), (8, 2.5, 3)]
+        )
+    ]
+    fewer = Repeats({**PLAN, "values": [7, 8]}, records).confirmation("s")
+    assert (fewer.n_missing, fewer.winner and fewer.winner.mean) == (0, 2.25)
+    assert [trial.run_id for trial in fewer.alike] == ["0000"]
+    more = Repeats({**PLAN, "values": [7, 8, 9]}, records).confirmation("s")
+    assert [trial.run_id for trial in more.ranking] == ["0000"]
+
+
+def test_a_trial_that_began_before_the_study_had_folds_has_no_mean() -> None:
+    folds = [{"x": 1}, {"x": 2, "fold": 0}, {"x": 2, "fold": 1}]
+    records = [
+        trial_record(number, params=params, repeat_of=1 if number == 2 else None)
+        for number, params in enumerate(folds)
+    ]
+    repeats = Repeats({**PLAN, "by": "folds", "values": [0, 1]}, records)
+    assert [trial.run_id for trial in repeats.ranking] == ["0001"]
+
+
 def _best_of(table: list[list[float]]) -> tuple[int, int]:
     """Return the proposal that is named as the best, and how many runs were needed."""
     plan, records, firsts = {**PLAN, "values": [*range(RUNS)]}, list[TrialRecord](), list[int]()
