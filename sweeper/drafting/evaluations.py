@@ -211,8 +211,8 @@ class Evaluations:
         self, target: ast.expr, value: ast.expr, scope: ast.AST | None, *, is_loop: bool = False
     ) -> None:
         match target, value:
-            case ast.Name(id=name), ast.Lambda() as function:
-                self._functions[name] = function
+            case ast.Name(id=own), ast.Lambda() as function:
+                self._functions[own] = function
             case ast.Tuple(elts=names) | ast.List(elts=names), ast.Tuple(elts=values) if len(
                 names
             ) == len(values):
@@ -221,8 +221,8 @@ class Evaluations:
             case ast.Tuple(elts=names) | ast.List(elts=names), _:
                 is_behind_star = False
                 for index, name in enumerate(names):
-                    position = index - len(names) if is_behind_star else index
-                    self._add(name, _Binding(value=value, scope=scope, position=position))
+                    at = index - len(names) if is_behind_star else index
+                    self._add(name, _Binding(value=value, scope=scope, position=at))
                     is_behind_star |= isinstance(name, ast.Starred)
             case _, ast.Dict(keys=keys, values=values) if not is_loop:
                 for key, part in zip(keys, values, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ TRAINED = "import numpy as np\nclass Model:\n    def fit(self): return self\nMod
 
 
 def seen(
-    folder: Path, *cells: str, changes: Mapping[tuple[int, int], Sequence[str]] = NOTHING
+    folder: Path, *cells: str, changes: Mapping[tuple[int, int], Collection[str]] = NOTHING
 ) -> list[SeenScore]:
     """What cells show that are run in an IPython of their own.
 
