@@ -84,10 +84,12 @@ class Wait:
     Attributes:
         what: Reason. Users are told whenever it changes.
         details: Figures and names, which change often. May be empty.
+        needs_room: Whether the trial can begin only after other trials have left.
     """
 
     what: str
     details: str = ""
+    needs_room: bool = True
 
     def __str__(self) -> str:
         return f"{self.what}: {self.details}" if self.details else self.what
@@ -372,8 +374,6 @@ class Places:
             NoGpuLeftError: No GPU is left for the trial.
         """
         place = Place(spec=spec, running=running)
-        with self._lock:
-            self._queue.append(place)
         # A stop must not wait for a lock, because a signal handler may call it. So it only sets an
         # event.
         running.control.on_stop(place.look.set)
@@ -382,9 +382,6 @@ class Places:
                 self._wait(place, tell)
         finally:
             running.control.on_stop(None)
-            with self._lock:
-                self._queue.remove(place)
-                self._wake()
         try:
             yield place
         finally:
@@ -478,8 +475,6 @@ class Places:
         """
         assert self._checkpoints is not None
         group = place.running.points.pid
-        with self._lock:
-            self._queue.append(place)
         try:
             self._wait(place, lambda _: None)
             if group is not None:
@@ -493,10 +488,8 @@ class Places:
             return False
         finally:
             with self._lock:
-                self._queue.remove(place)
                 if place.has_ended:  # while this thread waited
                     self._vacate(place)
-                self._wake()
         return True
 
     def _pids_of(self, place: Place) -> list[int]:
@@ -587,21 +580,34 @@ class Places:
     # --- choice of the trial that begins ---------------------------------------------------------
 
     def _wait(self, place: Place, tell: Callable[[str], object]) -> None:
+        """Wait in the queue until a trial begins."""
         told, control = "", place.running.control
-        while control.stop_reason is None and not place.has_ended:
+        with self._lock:
+            self._queue.append(place)
+        try:
+            while control.stop_reason is None and not place.has_ended:
+                with self._lock:
+                    wait = self._begin_or_wait(place)
+                if wait is None:
+                    return
+                control.waits_for = str(wait)
+                if wait.needs_room:
+                    control.make_room()
+                place.look.wait(self._look_s)
+                place.look.clear()
+                if wait.what != told:
+                    _log.info("trial %s waits for %s", place.spec.run_id, wait)
+                    tell(str(wait))
+                    told = wait.what
+            raise StoppedWaiting
+        finally:
             with self._lock:
-                wait = self._begin_or_wait(place)
-            if wait is None:
-                return
-            control.waits_for = str(wait)
-            control.make_room()
-            place.look.wait(self._look_s)
-            place.look.clear()
-            if wait.what != told:
-                _log.info("trial %s waits for %s", place.spec.run_id, wait)
-                tell(str(wait))
-                told = wait.what
-        raise StoppedWaiting
+                self._leave_queue(place)
+
+    def _leave_queue(self, place: Place) -> None:
+        if place in self._queue:
+            self._queue.remove(place)
+            self._wake()
 
     def _wake(self) -> None:
         """Let the first trial in the queue check again whether it can begin."""
@@ -611,7 +617,8 @@ class Places:
     def _begin_or_wait(self, place: Place) -> Wait | None:
         """Let a trial begin and return None, or return what it waits for."""
         if self._queue[0] is not place:
-            return Wait(f"its turn, behind {self._queue[0].spec.run_id}")
+            behind = f"its turn, behind {self._queue[0].spec.run_id}"
+            return Wait(behind, needs_room=False)
         alone = [
             trial for trial in (place, *self._places) if trial.spec.alone_on is AloneOn.MACHINE
         ]
@@ -623,7 +630,8 @@ class Places:
             return None
         with self._claims.gate() as is_mine:
             if not is_mine:
-                return Wait("another sweep, which is reserving memory of a GPU")
+                reserving = "another sweep, which is reserving memory of a GPU"
+                return Wait(reserving, needs_room=False)
             gpus = place.gpus if place.is_off else self.gpus
             rooms = [room for gpu in gpus if (room := self._look_at(gpu)) is not None]
             if len(rooms) < self._per_trial:
@@ -636,7 +644,8 @@ class Places:
             if len(fitting) < self._per_trial:
                 size = "an empty GPU" if claim_bytes is None else f"{_gb(claim_bytes)} of a GPU"
                 states = [f"{room}{obstacle.value if obstacle else ''}" for room, obstacle in seen]
-                return Wait(size, "; ".join(states))
+                are_short = any(obstacle is not Obstacle.UNKNOWN_PEAKS for _, obstacle in seen)
+                return Wait(size, "; ".join(states), needs_room=are_short)
             fitting.sort(key=lambda room: -room.free_bytes)
             chosen = sorted(fitting[: self._per_trial], key=lambda room: room.gpu.uuid)
             self._begin(place, chosen, claim_bytes)
@@ -667,6 +676,11 @@ class Places:
         fits = (claim_bytes or 0) <= max(0, room.free_bytes)
         if not (room.places or room.others):
             # On an empty GPU, a trial begins even if its reservation exceeds the GPU's memory.
+            # Programs that are always there, such as a desktop, leave no GPU empty. Next to them, a
+            # trial begins if the largest peak fits without the part that is added to it.
+            most_bytes = room.gpu.memory_bytes - room.foreign_bytes
+            if self._stated_bytes is None:
+                fits |= (claim_bytes or 0) <= _SPREAD * most_bytes
             return None if fits or room.is_empty else Obstacle.NO_ROOM
         if room.gpu.is_exclusive and self.mps is None:
             return Obstacle.ONE_PROCESS
@@ -692,6 +706,7 @@ class Places:
             if any(gpu in other.gpus for gpu in place.gpus):
                 other.is_alone_on_gpu = False
         self._places.append(place)
+        self._leave_queue(place)
         self._state_claims()
         if rooms and not self._is_watching:
             self._is_watching = True

@@ -242,7 +242,7 @@ class _RunOfTrial:
         if trial["run_id"] is None:
             return str(client.create_run(experiment_id).info.run_id)
         wanted = (
-            f"attributes.run_name = '{trial['run_id']}' "
+            f"tags.`sweeper.run_id` = '{trial['run_id']}' "
             f"and tags.`sweeper.study_id` = '{trial['study_id']}'"
         )
         end_s = time.monotonic() + _RUN_LIMIT_S

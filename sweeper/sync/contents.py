@@ -13,7 +13,8 @@ from ..files import below, files_within
 from ..trials import StudyPaths, display_path
 
 STUDY, TRACKING, NOTES = "study.db", "mlflow.db", "notes.json"
-_NOTEBOOK = re.compile(r"notebooks/([0-9]+)((?:\.attempt[0-9]+)?\.ipynb)")
+#: Name in the copy of the executed notebook of a trial or of an earlier attempt.
+NOTEBOOK = re.compile(r"notebooks/([0-9]+)((?:\.attempt[0-9]+)?\.ipynb)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,9 @@ class Contents:
             if begun is None or int(run_id) in begun:
                 yield f"notebooks/{run_id}.ipynb", notebook
                 for earlier in notebook.parent.glob(f"{glob.escape(notebook.stem)}.attempt*.ipynb"):
-                    yield f"notebooks/{run_id}{earlier.name[len(notebook.stem) :]}", earlier
+                    name = f"notebooks/{run_id}{earlier.name[len(notebook.stem) :]}"
+                    if NOTEBOOK.fullmatch(name):  # Somebody may have copied the file.
+                        yield name, earlier
         if self.paths.notes.exists():
             yield NOTES, self.paths.notes
         for folder, path in self._folders.items():
@@ -96,7 +99,7 @@ class Contents:
             return self.databases[name]
         if name == NOTES:
             return self.paths.notes
-        if notebook := _NOTEBOOK.fullmatch(name):
+        if notebook := NOTEBOOK.fullmatch(name):
             return self.paths.notebook(notebook[1]).with_suffix(notebook[2])
         folder, _, rest = name.partition("/")
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from ..settings.addresses import Address
 from ..study.files import move_records
 from ..tracking import move_artifacts, put_in_place, replace_database
 from ..trials import display_path
-from .contents import STUDY, TRACKING, Contents
+from .contents import NOTEBOOK, STUDY, TRACKING, Contents
 from .manifest import Entry, LocalMarker, Manifest
 from .objects import hash_of_file
 from .store import Store
@@ -38,8 +38,8 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
 
     Each file is written under a temporary name in its folder, compared with its hash, and renamed.
     The study's database is renamed last, so that the next call starts again if this one is killed.
-    A file whose object is missing or damaged is left out with a warning. If this is the study's
-    database, nothing is restored.
+    A file whose object is missing or damaged, and a file among the notebooks that is none of the
+    study's, is left out with a warning. If this is the study's database, nothing is restored.
 
     Args:
         store: Store with the copy.
@@ -58,7 +58,8 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
     try:
         of_mlflow = () if contents.tracking is not None else (TRACKING, "artifacts/")
         wanted = [name for name in manifest.files if not name.startswith(of_mlflow)]
-        places = {name: contents.place(name) for name in wanted}
+        strange = {n for n in wanted if n.startswith("notebooks/") and not NOTEBOOK.fullmatch(n)}
+        places = {name: contents.place(name) for name in wanted if name not in strange}
     except ValueError as error:
         raise SyncError(f"sync: {store.url}: {error}") from error
     _refuse_files_in_the_way(places, manifest, folder=contents.paths.folder)
@@ -68,7 +69,7 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
         if study is None:
             raise SyncError(_NO_STUDY)
     try:
-        _restore_files(store, manifest, contents, places)
+        _restore_files(store, manifest, contents, places, strange=strange)
         if study is not None:
             _move_study(study, contents)
         write_atomically(contents.paths.copied, mark.text)
@@ -80,9 +81,22 @@ def restore(store: Store, manifest: Manifest, contents: Contents, *, mark: Local
 
 
 def _restore_files(
-    store: Store, manifest: Manifest, contents: Contents, places: Mapping[str, Path]
+    store: Store,
+    manifest: Manifest,
+    contents: Contents,
+    places: Mapping[str, Path],
+    *,
+    strange: Collection[str],
 ) -> None:
-    """Download all files except the study's database. Log a warning that names the missing ones."""
+    """Download all files except the study's database. Log a warning that names the missing ones.
+
+    Args:
+        store: Store with the copy.
+        manifest: Manifest of the copy.
+        contents: Paths of the files on this machine.
+        places: Paths of the files to download, by their names in the copy.
+        strange: Names of files that are left out, because they are none of the study's.
+    """
 
     def fetch(name: str) -> bool:
         beside = _fetched(store, manifest.files[name], places[name])
@@ -92,9 +106,8 @@ def _restore_files(
 
     files = [name for name in places if name not in (STUDY, TRACKING)]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        lost = [
-            name for name, is_here in zip(files, pool.map(fetch, files), strict=True) if not is_here
-        ]
+        are_here = zip(files, pool.map(fetch, files), strict=True)
+        lost = [*strange, *(name for name, is_here in are_here if not is_here)]
     if TRACKING in places:
         tracking = _fetched(store, manifest.files[TRACKING], places[TRACKING])
         if tracking is None or not _has_moved(tracking, manifest, contents):
@@ -107,7 +120,7 @@ def _restore_files(
         names = ", ".join(map(repr, lost[:_MOST_NAMES]))
         more = f" and {len(lost) - _MOST_NAMES} more" if len(lost) > _MOST_NAMES else ""
         _log.warning(
-            "remote copy: %s files are missing or damaged in %s, and were left out: %s%s",
+            "remote copy: %s files are missing, damaged or strange in %s, and were left out: %s%s",
             len(lost),
             store.url,
             names,

@@ -22,7 +22,7 @@ from ..notebooks.html import page_of, render, write_cells
 from ..notebooks.metadata import BLANK, read_metadata
 from ..settings.units import size
 from ..trials import TrialRecord, run_id_of, short_text
-from .messages import Store
+from .messages import Store, Upload
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -68,15 +68,22 @@ class Artifacts:
         experiment_id: MLflow's id of the experiment.
         store: The store. Its paths name the folder of the comparison page and the trials'
             artifacts.
+        tell: Function that is called before each file is logged.
     """
 
-    def __init__(self, client: MlflowClient, experiment_id: str, store: Store) -> None:
+    def __init__(
+        self,
+        client: MlflowClient,
+        experiment_id: str,
+        store: Store,
+        tell: Callable[[Upload], object],
+    ) -> None:
         self._client = client
-        self._experiment_id = experiment_id
+        self._experiment_id, self._tell = experiment_id, tell
         self._paths, self._is_embedded = store.paths, store.is_embedded
         #: Functions that log a file to a run, by MLflow's id of the run. Only runs that this
         #: process has created have such a function.
-        self._log_file: dict[str, Callable[[str], object]] = {}
+        self._log_file: dict[str, Callable[[str, str | None], object]] = {}
         self._has_failed = False
 
     def begin(self, mlflow_id: str, uri: str) -> None:
@@ -124,16 +131,19 @@ class Artifacts:
         else:
             with suppress(OSError, ValueError):  # If this fails, a later `export` writes the cells.
                 write_cells(self._paths.page_notebooks, record.run_id, rendered)
-        log_file = self._log_file.pop(mlflow_id, partial(self._client.log_artifact, mlflow_id))
-        log_file(str(notebook))
+        log_file = partial(
+            self._log_one,
+            self._log_file.pop(mlflow_id, partial(self._client.log_artifact, mlflow_id)),
+        )
+        log_file(notebook)
         name = notebook.name
         if rendered is not None:
             name = notebook.with_suffix(".html").name
             with TemporaryDirectory() as folder:
                 page = Path(folder, name)
                 page.write_text(page_of(rendered), encoding="utf-8")
-                log_file(str(page))
-        large = self._log_saved(mlflow_id, record) if record.is_final else ""
+                log_file(page)
+        large = self._log_saved(log_file, record) if record.is_final else ""
         at = f"#/experiments/{self._experiment_id}/runs/{mlflow_id}/artifacts"
         links = f"[executed notebook]({at}/{urllib.parse.quote(name)}) · `{notebook}`"
         return "\n\n".join(filter(None, (_outcome(record), links, large, record.message)))
@@ -143,10 +153,22 @@ class Artifacts:
         saved = (read_metadata(record.notebook) or BLANK).artifacts
         return {record.notebook.name, record.notebook.with_suffix(".html").name, *saved}
 
-    def _log_saved(self, mlflow_id: str, record: TrialRecord) -> str:
+    def _log_one(
+        self, log: Callable[[str, str | None], object], file: Path, above: str | None = None
+    ) -> None:
+        self._tell(Upload(file.stat().st_size))
+        log(str(file), above)
+
+    def _log_saved(
+        self, log_file: Callable[[Path, str | None], object], record: TrialRecord
+    ) -> str:
         """Log the artifacts of a trial, except large ones: a tag states their hash and size.
 
         Names in the notebook are only used to choose among the files in the trial's folder.
+
+        Args:
+            log_file: Function that logs a file to a folder of the run.
+            record: The trial.
 
         Returns:
             Markdown that names the large ones. Empty if there are none.
@@ -165,6 +187,5 @@ class Artifacts:
                 large.append(f"`{folder / name}` ({size(n_bytes)})")
                 continue
             for relative, file in saved.items():
-                above = os.path.dirname(relative) or None
-                self._client.log_artifact(mlflow_id, str(file), above)
+                log_file(file, os.path.dirname(relative) or None)
         return f"Not copied, as it is large: {', '.join(large)}" if large else ""

@@ -65,6 +65,16 @@ class Call(NamedTuple):
 # --- messages from the writing process -----------------------------------------------------------
 
 
+class Upload(NamedTuple):
+    """A file that is logged next, before the answer to a call.
+
+    Attributes:
+        n_bytes: Size of the file.
+    """
+
+    n_bytes: int
+
+
 class Reply(NamedTuple):
     """The answer to a call, or to the first message.
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..trials import GpuUse, TrialRecord, TrialState
 from .artifacts import Artifacts, stage_tags
 from .batches import Batches
 from .files import log_ahead, wait_for_disk_once
-from .messages import Series, Store, TimedPoint
+from .messages import Series, Store, TimedPoint, Upload
 from .opening import NOTE_TAG, open_experiment, usable, without_repetition
 from .points import LoggedPoints
-from .values import STUDY_ID_TAG, as_params, as_tags, legal, metric
+from .values import RUN_ID_TAG, STUDY_ID_TAG, as_params, as_tags, legal, metric
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -48,24 +48,31 @@ class RunWriter:
         client: MLflow's client.
         experiment_id: MLflow's id of the study's experiment.
         store: The store.
+        tell: Function that is called before each file is logged.
     """
 
-    def __init__(self, client: MlflowClient, experiment_id: str, store: Store) -> None:
+    def __init__(
+        self,
+        client: MlflowClient,
+        experiment_id: str,
+        store: Store,
+        tell: Callable[[Upload], object] = lambda _: None,
+    ) -> None:
         self.experiment_id = experiment_id
         self._client, self._store = client, store
         self._batches = Batches(client)
         self._points = LoggedPoints(client, self._batches)
-        self._artifacts = Artifacts(client, experiment_id, store)
+        self._artifacts = Artifacts(client, experiment_id, store, tell)
         found = self._search()
-        self.runs = {str(run.info.run_name): str(run.info.run_id) for run in found}
+        self.runs = {_run_id_of(run): str(run.info.run_id) for run in found}
         self.attempts = {
-            str(run.info.run_name): str(run.data.tags.get(_ATTEMPT, ""))
+            _run_id_of(run): str(run.data.tags.get(_ATTEMPT, ""))
             for run in found
             if run.info.status != "RUNNING"
         }
 
     @classmethod
-    def open(cls, store: Store) -> RunWriter:
+    def open(cls, store: Store, tell: Callable[[Upload], object] = lambda _: None) -> RunWriter:
         """Open the experiment of a study. Create it, and a store in a file, if it does not exist.
 
         Raises:
@@ -76,7 +83,7 @@ class RunWriter:
             if store.is_embedded:
                 log_ahead(store.paths.tracking)
                 wait_for_disk_once(store.address.full)
-            return cls(client, experiment_id, store)
+            return cls(client, experiment_id, store, tell)
 
     # --- calls about one trial -----------------------------------------------------------------
     #
@@ -158,26 +165,19 @@ class RunWriter:
             if newest != value:  # MLflow's table of runs shows the newest value of the last step.
                 metrics.append(metric(name, value, step, at_ms + 1))
         self._points.end(mlflow_id)
-        all_tags = {**tags, **_tags_of(record), **stage_tags(record)}
-        failure = None
-        try:
-            all_tags[NOTE_TAG] = self._artifacts.log(mlflow_id, record)
-        except Exception as error:  # noqa: BLE001  each store of files has exceptions of its own
-            # The run gets its values and status without the files. The next sweep logs the files
-            # again.
-            failure = error
-        else:
-            all_tags[_ATTEMPT] = str(record.attempt)
         self._batches.log(
             mlflow_id,
             metrics=[made for made in metrics if made],
             params=as_params(described),
-            tags=as_tags(all_tags),
+            tags=as_tags({**tags, **_tags_of(record), **stage_tags(record)}),
         )
         ended_ms = max(at_ms, _start_ms(record))  # The clock may have been set back meanwhile.
         self._client.set_terminated(mlflow_id, status=_STATUS[record.state], end_time=ended_ms)
-        if failure is not None:
-            raise failure
+        # The run has its values and status even if its files cannot be logged, or take longer than
+        # the sweep has time for. Without the number of the attempt, the next sweep logs the files.
+        note = self._artifacts.log(mlflow_id, record)
+        end_tags = {NOTE_TAG: note, _ATTEMPT: str(record.attempt)}
+        self._batches.log(mlflow_id, tags=as_tags(end_tags))
         return mlflow_id
 
     def describe(self, line: str) -> None:
@@ -239,7 +239,7 @@ class RunWriter:
         """
         run_id = record.run_id
         if run_id not in self.runs and self._store.address.is_http:
-            for run in self._search(f"attributes.run_name = '{run_id}'"):
+            for run in self._search(f"tags.`{RUN_ID_TAG}` = '{run_id}'"):
                 self.runs[run_id] = str(run.info.run_id)
         if run_id not in self.runs:
             with without_repetition():
@@ -248,7 +248,7 @@ class RunWriter:
                     start_time=_start_ms(record),
                     run_name=run_id,
                     tags={
-                        "sweeper.run_id": run_id,
+                        RUN_ID_TAG: run_id,
                         "sweeper.state": str(record.state),
                         STUDY_ID_TAG: self._store.study_id,
                         "mlflow.user": os.environ.get("USER") or str(os.getuid()),
@@ -307,6 +307,11 @@ class RunWriter:
 
     def _forget(self, run_id: str) -> None:
         self._points.end(self.runs.pop(run_id))
+
+
+def _run_id_of(run: Run) -> str:
+    """Return the run id of a run's trial. Users may have given the run another name."""
+    return str(run.data.tags.get(RUN_ID_TAG, run.info.run_name))
 
 
 def _tags_of(record: TrialRecord) -> dict[str, str]:

@@ -24,7 +24,7 @@ from ..notebook_api.messages import Point
 from ..settings.units import duration
 from ..trials import Sentence, TrialRecord
 from . import writer
-from .messages import Call, Reply, Series, Store, TimedPoint
+from .messages import Call, Reply, Series, Store, TimedPoint, Upload
 from .opening import free_port
 from .values import now_ms
 from .views import view_url
@@ -59,6 +59,9 @@ _PAUSE_S, _PAUSE_UNOPENED_S = 2.0, 15.0
 #: After this many seconds without an answer, a store counts as unavailable, and not only as slow
 #: (chosen, not measured).
 _SILENT_S = 2.0
+#: While a file is uploaded, the store may need one second more for this many bytes (chosen, not
+#: measured).
+_UPLOADED_BYTES_PER_S = 500_000
 #: The process may take this many seconds to close the store (chosen, not measured).
 _END_S = 10
 #: MLflow's description of the experiment has this number of sentences of the answer (chosen): the
@@ -349,10 +352,13 @@ class Tracker:
     def _answer(self, connection: Connection) -> Reply:
         """Return the next answer of the process.
 
-        Log messages of the process that come before the answer are logged in this process, too.
+        Log messages of the process that come before the answer are logged in this process, too. An
+        upload gives the store more time to answer.
         """
-        while isinstance(received := connection.recv(), logging.LogRecord):
-            if _log.isEnabledFor(received.levelno):
+        while not isinstance(received := connection.recv(), Reply):
+            if isinstance(received, Upload):
+                self._heard_s = time.monotonic() + received.n_bytes / _UPLOADED_BYTES_PER_S
+            elif _log.isEnabledFor(received.levelno):
                 _log.handle(received)
         reply: Reply = received
         return reply

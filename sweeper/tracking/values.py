@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Tag of the runs that are trials of a study. Its value is the study's id.
 STUDY_ID_TAG = "sweeper.study_id"
+#: Tag with the run id of a run's trial.
+RUN_ID_TAG = "sweeper.run_id"
 TAG_CHARACTERS = 5000
 PARAM_CHARACTERS = 6000
 _NAME_CHARACTERS = 250

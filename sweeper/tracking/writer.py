@@ -77,7 +77,7 @@ def main(descriptor: int) -> None:
     package.setLevel(logging.INFO)
     package.addHandler(QueueHandler(SimpleNamespace(put_nowait=connection.send)))
     try:
-        writer = RunWriter.open(store)
+        writer = RunWriter.open(store, tell=connection.send)
     except TrackingError as error:
         connection.send(Reply(error=str(error)))
     else:

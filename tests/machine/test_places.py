@@ -24,7 +24,7 @@ from sweeper.machine.places import NoGpuLeftError, Place, Places, StoppedWaiting
 from sweeper.notebook_api.messages import Point, StopReason
 from sweeper.settings.machines import Resources
 from sweeper.testing import trial_spec
-from sweeper.trials import AloneOn, Reason, RunningTrial, TrialOutcome, TrialState
+from sweeper.trials import AloneOn, Control, Reason, RunningTrial, TrialOutcome, TrialState
 
 Make = Callable[..., Places]
 COMPLETED = TrialOutcome(state=TrialState.COMPLETED)
@@ -55,7 +55,9 @@ class Trial:
     all: ClassVar[list[Trial]] = []
 
     def __init__(self, places: Places, alone_on: AloneOn | None = None, *, number: int = 0) -> None:
-        self.running, self.place, self.error = RunningTrial(), None, None
+        self.n_rooms_made = 0
+        self.running = RunningTrial(control=Control(self._make_room))
+        self.place, self.error = None, None
         self.told: list[str] = []
         self._places, self._may_end = places, threading.Event()
         self._spec = trial_spec(number=number, alone_on=alone_on)
@@ -73,6 +75,9 @@ class Trial:
                 self._may_end.wait()
         except (StoppedWaiting, NoGpuLeftError) as error:
             self.error = error
+
+    def _make_room(self) -> None:
+        self.n_rooms_made += 1
 
     @property
     def waits(self) -> bool:
@@ -196,6 +201,28 @@ def test_a_trial_that_must_be_alone_waits_for_all_others_and_later_ones_wait_for
     after.begun()
 
 
+def test_only_a_trial_that_waits_for_others_to_leave_asks_frozen_trials_to_make_room(
+    make: Make,
+) -> None:
+    places = Places(look_s=0.01)
+    first, alone = Trial(places), Trial(places, AloneOn.MACHINE)
+    after = Trial(places)
+    assert after.has_to_wait()
+    assert alone.n_rooms_made > 0
+    assert after.n_rooms_made == 0, "it waits for its turn"
+    first.end()
+    alone.begun()
+    assert places.waiting == 1, "the trial left the queue when it began"
+    alone.end()
+    after.begun()
+    driver = StatedDriver("GPU-a")
+    places = make(driver=driver)
+    _, second = Trial(places), Trial(places, number=1)
+    assert second.has_to_wait()
+    assert "when the peaks of these are known" in second.running.control.waits_for
+    assert second.n_rooms_made == 0
+
+
 def test_a_stop_ends_the_wait_of_a_trial_and_later_trials_continue() -> None:
     places = Places(look_s=10)
     _, alone = Trial(places), Trial(places, AloneOn.MACHINE)
@@ -262,12 +289,27 @@ def test_a_trial_gets_the_gpu_with_the_most_free_memory(make: Make) -> None:
 def test_gpu_memory_that_other_programs_use_is_not_reserved(make: Make) -> None:
     driver = StatedDriver("GPU-a")
     places = learned(make(driver=driver), 10)
-    driver.used["GPU-a"] = 30 * GIB
+    driver.used["GPU-a"] = 31 * GIB
     trial = Trial(places)
     assert trial.has_to_wait()
-    assert "other programs 32.2 GB" in trial.running.control.waits_for
+    assert "other programs 33.3 GB" in trial.running.control.waits_for
     driver.used["GPU-a"] = 10 * GIB
     assert not trial.begun().is_alone_on_gpu
+
+
+def test_a_trial_that_fits_next_to_a_desktop_does_not_wait_for_the_end_of_the_desktop(
+    make: Make,
+) -> None:
+    driver = StatedDriver("GPU-a", memory_bytes=8 * GIB)
+    driver.used["GPU-a"] = round(0.7 * GIB)
+    places = learned(make(driver=driver), 6)
+    first, second = Trial(places), Trial(places)
+    assert first.begun().claim_bytes == round(1.1 * 6 * GIB)
+    driver.used["GPU-a"] = round(2.1 * GIB)
+    first.end()
+    assert second.has_to_wait(), "programs use more than a trial leaves"
+    driver.used["GPU-a"] = round(0.7 * GIB)
+    second.begun()
 
 
 def test_the_first_trial_is_alone_until_its_peak_is_known_and_then_others_join_one_by_one(

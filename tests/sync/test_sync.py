@@ -486,6 +486,30 @@ def test_a_missing_or_damaged_object_loses_only_its_own_file(
     assert lost in caplog.text
 
 
+@pytest.mark.parametrize("stray", [".attempt1-Copy1", ".attempt1.replay"])
+def test_a_copy_of_a_notebook_that_a_user_has_made_does_not_prevent_a_restoration(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, stray: str
+) -> None:
+    a = Machine(tmp_path / "a")
+    with a.opened():
+        notebook = a.paths.notebook(a.run())
+        for attempt in (".attempt1", stray):
+            shutil.copy(notebook, notebook.with_suffix(f"{attempt}.ipynb"))
+        a.now()
+    known = {"notebooks/0000.ipynb", "notebooks/0000.attempt1.ipynb"}
+    assert {name for name in names_in_copy() if name.startswith("notebooks/")} == known
+    made = manifest()
+    older = {**made.files, f"notebooks/0000{stray}.ipynb": made.files["notebooks/0000.ipynb"]}
+    Store(URL).put("digits/manifest.json", replace(made, files=older).text.encode())
+    with (b := Machine(tmp_path / "b")).opened() as is_brought_back:
+        assert is_brought_back
+    assert {file.name for file in b.paths.root.rglob("*.ipynb")} == {
+        "d.0000.ipynb",
+        "d.0000.attempt1.ipynb",
+    }
+    assert stray in caplog.text
+
+
 @given(data=st.data())
 @hypothesis_settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, replace
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ from sweeper.tracking import (
     view_of,
     view_url,
 )
-from sweeper.tracking.messages import Call, Store
+from sweeper.tracking.messages import Call, Reply, Store, Upload
 from sweeper.tracking.opening import NOTE_TAG
 from sweeper.tracking.values import legal
 from sweeper.tracking.writer import carried_out
@@ -343,7 +344,7 @@ def hostile(rng: random.Random, outside: Path) -> object:
 
 
 def test_only_files_of_the_trial_reach_mlflow_whatever_names_its_notebook_states(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Path, tmp_path: Path
 ) -> None:
     writer, described = writer_of(store, "hostile")
     saved = described.paths.saved("0000")
@@ -357,17 +358,16 @@ def test_only_files_of_the_trial_reach_mlflow_whatever_names_its_notebook_states
         file.write_text("ours")
     logged: set[Path] = set()
 
-    def log(_: str, path: str, above: str | None = None) -> None:
-        logged.add(Path(path))
+    def log(path: Path, above: str | None) -> None:
+        logged.add(path)
 
-    monkeypatch.setattr(writer._client, "log_artifact", log)
     record = completed(tmp_path, nbformat.v4.new_markdown_cell("text"))
     rng = random.Random(0)
     for _ in range(200):
         sections = {key: hostile(rng, outside) for key in ("artifacts", "inputs")}
         note_in(record.notebook, **sections)
         artifacts.stage_tags(record)
-        writer._artifacts._log_saved("id", record)
+        writer._artifacts._log_saved(log, record)
     assert logged == {saved / "kept", saved / "folder" / "vocab"}
 
 
@@ -412,6 +412,41 @@ def test_a_store_that_refuses_files_gets_the_values_now_and_the_files_from_the_n
     assert files == {"0000.ipynb", "0000.html"}
 
 
+def test_a_run_has_its_values_and_status_while_its_files_are_uploaded(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, of_study = writer_of(store, "slow upload")
+    record = completed(tmp_path)
+    seen: list[Any] = []
+
+    def upload(mlflow_id: str, *_: Any) -> None:
+        seen.append(writer._client.get_run(mlflow_id))
+        raise KeyboardInterrupt  # the process is killed
+
+    written(writer, of_study, start_of(record))
+    writer._artifacts._log_file.clear()
+    monkeypatch.setattr(writer._client, "log_artifact", upload)
+    with pytest.raises(KeyboardInterrupt):
+        written(writer, of_study, end_of(record, (0, 0.5)))
+    (run,) = seen
+    assert (run.info.status, run.data.metrics) == ("FINISHED", {"val": 0.5})
+    assert run.data.tags["sweeper.state"] == "completed"
+    later = RunWriter.open(of_study)
+    later.kill_running()
+    assert later.attempts == {"0000": ""}, "the next sweep logs the files"
+    assert writer._client.get_run(later.runs["0000"]).info.status == "FINISHED"
+
+
+def test_a_large_upload_has_more_time_than_other_calls(store: Path) -> None:
+    tracker = opened(store, "large upload")
+    ours, theirs = Pipe()
+    for message in (Upload(10**8), Reply("done")):
+        theirs.send(message)
+    assert tracker._answer(ours).value == "done"
+    assert tracker._heard_s > time.monotonic() + 100
+    tracker.close()
+
+
 def test_the_tags_of_an_mlflow_run_state_the_outcome_of_its_trial(
     store: Path, tmp_path: Path
 ) -> None:
@@ -439,6 +474,19 @@ def test_a_restored_study_deletes_runs_of_trials_that_it_does_not_have(store: Pa
     again.drop_others(["0000", "0001"])
     assert {*again.runs} == {*RunWriter.open(of_study).runs} == {"0000", "0001"}
     assert {*RunWriter.open(earlier._store).runs} == {"0000"}
+
+
+def test_a_run_that_a_user_has_renamed_remains_the_run_of_its_trial(store: Path) -> None:
+    writer, of_study = writer_of(store, "renamed")
+    record = stopped(store)
+    written(writer, of_study, start_of(record), end_of(record))
+    mlflow_id = writer.runs["0000"]
+    writer._client.update_run(mlflow_id, name="best so far")
+    later = RunWriter.open(of_study)
+    later.drop_others(["0000"])
+    assert (later.runs, later.attempts) == ({"0000": mlflow_id}, {"0000": "1"})
+    assert later.start(record, PARAMS) == mlflow_id
+    assert writer._client.get_run(mlflow_id).info.run_name == "best so far"
 
 
 def test_an_error_of_mlflows_store_is_one_line_without_a_traceback(
