@@ -16,6 +16,19 @@ _MEMORY_PER_TRIAL_BYTES = 2 * 1024**3
 #: is most likely a typing error.
 _MOST_JOBS = 1000
 _ROOT = Path("/")
+#: Files of a memory control group with its limit and its used memory, and the keys in its
+#: `memory.stat` of used memory that Linux frees as soon as it is needed: caches of files. First of
+#: version 2, then of version 1.
+_GROUP_FILES = (
+    ("memory.max", "memory.current", ("inactive_file", "active_file", "slab_reclaimable")),
+    (
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        ("total_inactive_file", "total_active_file"),
+    ),
+)
+#: Version 1 states no limit as a number of bytes above this one.
+_NO_LIMIT_BYTES = 2**62
 #: Trials may be frozen while less than this share of the allowed file descriptors is in use
 #: (chosen, not measured). A frozen trial holds 22 descriptors of the sweep's process (counted on
 #: Linux). The last quarter is left for trials that begin, which need as many.
@@ -86,11 +99,11 @@ def available_bytes(root: Path = _ROOT) -> int | None:
     free = _number(root / "proc" / "meminfo", "MemAvailable:")
     found = [] if free is None else [1024 * free]
     for folder in _memory_groups(root):
-        limit, used = _read(folder / "memory.max"), _read(folder / "memory.current")
-        if limit.isdecimal() and used:
-            # Linux counts the cache of files as used memory, but frees it as soon as it is needed.
-            files = _number(folder / "memory.stat", "inactive_file") or 0
-            found.append(max(0, int(limit) - int(used) + files))
+        for limit_name, used_name, keys in _GROUP_FILES:
+            limit, used = _read(folder / limit_name), _read(folder / used_name)
+            if limit.isdecimal() and int(limit) < _NO_LIMIT_BYTES and used:
+                cache = sum(_number(folder / "memory.stat", key) or 0 for key in keys)
+                found.append(max(0, int(limit) - int(used) + cache))
     return min(found, default=None)
 
 

@@ -53,7 +53,17 @@ def test_a_machine_runs_as_many_trials_as_it_has_cores_and_at_least_one() -> Non
 OWN = {
     "memory.max": str(8 * GIB),
     "memory.current": str(5 * GIB),
-    "memory.stat": f"anon 7\ninactive_file {1 * GIB}",  # files that were read make room
+    # Files that were read make room.
+    "memory.stat": f"anon 7\ninactive_file {GIB // 2}\nactive_file {GIB // 4}\n"
+    f"slab_reclaimable {GIB // 4}",
+}
+VERSION_1 = {
+    "memory__memory.limit_in_bytes": "9223372036854771712",  # no limit
+    "memory__memory.usage_in_bytes": str(90 * GIB),
+    "memory__job__memory.limit_in_bytes": str(8 * GIB),
+    "memory__job__memory.usage_in_bytes": str(5 * GIB),
+    "memory__job__memory.stat": f"inactive_file 9\ntotal_inactive_file {GIB // 2}\n"
+    f"total_active_file {GIB // 2}",
 }
 NESTED = {
     "job__memory.max": str(6 * GIB),
@@ -70,6 +80,8 @@ NESTED = {
         ("0::/", OWN, 4),
         ("0::/docker/of/its/host", OWN, 4),
         ("0::/job/task", NESTED, 5),
+        ("4:memory:/job\n0::/", VERSION_1, 4),
+        ("4:memory:/", VERSION_1, 24),
     ],
 )
 def test_free_memory_is_the_smallest_of_all_control_groups(
