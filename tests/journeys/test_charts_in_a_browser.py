@@ -110,6 +110,21 @@ def test_the_table_of_the_page_begins_within_two_screens(tmp_path: Path, page: A
     assert page.locator("#trials").bounding_box()["y"] < 2 * 900
 
 
+def test_a_score_with_the_name_of_a_swept_param_has_an_axis_of_its_own(
+    tmp_path: Path, page: Any
+) -> None:
+    trials = [trial(tmp_path, n, scores={"val": n / 9, "x": 5.0 + n}) for n in range(9)]
+    open_page(page, write_page(tmp_path, trials))
+    page.locator("#parallel canvas").first.wait_for()
+    ends = "(name) => [sweeper.axisOf(name).low, sweeper.axisOf(name).high]"
+    low, high = page.evaluate(ends, "x")
+    assert (low >= 0.0, high <= 1.0) == (True, True)
+    low, high = page.evaluate(ends, "score.x")
+    assert low >= 5
+    is_shown = page.evaluate("(name) => sweeper.axisOf(name).isShown", "x")
+    assert is_shown
+
+
 def test_the_tooltip_of_a_line_describes_a_selected_trial_completely(
     tmp_path: Path, page: Any
 ) -> None:

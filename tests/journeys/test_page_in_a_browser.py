@@ -178,7 +178,7 @@ def test_every_chart_is_drawn_from_the_file_without_a_network(index: Path, visit
         page.locator(f"#{name}").scroll_into_view_if_needed()
         page.locator(f"#{name} canvas").first.wait_for()
     assert page.locator("#slices > div").count() == len(SPACE)
-    assert page.evaluate("() => sweeper.data.surfaces.val[0].means.flat().every(sweeper.isNumber)")
+    assert page.evaluate("() => sweeper.data.surfaces.val[0].means.flat().every(numbers.isNumber)")
     assert page.locator("#pareto-section").is_hidden()
     axes = page.locator("#axes button[aria-pressed=true]").all_text_contents()
     assert sorted(axes) == sorted([*SPACE, "val"])

@@ -162,8 +162,6 @@
     charts.delete(element);
   };
 
-  sweeper.isDrawn = (element) => charts.has(element);
-
   /* --- axes and points ------------------------------------------------------------------------- */
 
   sweeper.grid = { left: 58, right: 14, top: 12, bottom: 40 };

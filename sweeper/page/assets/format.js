@@ -74,14 +74,6 @@ const numbers = (() => {
   /* Format a share: 38 %. */
   const percent = (share) => `${Math.round(100 * share)} %`;
 
-  /* Format a duration in seconds: 45 s, 12 min, 3.5 h. */
-  function duration(seconds) {
-    if (!isNumber(seconds)) return "n/a";
-    const units = [["d", 86400], ["h", 3600], ["min", 60]];
-    const [unit, size] = units.find(([, s]) => Math.abs(seconds) >= 1.5 * Number(s)) || ["s", 1];
-    return `${text(seconds / Number(size), 2)} ${unit}`;
-  }
-
   const clean = (value) => +value.toPrecision(12);
 
   /* Return round numbers from `low` to `high`, at most `most`: multiples of 1, 2 or 5. */
@@ -132,5 +124,5 @@ const numbers = (() => {
     return [inside[0], inside.at(-1)];
   }
 
-  return { isNumber, isShort, text, full, formatOf, withInterval, percent, duration, ticks, logTicks, tickTexts, ends };
+  return { isNumber, isShort, text, full, formatOf, withInterval, percent, ticks, logTicks, tickTexts, ends };
 })();

@@ -62,7 +62,7 @@
     const rows = sweeper.groups().map(([value, trials]) => [
       value, String(trials.length),
       ...columns.map((column) => {
-        const values = trials.map(column.of).filter(sweeper.isNumber);
+        const values = trials.map(column.of).filter(numbers.isNumber);
         if (!values.length) return "";
         const [middle, half] = mean(values);
         return half === undefined ? column.text(middle) : numbers.withInterval(middle, half);

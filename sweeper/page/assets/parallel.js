@@ -25,8 +25,10 @@
   function allAxes() {
     const { params, goals, scores } = sweeper.columns;
     const varied = params.filter((column) => !column.isConstant);
-    const known = new Map([...varied, ...goals, ...scores].map((c) => [c.name, c]));
-    const usual = [...varied, ...goals].map((c) => c.name);
+    const known = new Map();
+    // A score may have the name of a param; its axis is then named `score.NAME`.
+    for (const c of [...varied, ...goals, ...scores]) known.set(known.has(c.name) ? c.key : c.name, c);
+    const usual = [...known.keys()].slice(0, varied.length + goals.length);
     const order = [...new Set([...state.axes, ...usual, ...known.keys()])].filter((n) => known.has(n));
     const isOff = (name) => state.hidden.has(name) || (!usual.includes(name) && !state.axes.includes(name));
     return order.map((name) => {
@@ -394,7 +396,7 @@
 
   /* --- its file -------------------------------------------------------------------------------- */
 
-  const escaped = (words) => words.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
+  const { escaped } = sweeper;
 
   /* Return the chart as SVG: the lines of the selection, the axes and their names. */
   function svg() {

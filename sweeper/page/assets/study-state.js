@@ -305,7 +305,6 @@ const sweeper = (() => {
 
   return {
     state,
-    isNumber,
     isCopy,
     data: null,
     columns: null,

@@ -39,7 +39,7 @@
   sweeper.ordered = () => {
     const [key, isDown] = sorting();
     const column = columns().find((c) => c.key === key) || columns()[0];
-    const rank = (value) => (value === undefined || value === null ? 2 : sweeper.isNumber(value) ? 0 : 1);
+    const rank = (value) => (value === undefined || value === null ? 2 : numbers.isNumber(value) ? 0 : 1);
     // A trial that failed or was pruned is not the best, whatever score it had reached.
     const isLate = (trial) => Number(state.sort === null && trial.state !== "completed");
     return [...sweeper.selected()].sort((a, b) => {
@@ -74,7 +74,7 @@
   }
 
   /* Return whether a column's cells are aligned to the right, so that its head is, too. */
-  const isOfNumbers = (column) => sweeper.data.all.some((t) => sweeper.isNumber(column.of(t)));
+  const isOfNumbers = (column) => sweeper.data.all.some((t) => numbers.isNumber(column.of(t)));
 
   function row(trial, shown, isRight) {
     const element = document.createElement("tr");
@@ -94,15 +94,7 @@
       const cell = document.createElement("td");
       const value = column.of(trial);
       if (column.key === "run") {
-        const link = document.createElement("a");
-        link.href = sweeper.addressOf(trial.run_id);
-        link.textContent = trial.run_id;
-        link.addEventListener("click", (event) => {
-          if (event.ctrlKey || event.metaKey || event.shiftKey) return; // another tab, or window
-          event.preventDefault();
-          sweeper.open(trial.run_id);
-        });
-        cell.append(link, ...sweeper.noteButtons(trial.run_id));
+        cell.append(sweeper.runLink(trial.run_id), ...sweeper.noteButtons(trial.run_id));
       } else {
         cell.textContent = value === undefined || value === "" ? "" : column.text?.(value) ?? String(value);
         if (isRight.has(column)) cell.className = "number";
