@@ -6,13 +6,16 @@ and so block its writers. All other files have the mode that the user's umask gi
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
 
@@ -20,6 +23,11 @@ from secrets import token_hex
 PRIVATE = 0o600
 #: End of the name of a file that is still being written.
 PART = ".part"
+#: Pattern of the names that `beside` returns.
+_PARTS = f".*.{'[0-9a-f]' * 8}{PART}"
+#: A file that is still being written, and has not changed for this many seconds, was left by a
+#: process that was killed (chosen, not measured).
+ABANDONED_S = 24 * 3600.0
 
 
 def make_private_folder(folder: Path) -> None:
@@ -121,6 +129,19 @@ def beside(path: Path) -> Path:
     once.
     """
     return path.with_name(f".{path.name}.{token_hex(4)}.part")
+
+
+def remove_abandoned(study_folder: Path) -> None:
+    """Remove files that killed processes have not finished to write.
+
+    They are in a study's folder, or next to it, where the executed notebooks are.
+    """
+    now_s = time.time()
+    for above, _, names in chain(islice(os.walk(study_folder.parent), 1), os.walk(study_folder)):
+        for path in (Path(above, name) for name in fnmatch.filter(names, _PARTS)):
+            with suppress(OSError):
+                if now_s - path.stat().st_ctime > ABANDONED_S:
+                    path.unlink()
 
 
 @contextmanager

@@ -11,8 +11,15 @@ from pathlib import Path
 import pytest
 from studies import until
 
+from sweeper import files
 from sweeper.errors import SweepError, first_line, root_cause, shortened
-from sweeper.files import is_private_folder, private_folder, write_atomically
+from sweeper.files import (
+    beside,
+    is_private_folder,
+    private_folder,
+    remove_abandoned,
+    write_atomically,
+)
 from sweeper.guard import kill_session
 
 
@@ -23,6 +30,30 @@ def test_a_failed_write_leaves_the_file_as_it_was(tmp_path: Path) -> None:
         write_atomically(path, "half \ud800")
     assert path.read_text() == "before\n"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_files_that_a_killed_process_has_not_finished_are_removed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = tmp_path / "out" / "study"
+    unfinished = [
+        beside(path)
+        for path in (
+            study.parent / "nb.0000.ipynb",
+            study / "page" / "notebooks" / "0000.js",
+            study / "checkpoints" / "0000" / "000001.ckpt",
+        )
+    ]
+    others = [study.parent / ".mine.part", study.parent / "elsewhere" / unfinished[0].name]
+    for file in (*unfinished, *others):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    remove_abandoned(study)
+    assert all(file.exists() for file in unfinished), "a process may still write them"
+    monkeypatch.setattr(files, "ABANDONED_S", -1.0)
+    remove_abandoned(study)
+    assert not any(file.exists() for file in unfinished)
+    assert all(file.exists() for file in others)
 
 
 def test_a_failed_rename_leaves_no_temporary_file(tmp_path: Path) -> None:

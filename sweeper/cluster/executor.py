@@ -101,7 +101,7 @@ class DaskExecutor:
         self._change = threading.Condition(threading.RLock())
         self._members: dict[DaskWorker, Member] = {}
         self._source: TrialSource | None = None
-        self._files: tuple[list[Path], list[Path]] = ([], [])
+        self._files: tuple[list[Path], list[Path], list[Path]] = ([], [], [])
         self._slots: list[Future[None]] = []
         self._losses = 0
         self._is_over = False
@@ -373,14 +373,16 @@ class DaskExecutor:
                 if trial is None:
                     # A trial that has lost its worker meanwhile runs again. The search is over
                     # only if there is no such trial.
-                    self._is_over = self._losses == losses_before
+                    with self._change:
+                        self._is_over = self._losses == losses_before
                     return
                 spec, running = trial
                 outcome = member.run_trial(spec, running)
                 source.finish_trial(spec, outcome)
                 if outcome.reason is Reason.WORKER_LOST:
-                    self._losses += 1
-                    self._is_over = False
+                    with self._change:
+                        self._losses += 1
+                        self._is_over = False
         finally:
             with self._change:
                 member.used -= 1
@@ -449,19 +451,23 @@ class Member:
         if found is not None:
             raise RefusedError(found)
 
-    def open(self, travelling: Iterable[Path], large: Iterable[Path]) -> None:
+    def open(
+        self, travelling: Iterable[Path], linked: Iterable[Path], made: Iterable[Path]
+    ) -> None:
         """Prepare the worker for trials. The longest part is to fetch their data.
 
         Args:
             travelling: Files in the notebook's folder to send to the worker.
-            large: Files that are too large to send. The worker uses its own files at these paths.
+            linked: Files and folders that are not sent. The worker uses its own at these paths.
+            made: Folders to make on the worker.
 
         Raises:
             RefusedError: The worker cannot be prepared.
             LostError: The worker is lost.
         """
         self._send(travelling)
-        opened = self._ask("open", {"linked": [str(path) for path in large]})
+        folders = {"linked": [*map(str, linked)], "made": [*map(str, made)]}
+        opened = self._ask("open", folders)
         self._environment = _ENVIRONMENT.validate_python(opened["environment"])
 
     def end(self) -> threading.Event:

@@ -135,22 +135,24 @@ class Mirror:
         )
 
 
-def travelling_files(workload: Workload) -> tuple[list[Path], list[Path]]:
-    """List the files in the notebook's folder to send to each worker, and those too large to send.
+def travelling_files(workload: Workload) -> tuple[list[Path], list[Path], list[Path]]:
+    """List the files in the notebook's folder to send to each worker, and those not to send.
 
-    A warning names the files that are too large. The notebook and the modules that it imports are
-    sent with the workload, so they are not listed. Studies, hidden files and virtual environments
-    are not sent.
+    Files that are too large and links to folders are not sent. A warning names them. The notebook
+    and the modules that it imports are sent with the workload, so they are not listed. Studies,
+    hidden files and virtual environments are not sent.
 
     Returns:
-        The files to send, and the files that are too large.
+        The files to send, the files and folders that a worker has at the same paths, and the
+        folders to make, which may be empty.
     """
     paths = workload.paths
     others = {paths.folder, paths.tracking, paths.artifacts}
     if workload.data is not None:  # Each machine fetches the data itself.
         others.add(workload.data.place())
     travelling: list[Path] = []
-    large: list[Path] = []
+    linked: list[Path] = []
+    made: list[Path] = []
     total = 0
     for place, folders, names in os.walk(workload.cwd):
         folders[:] = [
@@ -161,22 +163,26 @@ def travelling_files(workload: Workload) -> tuple[list[Path], list[Path]]:
             and not Path(place, name, "pyvenv.cfg").exists()
             and not Path(place, name, "sweep.lock").exists()  # The folder belongs to another study.
         ]
+        below = [Path(place, name) for name in folders]
+        linked += [path for path in below if path.is_symlink()]
+        made += [path for path in below if not path.is_symlink()]
         for path in (Path(place, name) for name in sorted(names)):
             is_own = path.name.startswith(".") or path.suffix == ".ipynb" or path in others
             if is_own or not path.is_file():
                 continue
             size = path.stat().st_size
             if size > _FILE_BYTES or total + size > _ALL_BYTES:
-                large.append(path)
+                linked.append(path)
             else:
                 total += size
                 travelling.append(path)
-    if large:
+    if linked:
         _log.warning(
-            "large files are not sent to workers, which read their own at the same paths: %s",
-            _some([str(path) for path in large]),
+            "large files and linked folders are not sent to workers, which read their own at the "
+            "same paths: %s",
+            _some([str(path) for path in linked]),
         )
-    return travelling, large
+    return travelling, linked, made
 
 
 def kernel_python(kernel_name: str) -> dict[str, Any] | None:

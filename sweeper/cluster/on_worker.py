@@ -170,12 +170,13 @@ class TrialsOnWorker(WorkerPlugin):
             file.write(data)
         os.utime(place, ns=(changed_ns, changed_ns))  # The sweep compares this stamp.
 
-    def open(self, *, linked: Sequence[str]) -> dict[str, Any]:
+    def open(self, *, linked: Sequence[str], made: Sequence[str]) -> dict[str, Any]:
         """Prepare this worker for trials. The longest part is to fetch their data.
 
         Args:
-            linked: Paths of large files of the sweep's machine that are not sent. This worker uses
-                its own files at the same paths.
+            linked: Paths of large files and linked folders of the sweep's machine that are not
+                sent. This worker uses its own at the same paths.
+            made: Paths of folders of the sweep's machine, which may be empty.
 
         Returns:
             The `environment`: the record of the interpreter, packages and machine that run the
@@ -191,6 +192,8 @@ class TrialsOnWorker(WorkerPlugin):
         for file, source in asked.frozen.items():
             Path(file).parent.mkdir(parents=True, exist_ok=True)
             Path(file).write_bytes(source.encode("utf-8", "surrogateescape"))
+        for path in map(Path, made):
+            self._mirror.copy(path).mkdir(parents=True, exist_ok=True)
         for path in map(Path, linked):
             self._mirror.copy(path).parent.mkdir(parents=True, exist_ok=True)
             self._mirror.copy(path).symlink_to(path)

@@ -102,7 +102,8 @@ def _repeat(
         chore = Chore(kind=ChoreKind.PROVING, since_s=time.monotonic(), expected_s=expected_s)
         running.control.chore = chore
     repeated = RunningTrial()
-    temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # A kernel may still write.
+    # The folder of the sweep is removed even after a kill. A kernel may still write into this one.
+    temporary = tempfile.TemporaryDirectory(dir=site.folder, ignore_cleanup_errors=True)
     with temporary as folder, running.control.passed_on(repeated.control):
         spec = replace(
             reference.spec,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..files import make_private_folder
+from ..files import make_private_folder, remove_abandoned
 from ..guard import Guard, kill_marked, mark_of, remove
 
 #: The usual temporary folder is used only if its path has at most this many characters (chosen, not
@@ -39,12 +39,15 @@ def guarded(study_folder: Path) -> Iterator[tuple[str, Path]]:
 def clear_up(study_folder: Path) -> None:
     """End the processes and remove the folders of a sweep that died together with its guard.
 
+    Files that it has not finished to write are removed, too.
+
     The caller must hold the lock of the study's folder, so that no other sweep of the study runs.
     """
     mark = mark_of(study_folder)
     kill_marked(mark)
     for folder in _place().glob(f"sweep-{mark}*"):
         remove(folder)
+    remove_abandoned(study_folder)
 
 
 def _place() -> Path:

@@ -90,9 +90,15 @@ class Claims:
 
     def write(self, claims: Mapping[str, Sequence[Claim]]) -> None:
         """Publish all memory reservations of this sweep, by GPU, to the user's other sweeps."""
-        if self._written == claims or not self._is_on():
+        if not self._is_on():
             return
         path = self._folder / f"{self._token}.json"
+        # The system removes files from /tmp that nobody has touched for days.
+        for file in (path, path.with_suffix(".alive")):
+            with suppress(OSError):
+                os.utime(file)
+        if self._written == claims:
+            return
         try:
             text = json.dumps({gpu: [*map(astuple, of_gpu)] for gpu, of_gpu in claims.items()})
             write_atomically(path, text)

@@ -71,7 +71,7 @@ def present_gpus(driver: Nvml) -> list[Gpu]:
     visible: list[Gpu] = []
     for name in names:
         if name.lstrip("-").isdigit():
-            found = [gpu for number, gpu in enumerate(installed) if number == int(name)]
+            found = [gpu for gpu in installed if gpu.number == int(name)]
         else:  # CUDA also accepts the beginning of a UUID.
             found = [gpu for gpu in installed if gpu.uuid.startswith(name)]
         if not found:

@@ -32,12 +32,14 @@ class Gpu:
         uuid: UUID by which the driver and CUDA_VISIBLE_DEVICES name the GPU.
         memory_bytes: Size of the memory, without the part that the driver reserves.
         model: Model, such as `NVIDIA H200`. Empty if the driver does not state it.
+        number: Number of the GPU in nvidia-smi. The parts of a GPU have its number.
         is_exclusive: Whether only one process at a time can use the GPU (EXCLUSIVE_PROCESS).
     """
 
     uuid: str
     memory_bytes: int
     model: str = ""
+    number: int = 0
     is_exclusive: bool = False
 
     @property
@@ -56,10 +58,11 @@ class Nvml:
                 uuid=uuid,
                 memory_bytes=_memory_bytes(handle),
                 model=str(_answer(pynvml.nvmlDeviceGetName, handle) or ""),
+                number=number,
                 is_exclusive=_answer(pynvml.nvmlDeviceGetComputeMode, handle)
                 == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
             )
-            for uuid, handle in self._handles.items()
+            for uuid, (number, handle) in self._found.items()
         ]
 
     def used_bytes(self, uuid: str) -> int | None:
@@ -97,9 +100,14 @@ class Nvml:
         rates = _answer(pynvml.nvmlDeviceGetUtilizationRates, self._handles[uuid])
         return None if rates is None else float(rates.gpu) / 100
 
-    @cached_property
+    @property
     def _handles(self) -> dict[str, Any]:
         """Handles of NVML, by the UUID of the GPU."""
+        return {uuid: handle for uuid, (_, handle) in self._found.items()}
+
+    @cached_property
+    def _found(self) -> dict[str, tuple[int, Any]]:
+        """Numbers of nvidia-smi and handles of NVML, by the UUID of the GPU."""
         try:
             pynvml.nvmlInit()
             count = pynvml.nvmlDeviceGetCount()
@@ -111,8 +119,8 @@ class Nvml:
                     error,
                 )
             return {}
-        handles = (handle for index in range(count) for handle in _parts(index))
-        return {str(pynvml.nvmlDeviceGetUUID(handle)): handle for handle in handles}
+        found = ((number, handle) for number in range(count) for handle in _parts(number))
+        return {str(pynvml.nvmlDeviceGetUUID(handle)): (number, handle) for number, handle in found}
 
 
 def driver_version() -> str | None:

@@ -10,6 +10,7 @@ renames the folder. So incomplete data is never used, and an existing folder is 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import shutil
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, NoReturn, cast
 
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
@@ -39,6 +40,7 @@ from .store import Store, StoreError
 _NEWEST, _ARCHIVES = "newest", "archives"
 _RECORD = ".notebook-hpo-data.json"
 _DIGITS = 16
+_log = logging.getLogger(__name__)
 _VERSION = re.compile(rf"[0-9a-f]{{{_DIGITS}}}")
 #: An archive is fetched in blocks of this many bytes (chosen, not measured). After a lost
 #: connection, only one block is fetched again.
@@ -208,12 +210,27 @@ class Dataset:
         ]:
             problem = f"{display_path(place)}/{changed[0]} has changed"
         else:
+            self._warn_of_others(place, record)
             return True
         raise DataError(
             f"data.path: {problem}, and the trials use version {self.version} of {self.url}. "
             "Nothing was changed. Move the folder away to fetch that version, or push the folder "
             "as a new version: notebook_hpo.py data push -i NOTEBOOK -p PARAMETERS"
         )
+
+    def _warn_of_others(self, place: Path, record: _Record) -> None:
+        """Warn of files that are not in the version. A notebook may write some, such as a cache."""
+        others: list[str] = []
+        with suppress(DataError):  # This is no push, so what cannot be pushed does not matter.
+            others += [name for name in _names(place) if name not in record.files]
+        if others:
+            _log.warning(
+                "data.path: %s/%s is not in version %s, which trials record; if trials use it, "
+                "push the folder as a new version",
+                display_path(place),
+                others[0],
+                self.version,
+            )
 
     def _fetch(self, place: Path, on_line: OnLine, is_stopped: Callable[[], bool]) -> None:
         """Fetch the version into a temporary folder, and rename the folder once it is complete.
@@ -378,22 +395,32 @@ def _names(place: Path) -> list[str]:
     Symbolic links are followed. Empty folders are left out.
 
     Raises:
-        DataError: There is no such folder, or it has no files.
+        DataError: There is no such folder, it has no files, or it has something that is not read.
     """
     if not place.is_dir():
         raise DataError(
             f"data.path: there is no folder {display_path(place)}; a relative path begins in the "
             "folder of the notebook (-i)"
         )
-    walked = os.walk(place, followlinks=True)
-    paths = (Path(below, name) for below, _, names in walked for name in names)
-    names = sorted(path.relative_to(place).as_posix() for path in paths if path.is_file())
-    names = [name for name in names if name != _RECORD]
+    names = []
+    for above, _, found in os.walk(place, onerror=_refuse, followlinks=True):
+        for path in (Path(above, name) for name in found):
+            if not path.is_file():
+                raise DataError(
+                    f"data.path: {display_path(path)} is neither a file nor a folder, such as a "
+                    "broken link; remove it"
+                )
+            names.append(path.relative_to(place).as_posix())
+    names = sorted(name for name in names if name != _RECORD)
     if not names:
         raise DataError(
             f"data.path: {display_path(place)} has no files to push; put the data there"
         )
     return names
+
+
+def _refuse(error: OSError) -> NoReturn:
+    raise DataError(f"data.path: {error.filename}: {error.strerror}; make it readable") from error
 
 
 def _look(file: Path) -> list[int]:

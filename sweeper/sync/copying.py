@@ -7,7 +7,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -85,6 +85,9 @@ class RemoteCopy:
         self._lease = RemoteLease(self._store, every_s=every_s)
         self._mark = LocalMarker(copy_id=secrets.token_hex(8), generation=0)
         self._before: Manifest | None = None
+        #: Names of the objects that the last two manifests name. None before this process has
+        #: written a manifest.
+        self._needed: Set[str] | None = None
         self._objects = Objects(self._store, mark=mark_of(paths.folder))
         self._begun: Mapping[int, TrialRecord] | None = None
         self._study_id = ""
@@ -339,6 +342,13 @@ class RemoteCopy:
         # them may take longer than the sweep. Trials can also resume from older checkpoints.
         self._write({**settled, **selection.checkpoints_before})
         self._write({**settled, **selection.checkpoints_of_running()})
+        try:
+            if self._needed is not None:
+                self._objects.keep(self._needed, check=self._lease.check)
+        except (
+            StoreError
+        ) as error:  # A user may be allowed to write objects, but not to remove any.
+            _log.info("remote copy: objects that are no longer needed remain: %s", error)
 
     def _look_into(self, study: Path) -> None:
         """Read the trials and the id of the study from a copy of its database."""
@@ -350,10 +360,7 @@ class RemoteCopy:
             stored.close()
 
     def _write(self, entries: Mapping[str, Entry]) -> None:
-        """Write a new manifest.
-
-        Remove the objects that neither this manifest nor the previous one names.
-        """
+        """Write a new manifest. The objects that it and the previous one name are needed."""
         before, mark = self._before, replace(self._mark, generation=self._mark.generation + 1)
         if before is not None and (before.files, before.copy_id) == (entries, mark.copy_id):
             return
@@ -376,5 +383,4 @@ class RemoteCopy:
         self._lease.check()
         self._store.put(_MANIFEST, manifest.text.encode())
         self._before, self._mark = manifest, mark
-        needed = manifest.objects | (before.objects if before else set())
-        self._objects.keep(needed, check=self._lease.check)
+        self._needed = manifest.objects | (before.objects if before else set())

@@ -18,7 +18,7 @@ from typing import Any
 import fsspec
 
 from ..errors import SettingsError, first_line
-from ..files import PART
+from ..files import ABANDONED_S, PART
 from ..settings.addresses import LOCAL_SCHEME
 
 #: URL schemes whose folders have to be made before a file is written. On an object storage, making
@@ -34,9 +34,6 @@ _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 #: ordinary words.
 _SECRET_CHARACTERS = 6
 _CLOCK = "clock"
-#: An unfinished object that is older than this many seconds was left by a process that was killed
-#: (chosen, not measured).
-_ABANDONED_S = 24 * 3600.0
 #: Errors of the disk to which an object is downloaded: it is full or read-only.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
@@ -170,7 +167,7 @@ class Store:
                 name = str(path).rpartition("/")[2]
                 if _PART_OF_OURS.fullmatch(name):
                     written = fs.modified(path)
-                    if (now - written).total_seconds() > _ABANDONED_S:
+                    if (now - written).total_seconds() > ABANDONED_S:
                         fs.rm_file(path)
 
     def get_file(self, name: str, file: Path) -> bool:

@@ -22,7 +22,7 @@ from ..notebooks.html import page_of, render, write_cells
 from ..notebooks.metadata import BLANK, read_metadata
 from ..settings.units import size
 from ..trials import TrialRecord, run_id_of, short_text
-from .messages import Store, Upload
+from .messages import Store, Tell, Upload
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -76,14 +76,14 @@ class Artifacts:
         client: MlflowClient,
         experiment_id: str,
         store: Store,
-        tell: Callable[[Upload], object],
+        tell: Tell,
     ) -> None:
         self._client = client
         self._experiment_id, self._tell = experiment_id, tell
         self._paths, self._is_embedded = store.paths, store.is_embedded
         #: Functions that log a file to a run, by MLflow's id of the run. Only runs that this
         #: process has created have such a function.
-        self._log_file: dict[str, Callable[[str, str | None], object]] = {}
+        self._log_file: dict[str, Callable[..., object]] = {}
         self._has_failed = False
 
     def begin(self, mlflow_id: str, uri: str) -> None:
@@ -153,15 +153,11 @@ class Artifacts:
         saved = (read_metadata(record.notebook) or BLANK).artifacts
         return {record.notebook.name, record.notebook.with_suffix(".html").name, *saved}
 
-    def _log_one(
-        self, log: Callable[[str, str | None], object], file: Path, above: str | None = None
-    ) -> None:
+    def _log_one(self, log: Callable[..., object], file: Path, above: str | None = None) -> None:
         self._tell(Upload(file.stat().st_size))
         log(str(file), above)
 
-    def _log_saved(
-        self, log_file: Callable[[Path, str | None], object], record: TrialRecord
-    ) -> str:
+    def _log_saved(self, log_file: Callable[..., object], record: TrialRecord) -> str:
         """Log the artifacts of a trial, except large ones: a tag states their hash and size.
 
         Names in the notebook are only used to choose among the files in the trial's folder.

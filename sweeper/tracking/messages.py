@@ -5,7 +5,7 @@ All messages can be pickled.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -73,6 +73,10 @@ class Upload(NamedTuple):
     """
 
     n_bytes: int
+
+
+#: A function that is called before each file is logged.
+Tell = Callable[[Upload], object]
 
 
 class Reply(NamedTuple):

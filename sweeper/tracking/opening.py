@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import socket
+import ssl
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -218,7 +219,11 @@ def _probe(address: Address) -> None:
         code = getattr(error, "code", None)
         if code is not None and (proxy is None or code not in _CODES_OF_PROXIES):
             return  # The server answers. The first real call shows whether it refuses the user.
-        reason = getattr(error, "reason", error)
+        reason = error if isinstance(error, ssl.SSLError) else getattr(error, "reason", error)
+        if isinstance(reason, ssl.SSLError) and reason.reason != "WRONG_VERSION_NUMBER":
+            # The server answers, by HTTPS. MLflow's client has settings of its own for certificates
+            # (MLFLOW_TRACKING_INSECURE_TLS and others), so the first real call shows the rest.
+            return
         remedy = ""
         if proxy is not None:
             remedy = f"the request used the proxy {Address(proxy)}; if the server is reached "

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..trials import GpuUse, TrialRecord, TrialState
 from .artifacts import Artifacts, stage_tags
 from .batches import Batches
 from .files import log_ahead, wait_for_disk_once
-from .messages import Series, Store, TimedPoint, Upload
+from .messages import Series, Store, Tell, TimedPoint
 from .opening import NOTE_TAG, open_experiment, usable, without_repetition
 from .points import LoggedPoints
 from .values import RUN_ID_TAG, STUDY_ID_TAG, as_params, as_tags, legal, metric
@@ -56,7 +56,7 @@ class RunWriter:
         client: MlflowClient,
         experiment_id: str,
         store: Store,
-        tell: Callable[[Upload], object] = lambda _: None,
+        tell: Tell,
     ) -> None:
         self.experiment_id = experiment_id
         self._client, self._store = client, store
@@ -72,7 +72,7 @@ class RunWriter:
         }
 
     @classmethod
-    def open(cls, store: Store, tell: Callable[[Upload], object] = lambda _: None) -> RunWriter:
+    def open(cls, store: Store, tell: Tell = lambda _: None) -> RunWriter:
         """Open the experiment of a study. Create it, and a store in a file, if it does not exist.
 
         Raises:
@@ -176,8 +176,8 @@ class RunWriter:
         # The run has its values and status even if its files cannot be logged, or take longer than
         # the sweep has time for. Without the number of the attempt, the next sweep logs the files.
         note = self._artifacts.log(mlflow_id, record)
-        end_tags = {NOTE_TAG: note, _ATTEMPT: str(record.attempt)}
-        self._batches.log(mlflow_id, tags=as_tags(end_tags))
+        tags = {NOTE_TAG: note, _ATTEMPT: str(record.attempt)}
+        self._batches.log(mlflow_id, tags=as_tags(tags))
         return mlflow_id
 
     def describe(self, line: str) -> None:

@@ -77,7 +77,7 @@ def main(descriptor: int) -> None:
     package.setLevel(logging.INFO)
     package.addHandler(QueueHandler(SimpleNamespace(put_nowait=connection.send)))
     try:
-        writer = RunWriter.open(store, tell=connection.send)
+        writer = RunWriter.open(store, connection.send)
     except TrackingError as error:
         connection.send(Reply(error=str(error)))
     else:

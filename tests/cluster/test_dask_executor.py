@@ -55,6 +55,8 @@ first = (saved or {"epoch": -1})["epoch"] + 1
 sweeper.save_checkpoint(epoch=first)
 val = float(first) + float(Path(encoder).read_text()) * float(Path("data/small.txt").read_text())
 val += Path("data/large.bin").stat().st_size / 11_000_000  # used at its own path
+val += float(Path("linked/one.txt").read_text())
+Path("models/weights.pt").write_text("saved into a folder that has no file to send")
 """
 
 
@@ -69,6 +71,10 @@ def test_files_are_sent_to_workers_and_back_between_separate_folders(
     (home / "data" / "small.txt").write_text("2")
     (home / "data" / "empty.txt").touch()
     (home / "data" / "large.bin").write_bytes(bytes(11_000_000))
+    (home / "models").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "one.txt").write_text("1000")
+    (home / "linked").symlink_to(tmp_path / "elsewhere")
     (home / ".encoder").write_text("100")
     encoder = InputFile(
         study="s",
@@ -111,10 +117,10 @@ def test_files_are_sent_to_workers_and_back_between_separate_folders(
 
     first = run(spec(0, 1), spec(1, 1))
     assert [(first[n].state, first[n].scores) for n in (0, 1)] == [
-        ("completed", {"val": 201.0})
+        ("completed", {"val": 1201.0})
     ] * 2
     (line,) = [it for it in caplog.messages if "are not sent" in it]
-    assert line.endswith(f"at the same paths: {home / 'data' / 'large.bin'}")
+    assert line.endswith(f"at the same paths: {home / 'linked'}, {home / 'data' / 'large.bin'}")
     metadata = read_metadata(workload.paths.notebook("0000")) or BLANK
     assert metadata.snapshot == snapshot.name
     assert metadata.host == first[0].host != ""
@@ -125,8 +131,8 @@ def test_files_are_sent_to_workers_and_back_between_separate_folders(
     # worker does not have it either. The earlier notebook is kept.
     stale.joinpath("000001.ckpt").unlink()
     second = run(spec(0, 2), spec(1, 2))
-    assert second[0].scores == {"val": 202.0}
-    assert second[1].scores == {"val": 201.0}
+    assert second[0].scores == {"val": 1202.0}
+    assert second[1].scores == {"val": 1201.0}
     kept = workload.paths.notebook("0000").with_suffix(".attempt1.ipynb")
     assert (read_metadata(kept) or BLANK).attempt == 1
     assert list(home.rglob("*.part")) == []

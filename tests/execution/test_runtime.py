@@ -7,13 +7,18 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 from studies import until
 
+from sweeper.execution import proving
 from sweeper.execution.runtime import clear_up, guarded
 from sweeper.guard import MARK_VARIABLE, mark_of, marked_processes
+from sweeper.testing import trial_spec
+from sweeper.trials import RunningTrial, TrialSpec
 
 
 def folders(study_folder: Path) -> list[Path]:
@@ -32,6 +37,27 @@ def guards(sweep: int | None = None) -> list[psutil.Process]:
             is_guard = "guard.py" in str(process.cmdline())
             found += [process] if is_guard and process.status() != psutil.STATUS_ZOMBIE else []
     return found
+
+
+def test_the_repetition_for_a_proof_writes_only_into_the_private_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs: list[TrialSpec] = []
+
+    def attempt(spec: TrialSpec, *_: Any, **__: Any) -> Any:
+        specs.append(spec)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(proving, "Attempt", attempt)
+    policy = SimpleNamespace(runs_of_a_proof=1)
+    site: Any = SimpleNamespace(folder=tmp_path, pool=SimpleNamespace(policy=policy))
+    reference: Any = SimpleNamespace(spec=trial_spec(), duration_s=1.0)
+    origin: Any = None
+    with pytest.raises(KeyboardInterrupt):
+        proving._repeat(site, RunningTrial(), reference, origin)
+    (spec,) = specs
+    for path in (spec.notebook, spec.checkpoint_dir, spec.artifact_dir):
+        assert path.is_relative_to(tmp_path)
 
 
 def test_an_error_in_a_sweep_leaves_neither_its_private_folder_nor_its_guard(

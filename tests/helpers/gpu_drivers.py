@@ -20,7 +20,10 @@ class StatedDriver(Nvml):
     """
 
     def __init__(self, *names: str, memory_bytes: int = 40 * GIB) -> None:
-        self.gpus = [Gpu(uuid=name, memory_bytes=memory_bytes) for name in names]
+        self.gpus = [
+            Gpu(uuid=name, memory_bytes=memory_bytes, number=number)
+            for number, name in enumerate(names)
+        ]
         self.used = dict.fromkeys(names, 0)
         self.lost: set[str] = set()
         self.busy: dict[str, float | None] = dict.fromkeys(names)

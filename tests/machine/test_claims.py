@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -39,6 +40,18 @@ def test_a_sweep_sees_the_memory_reservations_of_other_sweeps_but_not_its_own(
     here.write({"GPU-a": [ONE]})
     here.close()
     assert there.of_others("GPU-a") == []
+
+
+def test_the_files_of_a_sweep_never_seem_abandoned(tmp_path: Path) -> None:
+    claims = Claims(tmp_path / "c")
+    claims.write({"GPU-a": [ONE]})
+    files = [*(tmp_path / "c").iterdir()]
+    assert {file.suffix for file in files} == {".alive", ".json"}
+    for file in files:
+        os.utime(file, (0, 0))
+    claims.write({"GPU-a": [ONE]})
+    assert all(file.stat().st_mtime > 0 for file in files)
+    claims.close()
 
 
 def test_the_memory_reservations_of_a_killed_sweep_no_longer_count(tmp_path: Path) -> None:

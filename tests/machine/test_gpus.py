@@ -68,6 +68,17 @@ def test_only_gpus_that_this_process_may_see_are_used(
     assert found("auto") == gpus
 
 
+def test_a_number_means_the_same_gpu_if_one_before_it_has_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = StatedDriver("GPU-0", "GPU-1", "MIG-2", "GPU-3")
+    del driver.gpus[1]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,2")
+    assert [gpu.uuid for gpu in chosen_gpus(wanted(), driver)] == ["GPU-3", "MIG-2"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")
+    assert chosen_gpus(wanted(), driver) == []
+
+
 def test_numbers_in_a_parameters_file_are_positions_among_the_visible_gpus(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -162,7 +173,7 @@ ASK = """
 from sweeper.machine.nvml import Nvml
 nvml = Nvml()
 for gpu in nvml.installed():
-    print(gpu.uuid, gpu.model, gpu.memory_bytes, gpu.is_exclusive)
+    print(gpu.number, gpu.uuid, gpu.model, gpu.memory_bytes, gpu.is_exclusive)
     print(nvml.used_bytes(gpu.uuid), dict(nvml.used_by(gpu.uuid)), nvml.busy_share(gpu.uuid))
 """
 
@@ -186,13 +197,13 @@ def test_nvml_lists_whole_gpus_and_mig_parts(tmp_path: Path) -> None:
     )
     machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert asked.stdout.splitlines() == [
-        "GPU-0 H0 1000 False",
+        "0 GPU-0 H0 1000 False",
         "10 {4711: 7, 4713: 9} 0.75",
-        "MIG-0 H1 1001 False",
+        "1 MIG-0 H1 1001 False",
         "10 {} None",
-        "MIG-1 H1 1001 False",
+        "1 MIG-1 H1 1001 False",
         "10 {} None",
-        f"GPU-2 H2 {machine_bytes} True",
+        f"2 GPU-2 H2 {machine_bytes} True",
         "None {} 0.75",
     ]
     assert "GPU 3 cannot be used: GPU is lost" in asked.stderr

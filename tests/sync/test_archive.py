@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -137,6 +138,19 @@ def test_files_that_are_already_in_the_folder_are_never_changed(make: Make) -> N
     assert content_of(changed.place())["a/1.png"] == b"mine"
 
 
+def test_a_file_that_was_added_to_the_folder_is_named_in_a_warning(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    pushed(make("home"))
+    away = make("away")
+    fetched(away)
+    fetched(away)
+    assert caplog.text == ""
+    write(away, {"a/cache.bin": b"written by the notebook"})
+    fetched(away)
+    assert "a/cache.bin is not in version" in caplog.text
+
+
 def test_the_same_data_is_sent_once_and_may_be_the_newest_again(make: Make) -> None:
     home = make("home")
     old = pushed(home)
@@ -207,12 +221,34 @@ def test_a_full_disk_is_reported_before_anything_is_fetched(
     assert gets == []
 
 
-def test_folders_that_cannot_be_pushed_are_named(make: Make) -> None:
+def test_folders_that_cannot_be_pushed_are_named(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = make("home")
     with pytest.raises(DataError, match=r"there is no folder .*/data; a relative path begins in"):
         home.push(lambda _: None)
     home.place().mkdir(parents=True)
     with pytest.raises(DataError, match="has no files to push"):
+        home.push(lambda _: None)
+    write(home)
+    link = home.place() / "a" / "link"
+    link.symlink_to("gone")
+    with pytest.raises(DataError, match=r"a/link is neither a file nor a folder.*remove it"):
+        home.push(lambda _: None)
+    link.unlink()
+    link.symlink_to("..")  # in a circle
+    with pytest.raises(DataError, match=r"a/link is neither a file nor a folder"):
+        home.push(lambda _: None)
+    link.unlink()
+    scandir = os.scandir
+
+    def unreadable(folder: str) -> Any:
+        if Path(folder).name == "a":
+            raise PermissionError(errno.EACCES, "Permission denied", folder)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", unreadable)
+    with pytest.raises(DataError, match=r"data/a: Permission denied; make it readable"):
         home.push(lambda _: None)
 
 

@@ -409,6 +409,25 @@ def test_an_object_is_removed_one_manifest_after_the_last_one_that_names_it(tmp_
         assert is_whole()
 
 
+def test_without_the_right_to_remove_objects_checkpoints_of_running_trials_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(_: Store, name: str) -> None:
+        raise StoreError(f"{name}: access denied", is_refusal=True)
+
+    a = Machine(tmp_path)
+    monkeypatch.setattr(Store, "remove", refused)
+    with a.opened(), caplog.at_level("INFO", logger="sweeper"):
+        run_id = a.run(state=TrialState.RUNNING)
+        for number in range(4):
+            content = f"epoch {number}".encode()
+            os.utime(a.checkpoint(run_id, "model.pt", content), (1, number))
+            a.now()
+            entry = manifest().files[f"checkpoints/{run_id}/model.pt"]
+            assert entry.hash == hash_of(content)
+    assert {r.levelname for r in caplog.records if "access denied" in r.getMessage()} == {"INFO"}
+
+
 def test_a_notebook_that_one_copy_leaves_out_is_sent_with_the_next_copy(
     tmp_path: Path,
 ) -> None:

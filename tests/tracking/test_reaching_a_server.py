@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ ELSEWHERE = "http://mlflow.example:5000"
 
 
 @contextmanager
-def answering(code: int) -> Iterator[int]:
+def answering(code: int, tls: ssl.SSLContext | None = None) -> Iterator[int]:
     """Start a server that answers every request with a status code. Yield its port."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -33,6 +34,8 @@ def answering(code: int) -> Iterator[int]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_port
         server.shutdown()
@@ -113,6 +116,14 @@ def test_the_message_about_a_server_behind_a_failing_proxy_names_the_proxy_and_n
         with pytest.raises(TrackingError) as unknown:
             reachable(store_at(ELSEWHERE, tmp_path))
         assert at not in str(unknown.value)
+
+
+def test_only_mlflow_judges_the_certificates_of_a_server_with_https(tmp_path: Path) -> None:
+    with answering(200) as port, pytest.raises(TrackingError, match="does not answer"):
+        reachable(store_at(f"https://127.0.0.1:{port}", tmp_path))  # it speaks only HTTP
+    without_certificate = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with answering(200, without_certificate) as port:
+        reachable(store_at(f"https://127.0.0.1:{port}", tmp_path))
 
 
 def test_a_server_that_a_proxy_reaches_is_used(
