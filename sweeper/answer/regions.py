@@ -99,7 +99,7 @@ def _place(value: float, dimension: RangeDimension) -> float:
     value = min(max(value, dimension.low), dimension.high)
     values = value, dimension.low, dimension.high
     place, first, last = map(math.log, values) if dimension.log else values
-    return (place - first) / (last - first)
+    return (place - first) / (last - first or 1.0)
 
 
 def _chance(common: NumberRange | ValueSet, own: Sequence[Any], tried: Sequence[Any]) -> float:

@@ -136,8 +136,9 @@ def _states_an_end(metadata: TrialMetadata, facts: StudyFacts) -> bool:
     A completed trial must have its scores. An edited notebook, or one that a faulty worker has
     sent, may lack them.
     """
-    was_short = metadata.reason in (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY)
-    # A trial that ran out of memory next to others may fit if it runs alone.
+    shared = (Reason.OUT_OF_MEMORY, Reason.OUT_OF_HOST_MEMORY, Reason.GPU_FAULT)
+    was_short = metadata.reason in shared
+    # A trial that ran out of memory, or lost its GPU, next to others may complete if it runs alone.
     has_room = was_short and not metadata.is_infeasible
     is_ours = metadata.study_id == facts.id
     is_whole = has_all_scores(metadata, facts.objectives)

@@ -143,11 +143,10 @@ class StudyFacts:
             ) from error
 
     @classmethod
-    def spent_by(cls, file: Path | None, study: str) -> float:
+    def spent_by(cls, file: Path | None) -> float:
         """Return the time that a study has spent by the file of its facts. 0.0 without one."""
         with suppress(StudyError):
-            name, facts = cls.read(file or Path())
-            return facts.spent_s if name == study else 0.0
+            return cls.read(file or Path())[1].spent_s
         return 0.0
 
     def write(self, file: Path, *, study: str) -> None:

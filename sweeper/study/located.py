@@ -84,10 +84,8 @@ class LocatedStudy:
         Args:
             confirmation: Ranking that the method `confirmation` has returned.
         """
-        if confirmation is None:
-            return self.study.best_by_score()
-        if confirmation.study == self.study.name:
-            return confirmation.own_best if confirmation.decides else self.study.best_by_score()
+        if confirmation is None or confirmation.study == self.study.name:
+            return self.study.best()
         return confirmation.best_of(self.study.records(), self.study.best())
 
     def record(self, run_id: str) -> TrialRecord:

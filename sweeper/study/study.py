@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -212,7 +212,7 @@ class Study:
             name_objectives(opened._study, names)
             repeats = None if settings.repeat is None else plan_of_repeats(settings)
             # The file has the time of a study that a killed sweep has removed to begin anew.
-            spent_s = spent_s or StudyFacts.spent_by(kept_facts, settings.name)
+            spent_s = spent_s or StudyFacts.spent_by(kept_facts)
             study_id = uuid.uuid4().hex
             opened._store_facts(
                 StudyFacts(id=study_id, objectives=names, repeats=repeats, spent_s=spent_s)
@@ -355,11 +355,13 @@ class Study:
         Args:
             studies: Trials of each earlier study, the best first.
         """
-        for trials in studies:
-            params = as_queued(trials[0].params)
+        self._queue_once(trials[0].params for trials in studies)
+        self.note_facts(learned=studies)
+
+    def _queue_once(self, wanted: Iterable[Params]) -> None:
+        for params in map(as_queued, wanted):
             if params not in [trial.system_attrs.get(QUEUED) for trial in self._trials()]:
                 self._study.enqueue_trial(params)
-        self.note_facts(learned=studies)
 
     def queue_new(self, settings: Settings) -> None:
         """Queue the entries of `start` that the parameters file did not have in the last sweep.
@@ -368,10 +370,7 @@ class Study:
             settings: Settings of this sweep.
         """
         known = self.facts.settings.get("start", ())
-        queued = [trial.system_attrs.get(QUEUED) for trial in self._trials()]
-        for params in settings.start_params:
-            if params not in known and as_queued(params) not in queued:
-                self._study.enqueue_trial(as_queued(params))
+        self._queue_once(params for params in settings.start_params if params not in known)
 
     def confirm(self, plan: Mapping[str, Any]) -> int:
         """Queue those runs of a plan that the study lacks.
@@ -409,20 +408,17 @@ class Study:
 
     def tried_again(self) -> set[int]:
         """Return the numbers of trials with a retry that is queued, running, or not failed."""
-        return {
-            first
-            for first, record in self._retries()
-            if record is None or record.state is not TrialState.FAILED
-        }
+        numbers = set()
+        for trial in self._trials():
+            record = record_of(trial)
+            if RETRY in trial.user_attrs and (not record or record.state is not TrialState.FAILED):
+                numbers.add(int(trial.user_attrs[RETRY]))
+        return numbers
 
     def open_retries(self) -> set[int]:
         """Return the numbers of trials with a retry that is queued, running, or interrupted."""
-        return {first for first, record in self._retries() if record is None or not record.is_final}
-
-    def _retries(self) -> list[tuple[int, TrialRecord | None]]:
-        """Return the number of the first try of each retry, with the retry's record."""
-        retries = (trial for trial in self._trials() if RETRY in trial.user_attrs)
-        return [(int(trial.user_attrs[RETRY]), record_of(trial)) for trial in retries]
+        open_trials = self._trials(OptunaState.WAITING, OptunaState.RUNNING)
+        return {trial.user_attrs[RETRY] for trial in open_trials if RETRY in trial.user_attrs}
 
     def _read_new_trials(self) -> None:
         if not self._mirror.read_new_trials():

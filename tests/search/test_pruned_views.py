@@ -9,7 +9,7 @@ import pytest
 from opened_studies import completed
 from optuna.trial import FrozenTrial, TrialState
 
-from sweeper.search.samplers.views import with_expected_scores
+from sweeper.search.samplers.views import StorageView, with_expected_scores
 from sweeper.search.trial_codec import RECORD
 from sweeper.trials import Reason, TrialOutcome
 from sweeper.trials import TrialState as State
@@ -60,6 +60,21 @@ def test_frozen_and_pruned_trials_have_predicted_scores_and_running_ones_have_no
     frozen.user_attrs = {RECORD: {"state": "frozen"}}
     assert seen(*CURVES, frozen) == seen(*CURVES, pruned(0.25))
     assert seen(*CURVES, running) == [one.value for one in CURVES]
+
+
+def test_a_frozen_trial_that_fails_while_a_proposal_is_made_counts_as_it_was_before() -> None:
+    study = optuna.create_study(direction="maximize")
+    frozen = trial(TrialState.RUNNING, 0.25)
+    frozen.user_attrs = {RECORD: {"state": "frozen"}}
+    study.add_trials([*CURVES, frozen])
+    reads: list[int] = []
+
+    def fails(trials: list[FrozenTrial]) -> list[FrozenTrial]:
+        reads.append(1)
+        return trials if len(reads) == 1 else trials[:-1]
+
+    view = with_expected_scores(StorageView(study._storage, fails).study(study))
+    assert len(view.get_trials(states=(TrialState.COMPLETE,))) == len(CURVES) + 1
 
 
 def test_bad_pruned_trials_have_worse_predicted_scores_than_good_completed_ones() -> None:

@@ -111,9 +111,12 @@ def test_a_trial_that_ran_out_of_memory_is_failed_and_the_sampler_sees_a_violate
     assert [best.number for best in opened.study.best()] == [1]
 
 
-@pytest.mark.parametrize("is_infeasible", [True, False])
+@pytest.mark.parametrize(
+    ("reason", "is_infeasible"),
+    [(Reason.OUT_OF_MEMORY, True), (Reason.OUT_OF_MEMORY, False), (Reason.GPU_FAULT, False)],
+)
 def test_lack_of_memory_that_only_the_notebook_states_is_final_only_if_the_trial_was_alone(
-    begin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_infeasible: bool
+    begin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: Reason, is_infeasible: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)
     opened = begin(trials=9)
@@ -121,7 +124,7 @@ def test_lack_of_memory_that_only_the_notebook_states_is_final_only_if_the_trial
     study_id, notebook = opened.study.study_id, record.notebook
     spec = trial_spec(record.number, study_id=study_id, notebook=notebook)
     file = ExecutedNotebook(nbformat.v4.new_notebook(), spec)
-    file.finish(replace(too_large(), is_infeasible=is_infeasible))
+    file.finish(replace(too_large(), reason=reason, is_infeasible=is_infeasible))
     record.notebook.parent.mkdir()
     file.write()
     again = opened.again().ask()

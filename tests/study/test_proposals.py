@@ -218,6 +218,20 @@ def test_the_sampler_replaces_a_queued_value_that_the_space_no_longer_allows(
     )
 
 
+def test_a_start_trial_that_is_added_to_the_file_of_a_begun_study_is_queued_once(
+    begin: Any,
+) -> None:
+    opened = begin(start=[{"x": 0.125}])
+    opened.study.note_facts(settings=opened.settings.as_mapping)
+    opened.run(0.5)
+    settings = changed(opened, start=[{"x": 0.125}, {"x": 0.25}])
+    for _ in range(2):  # the first sweep is killed before it has stored its settings
+        more = Opened(opened.storage, settings)
+        more.study.queue_new(settings)
+    assert [record.params["x"] for record in more.run(0.5)] == [0.25]
+    assert more.ask().params["x"] not in (0.125, 0.25)
+
+
 def test_start_trials_are_queued_once_and_count_as_planned_trials(begin: Any) -> None:
     opened = begin(start=[{"x": 0.125}, {"x": 0.25}], trials=2)
     opened.run(0.5)

@@ -21,6 +21,7 @@ from ..seeds import derived_seed
 from ..trial_codec import has_begun
 from .distributions import as_trial, distributions, in_space
 from .padded_gp import PaddedGP
+from .score_model import can_predict
 from .views import ExpectingTPE, StorageView, with_constraints, with_learned
 
 #: In a study with more trials, `auto` uses TPE alone. Up to this number, a Gaussian process needed
@@ -161,8 +162,7 @@ class SamplerFactory:
     def _suitable(self) -> str:
         """Return the name of the sampler that `sampler: auto` means for the study."""
         is_short = self.settings.study.trials <= _GP_TRIALS
-        has_torch = importlib.util.find_spec("torch") is not None
-        return "gp" if is_short and has_torch else "tpe"
+        return "gp" if is_short and can_predict() else "tpe"
 
     def _check_space(self, where: str) -> None:
         if self.name in _EXHAUSTIBLE and self._space.count() is None:
@@ -179,5 +179,5 @@ class SamplerFactory:
             )
         if self.name == "cmaes" and importlib.util.find_spec("cmaes") is None:
             raise SettingsError(f"{where}: cmaes needs the package cmaes: pip install cmaes")
-        if self.name == "gp" and importlib.util.find_spec("torch") is None:
+        if self.name == "gp" and not can_predict():
             raise SettingsError(f"{where}: gp needs the package torch: pip install torch")

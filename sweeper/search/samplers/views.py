@@ -198,6 +198,9 @@ def with_expected_scores(study: optuna.Study) -> optuna.Study:
     would propose it again and again. A failure does not count if a trial with the same params has
     completed, as after `retry`. Studies with several objectives are not changed.
     """
+    # Read all trials once, because trials may end meanwhile.
+    trials = study.get_trials(deepcopy=False)
+    study = StorageView(study._storage, lambda _: trials).study(study)
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if not completed or len(study.directions) > 1:
         return study

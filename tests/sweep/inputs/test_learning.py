@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 from studies import sweep_of
 
+from sweeper.control.lookup import find_study
 from sweeper.errors import SettingsError
 from sweeper.testing import write_notebook
 from sweeper.trials import RunningTrial, TrialOutcome, TrialSpec, TrialState
@@ -64,6 +66,21 @@ def test_an_earlier_study_without_a_trial_that_fits_is_refused(
         sweep(tmp_path, "later", best=0.5, trials=2, **{"learn_from": ["earlier"], **changes})
     assert all(part in str(caught.value) for part in ["learn_from", *parts]), str(caught.value)
     assert not (tmp_path / "out" / "later").exists()
+
+
+def test_an_earlier_trial_whose_score_is_not_a_number_is_left_out(tmp_path: Path) -> None:
+    def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+        loss = math.nan if spec.number == 0 else 1.0
+        return TrialOutcome(state=TrialState.COMPLETED, scores={"val": 1.0, "loss": loss})
+
+    notebook = write_notebook(tmp_path / "nb.ipynb", "val = x")
+    how: dict[str, Any] = {"output": "out/{study}.{run_id}.ipynb", "study": {"trials": 3}}
+    sweep_of(notebook, "earlier", run_trial, **how).run()
+    goal = {"objective": {"loss": "minimize"}, "learn_from": ["earlier"]}
+    later = sweep_of(notebook, "later", run_trial, **how, **goal)
+    later.run()
+    facts = find_study(str(tmp_path / "out" / "later"), storage=None).study.facts
+    assert [trial.score for trial in (facts.learned or [[]])[0]] == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"a text"])
