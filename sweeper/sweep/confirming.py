@@ -22,7 +22,7 @@ from ..settings.sections import Algorithm
 from ..study.located import LocatedStudy
 from ..study.study import Study
 from ..tracking import Tracker, reachable
-from ..trials import Repeats, SweepResult, TrialRecord, TrialState, best_trials, plan_of
+from ..trials import Repeats, SweepResult, TrialRecord, best_trials, has_score, plan_of
 from .opening import store_of
 from .planning.plan import SweepPlan, remote_copy
 
@@ -144,13 +144,18 @@ def answered_again(search: SweepPlan, found: SweepResult) -> SweepResult:
 
 
 def _with_means(plan: Mapping[str, Any], records: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """Return one record for each proposal whose repeats are complete. Its score is their mean."""
-    first = {record.run_id: record for record in records}
-    ranking = Repeats(plan, records).ranking
+    """Return one record for each proposal whose repeats are complete. Its score is their mean.
+
+    It is the record of the first run with a score: the first of all may have failed, and its retry
+    has the score.
+    """
     name = plan["objective"]
-    return [  # The first run may have failed, and its retry has the score.
-        replace(first[ranked.run_id], state=TrialState.COMPLETED, scores={name: ranked.mean or 0.0})
-        for ranked in ranking
+    return [
+        replace(
+            next(run for run in ranked.runs.values() if has_score(run, name)),
+            scores={name: ranked.mean or 0.0},
+        )
+        for ranked in Repeats(plan, records).ranking
     ]
 
 

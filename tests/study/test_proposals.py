@@ -165,7 +165,7 @@ def test_qmc_fills_a_range_that_was_changed(begin: Any) -> None:
     opened.run(*5 * [0.5])
     space, study = {"x": {"low": 0.0, "high": 8.0}}, {"sampler": "qmc", "trials": 100}
     wider = Opened(opened.storage, changed(opened, space=space, study=study))
-    values = [float(record.params["x"]) for record in wider.run(*8 * [0.5])]
+    values = [float(str(record.params["x"])) for record in wider.run(*8 * [0.5])]
     assert max(values) > 4
 
 
@@ -185,7 +185,7 @@ def test_earlier_trials_outside_of_a_range_that_became_narrower_are_left_out(
     opened.study.learn([[LearnedTrial(params={"x": x}, score=x) for x in (0.5, 0.7)]])
     space, study = {"x": {"low": low, "high": 1.0}}, {"sampler": "tpe"}
     narrower = Opened(opened.storage, changed(opened, space=space, study=study))
-    assert all(float(record.params["x"]) >= low for record in narrower.run(0.5, 0.5))
+    assert all(float(str(record.params["x"])) >= low for record in narrower.run(0.5, 0.5))
 
 
 def test_start_trials_come_first_in_order_and_may_lack_params(begin: Any) -> None:

@@ -76,7 +76,7 @@ def test_an_earlier_trial_whose_score_is_not_a_number_is_left_out(tmp_path: Path
     notebook = write_notebook(tmp_path / "nb.ipynb", "val = x")
     how: dict[str, Any] = {"output": "out/{study}.{run_id}.ipynb", "study": {"trials": 3}}
     sweep_of(notebook, "earlier", run_trial, **how).run()
-    goal = {"objective": {"loss": "minimize"}, "learn_from": ["earlier"]}
+    goal: dict[str, Any] = {"objective": {"loss": "minimize"}, "learn_from": ["earlier"]}
     later = sweep_of(notebook, "later", run_trial, **how, **goal)
     later.run()
     facts = find_study(str(tmp_path / "out" / "later"), storage=None).study.facts
