@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections import deque
@@ -327,7 +328,14 @@ class Sweep:
         tags = tags_of(plan.settings, plan.fingerprint, plan.notebook.path, plan.samplers.name)
         log = TrialLog(study, tracker, plan.settings, paths=plan.paths, tags=tags)
         scheduler = self._scheduler = TrialScheduler(
-            plan, study, log=log, stop_switch=stop_switch, events=self._events
+            plan,
+            study,
+            log=log,
+            stop_switch=stop_switch,
+            events=self._events,
+            time_left_s=lambda: min(
+                math.inf if left is None else left for left in (plan.left_s, spending.left_s)
+            ),
         )
         study.be_patient(stop_switch.patience_s)
         if plan.remote is not None:  # The remote copy is lost if another machine resumes the study.

@@ -47,6 +47,7 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
         jobs: int = 2,
         can_freeze: bool = False,
         stop_switch: StopSwitch | None = None,
+        **options: Any,
     ) -> TrialScheduler:
         paths = StudyPaths.parse(f"{tmp_path}/{{study}}.{{run_id}}.ipynb", study=settings.name)
         events = Events()
@@ -66,6 +67,7 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
             log=TrialLog(study, tracker, settings, paths=paths, tags={}),
             stop_switch=stop_switch or StopSwitch(events),
             events=events,
+            **options,
         )
 
     return make

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
+import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -99,6 +101,7 @@ class TrialScheduler:
         log: Logs the trials to MLflow.
         stop_switch: Knows the running trials and whether more trials may start.
         events: Announces the events of the sweep to observers.
+        time_left_s: Returns the seconds until the sweep's time limit, or until its budget is spent.
 
     Attributes:
         broken: Error that ended the sweep, if its storage was lost or its sampler failed. Else
@@ -119,6 +122,7 @@ class TrialScheduler:
         log: TrialLog,
         stop_switch: StopSwitch,
         events: Events,
+        time_left_s: Callable[[], float] = lambda: math.inf,
     ) -> None:
         settings = self._settings = plan.settings
         self._inputs, self._samplers, self._paths = plan.inputs, plan.samplers, plan.paths
@@ -127,6 +131,7 @@ class TrialScheduler:
         self._log = log
         self._stop_switch = stop_switch
         self._events = events
+        self._time_left_s = time_left_s
         self.overwritten = OverwrittenNamesRule(
             lambda: plan.notebook.code, is_allowed=plan.allow_changes
         )
@@ -144,7 +149,7 @@ class TrialScheduler:
         self._freezer = None
         if plan.executor.can_freeze and isinstance(pruner, PredictivePruner):
             self._freezer = Freezer(
-                study, pruner, running=stop_switch.running_trials, to_begin=self._to_begin
+                study, pruner, running=stop_switch.running_trials, to_begin=self._to_begin_in_time
             )
             rules.append(self._freezer)
         elif settings.study.pruner.name != "none":
@@ -490,6 +495,16 @@ class TrialScheduler:
         # Count in a copy, because other slots add records.
         records = dict(self._records).values()
         return left_to_begin(records, trials=self._settings.study.trials)
+
+    def _to_begin_in_time(self) -> int:
+        """Return how many trials are left to begin. 0 if a new one would probably not complete.
+
+        Frozen trials then continue first, because what is left of their training is shorter.
+        """
+        records = dict(self._records).values()
+        took_s = [r.duration_s for r in records if r.state is TrialState.COMPLETED]
+        is_too_late = bool(took_s) and self._time_left_s() < statistics.median(took_s)
+        return 0 if is_too_late else self._to_begin()
 
     def _spec(self, record: TrialRecord) -> TrialSpec:
         return TrialSpec(

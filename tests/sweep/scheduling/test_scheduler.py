@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import nbformat
@@ -420,6 +421,34 @@ def test_a_frozen_trial_that_is_stopped_just_before_it_is_thawed_gets_no_slot(
     begun = scheduler.next_trial()
     scheduler.close()
     assert begun is not None and begun[0].number == 1
+
+
+@pytest.mark.parametrize(("left_s", "begins"), [(59.0, False), (61.0, True)])
+def test_frozen_trials_go_before_new_ones_that_have_no_time_to_complete(
+    storage: RDBStorage,
+    make_scheduler: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    left_s: float,
+    begins: bool,
+) -> None:
+    settings = small_settings(f"late{begins}", study={"trials": 5, "pruner": "auto"})
+    study = Study.open(storage, settings)
+    scheduler = make_scheduler(study, settings, can_freeze=True, time_left_s=lambda: left_s)
+    begun = scheduler.next_trial()
+    assert begun is not None
+    scheduler.finish_trial(begun[0], replace(scored(*begun), duration_s=60.0))
+    frozen = scheduler.next_trial()
+    assert frozen is not None
+    frozen[1].control.on_freeze(lambda _: True)
+    assert frozen[1].control.freeze()
+
+    def thaw(_: PredictivePruner, curves: Curves, *, to_begin: int) -> int | None:
+        return None if to_begin else frozen[0].number
+
+    monkeypatch.setattr(PredictivePruner, "thaw", thaw)
+    chosen = scheduler.next_trial()
+    scheduler.close()
+    assert chosen is not None and chosen[0].number == (2 if begins else 1)
 
 
 def test_a_trial_is_not_frozen_once_its_slot_would_get_no_other_trial(
