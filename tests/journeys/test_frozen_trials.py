@@ -51,7 +51,7 @@ def statuses(result: dict[str, Any]) -> list[str]:
 
 
 def test_the_best_trial_is_found_and_hopeless_trials_end_frozen() -> None:
-    Path("step_s").write_text("0.05")
+    Path("step_s").write_text("0.2")
     # While forks are proven, slots wait, and trials go on that would be frozen.
     settings = SETTINGS + "kernels: fork\n"
     result = json.loads(call(*project(TRAIN, settings=settings), "-j", "2", "--json").stdout)
