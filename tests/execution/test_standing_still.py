@@ -69,9 +69,10 @@ class FrozenOnce(ListedTrials):
 
 
 def _is_still(pid: int | None) -> bool:
-    """Return whether a kernel and all its processes are paused."""
+    """Return whether a kernel and all its processes are paused. Workers may have ended before."""
     kernel = psutil.Process(pid)
-    return {one.status() for one in (kernel, *kernel.children(recursive=True))} == {"stopped"}
+    found = {one.status() for one in (kernel, *kernel.children(recursive=True))}
+    return found - {psutil.STATUS_ZOMBIE} == {psutil.STATUS_STOPPED}
 
 
 def _printed(spec: TrialSpec) -> str:

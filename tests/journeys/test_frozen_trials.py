@@ -116,6 +116,7 @@ def test_frozen_trials_whose_kernels_die_are_run_again_in_slots(
         while not is_over.wait(0.02):
             metadata = [read_metadata(path) or BLANK for path in Path(victim).glob("*.ipynb")]
             frozen = [it for it in metadata if it.state is TrialState.FROZEN]
+            frozen = [it for it in frozen if _status(it.pid) == psutil.STATUS_STOPPED]
             snapshot = sweep.snapshot()
             running = () if snapshot is None else snapshot.running
             shown_s.extend(trial.elapsed_s for trial in running)
@@ -161,7 +162,10 @@ def _metadata(trial: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_awake(pid: int | None) -> bool:
+    return _status(pid) not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+
+
+def _status(pid: int | None) -> str:
     with suppress(psutil.NoSuchProcess):
-        status = psutil.Process(pid).status() if pid is not None else psutil.STATUS_ZOMBIE
-        return status not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
-    return False
+        return str(psutil.Process(pid).status()) if pid is not None else psutil.STATUS_ZOMBIE
+    return psutil.STATUS_ZOMBIE
