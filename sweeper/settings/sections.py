@@ -188,7 +188,7 @@ class ScoreSource(SettingsModel):
         if self.expression is not None:
             try:
                 compile(self.expression, "<expression>", "eval")
-            except (SyntaxError, RecursionError) as error:
+            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
                 raise problem(f"{self.expression!r} is not a valid Python expression") from error
         if self.pattern is not None:
             try:

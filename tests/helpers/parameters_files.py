@@ -194,7 +194,7 @@ WRONG_VALUES: list[tuple[str, list[str]]] = [
         ["scores.a", "'f('", "not a valid Python expression"],
     ),
     (
-        BOTH + f"scores: {{a: {{expression: '{'-' * 5000}1'}}}}",
+        BOTH + f"scores: {{a: {{expression: '{'-' * 20_000}1'}}}}",
         ["scores.a", "not a valid Python expression"],
     ),
     (BOTH + "scores: {a: {pattern: '(['}}", ["scores.a", "not a regular expression"]),
