@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 from typing import Any
 
+import optuna
 import pytest
 from opened_studies import completed
 from studies import small_settings
@@ -110,3 +111,12 @@ def test_the_gaussian_process_finds_the_better_branch_and_its_best_params(begin:
     assert all(opened.settings.search_space.check_params(params) is None for params in tried)
     late = [params.get("momentum", 0.0) for params in tried[16:]]
     assert sum(float(momentum) > 0.8 for momentum in late) >= 4
+
+
+def test_the_trial_that_is_being_proposed_does_not_count_as_a_running_one() -> None:
+    study = optuna.create_study()
+    study.tell(study.ask({"lr": optuna.distributions.FloatDistribution(1e-4, 1.0, log=True)}), 0.5)
+    study.ask()
+    seen = padding_of(SPACE).seen(study).get_trials()
+    assert [trial.number for trial in seen] == [0]
+    assert seen[0].params.keys() == SPACE.keys()

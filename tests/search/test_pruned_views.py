@@ -173,3 +173,14 @@ def test_a_trial_that_the_machine_has_failed_does_not_count(reason: Reason) -> N
 def test_a_failure_does_not_count_once_a_trial_with_the_same_params_has_completed() -> None:
     retried = failed(Reason.CELL_ERROR, x=CURVES[0].params["x"])
     assert len(seen(*CURVES, failed(Reason.CELL_ERROR), retried)) == len(CURVES) + 1
+
+
+def test_a_completed_trial_that_is_far_worse_than_all_others_counts_as_a_bad_one() -> None:
+    """Otherwise a Gaussian process would see two kinds of trials, and no other difference."""
+    losses = [trial(TrialState.COMPLETE, loss) for loss in (0.25, 0.3, 0.35, 1e6)]
+    assert seen(*losses, direction="minimize") == pytest.approx([0.25, 0.3, 0.35, 0.625])
+
+
+def test_failures_count_as_the_worst_trial_even_if_most_trials_are_equally_good() -> None:
+    good, bad = trial(TrialState.COMPLETE, 0.9), trial(TrialState.COMPLETE, 0.2, x=0.1)
+    assert seen(good, good, good, bad, failed(Reason.CELL_ERROR)) == [0.9, 0.9, 0.9, 0.2, 0.2]

@@ -80,10 +80,10 @@ def bound_of(
 def floor_of(values: Sequence[float] | np.ndarray) -> float:
     """Return the value to which lower scores are raised, so that outliers do not decide.
 
-    Higher scores are better.
+    Higher scores are better. If half of all scores are the best one, no score is an outlier.
     """
-    middle = float(np.median(values))
-    return middle - FURTHEST * (float(np.max(values)) - middle)
+    middle, best = float(np.median(values)), float(np.max(values))
+    return middle - FURTHEST * (best - middle) if best > middle else float(np.min(values))
 
 
 def _pairs_at(step: int, curves: Curves) -> tuple[Array, float]:

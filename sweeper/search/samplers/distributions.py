@@ -62,19 +62,27 @@ def as_queued(params: Params) -> dict[str, Any]:
     return {name: as_scalar(value) for name, value in params.items()}
 
 
-def in_space(trials: Sequence[FrozenTrial], space: SearchSpace) -> list[FrozenTrial]:
+def in_space(
+    trials: Sequence[FrozenTrial], space: SearchSpace, *, are_whole: bool = False
+) -> list[FrozenTrial]:
     """Return the trials as if a space had proposed them. Leave out those that it cannot propose.
 
     The order of dimensions and their ranges may have changed since a trial began. A trial that is
     being proposed has no or not all params yet.
+
+    Args:
+        trials: Trials of the study.
+        space: Present search space of the study.
+        are_whole: Whether trials that have other dimensions are left out, too.
     """
     known, seen = distributions(space), []
     for trial in trials:
         params = {name: from_scalar(value) for name, value in trial.params.items()}
         wanted = [name for name in space if space.exists(name, params)]
-        names = [name for name in wanted if name in params and space[name].allows(params[name])]
+        names = [name for name in wanted if name in params]
         is_whole = trial.state is TrialState.RUNNING or len(names) == len(wanted)
-        if is_whole and len(names) == len(params):
+        is_same = is_whole and len(names) == len(params)
+        if all(space[name].allows(params[name]) for name in names) and (is_same or not are_whole):
             changed = copy.copy(trial)
             changed.distributions = {name: known[name] for name in names}
             changed.params = {name: trial.params[name] for name in names}

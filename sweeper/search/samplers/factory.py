@@ -103,7 +103,8 @@ class SamplerFactory:
         kind: Callable[..., BaseSampler] = _CLASSES[self.name]
         passed = dict(self._options)
         if self._takes_turns and number >= _TURNS_FROM and number % 2:
-            kind, passed = ExpectingTPE, {"multivariate": True, "group": True}
+            kind = ExpectingTPE
+            passed = {"space": self._space, "multivariate": True, "group": True}
         elif issubclass(_CLASSES[self.name], PaddedGP):
             design_seed = derived_seed(self._seed, "sampler", "design")
             passed |= {"space": self._space, "design_seed": design_seed}
@@ -121,8 +122,7 @@ class SamplerFactory:
             storage: Storage of the study.
             learned: Trials of each earlier study, the best first.
         """
-        if self.settings.repeat is not None or self.name in _ONE_SEED:
-            storage = StorageView(storage, self._proposals)
+        storage = StorageView(storage, self._proposals)
         if self.name not in _SEES_INFEASIBLE:
             return storage
         known, space = distributions(self._space), self._space
@@ -140,13 +140,16 @@ class SamplerFactory:
         return StorageView(seen, with_constraints)
 
     def _proposals(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-        """Return one trial per proposal. A sampler of points in a sequence sees its present space.
+        """Return one trial per proposal, as if the present space had proposed it.
 
-        Such a sampler cannot have proposed other params.
+        A sampler of points in a sequence cannot have proposed trials with other dimensions. A
+        Gaussian process knows the present space, and learns from trials outside of it, too.
         """
         if self.settings.repeat is not None:
             trials = RepeatedTrials(self.settings, trials).seen()
-        return in_space(trials, self._space) if self.name in _ONE_SEED else trials
+        if self.name == "gp":
+            return trials
+        return in_space(trials, self._space, are_whole=self.name in _ONE_SEED)
 
     @cached_property
     def combinations(self) -> int | None:

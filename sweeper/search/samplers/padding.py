@@ -117,11 +117,14 @@ class Padding:
         return spread
 
     def seen(self, study: optuna.Study) -> optuna.Study:
-        """Return a view of the study in which each trial has a value of every dimension."""
+        """Return a view of the study in which each trial has a value of every dimension.
+
+        A trial without params is left out, as it is the one that is being proposed.
+        """
         return StorageView(study._storage, self._filled).study(study)
 
     def _filled(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-        filled = [copy.copy(trial) for trial in trials]
+        filled = [copy.copy(trial) for trial in trials if trial.params]
         for trial in filled:
             trial.params = {**self.values, **trial.params}
         return filled

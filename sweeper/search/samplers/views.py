@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Container, Sequence
+from functools import partial
 from typing import Any
 
 import optuna
@@ -15,9 +16,11 @@ from optuna.distributions import BaseDistribution
 from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
+from ...settings.space import SearchSpace
 from ...trials import OF_PARAMS
 from ..pruners import PredictivePruner, curves_of, floor_of
 from ..trial_codec import RECORD
+from .distributions import in_space
 
 #: Name of a trial attribute with everything that the trial's sampler has stored about the study.
 _NOTED = "sweeper.noted"
@@ -218,6 +221,10 @@ def with_expected_scores(study: optuna.Study) -> optuna.Study:
         has_diverged = not math.isfinite(seen.intermediate_values[seen.last_step or 0])
         value = floor if has_diverged else max(likely[number], floor)
         seen.state, seen.value = TrialState.COMPLETE, curves.sign * value
+    for trial in completed:
+        if curves.sign * float(trial.value or 0.0) < floor:
+            seen = expected[trial.number] = copy.copy(trial)
+            seen.value = curves.sign * floor
     proven = [trial.params for trial in completed]
     for trial in study.get_trials(deepcopy=False, states=(TrialState.FAIL,)):
         is_of_params = trial.user_attrs.get(RECORD, {}).get("reason") in OF_PARAMS
@@ -231,10 +238,30 @@ def with_expected_scores(study: optuna.Study) -> optuna.Study:
 
 
 class ExpectingTPE(optuna.samplers.TPESampler):
-    """Optuna's TPE, for which trials without a score have that of `with_expected_scores`."""
+    """Optuna's TPE, for which trials without a score have that of `with_expected_scores`.
+
+    Args:
+        space: Present search space of the study.
+        **options: Options of Optuna's sampler.
+    """
+
+    def __init__(self, *, space: SearchSpace, **options: Any) -> None:
+        super().__init__(**options)
+        self._space = space
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Return the dimensions that trials have had so far, with their present ranges."""
+        return super().infer_relative_search_space(self._in_space(study), trial)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Propose values for the dimensions that all trials of a branch have."""
-        return super().sample_relative(with_expected_scores(study), trial, search_space)
+        """Propose values for these dimensions."""
+        seen = self._in_space(with_expected_scores(study))
+        return super().sample_relative(seen, trial, search_space)
+
+    def _in_space(self, study: optuna.Study) -> optuna.Study:
+        view = StorageView(study._storage, partial(in_space, space=self._space))
+        return view.study(study)
