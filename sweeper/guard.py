@@ -97,8 +97,12 @@ def marked_processes(mark: str) -> dict[int, str]:
 
 
 def _pids() -> list[int]:
-    """Return the ids of all processes of the machine."""
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    """Return the ids of all processes of the machine. Return none where there is no `/proc`."""
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return []
+    return [int(name) for name in names if name.isdigit()]
 
 
 def _runs(pid: int) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from studies import until
 
-from sweeper import files
+from sweeper import files, guard
 from sweeper.errors import SweepError, first_line, root_cause, shortened
 from sweeper.files import (
     beside,
@@ -20,7 +20,7 @@ from sweeper.files import (
     remove_abandoned,
     write_atomically,
 )
-from sweeper.guard import kill_session
+from sweeper.guard import kill_marked, kill_session
 
 
 def test_a_failed_write_leaves_the_file_as_it_was(tmp_path: Path) -> None:
@@ -126,6 +126,17 @@ def test_a_process_whose_name_is_not_text_does_not_prevent_the_end_of_a_session(
         assert leader.wait(timeout=10) == -signal.SIGKILL
         assert other.poll() is None
         other.kill()
+
+
+def test_where_there_is_no_list_of_processes_none_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def listdir(path: str) -> list[str]:
+        raise FileNotFoundError(2, "No such file or directory", path)  # as macOS has no /proc
+
+    monkeypatch.setattr(guard.os, "listdir", listdir)
+    kill_marked("token-")
+    kill_session(1)
 
 
 @pytest.mark.parametrize("planted", ["link", "open", "file"])
