@@ -28,7 +28,7 @@ def settings(*, space: Any = FINITE, **study: Any) -> Settings:
 def test_every_sampler_that_can_be_named_can_be_made(name: str) -> None:
     if name == "cmaes":
         pytest.importorskip("cmaes")  # an optional package, which the message names
-    assert SamplerFactory(settings(sampler=name)).make(0)
+    assert SamplerFactory(settings(sampler=name)).make(0, 0)
 
 
 @pytest.mark.parametrize("name", sorted({*PRUNERS} - {"threshold"}))
@@ -81,11 +81,12 @@ def test_auto_chooses_a_sampler_by_the_number_of_trials(trials: int, space: Any,
     assert SamplerFactory(settings(space=space, trials=trials)).name == name
 
 
-def test_tpe_proposes_every_second_trial_of_auto_from_the_25th_on_and_no_trial_of_gp() -> None:
+def test_tpe_makes_every_second_proposal_of_auto_from_the_25th_on_and_none_of_gp() -> None:
     auto, gp = (SamplerFactory(settings(sampler=name)) for name in ("auto", "gp"))
-    turns = [isinstance(auto.make(number), optuna.samplers.TPESampler) for number in range(22, 29)]
+    made = [auto.make(2 * index, index) for index in range(22, 29)]  # each proposal has one repeat
+    turns = [isinstance(sampler, optuna.samplers.TPESampler) for sampler in made]
     assert turns == [False, False, False, True, False, True, False]
-    assert not isinstance(gp.make(25), optuna.samplers.TPESampler)
+    assert not isinstance(gp.make(25, 25), optuna.samplers.TPESampler)
 
 
 @pytest.mark.parametrize("name", ["tpe", "gp"])
@@ -101,7 +102,7 @@ def test_an_option_is_an_argument_of_the_subclass_or_of_optunas_class(
 
     monkeypatch.setattr(factory, "_CLASSES", {**factory._CLASSES, name: WithOwnOption})
     chosen = {"name": name, "patience": 5, "n_startup_trials": 3}
-    sampler: Any = SamplerFactory(settings(sampler=chosen)).make(0)
+    sampler: Any = SamplerFactory(settings(sampler=chosen)).make(0, 0)
     assert (sampler.patience, sampler._n_startup_trials) == (5, 3)
     for reserved in ("seed", "memory", "options"):
         with pytest.raises(SettingsError, match=f"{name} has no option '{reserved}'"):

@@ -75,6 +75,18 @@ def test_the_mean_decides_the_best_and_samplers_see_one_trial_per_proposal(repea
     assert values == [pytest.approx(0.5), pytest.approx(0.7)]
 
 
+@pytest.mark.slow  # SciPy
+@pytest.mark.parametrize("runs", [2, 4])
+def test_the_first_proposals_cover_the_space_evenly_however_often_each_is_repeated(
+    repeat: Any, runs: int
+) -> None:
+    space = {name: {"low": 0.0, "high": 1.0} for name in ("x", "y", "z")}
+    ended = scores_of(repeat(8 * runs, space=space, sampler="gp", seeds=runs), lambda _: 0.5)
+    firsts = [record for record in ended if record.repeat_of is None]
+    for name in space:
+        assert sum(float(str(record.params[name])) < 0.5 for record in firsts) == 4
+
+
 def test_repeats_of_a_proposal_continue_after_a_restart_but_not_after_a_failure(
     repeat: Any,
 ) -> None:

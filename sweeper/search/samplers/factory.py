@@ -27,7 +27,7 @@ from .views import ExpectingTPE, StorageView, with_constraints, with_learned
 #: In a study with more trials, `auto` uses TPE alone. Up to this number, a Gaussian process needed
 #: half as many trials as TPE (measured, but it was not recorded on which tasks).
 _GP_TRIALS = 250
-#: From this trial number on, `auto` uses TPE for every second trial. On coarse grids, TPE has
+#: After this number of proposals, `auto` uses TPE for every second one. On coarse grids, TPE has
 #: caught up with the Gaussian process by then (decision 26).
 _TURNS_FROM = 25
 #: A stepped dimension has at most this many values. A sampler that enumerates so many takes 0.5 s
@@ -55,7 +55,7 @@ _CLASSES: Mapping[str, type[BaseSampler]] = {
 #: trials.
 _SEES_INFEASIBLE = ("tpe", "gp")
 #: Arguments that the factory sets, so that a parameters file cannot set them.
-_PASSED = ("seed", "space", "design_seed")
+_PASSED = ("seed", "space", "design_seed", "index")
 
 
 class SamplerFactory:
@@ -91,23 +91,28 @@ class SamplerFactory:
         )
         self._check_space(where)
         try:
-            self.make(0)
+            self.make(0, 0)
         except (TypeError, ValueError, ImportError) as error:
             raise SettingsError(
                 f"{where}: the sampler {self.name} cannot be made: {error}"
             ) from error
 
-    def make(self, number: int) -> BaseSampler:
-        """Return the sampler that proposes the trial with this number."""
+    def make(self, number: int, index: int) -> BaseSampler:
+        """Return the sampler of a proposal.
+
+        Args:
+            number: Number of the trial that is proposed.
+            index: Number of earlier proposals. With `repeat`, there are fewer of them than trials.
+        """
         seed = derived_seed(self._seed, "sampler", "all" if self.name in _ONE_SEED else number)
         kind: Callable[..., BaseSampler] = _CLASSES[self.name]
         passed = dict(self._options)
-        if self._takes_turns and number >= _TURNS_FROM and number % 2:
+        if self._takes_turns and index >= _TURNS_FROM and index % 2:
             kind = ExpectingTPE
             passed = {"space": self._space, "multivariate": True, "group": True}
         elif issubclass(_CLASSES[self.name], PaddedGP):
             design_seed = derived_seed(self._seed, "sampler", "design")
-            passed |= {"space": self._space, "design_seed": design_seed}
+            passed |= {"space": self._space, "design_seed": design_seed, "index": index}
         # Optuna warns that some samplers are experimental. The warning is ignored, because this
         # project's tests cover them.
         with warnings.catch_warnings(

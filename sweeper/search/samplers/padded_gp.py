@@ -33,6 +33,8 @@ class PaddedGP(optuna.samplers.GPSampler):
     Args:
         space: Search space of the study.
         design_seed: Seed of the first trials, the same for all proposals of a study.
+        index: Number of earlier proposals. If the first trials left out points of the sequence, as
+            the numbers of repeats would, they would not cover the ranges evenly.
         n_startup_trials: Trials that must have a score before the process is fitted, at least 1.
         **options: Further options of Optuna's sampler.
 
@@ -45,6 +47,7 @@ class PaddedGP(optuna.samplers.GPSampler):
         *,
         space: SearchSpace,
         design_seed: int,
+        index: int,
         n_startup_trials: int = 10,
         **options: Any,
     ) -> None:
@@ -53,6 +56,7 @@ class PaddedGP(optuna.samplers.GPSampler):
         super().__init__(n_startup_trials=n_startup_trials, **options)
         self._space = space
         self._design_seed = design_seed
+        self._index = index
         self._fits_from = n_startup_trials
 
     @cached_property
@@ -72,7 +76,7 @@ class PaddedGP(optuna.samplers.GPSampler):
         study = with_expected_scores(study)
         completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if len(completed) < self._fits_from:
-            return self._padding.design(trial.number, seed=self._design_seed)
+            return self._padding.design(self._index, seed=self._design_seed)
         with on_one_thread():
             return dict(super().sample_relative(self._padding.seen(study), trial, search_space))
 

@@ -91,13 +91,13 @@ class Padding:
         """Return proposed values, rounded to values that the search space contains."""
         return {name: _rounded(self.distributions[name], v) for name, v in modelled.items()}
 
-    def design(self, number: int, *, seed: int) -> dict[str, Any]:
-        """Return the point with this number of a scrambled Sobol sequence, as params."""
+    def design(self, index: int, *, seed: int) -> dict[str, Any]:
+        """Return the point with this index of a scrambled Sobol sequence, as params."""
         rng = np.random.RandomState(seed)
         # The points of a sequence are balanced after powers of two, so make a power of two of them.
-        # The point with this number is the same in a longer sequence.
-        points = self._cube.sample_normalized_params(1 << number.bit_length(), rng)
-        return self.as_params(self._cube.get_unnormalized_param(points[number]))
+        # The point with this index is the same in a longer sequence.
+        points = self._cube.sample_normalized_params(1 << index.bit_length(), rng)
+        return self.as_params(self._cube.get_unnormalized_param(points[index]))
 
     def spread(self, count: int, samples: int) -> list[np.ndarray[Any, Any]]:
         """Return samples of points that cover the unit cube evenly.
