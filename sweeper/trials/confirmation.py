@@ -7,6 +7,7 @@ a confirmation uses only these scores, and ignores the scores of the search.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from .paths import display_path
-from .records import Params, TrialRecord, TrialState, short_text
+from .records import Params, TrialRecord, TrialState, Value, short_text
 from .result_html import link, linked_table
 
 #: By default, the `DEFAULT_BEST` best trials are confirmed, each on `DEFAULT_SEEDS` fresh seeds
@@ -413,6 +414,14 @@ def has_score(record: TrialRecord, objective: str) -> bool:
     return is_completed and math.isfinite(record.scores.get(objective, math.nan))
 
 
-def key_of(params: Params) -> object:
-    """Return a key that is equal for equal params."""
-    return tuple(sorted((name, repr(value)) for name, value in params.items()))
+def key_of(params: Params) -> str:
+    """Return a key that is equal for equal params.
+
+    0 and 0.0 are equal, because Optuna stores a queued 0 as 0.0 where the range has floats. The
+    order of the keys of a mapping does not matter, because a notebook sorts them.
+    """
+
+    def exact(value: Value) -> Value:
+        return int(value) if isinstance(value, float) and value.is_integer() else value
+
+    return json.dumps({name: exact(value) for name, value in params.items()}, sort_keys=True)

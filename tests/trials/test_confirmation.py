@@ -122,6 +122,18 @@ def test_a_retry_that_completes_replaces_the_failed_run() -> None:
     assert [run.number for run in found.own_best] == [2]
 
 
+@pytest.mark.parametrize(
+    ("planned", "ran"),
+    [(0, 0.0), (1e300, 1e300), ({"depth": 2, "width": 8}, {"width": 8, "depth": 2})],
+)
+def test_a_run_belongs_to_its_trial_however_its_params_are_written(planned: Any, ran: Any) -> None:
+    found = [trial(0, 0.9, params={"x": planned}), trial(1, 0.8, params={"x": True})]
+    plan = plan_of(found, SEEDS, objective="acc", direction="maximize")
+    scores = ((ran, 0.5), (True, 0.4))
+    runs = [trial(0, s, params={"x": x}, seed=seed) for x, s in scores for seed in SEEDS]
+    assert winner_of(Confirmation.of("c", plan, runs)) == "0000"
+
+
 def test_each_trial_has_its_mean_with_an_interval_next_to_its_search_score() -> None:
     found = confirmation((0.6, 0.61), (0.7, 0.712))
     assert confirmation_lines(found, STORAGE) == [
