@@ -270,7 +270,7 @@ def clean_up_after_crash(existing: ExistingStudy) -> None:
         if not is_unswept or existing.holder() is not None:
             return
         clear_up(existing.paths.folder)
-        if any(not record.state.has_ended for record in study.records()):
+        if study.left_by_a_crash():
             opened = existing.opened()
             # Store this fact before the runs are corrected, because this process may be killed
             # before they are.

@@ -25,12 +25,15 @@ ORDER BY trials.number
 """)
 
 
-def stored_records(storage: RDBStorage, study_id: int) -> list[TrialRecord]:
+def stored_records(
+    storage: RDBStorage, study_id: int, only: OptunaState | None = None
+) -> list[TrialRecord]:
     """Return the records of all trials that have ever begun, by number.
 
     Args:
         storage: The open storage.
         study_id: Optuna's id of the study in this storage.
+        only: Optuna's state of the trials that are wanted. None for all trials.
 
     Raises:
         StorageAwayError: The storage does not answer.
@@ -40,7 +43,7 @@ def stored_records(storage: RDBStorage, study_id: int) -> list[TrialRecord]:
         rows = connection.execute(_RECORDS, {"study_id": study_id, "key": RECORD}).all()
     records = []
     for number, state, value in rows:
-        stored = json.loads(value)
-        if is_own(stored, has_ended=OptunaState[state].is_finished()):
+        stored, found = json.loads(value), OptunaState[state]
+        if only in (None, found) and is_own(stored, has_ended=found.is_finished()):
             records.append(decode(number, stored))
     return records

@@ -659,8 +659,19 @@ class Study:
         """Return a matplotlib figure for a paper; see `figure_of`."""
         return figure_of(self._study, self.facts.objectives, kind=kind)
 
+    def left_by_a_crash(self) -> list[TrialRecord]:
+        """Return the records of trials whose ends a killed sweep could not store completely.
+
+        The record has no end, or Optuna does not know the end that the record states. A trial that
+        was stopped with its sweep is not one of them: it stays open in Optuna, and is run again.
+        """
+        assert self._storage is not None, "a sweep settles its trials itself"
+        with _of_this_version(self.name):
+            running = stored_records(self._storage, self._study._study_id, OptunaState.RUNNING)
+        return [record for record in running if record.is_final or not record.state.has_ended]
+
     def mark_interrupted(self) -> list[TrialRecord]:
-        """Correct the records that a killed sweep left as running.
+        """Store the ends of the trials that a killed sweep left as running, in Optuna as well.
 
         Call it only while no sweep runs.
 
@@ -668,10 +679,13 @@ class Study:
             The corrected records.
         """
         with self._lock:
-            running = [record for record in self.records() if not record.state.has_ended]
-            corrected = [interrupted(left_open(record, self.facts)) for record in running]
+            corrected = [
+                interrupted(left_open(record, self.facts)) for record in self.left_by_a_crash()
+            ]
             for record in corrected:
                 self._write(record)
+                if record.is_final:
+                    self._tell(record)
             return corrected
 
     def _trials(self, *states: OptunaState) -> list[FrozenTrial]:

@@ -114,12 +114,28 @@ def test_an_end_that_only_the_record_states_is_passed_on_to_optuna_and_not_run_a
     record = kill_between_the_writes(opened, 0.75)
     loaded = Study.load(opened.storage.url, opened.settings.name)  # only for reading
     assert (loaded.records(), loaded.best()) == ([record], [])
-    assert loaded.mark_interrupted() == []
     opened = opened.again()
     assert opened.next() is None
     assert opened.study.best() == [record]
     (frozen,) = opened.optunas()
     assert (frozen.state, frozen.values) == (OptunaState.COMPLETE, [0.75])
+
+
+def test_after_a_kill_the_best_trial_is_the_one_that_the_records_state_before_any_sweep_resumes(
+    begin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    opened = begin(trials=3)
+    opened.run(0.5)
+    by_record, by_notebook = kill_between_the_writes(opened, 0.75), opened.ask()
+    ended = {"state": "completed", "attempt": 1, "scores": {"acc": 0.9}}
+    notebook = write_notebook(by_notebook.notebook, "1")
+    note_in(notebook, study_id=opened.study.study_id, **ended)
+    loaded = Study.load(opened.storage.url, opened.settings.name)
+    first, second = loaded.mark_interrupted()
+    assert (first, second.number, second.scores) == (by_record, 2, {"acc": 0.9})
+    assert loaded.best() == [second]
+    assert loaded.mark_interrupted() == []
 
 
 def test_a_trial_that_was_killed_before_it_had_params_keeps_its_number(begin: Any) -> None:
