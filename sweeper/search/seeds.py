@@ -8,7 +8,7 @@ import hashlib
 def trial_seed(study_seed: int, number: int) -> int:
     """Return the seed of a trial that has no param `seed`.
 
-    The seed is derived anew whenever the trial runs again, so it depends on nothing else.
+    It is derived anew for a trial that was killed before it began, so it depends on nothing else.
     """
     return derived_seed(study_seed, "trial", number)
 

@@ -102,18 +102,20 @@ class TrialQueue:
         """
         if self._is_over(storage, samplers):
             return None
-        attempt = 1
+        attempt, seed = 1, None
         if self._unfinished:
             earlier = self._unfinished.pop(0)
             attempt, number, params = earlier.attempt + 1, earlier.number, earlier.params
-            if not params:
+            if params:
+                seed = earlier.seed
+            else:
                 number, params = self._propose(storage, samplers, again=number)
         elif self._prepared is not None and not has_trial_by_hand(storage):
             (number, params), self._prepared = self._prepared, None
         else:
             number, params = self._propose(storage, samplers)
-        trial = storage.trials()[number]
-        return _begun(trial, params, samplers.settings, notebook_of(number), attempt=attempt)
+        trial, settings = storage.trials()[number], samplers.settings
+        return _begun(trial, params, settings, notebook_of(number), attempt=attempt, seed=seed)
 
     def prepare(self, storage: MirroredStorage, samplers: SamplerFactory) -> None:
         """Make the next proposal ahead of time, if the next call of `next` will need a new one."""
@@ -261,19 +263,37 @@ def _drop_lost_values(storage: MirroredStorage, trial: FrozenTrial, space: Searc
 
 
 def _begun(
-    trial: FrozenTrial, params: Params, settings: Settings, notebook: Path, *, attempt: int
+    trial: FrozenTrial,
+    params: Params,
+    settings: Settings,
+    notebook: Path,
+    *,
+    attempt: int,
+    seed: int | None,
 ) -> TrialRecord:
-    """Return the record of a trial that begins now with these params."""
+    """Return the record of a trial that begins now with these params.
+
+    Args:
+        trial: The trial in Optuna's form.
+        params: Its params.
+        settings: Settings of the sweep.
+        notebook: Path of its executed notebook.
+        attempt: Number of the attempt, from 1.
+        seed: Seed of the earlier attempt, which this one continues. None if it is the first one.
+    """
     # A parameter named `seed` is the trial's seed in every respect.
     stated = {**settings.fixed, **params}.get("seed", trial.user_attrs.get(SEED))
-    derived = trial_seed(settings.study.seed, trial.number)
-    if settings.repeat is not None:  # The first runs of all proposals have the same seed.
-        derived = seeds_of(settings)[int(str(params[FOLD])) if settings.repeat.by_fold else 0]
+    if isinstance(stated, int):
+        seed = stated
+    elif seed is None and settings.repeat is not None:  # All proposals begin with the same seed.
+        seed = seeds_of(settings)[int(str(params[FOLD])) if settings.repeat.by_fold else 0]
+    elif seed is None:
+        seed = trial_seed(settings.study.seed, trial.number)
     return TrialRecord(
         number=trial.number,
         state=TrialState.RUNNING,
         params=params,
-        seed=stated if isinstance(stated, int) else derived,
+        seed=seed,
         retry_of=trial.user_attrs.get(RETRY),
         repeat_of=trial.user_attrs.get(REPEAT),
         by_hand=_is_by_hand(trial),

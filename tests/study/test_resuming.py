@@ -75,6 +75,18 @@ def test_an_interrupted_trial_keeps_its_params_even_if_the_space_has_changed(
     assert Opened(opened.storage, changed(opened, space=space)).ask().params == before.params
 
 
+@pytest.mark.parametrize(
+    "now", [{"repeat": {"seeds": 2}}, {"repeat": {"fold": 2}}, {"study": {"seed": 8}}]
+)
+def test_an_interrupted_trial_keeps_its_seed_even_if_others_get_theirs_in_another_way(
+    begin: Any, now: dict[str, Any]
+) -> None:
+    opened = begin()
+    before = opened.ask()
+    again = Opened(opened.storage, changed(opened, **now)).ask()
+    assert (again.attempt, again.seed, again.params) == (2, before.seed, before.params)
+
+
 def test_each_interruption_of_a_trial_adds_one_attempt(begin: Any) -> None:
     opened = begin(trials=1)
     attempts = []
