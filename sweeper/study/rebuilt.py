@@ -81,7 +81,8 @@ def write_study(
         study = optuna.create_study(
             study_name=name,
             storage=storage,
-            directions=[goal.direction for goal in settings.objective.values()],
+            # A later sweep may have had the objectives in another order.
+            directions=[settings.objective[name].direction for name in facts.objectives],
         )
         name_objectives(study, facts.objectives)
         # MLflow's store may be lost, too, so MLflow counts as behind.

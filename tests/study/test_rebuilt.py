@@ -58,6 +58,26 @@ def test_an_intact_notebook_suffices_to_rebuild_a_study(tmp_path: Path) -> None:
     rebuild_from(SOUND, tmp_path)
 
 
+def test_each_objective_of_a_rebuilt_study_has_its_direction_whatever_their_order_is_now(
+    tmp_path: Path,
+) -> None:
+    objective = {"latency": "minimize", "acc": "maximize"}
+    facts = replace(
+        FACTS,
+        objectives=["acc", "latency"],
+        settings=small_settings("again", objective=objective).as_mapping,
+    )
+    metadata = TrialMetadata.decode(SOUND | {"scores": {"acc": 0.5, "latency": 2.0}})
+    assert metadata is not None
+    notebook = write_notebook(tmp_path / "0000.ipynb", "1")
+    note_in(notebook, **metadata.encode())
+    write_study(tmp_path / "new.db", "again", facts, {0: (notebook, metadata)})
+    storage = f"sqlite:///{tmp_path / 'new.db'}"
+    rebuilt = optuna.load_study(study_name="again", storage=storage)
+    assert [direction.name for direction in rebuilt.directions] == ["MAXIMIZE", "MINIMIZE"]
+    assert rebuilt.trials[0].values == [0.5, 2.0]
+
+
 def test_a_study_with_a_trial_that_was_pruned_for_nan_can_be_rebuilt_and_read(
     tmp_path: Path,
 ) -> None:
