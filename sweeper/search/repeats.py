@@ -49,6 +49,8 @@ class RepeatedTrials(Repeats):
         records = [record for trial in trials if (record := record_of(trial)) is not None]
         super().__init__(plan_of_repeats(settings), records)
         self._trials = trials
+        self._by_hand = {record.number for record in records if record.by_hand}
+        self._is_full = len(records) - len(self._by_hand) >= settings.study.trials
 
     @property
     def due(self) -> tuple[int, int] | None:
@@ -56,9 +58,12 @@ class RepeatedTrials(Repeats):
 
         None if no repeat is due. A repeat is due if all runs of its proposal have a score and the
         proposal can still be the best. A proposal has only one run at a time, because each score
-        decides whether another run follows.
+        decides whether another run follows. If the study has all its trials, only proposals that
+        were queued by hand, in addition to these trials, run again.
         """
         for number, proposal in self.proposals.items():
+            if self._is_full and number not in self._by_hand:
+                continue
             left = [place for place in self.plan["values"] if place not in proposal.runs]
             has_scores = all(
                 has_score(run, self.plan["objective"]) for run in proposal.runs.values()

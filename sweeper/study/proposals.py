@@ -120,7 +120,7 @@ class TrialQueue:
     def prepare(self, storage: MirroredStorage, samplers: SamplerFactory) -> None:
         """Make the next proposal ahead of time, if the next call of `next` will need a new one."""
         is_ready = self._prepared is not None or self._unfinished or has_trial_by_hand(storage)
-        if is_ready or self._is_complete(storage, samplers):
+        if is_ready or self._is_over(storage, samplers):
             return
         if not self.is_too_early(storage, samplers):
             self._prepared = self._propose(storage, samplers)
@@ -128,7 +128,10 @@ class TrialQueue:
     def _is_over(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
         if self._unfinished or has_trial_by_hand(storage):
             return False
-        return self._is_complete(storage, samplers)
+        if not self._is_complete(storage, samplers):
+            return False
+        settings = samplers.settings
+        return settings.repeat is None or RepeatedTrials(settings, storage.trials()).due is None
 
     def _is_complete(self, storage: MirroredStorage, samplers: SamplerFactory) -> bool:
         trials = storage.trials()

@@ -75,6 +75,20 @@ def test_the_mean_decides_the_best_and_samplers_see_one_trial_per_proposal(repea
     assert values == [pytest.approx(0.5), pytest.approx(0.7)]
 
 
+def test_a_trial_queued_by_hand_runs_on_all_seeds_also_if_the_study_has_all_its_trials(
+    repeat: Any,
+) -> None:
+    opened = repeat(4, seeds=2)
+    scores_of(opened, lambda _: 0.5)
+    number = opened.study.enqueue({"x": 0.25})
+    (first,) = opened.run(0.9)
+    opened = opened.again()  # the sweep was stopped between the two runs
+    (second,) = scores_of(opened, lambda _: 0.9)
+    assert (first.number, second.repeat_of) == (number, number)
+    assert first.by_hand and second.by_hand
+    assert [record.number for record in opened.study.best()] == [number]
+
+
 @pytest.mark.slow  # SciPy
 @pytest.mark.parametrize("runs", [2, 4])
 def test_the_first_proposals_cover_the_space_evenly_however_often_each_is_repeated(
