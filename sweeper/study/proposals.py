@@ -250,7 +250,13 @@ def _fix_fold(storage: MirroredStorage, trial_id: int, settings: Settings) -> No
 
 
 def _drop_lost_values(storage: MirroredStorage, trial: FrozenTrial, space: SearchSpace) -> None:
-    """Drop the values of a queued trial that the search space no longer allows. Log a warning."""
+    """Drop the values of a queued trial that the search space no longer allows. Log a warning.
+
+    A trial that runs an earlier trial again keeps all its values: with others, it would be no such
+    run, and a retry would continue the checkpoints of other params.
+    """
+    if trial.user_attrs.keys() & {SEED, RETRY}:
+        return
     queued = trial.system_attrs.get(QUEUED, {})
     values = {name: from_scalar(value) for name, value in queued.items() if name in space}
     lost = {name: value for name, value in values.items() if not space[name].allows(value)}

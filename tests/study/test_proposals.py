@@ -218,6 +218,18 @@ def test_the_sampler_replaces_a_queued_value_that_the_space_no_longer_allows(
     )
 
 
+def test_a_trial_that_runs_another_one_again_keeps_values_that_the_space_no_longer_allows(
+    begin: Any,
+) -> None:
+    opened = begin(start=[{"x": 0.9}])
+    first = opened.study.tell(opened.ask().number, failed())
+    narrower = {"x": {"low": 0.0, "high": 0.5}}
+    opened = Opened(opened.storage, changed(opened, space=narrower))
+    opened.study.enqueue(first.params, again=first)
+    again = opened.ask()
+    assert (again.params, again.seed, again.retry_of) == (first.params, first.seed, 0)
+
+
 def test_a_start_trial_that_is_added_to_the_file_of_a_begun_study_is_queued_once(
     begin: Any,
 ) -> None:
