@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 import statistics
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import optuna
-from optuna.distributions import FloatDistribution, IntDistribution
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.search_space import intersection_search_space
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
@@ -52,8 +53,8 @@ def param_importances(
 ) -> Mapping[str, Mapping[str, Importance]]:
     """Return the share of each objective's variance that each param explains in the whole space.
 
-    The models of the scores measure it (see `effects_of`), otherwise a forest (see
-    `forest_importances`).
+    If at least two params of the space were varied, the models of the scores measure it (see
+    `effects_of`), otherwise a forest (see `forest_importances`).
 
     Args:
         study: Optuna's study.
@@ -69,8 +70,9 @@ def param_importances(
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if len(completed) < _FEWEST_TRIALS:
         return {}
-    swept = [name for name, one in intersection_search_space(completed).items() if not one.single()]
-    if len(swept) > 1 and models is not None:
+    names = [] if models is None else models.names
+    tried = [name for name in names if len({trial.params.get(name) for trial in completed}) > 1]
+    if len(tried) > 1 and models is not None:
         return effects_of(models, before_step=before_step)
     return forest_importances(study, objectives, before_step=before_step)
 
@@ -104,6 +106,7 @@ def forest_importances(
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if len(completed) < _FEWEST_TRIALS:
         return {}
+    completed = _in_one_space(completed)
     space = intersection_search_space(completed)
     swept = [param for param, distribution in space.items() if not distribution.single()]
     if len(space) == len(swept) == 1:
@@ -140,6 +143,33 @@ def forest_importances(
         if known:
             found[name] = dict(sorted(known.items(), key=lambda named: -named[1].share))
     return found
+
+
+def _in_one_space(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    """Return the trials as if each of them could have had all values of the ranges of all trials.
+
+    Otherwise, Optuna would leave out params whose range was changed during the study.
+    """
+    ranges = dict[str, BaseDistribution]()
+    for trial in trials:
+        for name, own in trial.distributions.items():
+            ranges[name] = _union(ranges.get(name, own), own)
+    seen = [copy.copy(trial) for trial in trials]
+    for trial in seen:
+        trial.distributions = {name: ranges[name] for name in trial.distributions}
+    return seen
+
+
+def _union(one: BaseDistribution, other: BaseDistribution) -> BaseDistribution:
+    """Return the range of two ranges. Choices, and whether a range is logarithmic, never change."""
+    if one == other or not isinstance(one, FloatDistribution | IntDistribution):
+        return one
+    assert isinstance(other, FloatDistribution | IntDistribution)
+    low, high = min(one.low, other.low), max(one.high, other.high)
+    # The two may have different steps, so the union has none.
+    if isinstance(one, IntDistribution):
+        return IntDistribution(int(low), int(high), log=one.log)
+    return FloatDistribution(low, high, log=one.log)
 
 
 def _on_linear_scale(trial: FrozenTrial) -> FrozenTrial:
@@ -188,6 +218,7 @@ def figure_of(study: optuna.Study, objectives: Sequence[str], *, kind: str) -> A
         from optuna.visualization import matplotlib as drawing
 
         if kind == "importances":
+            study = StorageView(study._storage, _in_one_space).study(study)
             what["evaluator"] = optuna.importance.FanovaImportanceEvaluator(seed=0)
         try:
             axes = getattr(drawing, FIGURES[kind])(study, **what)

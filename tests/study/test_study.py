@@ -8,11 +8,13 @@ from typing import Any
 import optuna
 import pytest
 from opened_studies import COMPLETED, FAILED, completed, failed
-from optuna.distributions import BaseDistribution, FloatDistribution
+from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState as OptunaState
+from studies import small_settings
 
 from sweeper.errors import StudyError
-from sweeper.study.insights import forest_importances
+from sweeper.search.samplers import ScoreModels
+from sweeper.study.insights import figure_of, forest_importances, param_importances
 from sweeper.study.study import Study
 from sweeper.trials import Reason, TrialOutcome
 
@@ -103,14 +105,22 @@ def test_new_facts_replace_only_their_fields_and_survive_a_restart(begin: Any) -
     assert begin().study.study_id != study_id
 
 
-def study_of(n_trials: int) -> optuna.Study:
-    """Return a study of trials whose score depends much more on x than on y."""
+UNIT = {"low": 0.0, "high": 1.0}
+
+
+def study_of(n_trials: int, *, wider_from: int = 0) -> optuna.Study:
+    """Return a study of trials whose score depends much more on x than on y.
+
+    Args:
+        n_trials: Number of trials.
+        wider_from: Number of the first trial that had the whole range of x.
+    """
     made = optuna.create_study(direction="maximize")
-    unit = FloatDistribution(0.0, 1.0)
-    space: dict[str, BaseDistribution] = {"x": unit, "y": unit}
     made.sampler = optuna.samplers.RandomSampler(seed=1)
-    for _ in range(n_trials):
-        trial = made.ask(space)
+    for number in range(n_trials):
+        unit = FloatDistribution(0.0, 1.0)
+        x = FloatDistribution(0.0, 0.5) if number < wider_from else unit
+        trial = made.ask({"x": x, "y": unit})
         made.tell(trial, -((trial.params["x"] - 0.3) ** 2) - 0.001 * trial.params["y"])
     return made
 
@@ -152,6 +162,26 @@ def test_a_param_with_a_logarithmic_range_matters_as_much_as_its_logarithm_would
     found = forest_importances(made, ["loss"])["loss"]
     assert 0.3 < found["lr"].share < 0.7, found
     assert 0.3 < found["rate"].share < 0.7, found
+
+
+@pytest.mark.slow  # scikit-learn or torch is imported
+@pytest.mark.parametrize("by_process", [False, True])
+def test_a_param_whose_range_was_changed_has_an_importance(by_process: bool) -> None:
+    if by_process:
+        pytest.importorskip("torch")
+    made = study_of(30, wider_from=15)
+    space = small_settings("s", space={"x": UNIT, "y": UNIT}).search_space
+    models = ScoreModels(made, space, ["val"]) if by_process else None
+    found = param_importances(made, ["val"], models)["val"]
+    assert [*found] == ["x", "y"]
+    assert found["x"].share > 0.9
+
+
+@pytest.mark.slow  # scikit-learn is imported
+def test_the_figure_of_importances_has_a_param_whose_range_was_changed() -> None:
+    pytest.importorskip("matplotlib")
+    figure = figure_of(study_of(30, wider_from=15), ["val"], kind="importances")
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["y", "x"]
 
 
 def test_importances_are_empty_for_too_few_trials() -> None:

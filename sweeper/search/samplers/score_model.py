@@ -121,6 +121,11 @@ class ScoreModels:
         self._fitted: dict[str, ScoreModel | None] = {}
 
     @property
+    def names(self) -> list[str]:
+        """Names of the params that the models have."""
+        return list(self._padding.distributions)
+
+    @property
     def noise(self) -> dict[str, float]:
         """Noise of each score whose model has been fitted. None is known from predicted scores."""
         if self._pruned:
