@@ -13,6 +13,7 @@ from statistics import median, mode
 from ..settings import Settings
 from ..settings.space import ChoiceDimension
 from ..trials import (
+    FOLD,
     Ablate,
     Action,
     CheaperTrial,
@@ -118,9 +119,20 @@ class StudySoFar:
 
     @cached_property
     def completed(self) -> Sequence[TrialRecord]:
-        """Trials that have all scores."""
+        """Trials that have all scores, without the fold of a repeat, which nobody chooses."""
         goals = self.settings.objective
-        return [trial for trial in self.records if all(has_score(trial, goal) for goal in goals)]
+        found = [trial for trial in self.records if all(has_score(trial, goal) for goal in goals)]
+        if not self.is_by_fold:
+            return found
+        return [
+            replace(trial, params={n: v for n, v in trial.params.items() if n != FOLD})
+            for trial in found
+        ]
+
+    @property
+    def is_by_fold(self) -> bool:
+        """Whether each proposal runs on several folds."""
+        return self.settings.repeat is not None and self.settings.repeat.by_fold
 
     @property
     def n_left(self) -> int:
@@ -365,13 +377,15 @@ def _leave_out(study: StudySoFar, region: Region) -> Iterator[Action]:
     """Yield the advice to leave out a region in which trials fail, if the user can obey it.
 
     A range can be cut at one of its ends. A study keeps its choices, so another study leaves one
-    out. A region that depends on several params is part of no single dimension.
+    out. A region that depends on several params is part of no single dimension. Each proposal has
+    all folds.
     """
     part, *others = region.parts
     dimension = study.settings.search_space.get(part.param)
     # The user may have narrowed the space since.
     is_in_space = dimension is not None and any(map(dimension.allows, part.values))
-    if others or not is_in_space or region.trials < _MOSTLY * region.inside:
+    is_fold = part.param == FOLD and study.is_by_fold
+    if others or is_fold or not is_in_space or region.trials < _MOSTLY * region.inside:
         return
     if isinstance(dimension, ChoiceDimension):
         if len(study.settings.objective) == 1:  # `learn_from` needs a single objective.

@@ -7,7 +7,7 @@ import math
 import random
 import statistics
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -49,6 +49,7 @@ def param_importances(
     objectives: Sequence[str],
     models: ScoreModels | None,
     *,
+    without: Collection[str] = (),
     before_step: Callable[[], None] = lambda: None,
 ) -> Mapping[str, Mapping[str, Importance]]:
     """Return the share of each objective's variance that each param explains in the whole space.
@@ -60,6 +61,7 @@ def param_importances(
         study: Optuna's study.
         objectives: Names of the objectives, in Optuna's order.
         models: Models of the study's scores. None without torch.
+        without: Names that are measured, but left out of the result, such as the fold of a repeat.
         before_step: Called before each step of less than a second. What it raises ends the
             computation.
 
@@ -73,8 +75,26 @@ def param_importances(
     names = [] if models is None else models.names
     tried = [name for name in names if len({trial.params.get(name) for trial in completed}) > 1]
     if len(tried) > 1 and models is not None:
-        return effects_of(models, before_step=before_step)
-    return forest_importances(study, objectives, before_step=before_step)
+        found = effects_of(models, before_step=before_step)
+    else:
+        found = forest_importances(study, objectives, before_step=before_step)
+    return {name: kept for name, own in found.items() if (kept := _without(own, without))}
+
+
+def _without(found: Mapping[str, Importance], names: Collection[str]) -> dict[str, Importance]:
+    """Return importances without some names. The other shares add up to 1 again."""
+    kept = {name: importance for name, importance in found.items() if name not in names}
+    total = sum(importance.share for importance in kept.values())
+    if len(kept) == len(found) or not total:
+        return kept
+    return {
+        name: importance._replace(
+            share=importance.share / total,
+            low=importance.low / total,
+            high=min(importance.high / total, 1.0),
+        )
+        for name, importance in kept.items()
+    }
 
 
 def forest_importances(
@@ -82,7 +102,7 @@ def forest_importances(
     objectives: Sequence[str],
     *,
     before_step: Callable[[], None] = lambda: None,
-) -> dict[str, Mapping[str, Importance]]:
+) -> dict[str, dict[str, Importance]]:
     """Return importances as `param_importances` does, but by a forest instead of a process.
 
     The method is Optuna's fANOVA (Hutter, Hoos, Leyton-Brown, 2014, "An Efficient Approach for
@@ -116,7 +136,7 @@ def forest_importances(
     # imported only here.
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 
-    found: dict[str, Mapping[str, Importance]] = {}
+    found: dict[str, dict[str, Importance]] = {}
     for index, name in enumerate(objectives):
         rng, shares = random.Random(0), dict[str, list[float]]()
         for number in range(_SAMPLES):
@@ -185,7 +205,7 @@ def _on_linear_scale(trial: FrozenTrial) -> FrozenTrial:
 
 def _of_one(
     param: str, completed: Sequence[FrozenTrial], objectives: Sequence[str]
-) -> dict[str, Mapping[str, Importance]]:
+) -> dict[str, dict[str, Importance]]:
     """Return the importances for a space with a single param: it explains all of the variance."""
     values = zip(*(trial.values for trial in completed), strict=True)
     differ = [name for name, scores in zip(objectives, values, strict=True) if len({*scores}) > 1]

@@ -41,6 +41,8 @@ from ..settings.addresses import Address
 from ..settings.space import SearchSpace
 from ..study_folder.patience import Patience
 from ..trials import (
+    FOLD,
+    FOLDS,
     Confirmation,
     Importance,
     LearnedTrial,
@@ -602,8 +604,12 @@ class Study:
         known = self.known_importances()
         if known is not None:
             return known
-        models, objectives = self._modelled(space), self.facts.objectives
-        return param_importances(self._study, objectives, models, before_step=before_step)
+        models, facts = self._modelled(space), self.facts
+        # The fold explains a part of the variance, but no sampler chooses it.
+        fold = {FOLD} if (facts.repeats or {}).get("by") == FOLDS else ()
+        return param_importances(
+            self._study, facts.objectives, models, without=fold, before_step=before_step
+        )
 
     def known_importances(self) -> Mapping[str, Mapping[str, Importance]] | None:
         """Return the stored importances. None if further trials have completed since."""

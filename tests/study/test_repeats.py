@@ -141,6 +141,15 @@ def test_the_fold_of_a_repeat_is_a_param_that_no_sampler_chooses(repeat: Any) ->
     assert confirmation_of(opened).ranking[0].mean == 7.0
 
 
+@pytest.mark.slow  # scikit-learn or torch is imported
+def test_the_fold_has_no_importance_and_the_shares_of_the_params_add_up_to_1(repeat: Any) -> None:
+    opened = repeat(40, space={"x": RANGE["x"], "y": RANGE["x"]}, fold=2)
+    scores_of(opened, lambda it: float(it.params["x"]) / 10 + float(it.params["fold"]))
+    found = opened.study.importances(opened.settings.search_space)["acc"]
+    assert [*found] == ["x", "y"]
+    assert sum(one.share for one in found.values()) == pytest.approx(1.0)
+
+
 @pytest.mark.kernel
 @pytest.mark.slow
 def test_a_sweep_shows_means_and_each_notebook_gets_its_fold(tmp_path: Path) -> None:
