@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from studies import until
 
-from sweeper import files, guard
+from sweeper import files
 from sweeper.errors import SweepError, first_line, root_cause, shortened
 from sweeper.files import (
     beside,
@@ -134,7 +135,7 @@ def test_where_there_is_no_list_of_processes_none_is_killed(
     def listdir(path: str) -> list[str]:
         raise FileNotFoundError(2, "No such file or directory", path)  # as macOS has no /proc
 
-    monkeypatch.setattr(guard.os, "listdir", listdir)
+    monkeypatch.setattr(os, "listdir", listdir)
     kill_marked("token-")
     kill_session(1)
 

@@ -255,7 +255,7 @@ def test_a_sampler_sees_trials_that_ended_too_late_as_running(make: Make) -> Non
             seen.append([(t.state.name, t.values) for t in trials])
             return {}
 
-    slots.opened.samplers.make = lambda number, _: Looks(seed=number)  # type: ignore[method-assign]
+    slots.opened.samplers.make = lambda number, index: Looks(seed=number)  # type: ignore[method-assign]
     records = [slots.opened.ask() for _ in range(3)]
     infeasible = TrialOutcome(state=FAILED, reason=Reason.OUT_OF_MEMORY, is_infeasible=True)
     slots.opened.study.tell(records[1].number, infeasible)
