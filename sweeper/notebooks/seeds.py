@@ -12,10 +12,10 @@ from nbformat import NotebookNode
 
 from .flows import Flows, LibraryCall
 from .plain import plain_value
-from .reading import cell_tags, code_cells, is_skipped
+from .reading import code_cells, is_skipped
 from .replacing import Cell
 from .research import RESEARCH_SOURCE
-from .shared_cells import SHARED_TAG
+from .shared_cells import last_shared_cell
 
 #: Functions whose first argument is a seed, by the last part of their name.
 _SEEDING = frozenset(
@@ -99,7 +99,7 @@ def seeds_in_words(found: Sequence[OwnSeed]) -> str:
 def replace_seeds(node: NotebookNode, seed: int) -> None:
     """Replace a notebook's original seeds with the seed of a trial. Comments state the originals.
 
-    Shared cells are not changed, because they run once for all trials.
+    Shared cells and the cells before them are not changed, because they run once for all trials.
     """
     in_cells = code_cells(node)
     cells = [
@@ -107,14 +107,14 @@ def replace_seeds(node: NotebookNode, seed: int) -> None:
         for number, cell in enumerate(in_cells, start=1)
     ]
     news: defaultdict[int, dict[ast.expr, str]] = defaultdict(dict)
-    found = own_seeds(cells)
+    found, last_shared = own_seeds(cells), last_shared_cell(node)
     order = list(dict.fromkeys(own.number for own in found))  # Keep different seeds different.
     for own in found:
         if own.number != seed:
             news[own.cell][own.value] = str(seed + order.index(own.number))
     for cell, in_cell in zip(cells, in_cells, strict=True):
         changed = cell.with_values(news[cell.number])
-        if changed not in (None, cell.source) and SHARED_TAG not in cell_tags(in_cell):
+        if changed not in (None, cell.source) and cell.number > last_shared:
             in_cell.metadata.setdefault(RESEARCH_SOURCE, cell.source)
             in_cell.source = changed
 

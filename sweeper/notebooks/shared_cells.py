@@ -27,6 +27,15 @@ _OWN_CALL = re.compile(r"\bsweeper\.trial\b|\bfrom\s+sweeper\s+import\b.*\btrial
 _WORTH_S, _WORTH_PART = 1.0, 0.2
 
 
+def last_shared_cell(node: NotebookNode) -> int:
+    """Return the number of the last code cell tagged `shared`. 0 if no cell has the tag.
+
+    No cell up to this one runs again for a trial whose kernel is forked after shared cells.
+    """
+    cells = enumerate(code_cells(node), start=1)
+    return max((number for number, cell in cells if SHARED_TAG in cell_tags(cell)), default=0)
+
+
 def check_shared_cells(notebook: ResearchNotebook, own_names: Set[str]) -> None:
     """Check that cells tagged `shared` are the same in all trials, and come before other cells.
 
@@ -37,25 +46,38 @@ def check_shared_cells(notebook: ResearchNotebook, own_names: Set[str]) -> None:
     Raises:
         NotebookError: A tagged cell differs between trials, or comes after a cell without the tag.
     """
-    first_untagged = 0
-    in_calls = {
-        place.cell: name for name in own_names for place in notebook.assignments.places(name)
+    first_untagged, its_own = 0, ""
+    replaced_in = {
+        place.cell: name
+        for name in own_names - notebook.injected
+        for place in notebook.assignments.places(name)
     }
-    for number, cell in enumerate(code_cells(notebook.node), start=1):
+    cells = code_cells(notebook.node)[: last_shared_cell(notebook.node)]
+    for number, cell in enumerate(cells, start=1):
         tags, where = cell_tags(cell), f"{notebook.display_name}: code cell {number}"
         if not cell.source.strip():
             continue
-        if PARAMETERS_TAG in tags and not _own_in(cell.source, own_names - notebook.injected):
+        is_parameters = PARAMETERS_TAG in tags
+        names = own_names - notebook.injected if is_parameters else own_names
+        own = _own_in(cell.source, names) or replaced_in.get(number, "")
+        if is_parameters and not own:
             continue
         if SHARED_TAG not in tags:
-            first_untagged = first_untagged or number
+            if not first_untagged:
+                first_untagged, its_own = number, own if is_parameters else ""
+        elif its_own:
+            raise NotebookError(
+                f"{where} is tagged 'shared', and the parameters cell, code cell {first_untagged}, "
+                f"before it uses {its_own}, whose value differs between trials; remove the tag, or "
+                f"move the code that uses {its_own} to a cell after the shared ones"
+            )
         elif first_untagged:
             raise NotebookError(
                 f"{where} is tagged 'shared', and code cell {first_untagged} before it is not; "
                 f"shared cells come first: tag code cell {first_untagged} as well, or remove the "
                 f"tag from code cell {number}"
             )
-        elif own := _own_in(cell.source, own_names) or in_calls.get(number):
+        elif own:
             raise NotebookError(
                 f"{where} is tagged 'shared', so it runs once for all trials, but it uses {own}, "
                 "whose value differs between trials; remove the tag, or move the code that uses "

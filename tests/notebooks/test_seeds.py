@@ -60,15 +60,27 @@ def test_seeds_are_found_by_the_function_that_gets_them_except_in_data_splits(
 def test_a_split_keeps_the_seed_that_a_model_shares_with_it() -> None:
     first = SKLEARN + "SEED = 42\nparts = train_test_split(y, random_state=SEED)"
     second = "m = RF(3, random_state=SEED)"
-    shared = new_code_cell("import numpy as np\nnp.random.seed(42)", metadata={"tags": ["shared"]})
-    node = new_notebook(cells=[shared, new_code_cell(first), new_code_cell(second)])
+    node = new_notebook(cells=[new_code_cell(first), new_code_cell(second)])
     replace_seeds(node, 123)
     assert [cell.source for cell in node.cells] == [
-        shared.source,
         first,
         "m = RF(3, random_state=123)  # was SEED",
     ]
-    assert node.cells[2].metadata[RESEARCH_SOURCE] == second
+    assert node.cells[1].metadata[RESEARCH_SOURCE] == second
+
+
+def test_a_seed_in_a_cell_that_runs_once_for_all_trials_is_not_replaced() -> None:
+    sources = [f"import numpy as np\nnp.random.seed({seed})" for seed in (1, 2, 3)]
+    tags = ("parameters", "shared", "mine")
+    node = new_notebook(
+        cells=[
+            new_code_cell(source, metadata={"tags": [tag]})
+            for source, tag in zip(sources, tags, strict=True)
+        ]
+    )
+    replace_seeds(node, 70)
+    assert [cell.source for cell in node.cells[:2]] == sources[:2]
+    assert "np.random.seed(72)  # was 3" in node.cells[2].source
 
 
 def test_seeds_that_differ_still_differ_after_they_are_replaced() -> None:

@@ -58,13 +58,31 @@ def test_a_shared_cell_that_uses_a_swept_name_is_refused(
     assert f"uses {named}" in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("parameters", "named"),
+    [
+        ("lr = 1\nk = lr", "lr"),
+        ("config = {'decay': 0.1}", "decay"),
+        ("class CFG:\n    rate = 0.1", "CFG.rate"),
+        ("import sweeper\ntrial = sweeper.trial()", "sweeper.trial()"),
+    ],
+)
 def test_a_shared_cell_after_a_parameters_cell_that_uses_a_swept_name_is_refused(
+    parameters: str, named: str, tmp_path: Path
+) -> None:
+    """The parameters cell runs once, too. Only what it assigns and does not read is set later."""
+    path = write_notebook(tmp_path / "nb.ipynb", "rows = 1", parameters=parameters, shared=1)
+    with pytest.raises(NotebookError) as refused:
+        check_shared_cells(ResearchNotebook(path), {*OWN, "CFG.rate"})
+    assert "code cell 2 is tagged 'shared', and the parameters cell" in str(refused.value)
+    assert f"move the code that uses {named} to" in str(refused.value)
+
+
+def test_a_name_that_the_parameters_cell_only_assigns_may_be_swept_beside_shared_cells(
     tmp_path: Path,
 ) -> None:
-    cells = ["rows = 1"]
-    path = write_notebook(tmp_path / "nb.ipynb", *cells, parameters="lr = 1\nk = lr", shared=1)
-    with pytest.raises(NotebookError, match="code cell 2 is tagged 'shared', and code cell 1"):
-        check_shared_cells(ResearchNotebook(path), OWN)
+    parameters = "lr = 1\nk = lr"
+    path = write_notebook(tmp_path / "nb.ipynb", "rows = 1", parameters=parameters, shared=1)
     check_shared_cells(ResearchNotebook(path), {"k"})
 
 
