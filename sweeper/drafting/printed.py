@@ -141,7 +141,7 @@ def _labelled(text: Text) -> Iterator[tuple[str, float]]:
         end, label, has_numbers = 0, "", False
         numbers = [*find_all(_ANY_NUMBER, line)]
         for match in numbers:
-            reading = read_number(match)
+            reading = read_number(match, line)
             if reading is None or match.start(1) < end:
                 continue
             words = line[end : match.start(1)]

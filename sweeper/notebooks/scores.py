@@ -22,8 +22,8 @@ from typing import Any
 import regex
 
 from ..notebook_api.messages import Point, PointSource
-from ..settings.patterns import SLOW_S, TRIAL_LIMIT_S, compile_pattern, find_all
-from ..settings.printed_numbers import read_number, without_codes
+from ..settings.patterns import SLOW_S, TRIAL_LIMIT_S, compile_pattern
+from ..settings.printed_numbers import read_numbers, without_codes
 from ..settings.sections import Objective, ScoreSource
 from ..trials import ScoreRank, lesser_name
 from .metadata import StoredSeries, TrialMetadata
@@ -408,15 +408,10 @@ class PrintedScores:
         self, pattern: regex.Pattern[str], text: str, *, is_whole: bool
     ) -> list[float | str]:
         found: list[float | str] = []
-        end = 0
-        for match in find_all(pattern, without_codes(text)):
-            reading = read_number(match)
-            if reading is None or match.start(1) < end:  # It lies in the previous number.
-                continue
+        for reading in read_numbers(pattern, without_codes(text)):
             if not (is_whole or reading.is_complete):
                 break
             found.append(reading.text if reading.value is None else reading.value)
-            end = reading.end
         return found
 
     def _publish(self, name: str, value: float | str) -> None:

@@ -1,18 +1,19 @@
 """Read the number that a pattern has found in a printed line, in the way a person reads it.
 
 The pattern only selects a position. The whole number that begins there counts, even if the
-pattern's group has matched only a part of it: `loss=([0-9.]+)` finds 120000 in `loss=1.2e+05`. A
-text that can be read in two ways is not a number.
+pattern's group has matched only a part of it: `loss=([0-9.]+)` finds 120000 in `loss=1.2e+05`, and
+NaN in `loss=nan`. A text that can be read in two ways is not a number.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import regex
 
-from .patterns import match_at
+from .patterns import find_all, match_at
 
 #: Terminal codes for colours and cursor movement, and the backspaces of old progress bars.
 _CODES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x08")
@@ -30,6 +31,9 @@ _NUMBER = re.compile(
     rf"(?P<fraction>\.\d*)?|\.\d+)(?P<exponent>e[-+{_MINUS}]?\d+)?)",
     re.IGNORECASE,
 )
+#: Numbers without digits. A pattern that names one of them, such as `loss=([0-9.]+|nan)`, is matched
+#: in the text as it is. Any other pattern is matched in a text with digits in their places.
+_WORD = re.compile(r"(?<!\w)(?:nan|inf(?:inity)?)(?!\w)", re.IGNORECASE)
 #: Number with spaces between thousands. Columns of numbers look the same, so it counts as one
 #: number only if the pattern's group has matched all of it.
 _SPACED = re.compile(r"\s*\d{1,3}(?: \d{3})+(?:\.\d+)?\s*")
@@ -93,8 +97,29 @@ def without_codes(text: str) -> str:
     return _CODES.sub("", text) if "\x1b" in text or "\x08" in text else text
 
 
-def read_number(match: regex.Match[str]) -> Reading | None:
+def read_numbers(pattern: regex.Pattern[str], text: str) -> Iterator[Reading]:
+    """Yield the numbers that a pattern selects in a text, from left to right.
+
+    Raises:
+        TimeoutError: The pattern takes longer than its time limit.
+    """
+    digits = text
+    if not _WORD.search(pattern.pattern):
+        digits = _WORD.sub(lambda word: "0.0".ljust(len(word[0]), "0"), text)
+    end = 0
+    for match in find_all(pattern, digits):
+        reading = read_number(match, text)
+        if reading is not None and match.start(1) >= end:  # Else it lies in the previous number.
+            end = reading.end
+            yield reading
+
+
+def read_number(match: regex.Match[str], printed: str) -> Reading | None:
     """Return the number at the first group of a match.
+
+    Args:
+        match: Match of a pattern.
+        printed: Text as it was printed. It has the same length as the text of the match.
 
     Returns:
         None if the group has matched nothing.
@@ -104,13 +129,14 @@ def read_number(match: regex.Match[str]) -> Reading | None:
     """
     if match[1] is None:
         return None
-    text, start, end = match.string, match.start(1), match.end(1)
-    if _SPACED.fullmatch(match[1]):
-        spaced = float(match[1].replace(" ", ""))
-        return Reading(value=spaced, text=match[1], end=end, is_complete=end < len(text))
+    text, start, end = printed, match.start(1), match.end(1)
+    group = text[start:end]
+    if _SPACED.fullmatch(group):
+        spaced = float(group.replace(" ", ""))
+        return Reading(value=spaced, text=group, end=end, is_complete=end < len(text))
     begin, is_opened = _skip_wrapper(text, start, end)
     if is_cut_out := _is_inside(text, begin):
-        text, start, end = match[1], 0, end - start
+        text, start, end = group, 0, end - start
         begin, is_opened = _skip_wrapper(text, start, end)
     found = _NUMBER.match(text, begin) if begin < end else None
     behind = found.end() if found else end
@@ -124,7 +150,7 @@ def read_number(match: regex.Match[str]) -> Reading | None:
     quoted = text[start : max(end, behind)][:_QUOTED_CHARACTERS].strip()
     if value is not None and not is_cut_out and _has_lost_its_sign(match):
         value, quoted = -value, f"-{quoted}"
-    is_complete = not is_left_open and match.end() < len(match.string)
+    is_complete = not is_left_open and match.end() < len(printed)
     return Reading(
         value=value,
         text=quoted,

@@ -315,6 +315,12 @@ def test_no_older_number_counts_if_the_last_printed_text_is_not_a_number(
     assert observed.points[-1].step == 2
 
 
+def test_the_score_of_a_training_that_diverges_is_not_its_last_finite_loss(make_file: Any) -> None:
+    observed = Heard(r"loss=([0-9.]+)")
+    observed.read("loss=0.5\n", "loss=nan\n")
+    assert repr(observed.scraped(make_file).scores["loss"]) == "nan"
+
+
 def test_a_pattern_that_backtracks_is_given_up_while_other_threads_run(
     make_file: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

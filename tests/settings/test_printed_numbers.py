@@ -6,7 +6,7 @@ import pytest
 
 from sweeper.notebook_api.messages import encode_float
 from sweeper.settings.patterns import compile_pattern, find_all
-from sweeper.settings.printed_numbers import read_number, without_codes
+from sweeper.settings.printed_numbers import read_number, read_numbers, without_codes
 
 #: Text after `loss=`, and the number that a person reads there.
 READ = {
@@ -127,8 +127,7 @@ NO_NUMBERS = (
 
 
 def numbers(pattern: str, text: str) -> list[float | None]:
-    found = [read_number(match) for match in find_all(compile_pattern(pattern), text)]
-    return [reading.value for reading in found if reading is not None]
+    return [reading.value for reading in read_numbers(compile_pattern(pattern), text)]
 
 
 @pytest.mark.parametrize("text", READ)
@@ -189,6 +188,26 @@ def test_a_pattern_only_selects_the_position_of_a_number(
     assert numbers(pattern, text) == [value]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        (r"loss=([0-9.eE+-]+)", "val_loss=nan acc=0.1", ["nan"]),
+        (r"loss=(\d+\.\d+)", "loss=NaN", ["nan"]),
+        (r"loss: ([-\d.]+)", "loss: -inf", ["-inf"]),
+        (r"loss\D*([\d.]+)", "loss: -Infinity, acc: 0.5", ["-inf"]),
+        (r"loss=tensor\(([\d.]+)", "loss=tensor(nan, device='cuda:0')", ["nan"]),
+        (r"([\d.]+)", "0.5 nan inf", ["0.5", "nan", "inf"]),
+        (r"nan: (\d+)", "nan: 3", ["3.0"]),
+        (r"loss=([\d.]+|nan)", "loss=nan loss=0.5", ["nan", "0.5"]),
+        (r"loss=([\d.]+)", "loss=nano loss=info loss=n_inf", []),
+    ],
+)
+def test_nan_and_infinity_are_numbers_also_for_a_pattern_of_digits(
+    pattern: str, text: str, expected: list[str]
+) -> None:
+    assert [*map(repr, numbers(pattern, text))] == expected
+
+
 def test_a_group_that_has_matched_nothing_has_no_reading() -> None:
     assert numbers(r"loss=([0-9.]+)?", "loss=") == []
 
@@ -199,7 +218,8 @@ def test_terminal_codes_are_ignored() -> None:
 
 def test_the_time_to_read_a_line_is_proportional_to_its_length() -> None:
     for text in ("1" * 20_000, "1,234" * 4_000, "1 " * 10_001, "tensor(" * 3_000, "-" * 20_000):
-        assert len(numbers(r"(\S)", text)) > 10_000
+        matches = find_all(compile_pattern(r"(\S)"), text)
+        assert len([read_number(match, text) for match in matches]) > 10_000
     assert numbers(r"(.+)", " " * 100_000) == [None]
 
 
