@@ -141,7 +141,7 @@ def parsed_into(cells: Iterable[Cell]) -> Iterator[str]:
 
 
 def given_options(cells: Sequence[Cell]) -> Mapping[str, str]:
-    """Return the options that the notebook itself passes to `parse_args`.
+    """Return the options that the notebook itself passes to `parse_args` or `set_defaults`.
 
     Returns:
         The code cell and line of each call, by the name of the option.
@@ -160,12 +160,14 @@ def given_options(cells: Sequence[Cell]) -> Mapping[str, str]:
     }
     found: dict[str, str] = {}
     for number, call in calls:
+        place = f"code cell {number}, line {call.lineno}"
+        if last_name(call.func) == "set_defaults":
+            found |= {option.arg: place for option in call.keywords if option.arg}
         if not is_parsing(call):
             continue
         texts = [part.value for part in ast.walk(call) if isinstance(part, ast.Constant)]
         for word in (word for text in texts for word in str(text).split()):
             flag = word.partition("=")[0]
             if flag.startswith("-"):
-                place = f"code cell {number}, line {call.lineno}"
                 found[names.get(flag, _as_name(flag))] = place
     return found

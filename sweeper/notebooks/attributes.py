@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .calls import Function, init_of, positional, texts_in
 from .cell_code import parse_or_none
@@ -180,6 +180,53 @@ def _uses(
                 is_known = isinstance(its_owner, ast.Name) and its_owner.id in (owners or ())
                 if word == attribute and (is_known or owners is None):
                     yield node
+        for owner, key in _updated(node, {}):
+            if key == attribute and (owners is None or owner in owners):
+                yield node
+
+
+def _updated(node: ast.AST, dicts: Mapping[str, ast.expr]) -> Iterator[tuple[str, str]]:
+    """Yield the items that a node writes into a dict, as in `cfg.update(lr=3)` or `cfg |= more`.
+
+    A value that is computed from the item's old one is left out, because it is a schedule.
+
+    Args:
+        node: Any node.
+        dicts: Dicts that are assigned to variables, by the variable.
+
+    Yields:
+        The variable of the dict, and the key.
+    """
+    options: list[ast.keyword] = []
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="update")):
+            given, options = node.args, node.keywords
+        case ast.AugAssign(target=ast.Name(id=owner), op=ast.BitOr(), value=whole):
+            given = [whole]
+        case ast.Assign(
+            targets=[ast.Name(id=owner)],
+            value=ast.BinOp(left=ast.Name(id=old), op=ast.BitOr(), right=whole),
+        ) if old == owner:
+            given = [whole]
+        case _:
+            return
+    found = [(option.arg, option.value) for option in options if option.arg]
+    for part in given:
+        found += _items(dicts.get(part.id, part) if isinstance(part, ast.Name) else part)
+    for key, value in found:
+        if not _reads_attribute(value, {owner}, key):
+            yield owner, key
+
+
+def _items(value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the items with text keys of a dict that code writes out."""
+    match value:
+        case ast.Dict(keys=keys, values=values):
+            for key, part in zip(keys, values, strict=True):
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    yield key.value, part
+        case ast.Call(func=ast.Name(id="dict"), keywords=options):
+            yield from ((option.arg, option.value) for option in options if option.arg)
 
 
 def _in_texts(statement: ast.stmt, owners: set[str], attribute: str) -> Iterator[ast.AST]:
@@ -229,12 +276,13 @@ def _scheduled(statement: ast.stmt, owners: set[str] | None, attribute: str) -> 
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
                     for inner, part, _ in unpacked(target, value):
-                        nodes = ast.walk(part) if part is not None else ()
-                        if any(
-                            _is_attribute(node_inside, owners, attribute) for node_inside in nodes
-                        ):
+                        if part is not None and _reads_attribute(part, owners, attribute):
                             found.add(inner)
     return found
+
+
+def _reads_attribute(value: ast.expr, owners: set[str] | None, attribute: str) -> bool:
+    return any(_is_attribute(node, owners, attribute) for node in ast.walk(value))
 
 
 def _is_attribute(node: ast.AST, owners: set[str] | None, attribute: str) -> bool:
@@ -247,8 +295,10 @@ def _is_attribute(node: ast.AST, owners: set[str] | None, attribute: str) -> boo
     return False
 
 
-def overwritten_items(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
+def overwritten_items(cells: Sequence[Cell]) -> dict[tuple[str, str], str]:
     """Return the items of dicts, attributes and optimizers' options that are assigned a value.
+
+    Also items that `update` or `|=` writes into a dict, if the code states them.
 
     A value that is computed from the old one does not count, because it is a schedule. An option of
     an optimizer counts at the top level only: within a loop, training has begun with the old value.
@@ -257,6 +307,12 @@ def overwritten_items(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
         The code cell and line of the first assignment, by variable and key.
     """
     found: dict[tuple[str, str], str] = {}
+    dicts = {
+        node.targets[0].id: node.value
+        for cell in cells
+        for node in ast.walk(cell.tree)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
     for cell in cells:
         for statement in cell.statements:
             place = f"code cell {cell.number}, line {{}}".format
@@ -271,6 +327,8 @@ def overwritten_items(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
                         )
                     ) if node not in _scheduled(statement, {owner}, key):
                         found.setdefault((owner, key), place(node.lineno))
+                for item in _updated(node, dicts):
+                    found.setdefault(item, place(getattr(node, "lineno", 1)))
             match statement:
                 case ast.Assign(
                     targets=[

@@ -346,12 +346,40 @@ def test_attributes_of_classes_and_objects_are_replaced(
         (["%time class A: lr = 0.5", "class A:\n  lr = 0.1"], "code cell 1, line 1"),
         (["class A:\n  lr = 0.1", "A = f()"], "code cell 2, line 1"),
         (["f(A.lr)\nA.lr = 0.1"], "code cell 1, line 1"),
+        (["A['lr'] = 0.1", "A.update(lr=3)"], "code cell 2, line 1"),
+        (["A['lr'] = 0.1", "A |= {'lr': 3}"], "code cell 2, line 1"),
     ],
 )
 def test_an_attribute_with_another_value_is_refused_with_the_place(
     cells: list[str], place: str
 ) -> None:
     assert place in str(Assignments(cells).why_not("A.lr"))
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        "A.update(lr=3)",
+        "A.update({'k': 1, 'lr': 3})",
+        "A.update(dict(lr=3))",
+        "A |= {'lr': 3}",
+        "A = A | {'lr': 3}",
+        "def f():\n  A.update(lr=3)",
+        "B = {'lr': 3}\nA.update(B)",
+    ],
+)
+@pytest.mark.parametrize("item", ["A = {'lr': 0.1}", "A = dict(lr=0.1)"])
+def test_an_item_that_an_update_overwrites_is_swept_in_the_update(item: str, update: str) -> None:
+    cells = [item, update, "f(A['lr'])"]
+    place = f"code cell 2, line {update.count(chr(10)) + 1}"
+    assert f"gets another value in {place}" in str(Assignments(cells).why_not("A.lr"))
+    assert Assignments(cells).why_not("lr") is None
+    assert "# was 3" in with_values(cells, {"lr": 9}, repr)[1]
+
+
+@pytest.mark.parametrize("update", ["A.update(lr=A['lr'] / 2)", "A.update(k=3)", "B.update(lr=3)"])
+def test_an_update_that_keeps_or_schedules_an_item_does_not_count(update: str) -> None:
+    assert Assignments(["A = {'lr': 0.1}", update]).why_not("A.lr") is None
 
 
 def test_remedies_do_not_propose_names_in_a_circle() -> None:
@@ -493,6 +521,12 @@ def test_an_option_that_the_notebook_passes_itself_is_refused(
     cell = f'p.add_argument({flags}, default=64)\na = p.parse_args(["{given}", "32"])'
     why = Assignments([cell, "f(a.batch)"]).why_not("batch")
     assert (why is not None) is is_passed
+
+
+def test_an_option_whose_default_is_set_again_is_swept_there() -> None:
+    cell = "p.add_argument('--lr', default=0.1)\np.set_defaults(lr=3)\na = p.parse_args([])"
+    assert "another value in code cell 1, line 2" in str(Assignments([cell]).why_not("a.lr"))
+    assert Assignments([cell]).why_not("lr") is None
 
 
 def test_the_remedy_for_an_option_without_a_default_knows_all_its_flags() -> None:
