@@ -185,6 +185,7 @@ class Flows:
         self._branches: list[tuple[Path, ast.If]] = []
         #: Paths that get values which no literal shows.
         self._open: set[Path] = set()
+        self._parameters: set[Path] = set()
         self._handed_over: set[ast.AST] = set()
         self.reads = self._names_in(cells)
         for cell in cells:
@@ -282,6 +283,22 @@ class Flows:
             return [value]
         return self._literals_of(self._paths.get(value, ()))
 
+    def may_be_another(self, value: ast.expr) -> bool:
+        """Return whether an argument may get other values than those of `origins`.
+
+        As in `for seed in seeds: fit(seed)`, or if a library calls the function with the argument.
+        """
+        return any(
+            path in self._open
+            or (path in self._parameters and not self._is_called_here(path[0]))
+            or not any(
+                path[:length] in known
+                for length in range(1, len(path) + 1)
+                for known in (self._made_by, self._backwards)
+            )
+            for path in _spread(self._paths.get(value, ()), self._backwards)
+        )
+
     def _literals_of(self, paths: Iterable[Path]) -> list[ast.expr]:
         before = _spread(paths, self._backwards)
         return [literal for path in before for literal in self._made_by.get(path, ())]
@@ -333,6 +350,7 @@ class Flows:
     def _scope_of(self, node: Function, outer: _Scope) -> _Scope:
         options = [option.arg for option in ast.walk(node.args) if isinstance(option, ast.arg)]
         names, owner = _bound(node.body) | {*options}, self._owners.get(node, "")
+        self._parameters |= {(self._keys[node], option) for option in options}
         if owner and outer.key == owner and outer.outer is not None:
             outer = outer.outer  # Methods do not see the names in the body of their class.
         own_name = options[0] if owner and options and gets_object(node) else ""

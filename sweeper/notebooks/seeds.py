@@ -37,6 +37,7 @@ _OF_DATA = (
     ".sample",
     ".shuffle",
     "*.make_*",
+    "*dataset_from_directory",
 )
 #: Functions that split or reorder data. A generator that is made and seeded inside of such a call,
 #: as in `torch.randperm(n, generator=torch.Generator().manual_seed(0))`, gives all trials the same
@@ -76,7 +77,9 @@ def own_seeds(cells: Sequence[Cell]) -> list[OwnSeed]:
             continue
         for value in _seeding(call):
             numbers = {_number(origin) for origin in flows.origins(value)}
-            if len(numbers) == 1 and (number := numbers.pop()) is not None:
+            if flows.may_be_another(value) or len(numbers) != 1:
+                continue
+            if (number := numbers.pop()) is not None:
                 line = value.lineno
                 found.append(OwnSeed(cell=call.cell, line=line, value=value, number=number))
     return found

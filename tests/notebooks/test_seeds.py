@@ -13,6 +13,7 @@ from sweeper.notebooks.research import RESEARCH_SOURCE
 from sweeper.notebooks.seeds import own_seeds, replace_seeds
 
 TORCH = "import torch\n"
+SEEDING = TORCH + "def seed_all(s=0):\n  torch.manual_seed(s)\n"
 SKLEARN = (
     "from sklearn.model_selection import train_test_split, KFold\n"
     "from sklearn.ensemble import RandomForestClassifier as RF\n"
@@ -34,6 +35,7 @@ SKLEARN = (
         ([SKLEARN + "m = RF(random_state=42)"], [42]),
         ([SKLEARN + "x = train_test_split(y, random_state=42)\nKFold(3, random_state=1)"], []),
         (["s = df.sample(10, random_state=1)"], []),
+        (["import keras\nd = keras.utils.image_dataset_from_directory('d', seed=123)"], []),
         ([TORCH + "i = torch.randperm(9, generator=torch.Generator().manual_seed(0))"], []),
         (["import numpy as np\ni = np.random.default_rng(0).permutation(9)"], []),
         (
@@ -46,6 +48,15 @@ SKLEARN = (
         ),
         ([TORCH + "for s in (1, 2):\n  torch.manual_seed(s)"], []),
         ([TORCH + "def f(s):\n  torch.manual_seed(s)\nf(1)\nf(2)"], []),
+        ([SEEDING + "seed_all(0)", "for s in [1, 2]:\n  seed_all(s)"], []),
+        ([SEEDING + "seed_all(0)", "scores = [seed_all(i) for i in range(5)]"], []),
+        ([SEEDING + "seed_all(0)", "Parallel()(delayed(seed_all)(i) for i in range(5))"], []),
+        ([SEEDING + "class CFG:\n  seed = 42", "for k in ks:\n  seed_all(CFG.seed + k)"], []),
+        ([SEEDING + "seed_all(0)", "seed_all(int(input()))"], []),
+        ([SEEDING + "seed_all(0)\nseed_all(s=0)"], [0]),
+        ([SEEDING + "def run(cfg):\n  seed_all(cfg['seed'])", "run({'seed': 5})"], [5]),
+        ([SEEDING + "def run():\n  s = 3\n  seed_all(s)", "launch(run)"], [3]),
+        ([TORCH + "class A:\n  def __init__(self, s):\n    torch.manual_seed(s)\nA(4)"], [4]),
         ([TORCH + "torch.manual_seed(sweeper.trial().seed)"], []),
         (["import numpy as np\nnp.random.seed()"], []),
     ],
