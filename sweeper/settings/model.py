@@ -214,12 +214,13 @@ class Settings(SettingsModel):
     def as_mapping(self) -> dict[str, Any]:
         """The settings as plain data, from which `from_mapping` makes the same settings.
 
-        The data can be published. Secrets in `cluster` are replaced by `***`. `notify` is left out,
-        because anybody could send notifications with its URL.
+        The data can be published. Secrets in `cluster` and `learn_from` are replaced by `***`.
+        `notify` is left out, because anybody could send notifications with its URL.
         """
         data = {key: value for key, value in self._plain.items() if key != "notify"}
-        if "cluster" in data:
-            data["cluster"] = masked(data["cluster"])
+        for key in ("cluster", "learn_from"):
+            if key in data:
+                data[key] = masked(data[key])
         return {**data, "study": {**data.get("study", {}), "name": self.name}}
 
     def to_yaml(self) -> str:

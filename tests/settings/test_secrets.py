@@ -100,6 +100,15 @@ def test_the_options_of_a_cluster_are_used_and_published_without_secrets(
         assert "hush" not in published
 
 
+def test_the_password_of_an_earlier_studys_storage_is_used_and_not_published(
+    load_settings: Load,
+) -> None:
+    settings = load_settings(f"{SMALLEST}learn_from: ['postgresql://me:hush@host/db', out/one]\n")
+    assert settings.learn_from[0] == "postgresql://me:hush@host/db"
+    assert "postgresql://me:***@host/db" in settings.to_yaml()
+    assert settings.as_mapping["learn_from"] == ["postgresql://me:***@host/db", "out/one"]
+
+
 @pytest.mark.parametrize("text", ["x" * 100_000, "x-" * 50_000, "a://" * 25_000, "a@" * 50_000])
 def test_a_long_text_is_searched_for_secrets_in_seconds(text: str) -> None:
     began_s = time.process_time()

@@ -39,7 +39,8 @@ def _found(wanted: str, plan: SweepPlan) -> list[LearnedTrial]:
     Raises:
         SettingsError: The earlier study does not exist, or none of its trials fits this study.
     """
-    settings, where = plan.settings, f"{plan.settings.file or 'settings'}: learn_from: {wanted!r}"
+    settings, shown = plan.settings, str(Address.of(wanted))
+    where = f"{settings.file or 'settings'}: learn_from: {shown!r}"
     ((name, goal),) = settings.objective.items()
     try:
         if "://" in wanted:
