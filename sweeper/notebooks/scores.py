@@ -80,13 +80,17 @@ class Scraped:
 
 
 def variables_to_read(sources: Mapping[str, ScoreSource], objectives: Iterable[str]) -> list[str]:
-    """Return the variables and expressions to read from the kernel after the last cell."""
+    """Return the variables and expressions to read from the kernel after the last cell.
+
+    A name of an objective that is no variable, such as `val/acc`, belongs to a library's score.
+    """
     named = [
         source.variable or source.expression
         for source in sources.values()
         if source.pattern is None
     ]
-    return list(dict.fromkeys([*filter(None, named), *objectives]))
+    own = [name for name in objectives if name.isidentifier()]
+    return list(dict.fromkeys([*filter(None, named), *own]))
 
 
 def scrape(

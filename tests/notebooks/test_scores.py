@@ -151,7 +151,7 @@ def test_named_variables_and_variables_with_an_objectives_name_are_read_from_the
         "x": ScoreSource(pattern="(.)"),
         "r2": ScoreSource(expression="m.score(X)"),
     }
-    asked = variables_to_read(sources, ["acc", "f1"])
+    asked = variables_to_read(sources, ["acc", "f1", "val/acc", "train-auc"])
     assert asked == ["l", "a", "m.score(X)", "acc", "f1"]
 
 
