@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
@@ -297,10 +298,8 @@ class SearchSpace(Mapping[str, AnyDimension]):
             name: Name of the dimension.
             params: Params of the trial, at least for all dimensions before this one.
         """
-        return all(
-            parent in params and any(_same(params[parent], value) for value in values)
-            for parent, values in self._dimensions[name].when.items()
-        )
+        when = self._dimensions[name].when
+        return all(_opens(parent, values, params) for parent, values in when.items())
 
     def sample(self, pick: Callable[[str, AnyDimension], Any]) -> dict[str, Any]:
         """Return the params of one trial, with values from `pick`.
@@ -323,7 +322,7 @@ class SearchSpace(Mapping[str, AnyDimension]):
             open_branch = True
             for parent in [p for p in when if p in fixed or p not in {*remaining, *fixed}]:
                 allowed = when.pop(parent)
-                open_branch &= parent in fixed and any(_same(fixed[parent], v) for v in allowed)
+                open_branch &= _opens(parent, allowed, fixed)
             if name not in fixed and open_branch:
                 remaining[name] = dimension.model_copy(update={"when": when})
         return SearchSpace(remaining)
@@ -332,20 +331,37 @@ class SearchSpace(Mapping[str, AnyDimension]):
         """Return the number of combinations of params. None if a dimension is continuous."""
         if any(dimension.count() is None for dimension in self._dimensions.values()):
             return None
-        parents = {parent for dimension in self._dimensions.values() for parent in dimension.when}
-        return self._count(list(self._dimensions), {}, parents)
+        return self._count(self._dimensions, {})
 
-    def _count(self, names: list[str], chosen: dict[str, Any], parents: set[str]) -> int:
-        if not names:
-            return 1
-        name, rest = names[0], names[1:]
-        dimension = self._dimensions[name]
-        if not self.exists(name, chosen):
-            return self._count(rest, chosen, parents)
-        if name not in parents:
-            return (dimension.count() or 1) * self._count(rest, chosen, parents)
+    def _count(self, names: Iterable[str], chosen: Params) -> int:
+        """Return the number of combinations of params after some have been chosen.
+
+        Params that no `when` connects are counted apart, because the numbers of branches multiply.
+
+        Args:
+            names: Names of the params that have not been chosen. Each one comes after its parents.
+            chosen: Chosen params.
+        """
+        connected: list[list[str]] = []
+        for name in names:
+            when = self._dimensions[name].when
+            groups = [group for group in connected if not when.keys().isdisjoint(group)]
+            undecided = {parent for group in groups for parent in group}
+            if all(
+                parent in undecided or _opens(parent, values, chosen)
+                for parent, values in when.items()
+            ):
+                others = [group for group in connected if group not in groups]
+                connected = [*others, [*chain(*groups), name]]
+        return math.prod(self._count_connected(group, chosen) for group in connected)
+
+    def _count_connected(self, names: Sequence[str], chosen: Params) -> int:
+        first, *rest = names
+        dimension = self._dimensions[first]
+        if not rest:
+            return dimension.count() or 1
         values = dimension.choices if isinstance(dimension, ChoiceDimension) else ()
-        return sum(self._count(rest, {**chosen, name: value}, parents) for value in values)
+        return sum(self._count(rest, {**chosen, first: value}) for value in values)
 
     def check_params(self, params: Mapping[str, Any]) -> None:
         """Check that a trial of this space can have these params. Some params may be missing.
@@ -368,6 +384,11 @@ class SearchSpace(Mapping[str, AnyDimension]):
                         f"the param {name!r} does not exist when {parent} is "
                         f"{as_yaml(params[parent])}; leave it out"
                     )
+
+
+def _opens(parent: str, values: Iterable[Value], params: Params) -> bool:
+    """Return whether a param has one of the values that open a branch."""
+    return parent in params and any(_same(params[parent], value) for value in values)
 
 
 def _same(left: Value, right: Value) -> bool:

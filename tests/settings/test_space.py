@@ -203,6 +203,17 @@ def test_the_size_of_a_space_with_many_branches_is_counted() -> None:
     assert space_of(**{**OPTIMIZERS, "momentum": stepped}).count() == 4 * (3 + 1 + 1)
 
 
+def test_the_time_to_count_a_space_does_not_explode_with_its_branches() -> None:
+    layers: dict[str, Any] = {"net": ["small", "large"]}
+    for i in range(40):
+        layers[f"op{i}"] = {"choices": ["a", "b", "c", "d"], "when": {"net": "large"}}
+        layers[f"k{i}"] = {"choices": [3, 5], "when": {f"op{i}": "a"}}
+    assert space_of(**layers).count() == 1 + (2 + 3) ** 40
+    gates = {f"g{i}": [True, False] for i in range(40)}
+    last = {"low": 1, "high": 3, "when": dict.fromkeys(gates, True)}
+    assert space_of(**gates, last=last).count() == 2**40 + 2
+
+
 # --- for any space -------------------------------------------------------------------------------
 
 
