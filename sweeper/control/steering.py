@@ -165,7 +165,7 @@ def _joined(settings: Settings, before: Params, stated: Params) -> dict[str, Any
         if name in both and (name in stated or space.exists(name, params)):
             params[name] = both[name]
     settings.check_params({**stated, **params})
-    return params
+    return space.completed(params)
 
 
 def _running(existing: ExistingStudy) -> set[str]:

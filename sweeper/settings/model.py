@@ -119,7 +119,7 @@ class Settings(SettingsModel):
     saved."""
     start: Annotated[tuple[dict[str, ChoiceValue], ...], Field(strict=False)] = ()
     """Trials to run first, each a mapping from swept names to values. The sampler chooses values
-    for names that are missing."""
+    for names that are missing, except for those that open the branch of a stated name."""
     learn_from: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Earlier studies of the same parameters, by name, folder or storage: [out/earlier]. Their best
     params run first. Their scores guide the sampler until ten trials of this study have
@@ -281,10 +281,13 @@ class Settings(SettingsModel):
 
     @property
     def start_params(self) -> list[dict[str, Any]]:
-        """The params of the first trials, without names in branches that `fixed` has closed."""
+        """The params of the first trials, without names in branches that `fixed` has closed.
+
+        Missing names that open the branch of another name are added.
+        """
         space = self.search_space
         kept = ({k: v for k, v in params.items() if k in space} for params in self.start)
-        return [params for params in kept if params]
+        return [space.completed(params) for params in kept if params]
 
     @classmethod
     def load(cls, path: str | Path) -> Settings:

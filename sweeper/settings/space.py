@@ -363,13 +363,35 @@ class SearchSpace(Mapping[str, AnyDimension]):
         values = dimension.choices if isinstance(dimension, ChoiceDimension) else ()
         return sum(self._count(rest, {**chosen, first: value}) for value in values)
 
-    def check_params(self, params: Mapping[str, Any]) -> None:
+    def completed(self, params: Params) -> dict[str, Any]:
+        """Return params with the missing ones that open the branches of the others.
+
+        Such a param gets its first choice that opens all of these branches.
+        """
+        found = dict(params)
+        for name in reversed(self._dimensions):  # Branches come before what opens them.
+            dimension = self._dimensions[name]
+            if name in found or not isinstance(dimension, ChoiceDimension):
+                continue
+            branches = [self._dimensions[other].when for other in found if other in self]
+            wanted = [when[name] for when in branches if name in when]
+            opening = [
+                choice
+                for choice in dimension.choices
+                if all(_opens(name, values, {name: choice}) for values in wanted)
+            ]
+            if wanted:
+                found[name] = opening[0] if opening else wanted[0][0]
+        return found
+
+    def check_params(self, params: Params) -> None:
         """Check that a trial of this space can have these params. Some params may be missing.
 
         Raises:
             PydanticCustomError: A param is not in the space, has another value, or its branch is
                 closed.
         """
+        params = self.completed(params)
         for name, value in params.items():
             if name not in self._dimensions:
                 raise problem(f"{name!r} is not in the space; {nearest(name, self)}")

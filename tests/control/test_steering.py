@@ -117,6 +117,8 @@ def test_a_queued_trial_combines_stated_params_with_those_of_another_trial(
     assert like == {"kind": "a", "x": 0.125, "only_a": 0.25}
     other_branch = steering.enqueue(existing, {"kind": "b"}, like="0000")[1]
     assert other_branch == {"kind": "b", "x": 0.5}
+    its_branch = steering.enqueue(existing, {"only_a": 0.5}, like=None)[1]
+    assert its_branch == {"kind": "a", "only_a": 0.5}
     assert sweep.ask().params["x"] == 0.75
 
 

@@ -119,6 +119,8 @@ def test_fixing_a_param_opens_or_closes_the_branch_that_depends_on_it(load_setti
     closed = settings.with_overrides(fixed={"optimizer": "adam"})
     assert set(closed.search_space) == {*opened.search_space} - {"momentum"}
     assert closed.start_params == [{"lr": 0.01, "width": 64}]
+    without = Settings.from_mapping({**settings.as_mapping, "start": [{"momentum": 0.9}]})
+    assert without.start_params == [{"momentum": 0.9, "optimizer": "sgd"}]
     all_fixed = settings.with_overrides(fixed={"optimizer": "adam", "lr": 0.1, "width": 64})
     assert all_fixed.start_params == []  # nothing of it is left
 

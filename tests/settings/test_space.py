@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
 from sweeper.settings.space import (
     AnyDimension,
@@ -201,6 +202,31 @@ def test_the_size_of_a_space_with_many_branches_is_counted() -> None:
     assert space_of(**OPTIMIZERS).count() is None  # momentum is continuous
     stepped = {"low": 0.8, "high": 0.9, "step": 0.05, "when": {"nesterov": True}}
     assert space_of(**{**OPTIMIZERS, "momentum": stepped}).count() == 4 * (3 + 1 + 1)
+
+
+@pytest.mark.parametrize(
+    ("params", "completed"),
+    [
+        ({"momentum": 0.9}, {"momentum": 0.9, "nesterov": True, "optimizer": "sgd"}),
+        ({"nesterov": False}, {"nesterov": False, "optimizer": "sgd"}),
+        ({"optimizer": "adam", "width": 16}, {"optimizer": "adam", "width": 16}),
+        ({"width": 16}, {"width": 16}),
+    ],
+)
+def test_a_param_of_a_branch_brings_the_params_that_open_it(
+    params: dict[str, Any], completed: dict[str, Any]
+) -> None:
+    assert space_of(**OPTIMIZERS).completed(params) == completed
+
+
+def test_params_of_branches_that_exclude_each_other_are_refused() -> None:
+    def branch(*values: str) -> dict[str, Any]:
+        return {"choices": [1], "when": {"o": list(values)}}
+
+    space = space_of(o=["a", "b", "c"], x=branch("a", "b"), y=branch("b", "c"), z=branch("a"))
+    assert space.completed({"x": 1, "y": 1})["o"] == "b"
+    with pytest.raises(PydanticCustomError, match="does not exist when o is"):
+        space.check_params({"y": 1, "z": 1})
 
 
 def test_the_time_to_count_a_space_does_not_explode_with_its_branches() -> None:
