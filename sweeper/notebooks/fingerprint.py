@@ -18,7 +18,7 @@ from typing import Any
 from ..settings import Settings
 from ..trials import value_text
 from .local_code import local_code, text_of
-from .metadata import TrialMetadata
+from .metadata import TrialMetadata, as_json
 from .research import ResearchNotebook
 
 #: JSON data: hashes of the cells and of the local modules, and the keys of the parameters file that
@@ -51,7 +51,7 @@ def fingerprint_of(
         kernel_name: Name of the kernel, or absolute path of its interpreter.
         code: Local modules, as `local_code` returns them. None means that they are read now.
     """
-    data = settings.model_dump(mode="json", exclude_none=True)
+    data = as_json(settings.model_dump(exclude_none=True))
     code = local_code(notebook.code, notebook.path.parent) if code is None else code
     return {
         "cells": [_digest(source) for source in notebook.code],

@@ -99,6 +99,13 @@ def test_none_in_a_fixed_mapping_is_part_of_the_fingerprint(make: Make) -> None:
     assert version(with_none) != version(without)
 
 
+def test_infinite_fixed_values_and_none_differ_in_the_fingerprint(make: Make) -> None:
+    values = [float("inf"), float("-inf"), None]
+    made = [make("c", fixed={"clip": value}) for value in values]
+    assert len({*map(version, made)}) == len(values)
+    assert changes(made[0], made[1]) == ['fixed.clip was "inf", now "-inf"']
+
+
 @pytest.mark.parametrize(
     "changed",
     [
