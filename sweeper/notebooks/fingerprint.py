@@ -75,9 +75,13 @@ def _portable(kernel: str, folder: Path) -> str:
     """
     if not Path(kernel).is_absolute():
         return kernel
-    project = Path(kernel).parents[2]  # PROJECT, if the kernel is PROJECT/.venv/bin/python.
+    environment = Path(kernel).parent.parent
+    project = environment.parent  # PROJECT, if the kernel is PROJECT/.venv/bin/python.
+    if environment.parts[-3:-1] == (".pixi", "envs"):
+        project = environment.parents[2]
     folder = Path(os.path.abspath(folder))
-    return os.path.relpath(kernel, folder) if folder.is_relative_to(project) else kernel
+    is_inside = project != project.parent and folder.is_relative_to(project)
+    return os.path.relpath(kernel, folder) if is_inside else kernel
 
 
 def version(fingerprint: Fingerprint) -> str:

@@ -99,6 +99,29 @@ def test_none_in_a_fixed_mapping_is_part_of_the_fingerprint(make: Make) -> None:
     assert version(with_none) != version(without)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        ("{project}/.venv/bin/python", "../.venv/bin/python"),
+        ("{project}/.pixi/envs/gpu/bin/python", "../.pixi/envs/gpu/bin/python"),
+        ("/elsewhere/.venv/bin/python", "/elsewhere/.venv/bin/python"),
+        ("/usr/bin/python3", "/usr/bin/python3"),
+        ("/bin/python3", "/bin/python3"),
+        ("python3", "python3"),
+    ],
+)
+def test_an_interpreter_in_the_project_has_the_same_path_in_a_copy_of_the_project(
+    kernel: str, expected: str, tmp_path: Path
+) -> None:
+    for project in (tmp_path / "a", tmp_path / "b" / "c"):
+        folder = project / "notebooks"
+        folder.mkdir(parents=True)
+        notebook = ResearchNotebook(write_notebook(folder / "nb.ipynb", "x = 1.0"))
+        name = kernel.format(project=project)
+        found = fingerprint_of(notebook, small_settings("s"), kernel_name=name)
+        assert found["kernel"] == expected
+
+
 def test_infinite_fixed_values_and_none_differ_in_the_fingerprint(make: Make) -> None:
     values = [float("inf"), float("-inf"), None]
     made = [make("c", fixed={"clip": value}) for value in values]
