@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
     """Read the local modules and scripts that a notebook imports or runs, directly or indirectly.
 
     A file that the notebook itself writes is left out, because each trial writes its own content.
+    So is a file that cannot be read. Python passes over a folder that it may not enter.
 
     Args:
         code: Sources of the notebook's code cells.
@@ -55,11 +57,16 @@ def local_code(code: Sequence[str], folder: Path) -> dict[Path, bytes]:
             ran += [
                 path for name in _imported(tree, file, roots) for path in _files_of(name, roots)
             ]
-        new = {path.resolve() for path in ran if path.is_file()} - found.keys() - own
+        new = {path.resolve() for path in ran if _is_readable(path)} - found.keys() - own
         for path in sorted(new):
             found[path] = path.read_bytes()
             waiting.append((text_of(found[path]), path))
     return found
+
+
+def _is_readable(path: Path) -> bool:
+    """Return whether a path is a file that can be read. False if its name is too long."""
+    return os.path.isfile(path) and os.access(path, os.R_OK)  # `Path.is_file` may raise.
 
 
 def _added_to_path(tree: ast.Module) -> Iterator[str]:

@@ -198,6 +198,12 @@ def test_a_module_that_the_notebook_writes_itself_is_not_frozen(
     assert set(make(writes, "import helpers, other")["files"]) == {"other.py"}
 
 
+@pytest.mark.parametrize("code", ["import sys\nsys.path.append('{}')", "%run {}.py"])
+def test_local_code_that_cannot_be_read_is_left_out(make: Make, tmp_path: Path, code: str) -> None:
+    write(tmp_path, helpers="")
+    assert set(make(code.format("x" * 300), "import helpers")["files"]) == {"helpers.py"}
+
+
 def test_cells_that_are_not_python_raise_no_error_when_imports_are_searched(
     make: Make, tmp_path: Path
 ) -> None:
