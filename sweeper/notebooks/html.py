@@ -223,7 +223,11 @@ def _exporter() -> Any:
     from nbconvert import HTMLExporter  # Imported only to render: it takes 0.5 s or more.
     from nbconvert.exporters.templateexporter import TemplateExporter
     from nbconvert.filters import Highlight2HTML, clean_html
-    from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+    from nbconvert.filters.markdown_mistune import (
+        InvalidNotebook,
+        IPythonRenderer,
+        MarkdownWithMath,
+    )
     from nbconvert.filters.widgetsdatatypefilter import WidgetsDataTypeFilter
 
     class Renderer(IPythonRenderer):
@@ -234,6 +238,12 @@ def _exporter() -> Any:
 
         def inline_math(self, body: str) -> str:
             return mathematics.rendered(body) or super().inline_math(body)
+
+        def image(self, text: str, url: str, title: str | None = None) -> str:
+            try:
+                return str(super().image(text, url, title))
+            except InvalidNotebook:  # The cell has lost this attachment, which Jupyter passes over.
+                return nh3.clean_text(text)
 
         def latex_environment(self, name: str, body: str) -> str:
             return self.block_math(f"\\begin{{{name}}}{body}\\end{{{name}}}")
