@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from itertools import islice
@@ -197,7 +198,11 @@ class ResearchNotebook:
             try:
                 parse("" if source.lstrip().startswith("%%") else plain_python(source))
             except SyntaxError as error:
-                return f"code cell {number}, line {error.lineno}: {error.msg}"
+                version = f"{sys.version_info.major}.{sys.version_info.minor}"
+                return (
+                    f"code cell {number}, line {error.lineno}: {error.msg} (for Python {version}, "
+                    "which the sweep uses; if the kernel's is newer, install the sweep with that)"
+                )
         return ""
 
     def used_in_parameters_cell(self, names: Iterable[str]) -> list[str]:

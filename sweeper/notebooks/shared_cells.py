@@ -10,6 +10,7 @@ from nbformat import NotebookNode
 from ..errors import NotebookError
 from .cell_code import plain_python, scope_of
 from .reading import cell_tags, code_cells
+from .replacing import words_in
 from .research import (
     INJECTED_TAG,
     PARAMETERS_TAG,
@@ -132,11 +133,14 @@ def _own_in(source: str, own_names: Set[str]) -> str:
 
 
 def _global_names(source: str) -> set[str]:
-    """Return the global names that code reads or assigns, also inside of its functions."""
+    """Return the global names that code reads or assigns, also inside of its functions.
+
+    These are all words of code that does not compile. A newer Python of the kernel may run it.
+    """
     top = scope_of(plain_python(source))
-    # A cell that does not compile has no symbol table. It will fail in the kernel.
-    tables = [] if top is None else [top]
-    found = set()
+    if top is None:
+        return {*words_in(source)}
+    tables, found = [top], set[str]()
     for table in tables:
         tables += table.get_children()
         is_top = table.get_type() == "module"

@@ -29,7 +29,7 @@ def check(folder: Path, *cells: str, shared: int) -> None:
         "print('lr')",
         "%matplotlib inline",
         "await load()",
-        "lr (",
+        "rate (",
     ],
 )
 def test_a_cell_that_uses_no_swept_name_can_be_shared(cell: str, tmp_path: Path) -> None:
@@ -47,6 +47,7 @@ def test_a_cell_that_uses_no_swept_name_can_be_shared(cell: str, tmp_path: Path)
         ("import sweeper\nt = sweeper.trial()", "sweeper.trial()"),
         ("from sweeper import report, trial", "sweeper.trial()"),
         ("Adam(decay=3)", "decay"),
+        ("lr (", "lr"),
     ],
 )
 def test_a_shared_cell_that_uses_a_swept_name_is_refused(
