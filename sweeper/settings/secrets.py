@@ -61,11 +61,13 @@ def refuse_secret(value: Any, name: str, *, where: str = "") -> None:
     """
     if repr(masked(value, name)) != repr(value):
         # The texts are compared, because the value NaN differs from itself.
+        is_by_value = isinstance(value, str) and masked(value) != value  # also refused in `space`
+        other = "write it in the notebook" if is_by_value else "list it in space as the only choice"
         raise problem(
             f"{where}{name}{name and ': '}looks like a secret by its name or URL, and executed "
             "notebooks, MLflow, the page and copies would show it; let the notebook read it from "
             "the environment, as in os.environ['API_KEY'], which trials inherit; if it is not a "
-            "secret, list it in space as the only choice"
+            f"secret, {other}"
         )
 
 

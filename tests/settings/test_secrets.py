@@ -9,6 +9,7 @@ import pytest
 from parameters_files import SMALLEST, Load
 
 from sweeper.errors import SettingsError
+from sweeper.settings import Settings
 from sweeper.settings.secrets import masked
 
 
@@ -72,6 +73,28 @@ def test_a_secret_in_the_parameters_of_trials_is_refused(
     assert named in str(refused.value)
     assert "os.environ['API_KEY']" in str(refused.value)
     assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("sort_key", "price", "list it in space as the only choice"),
+        ("options", {"key": "price"}, "list it in space as the only choice"),
+        ("prompt", "answer as key=value", "write it in the notebook"),
+        ("url", "ftp://anonymous:guest@host/set", "write it in the notebook"),
+    ],
+)
+def test_what_only_looks_like_a_secret_can_be_used_as_the_message_says(
+    name: str, value: Any, remedy: str
+) -> None:
+    content = {"objective": {"acc": "maximize"}, "space": {"lr": [1]}}
+    with pytest.raises(SettingsError, match=f"if it is not a secret, {remedy}"):
+        Settings.from_mapping({**content, "fixed": {name: value}})
+    if "space" in remedy:
+        Settings.from_mapping({**content, "space": {name: [value]}})
+    else:
+        with pytest.raises(SettingsError, match=remedy):
+            Settings.from_mapping({**content, "space": {name: [value]}})
 
 
 def test_the_message_about_a_flag_with_a_secret_does_not_contain_it(load_settings: Load) -> None:
