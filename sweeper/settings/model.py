@@ -409,7 +409,7 @@ class Settings(SettingsModel):
         data["inputs"] = _without(fixed, data.get("inputs", {}))
         data["start"] = [_without(fixed, params) for params in data.get("start", [])]
         data["fixed"] = {**data.get("fixed", {}), **fixed}
-        given = _given(study=study, trials=trials, cluster=cluster, confirm=confirm)
+        given = _given(study=study, trials=trials, cluster=cluster, confirm=confirm, seeds=seeds)
         flags = [f"--{name} {shlex.quote(str(value))}" for name, value in given.items()]
         flags += [_set_flag(name, value) for name, value in fixed.items()]
         changed = Settings.from_mapping(data, file=self.file, flags=" ".join(flags))

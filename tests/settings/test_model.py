@@ -211,6 +211,8 @@ def test_flags_for_confirm_override_the_parameters_file() -> None:
     assert Settings.from_mapping(both.as_mapping).confirm == both.confirm
     with pytest.raises(SettingsError, match=r"--seeds 3: .*--confirm 3 --seeds 3"):
         plain.with_overrides(seeds=3)
+    with pytest.raises(SettingsError, match=r"^--seeds 1: confirm.seeds: .* 2 or more"):
+        both.with_overrides(seeds=1)
     with pytest.raises(
         SettingsError, match=r"^--confirm 2 --set seed=1: confirm: runs .* remove it from fixed"
     ):
