@@ -31,8 +31,8 @@ _NUMBER = re.compile(
     rf"(?P<fraction>\.\d*)?|\.\d+)(?P<exponent>e[-+{_MINUS}]?\d+)?)",
     re.IGNORECASE,
 )
-#: Numbers without digits. A pattern that names one of them, such as `loss=([0-9.]+|nan)`, is matched
-#: in the text as it is. Any other pattern is matched in a text with digits in their places.
+#: Numbers without digits. A pattern that names one of them, as `loss=([\d.]+|nan)` does, is
+#: matched in the text as it is. Any other is matched in a text with digits in their places.
 _WORD = re.compile(r"(?<!\w)(?:nan|inf(?:inity)?)(?!\w)", re.IGNORECASE)
 #: Number with spaces between thousands. Columns of numbers look the same, so it counts as one
 #: number only if the pattern's group has matched all of it.

@@ -113,7 +113,9 @@ def test_the_message_for_an_unassigned_name_has_the_nearest_assigned_one(tmp_pat
 def test_a_name_in_a_cell_with_a_syntax_error_is_refused_with_its_line(tmp_path: Path) -> None:
     for source in ("x = 1\ny = = 2", "%matplotlib inline\ny = = 2"):
         research = ResearchNotebook(write_notebook(tmp_path / "n.ipynb", parameters=source))
-        with pytest.raises(NotebookError, match="code cell 1, line 2: invalid syntax .for Python 3"):
+        with pytest.raises(
+            NotebookError, match=r"code cell 1, line 2: invalid syntax \(for Python 3"
+        ):
             research.check_names(dict.fromkeys(["y"], "p.yml"))
 
 
