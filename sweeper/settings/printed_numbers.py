@@ -33,7 +33,7 @@ _NUMBER = re.compile(
 )
 #: Numbers without digits. A pattern that names one of them, as `loss=([\d.]+|nan)` does, is
 #: matched in the text as it is. Any other is matched in a text with digits in their places.
-_WORD = re.compile(r"(?<!\w)(?:nan|inf(?:inity)?)(?!\w)", re.IGNORECASE)
+_WORD = re.compile(r"(?<!\w)(?:nan|inf(?:inity)?)(?!-?\w)", re.IGNORECASE)
 #: Number with spaces between thousands. Columns of numbers look the same, so it counts as one
 #: number only if the pattern's group has matched all of it.
 _SPACED = re.compile(r"\s*\d{1,3}(?: \d{3})+(?:\.\d+)?\s*")

@@ -200,6 +200,7 @@ def test_a_pattern_only_selects_the_position_of_a_number(
         (r"nan: (\d+)", "nan: 3", ["3.0"]),
         (r"loss=([\d.]+|nan)", "loss=nan loss=0.5", ["nan", "0.5"]),
         (r"loss=([\d.]+)", "loss=nano loss=info loss=n_inf", []),
+        (r"loss.*?([\d.]+)", "nan-safe loss, nan-safe: 0.5", ["0.5"]),
     ],
 )
 def test_nan_and_infinity_are_numbers_also_for_a_pattern_of_digits(
