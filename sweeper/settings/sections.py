@@ -224,7 +224,8 @@ class CheckpointPolicy(SettingsModel):
     """Which checkpoints of ended trials are kept. Failed and stopped trials keep all of theirs."""
 
     completed: Literal["keep", "best", "remove"] = "keep"
-    """Checkpoints of completed trials. `best` keeps only those of the best trial."""
+    """Checkpoints of completed trials. `best` keeps only those of the best trial. With `repeat` or
+    `confirm`, it also keeps those of all trials whose means may still be the best."""
     pruned: Literal["keep", "remove"] = "remove"
     """Checkpoints of pruned trials."""
 

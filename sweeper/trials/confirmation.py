@@ -193,6 +193,11 @@ class Confirmation:
         is_decided = self.n_missing == 0 and bool(self.ranking) and self.ranking[0].is_complete
         return self.ranking[0] if is_decided else None
 
+    @property
+    def contenders(self) -> Sequence[ConfirmedTrial]:
+        """The winner. As long as there is none, all trials, because each of them may win."""
+        return self.ranking if self.winner is None else [self.winner]
+
     @cached_property
     def alike(self) -> Sequence[ConfirmedTrial]:
         """Trials that are not significantly worse than the winner, the best mean first."""

@@ -68,6 +68,17 @@ class Repeats:
         complete = [proposal for proposal in self.proposals.values() if proposal.is_complete]
         return sorted(complete, key=self._worth)
 
+    def contenders(self, count: int) -> list[ConfirmedTrial]:
+        """Return the proposals that may be among the best in the end.
+
+        These are the best complete proposals, and those that lack runs and have not lost.
+
+        Args:
+            count: Number of complete proposals to return.
+        """
+        incomplete = (proposal for proposal in self.proposals.values() if not proposal.is_complete)
+        return [*self.ranking[:count], *(it for it in incomplete if not self.has_lost(it))]
+
     def has_lost(self, proposal: ConfirmedTrial) -> bool:
         """Return whether a proposal is significantly worse than the best one.
 

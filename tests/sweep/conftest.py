@@ -56,6 +56,7 @@ def make_scheduler(tracker: Tracker, tmp_path: Path) -> Callable[..., TrialSched
             inputs={},
             samplers=SamplerFactory(settings),
             paths=paths,
+            storage_url=Address.of_file(paths.storage),
             executor=SimpleNamespace(jobs=jobs, can_freeze=can_freeze),
             adopt=None,
             confirming=None,

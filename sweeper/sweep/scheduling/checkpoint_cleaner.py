@@ -6,12 +6,20 @@ import logging
 import shutil
 import threading
 from collections.abc import Mapping
-from pathlib import Path
+from functools import cached_property
 
 from ...errors import first_line
+from ...search.repeats import plan_of_repeats
 from ...settings import Settings
-from ...study.study import Study
-from ...trials import TrialRecord, TrialState, best_trials, display_path
+from ...study.located import LocatedStudy
+from ...trials import (
+    Confirmation,
+    Repeats,
+    TrialRecord,
+    TrialState,
+    best_trials,
+    display_path,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -23,16 +31,15 @@ class CheckpointCleaner:
     checkpoints.
 
     Args:
-        study: The study, open.
+        located: The study, open, with its paths.
         settings: Settings of the sweep. Its section `checkpoints` says what is kept.
-        folder: Folder with the checkpoints of all trials of the study.
     """
 
-    def __init__(self, study: Study, settings: Settings, folder: Path) -> None:
-        self._study = study
+    def __init__(self, located: LocatedStudy, settings: Settings) -> None:
+        self._located = located
         self._settings = settings
         self._policy = settings.checkpoints
-        self._folder = folder
+        self._folder = located.paths.all_checkpoints
         self._lock = threading.Lock()
         self._has_failed = False
 
@@ -58,7 +65,7 @@ class CheckpointCleaner:
     def _clean(self, records: Mapping[int, TrialRecord]) -> None:
         # The best trials are read after `records`. A trial that has ended in between may be the
         # best one. It still counts as running in `records`, so its checkpoints are kept.
-        best = self._best(records) if self._policy.completed == "best" else ()
+        needed = self._needed(records) if self._policy.completed == "best" else ()
         # All attempts at a trial and its retries use the same checkpoints, so the last attempt
         # decides.
         last = {record.first_number: record for record in records.values()}
@@ -68,16 +75,34 @@ class CheckpointCleaner:
                 continue
             is_pruned = record.state is TrialState.PRUNED
             choice = self._policy.pruned if is_pruned else self._policy.completed
-            if choice != "keep" and record.number not in best:
+            if choice != "keep" and record.number not in needed:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _best(self, records: Mapping[int, TrialRecord]) -> set[int]:
-        """Return the numbers of the best trials, or of all trials that will be confirmed."""
-        best = self._study.best()
-        if self._settings.confirm is not None:
+    def _needed(self, records: Mapping[int, TrialRecord]) -> set[int]:
+        """Return the numbers of the best trials, and of all that will be confirmed or may win.
+
+        If a trial is repeated, all its runs are returned: its mean decides only after the last one.
+        """
+        study, confirm = self._located.study, self._settings.confirm
+        count = 1 if confirm is None else confirm.best
+        needed = [*study.best()]
+        if self._settings.repeat is not None:
+            repeats = Repeats(plan_of_repeats(self._settings), records.values())
+            needed += [run for one in repeats.contenders(count) for run in one.runs.values()]
+        elif (plan := study.facts.confirms) is not None:
+            runs = Confirmation.of(study.name, plan, records.values())
+            needed += [run for one in runs.contenders for run in one.runs.values()]
+        elif confirm is not None:
             ((name, goal),) = self._settings.objective.items()
-            count = self._settings.confirm.best
-            best = best_trials(
+            needed += best_trials(
                 records.values(), objective=name, direction=goal.direction, count=count
             )
-        return {record.number for record in best}
+        if self._confirmed is not None:
+            needed += self._confirmed.best_of(records.values(), ())
+        return {record.number for record in needed}
+
+    @cached_property
+    def _confirmed(self) -> Confirmation | None:
+        """Ranking of the confirmation that an earlier sweep has made. Its winner is the answer."""
+        confirming = self._located.following("confirm")
+        return None if confirming is None else confirming.confirmation

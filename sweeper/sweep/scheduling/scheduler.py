@@ -22,6 +22,7 @@ from ...notebooks.metadata import read_metadata
 from ...search.pruners import PredictivePruner, make_pruner
 from ...study.access import LostFileError
 from ...study.endings import sent_outcome
+from ...study.located import LocatedStudy
 from ...study.study import Study
 from ...trials import (
     Chore,
@@ -140,7 +141,8 @@ class TrialScheduler:
         self._last_failure: tuple[Reason | None, str] | None = None
         self._losses: Counter[int] = Counter()
         self._asking, self._lock = threading.Lock(), threading.Lock()
-        self._cleaner = CheckpointCleaner(study, settings, plan.paths.all_checkpoints)
+        located = LocatedStudy(study=study, paths=plan.paths, storage_url=plan.storage_url)
+        self._cleaner = CheckpointCleaner(located, settings)
         self._records = {record.number: record for record in study.records()}
         self._shortages = Shortages(self._records.values())
         self._best = _Best(n_ended=0, records=())

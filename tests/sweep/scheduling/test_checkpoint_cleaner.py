@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -10,8 +11,9 @@ from typing import Any, NoReturn
 import pytest
 from studies import small_settings, trial_record
 
+from sweeper.search.repeats import seeds_of
 from sweeper.sweep.scheduling.checkpoint_cleaner import CheckpointCleaner
-from sweeper.trials import TrialRecord, TrialState, run_id_of
+from sweeper.trials import Confirmation, TrialRecord, TrialState, plan_of, run_id_of
 
 STATES = [
     TrialState.COMPLETED,
@@ -34,11 +36,38 @@ def folder(tmp_path: Path) -> Path:
 
 
 def cleaner_of(
-    folder: Path, best: Callable[[], Any], policy: Any, **more: Any
+    folder: Path,
+    best: Callable[[], Any],
+    policy: Any,
+    *,
+    confirms: Any = None,
+    confirmed: Confirmation | None = None,
+    **more: Any,
 ) -> CheckpointCleaner:
-    """Return the cleaner of a study whose best trials are those that `best` returns."""
-    study: Any = SimpleNamespace(best=best)
-    return CheckpointCleaner(study, small_settings("own", checkpoints=policy, **more), folder)
+    """Return the cleaner of a study whose best trials are those that `best` returns.
+
+    Args:
+        confirms: Plan of the study if it confirms another one.
+        confirmed: Ranking of the study that has confirmed this one.
+    """
+    facts = SimpleNamespace(confirms=confirms)
+    confirming = confirmed and SimpleNamespace(confirmation=confirmed)
+    located: Any = SimpleNamespace(
+        study=SimpleNamespace(name="own", best=best, facts=facts),
+        paths=SimpleNamespace(all_checkpoints=folder),
+        following=lambda _: confirming,
+    )
+    return CheckpointCleaner(located, small_settings("own", checkpoints=policy, **more))
+
+
+def kept_after(folder: Path, cleaner: CheckpointCleaner, ends: Sequence[TrialRecord]) -> list[int]:
+    """Let trials end one after the other. Return the numbers of those that keep checkpoints."""
+    records: dict[int, TrialRecord] = {}
+    for record in ends:
+        (folder / record.run_id).mkdir(exist_ok=True)
+        records[record.number] = record
+        cleaner.clean(records)
+    return [number for number in names_in(folder) if number in records]
 
 
 def left(folder: Path, *more: TrialRecord, **policy: Any) -> list[int]:
@@ -84,6 +113,54 @@ def test_checkpoints_of_trials_that_will_be_confirmed_are_kept(folder: Path) -> 
     confirm = {"best": 2, "seeds": 2}
     cleaner_of(folder, list, {"completed": "best"}, confirm=confirm).clean(records)
     assert names_in(folder) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("confirm", "kept"), [({}, [2, 3]), ({"confirm": {"best": 2, "seeds": 2}}, [0, 1, 2, 3])]
+)
+def test_all_runs_of_a_repeated_trial_are_kept_as_long_as_its_mean_may_be_among_the_best(
+    folder: Path, confirm: Any, kept: list[int]
+) -> None:
+    repeats = {"repeat": {"seeds": 2}, "study": {"trials": 8}, **confirm}
+    cleaner = cleaner_of(folder, list, {"completed": "best"}, **repeats)
+    first, second = seeds_of(small_settings("own", **repeats))
+    runs = [(0, first, 0.8), (0, second, 0.8), (2, first, 0.95), (2, second, 0.95)]
+    lucky = [(4, first, 0.99), (4, second, 0.1)]
+    ends = [
+        trial_record(
+            number,
+            seed=seed,
+            params={"x": proposal / 10},
+            scores={"val": score},
+            repeat_of=None if number == proposal else proposal,
+        )
+        for number, (proposal, seed, score) in enumerate([*runs, *lucky])
+    ]
+    assert kept_after(folder, cleaner, ends) == kept
+
+
+@pytest.mark.parametrize(("seeds", "kept"), [([7, 8], [1, 3]), ([7, 8, 9], [0, 1, 2, 3])])
+def test_a_confirming_study_keeps_the_checkpoints_of_all_its_runs_until_it_has_a_winner(
+    folder: Path, seeds: list[int], kept: list[int]
+) -> None:
+    found = [trial_record(number, params={"x": number}) for number in range(2)]
+    plan = plan_of(found, seeds, objective="val", direction="maximize")
+    cleaner = cleaner_of(folder, list, {"completed": "best"}, confirms=plan)
+    ends = [
+        trial_record(number, params={"x": number % 2}, seed=seed, scores={"val": score})
+        for number, (seed, score) in enumerate([(7, 0.5), (7, 0.6), (8, 0.5), (8, 0.6)])
+    ]
+    assert kept_after(folder, cleaner, ends) == kept
+
+
+def test_the_winner_on_fresh_seeds_keeps_its_checkpoints_when_the_search_continues(
+    folder: Path,
+) -> None:
+    plan = plan_of([RECORDS[0]], [7], objective="val", direction="maximize")
+    confirmed = Confirmation.of("own-confirm", plan, [replace(RECORDS[0], seed=7)])
+    cleaner = cleaner_of(folder, lambda: [RECORDS[1]], {"completed": "best"}, confirmed=confirmed)
+    cleaner.clean({record.number: record for record in RECORDS})
+    assert {0, 1} <= {*names_in(folder)}
 
 
 def test_an_error_of_the_cleaner_ends_no_trial_and_is_logged_once(
