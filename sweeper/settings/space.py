@@ -301,6 +301,14 @@ class SearchSpace(Mapping[str, AnyDimension]):
         when = self._dimensions[name].when
         return all(_opens(parent, values, params) for parent, values in when.items())
 
+    def missing(self, params: Params) -> list[str]:
+        """Return the names of dimensions that exist in a trial with these params but have no value.
+
+        Args:
+            params: Params of the trial.
+        """
+        return [name for name in self if name not in params and self.exists(name, params)]
+
     def sample(self, pick: Callable[[str, AnyDimension], Any]) -> dict[str, Any]:
         """Return the params of one trial, with values from `pick`.
 

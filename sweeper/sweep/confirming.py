@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from ..errors import SettingsError, SweepError, first_line
@@ -47,15 +48,32 @@ def confirming_plan(search: SweepPlan, found: SweepResult) -> SweepPlan | None:
     if asked is None or found.stopped_by is not None:
         return None
     ((name, goal),) = search.settings.objective.items()
-    possible = [record for record in found.records if _is_possible(record, search.settings)]
-    if search.settings.repeat is not None:
-        possible = _with_means(plan_of_repeats(search.settings), possible)
-    best = best_trials(possible, objective=name, direction=goal.direction, count=asked.best)
+    best = trials_to_confirm(search.settings, found.records, count=asked.best)
     if not best:
         return None
     seeds = fresh_seeds(search.settings, asked.seeds)
     wanted = plan_of(best, seeds, objective=name, direction=goal.direction)
     return following_plan(search, "confirm", wanted, spent=found.cost or 0.0)
+
+
+def trials_to_confirm(
+    settings: Settings, records: Sequence[TrialRecord], *, count: int
+) -> list[TrialRecord]:
+    """Return the best trials of a search whose params the parameters file still allows.
+
+    If proposals are repeated, each trial is the first run of a proposal, and has the proposal's
+    mean as its score. For each better trial that is left out, a warning is logged.
+
+    Args:
+        settings: Settings of the search.
+        records: Records of its trials.
+        count: Largest number of trials to return.
+    """
+    ((name, goal),) = settings.objective.items()
+    if settings.repeat is not None:
+        records = _with_means(plan_of_repeats(settings), records)
+    ranked = best_trials(records, objective=name, direction=goal.direction, count=len(records))
+    return [*islice((record for record in ranked if _is_possible(record, settings)), count)]
 
 
 def fresh_seeds(settings: Settings, count: int) -> list[int]:
@@ -160,13 +178,27 @@ def _with_means(plan: Mapping[str, Any], records: Sequence[TrialRecord]) -> list
 
 
 def _is_possible(record: TrialRecord, settings: Settings) -> bool:
-    """Return whether the parameters file still allows a trial's params. If not, log a warning."""
+    """Return whether a trial can run again on fresh seeds. If not, log a warning."""
     try:
-        settings.check_params(record.params)
+        check_again(record, settings)
     except SettingsError as error:
         _log.warning("trial %s is not confirmed: %s", record.run_id, error)
         return False
     return True
+
+
+def check_again(record: TrialRecord, settings: Settings) -> None:
+    """Check that the params of a trial of a search can run again.
+
+    Raises:
+        SettingsError: The parameters file no longer allows a value, or the trial ran before a name
+            was swept. Its runs would then get different values of this name.
+    """
+    settings.check_params(record.params)
+    if missing := settings.search_space.missing(record.params):
+        raise SettingsError(
+            f"it ran before {', '.join(missing)} was swept, so it has no value to run again with"
+        )
 
 
 def following_settings(settings: Settings, name: str, *, spent: float, trials: int) -> Settings:

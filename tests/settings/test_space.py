@@ -184,6 +184,13 @@ def test_the_value_1_does_not_open_the_branch_of_true() -> None:
     assert not space.exists("x", {"o": 1})
 
 
+def test_a_param_is_missing_only_where_its_branch_is_open() -> None:
+    space = space_of(**OPTIMIZERS)
+    assert space.missing({"optimizer": "adam"}) == ["width"]
+    assert {*space.missing({"optimizer": "sgd", "width": 16})} == {"nesterov"}
+    assert not space.missing({"optimizer": "sgd", "nesterov": False, "width": 16})
+
+
 def test_a_list_opens_a_branch_whose_when_has_a_list_of_lists() -> None:
     space = space_of(
         layers=[[], [32], [64, 64], [64.0, 64]],
