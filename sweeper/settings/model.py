@@ -262,10 +262,15 @@ class Settings(SettingsModel):
 
         With `repeat: {fold: 5}` the space contains the fold, which no sampler chooses.
         """
-        dimensions: dict[str, AnyDimension] = {**self.space}
+        folds: dict[str, AnyDimension] = {}
         if self.repeat is not None and self.repeat.by_fold:
-            dimensions[FOLD] = ChoiceDimension(choices=tuple(range(self.repeat.runs)))
-        return SearchSpace(dimensions).without(self.fixed)
+            folds[FOLD] = ChoiceDimension(choices=tuple(range(self.repeat.runs)))
+        return SearchSpace({**self.proposed_space, **folds})
+
+    @property
+    def proposed_space(self) -> SearchSpace:
+        """The search space without the fold: the names whose values samplers choose."""
+        return SearchSpace(self.space).without(self.fixed)
 
     def check_params(self, params: Params) -> None:
         """Check that a trial of this study can have these params. Some params may be missing.

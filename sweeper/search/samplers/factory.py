@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial
 
 from ...errors import SettingsError
 from ...settings import Settings
-from ...trials import FOLD, LearnedTrial
+from ...trials import LearnedTrial
 from ..options import check_options
 from ..repeats import RepeatedTrials
 from ..seeds import derived_seed
@@ -78,9 +78,7 @@ class SamplerFactory:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._seed = settings.study.seed
-        # The fold of a repeat is not a dimension for samplers, because no sampler chooses it.
-        by_fold = settings.repeat is not None and settings.repeat.by_fold
-        self._space = settings.search_space.without({FOLD: 0} if by_fold else {})
+        self._space = settings.proposed_space
         chosen = settings.study.sampler
         where = f"{settings.file or 'settings'}: study.sampler"
         self.name = chosen.name if chosen.name != "auto" else self._suitable()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...errors import SettingsError, StudyError
 from ...settings.addresses import Address
 from ...settings.messages import nearest
+from ...settings.space import SearchSpace
 from ...study.files import is_storage
 from ...study.study import Study
 from ...trials import LearnedTrial, TrialRecord, has_score
@@ -41,6 +42,7 @@ def _found(wanted: str, plan: SweepPlan) -> list[LearnedTrial]:
     """
     settings, shown = plan.settings, str(Address.of(wanted))
     where = f"{settings.file or 'settings'}: learn_from: {shown!r}"
+    space = settings.proposed_space  # A proposal of an earlier study has another fold, or none.
     ((name, goal),) = settings.objective.items()
     try:
         if "://" in wanted:
@@ -62,27 +64,26 @@ def _found(wanted: str, plan: SweepPlan) -> list[LearnedTrial]:
         raise SettingsError(
             f"{where}: none of its trials has completed with the score {name}{hint}"
         )
-    fitting = [record for record in records if _fits(record, plan)]
+    fitting = [record for record in records if _fits(record, space)]
     if not fitting:
         raise SettingsError(
             f"{where}: none of its {len(records)} completed trials has all params of this space "
-            f"({', '.join(settings.search_space)}) within their ranges; leave it out of learn_from"
+            f"({', '.join(space)}) within their ranges; leave it out of learn_from"
         )
     sign = -1.0 if goal.direction == "maximize" else 1.0
     fitting.sort(key=lambda record: sign * record.scores[name])
-    names = list(settings.search_space)
     return [
         LearnedTrial(
-            params={n: record.params[n] for n in names if n in record.params},
+            params={n: record.params[n] for n in space if n in record.params},
             score=record.scores[name],
         )
         for record in fitting[:_MOST_TRIALS]
     ]
 
 
-def _fits(record: TrialRecord, plan: SweepPlan) -> bool:
+def _fits(record: TrialRecord, space: SearchSpace) -> bool:
     """Return whether a trial has an allowed value for each param of this space in its branch."""
-    space, params = plan.settings.search_space, record.params
+    params = record.params
     return all(
         name in params and space[name].allows(params[name])
         for name in space

@@ -25,7 +25,7 @@ def sweep(folder: Path, name: str, *, best: float, trials: int, **changes: Any) 
         return TrialOutcome(state=TrialState.COMPLETED, scores={"val": value})
 
     changes["study"] = {"trials": trials, **changes.get("study", {})}
-    notebook = write_notebook(folder / "nb.ipynb", "val = x")
+    notebook = write_notebook(folder / "nb.ipynb", "val = x", parameters="x = 0.5\nfold = 0")
     output = "out/{study}.{run_id}.ipynb"
     return sweep_of(notebook, name, run_trial, output=output, **changes).run().to_json()
 
@@ -42,6 +42,18 @@ def test_the_earlier_best_params_run_first_and_the_sampler_uses_earlier_scores_u
     assert sum(abs(x - 0.8) < 0.2 for x in xs[1:]) >= 2, "a new study begins anywhere"
     again = sweep(tmp_path, f"later-{sampler}", best=0.8, trials=5, **learned)
     assert [t["params"]["x"] for t in again["trials"]][:4] == xs, "the best is queued once"
+
+
+@pytest.mark.parametrize("earlier", [{}, {"repeat": {"fold": 3}}])
+def test_a_study_with_folds_learns_from_proposals_that_had_none_or_others(
+    tmp_path: Path, earlier: dict[str, Any]
+) -> None:
+    found = sweep(tmp_path, "earlier", best=0.8, trials=9, **earlier)
+    folds = {"learn_from": ["earlier"], "repeat": {"fold": 2}}
+    later = sweep(tmp_path, "later", best=0.8, trials=2, **folds)
+    assert [trial["params"] for trial in later["trials"]] == [
+        {"x": found["best"]["params"]["x"], "fold": fold} for fold in range(2)
+    ]
 
 
 def test_a_misleading_earlier_study_does_not_prevent_a_good_result(tmp_path: Path) -> None:
