@@ -26,11 +26,11 @@ from ..search.samplers import as_queued
 from ..search.trial_codec import RECORD, decode, encode
 from ..settings import Settings
 from ..settings.addresses import Address
-from ..trials import Proposal, TrialRecord, TrialState, confirmed_runs, display_path
+from ..trials import Proposal, TrialRecord, TrialState, display_path
 from .access import close_storage, open_storage
 from .endings import has_all_scores, left_open, name_objectives
 from .facts import ATTRIBUTE, StudyFacts
-from .proposals import BY_HAND, QUEUED, RETRY, SEED
+from .proposals import BY_HAND, QUEUED, RETRY
 
 _ENDED = {
     TrialState.COMPLETED: OptunaState.COMPLETE,
@@ -91,7 +91,7 @@ def write_study(
         noted = {} if latest.proposal is None else latest.proposal.noted
         for key, value in noted.items():
             storage.set_study_system_attr(study._study_id, key, value)
-        queued = _queued(settings, facts)
+        queued = [] if facts.confirms is not None else [*map(as_queued, settings.start_params)]
         records = []
         for number in range(max(len(queued), 1 + max(notebooks))):
             if number in notebooks:
@@ -99,28 +99,19 @@ def write_study(
                 records.append(record)
             elif number < len(queued):
                 trial = _not_begun(OptunaState.WAITING, queued[number])
+            elif facts.confirms is not None:  # The next sweep queues all runs that are missing.
+                trial = _not_begun(OptunaState.FAIL, {})
             else:  # The trial counts as killed with its sweep, so it runs again with its number.
-                trial = _not_begun(OptunaState.RUNNING, ({}, None))
+                trial = _not_begun(OptunaState.RUNNING, {})
             storage.create_new_trial(study._study_id, trial)
         return records
     finally:
         close_storage(storage)
 
 
-def _queued(settings: Settings, facts: StudyFacts) -> list[tuple[dict[str, Any], int | None]]:
-    """Return the params of the first trials, which were queued, each with its seed or None."""
-    if facts.confirms is not None:
-        return [(as_queued(params), seed) for params, seed in confirmed_runs(facts.confirms)]
-    return [(as_queued(params), None) for params in settings.start_params]
-
-
-def _not_begun(state: OptunaState, queued: tuple[dict[str, Any], int | None]) -> FrozenTrial:
-    params, seed = queued
-    return optuna.trial.create_trial(
-        state=state,
-        system_attrs={QUEUED: params} if params else {},
-        user_attrs={} if seed is None else {SEED: seed},
-    )
+def _not_begun(state: OptunaState, queued: Mapping[str, Any]) -> FrozenTrial:
+    system_attrs = {QUEUED: queued} if queued else {}
+    return optuna.trial.create_trial(state=state, system_attrs=system_attrs)
 
 
 def _trial(

@@ -35,7 +35,7 @@ from ..search.samplers import (
     check_fits,
     surfaces_of,
 )
-from ..search.trial_codec import RECORD, encode, record_of
+from ..search.trial_codec import RECORD, encode, has_begun, record_of
 from ..settings import Settings
 from ..settings.addresses import Address
 from ..settings.space import SearchSpace
@@ -374,29 +374,52 @@ class Study:
         known = self.facts.settings.get("start", ())
         self._queue_once(params for params in settings.start_params if params not in known)
 
-    def confirm(self, plan: Mapping[str, Any]) -> int:
-        """Queue those runs of a plan that the study lacks.
+    def confirm(self, plan: Mapping[str, Any]) -> None:
+        """Queue those runs of a plan that the study lacks, and no queued run of an earlier plan.
 
         All trials run on a seed before the first trial runs on the next seed.
 
         Args:
-            plan: Params and seeds to run, in the form of `trials.plan_of`.
+            plan: Params and seeds to run, as `following_plan` makes them.
+        """
+        self.note_facts(confirms=plan)
+        _, others, missing = self._runs_of(plan)
+        for trial in others:
+            # It ends without a record, because it has never begun.
+            self._mirror.set_trial_state_values(trial._trial_id, OptunaState.FAIL)
+        for params, seed in missing:
+            self._study.enqueue_trial(params, user_attrs={SEED: seed})
+
+    def n_confirming(self, plan: Mapping[str, Any]) -> int:
+        """Return how many trials the study has after `confirm`, without those queued by hand."""
+        stays, _, missing = self._runs_of(plan)
+        return len(stays) + len(missing)
+
+    def _runs_of(
+        self, plan: Mapping[str, Any]
+    ) -> tuple[list[FrozenTrial], list[FrozenTrial], list[tuple[dict[str, Any], int]]]:
+        """Compare the study with a plan. Trials that were queued by hand belong to no plan.
 
         Returns:
-            Number of trials that the study then has, without trials that were queued by hand.
+            The trials that have begun or belong to the plan; queued trials of earlier plans; and
+            params and seed of each run of the plan that the study lacks.
         """
 
         def identity(params: Any, seed: object) -> str:
             return json.dumps([params, seed], sort_keys=True)
 
-        self.note_facts(confirms=plan)
-        own = [trial for trial in self._trials() if not trial.user_attrs.get(BY_HAND)]
-        known = {identity(t.system_attrs.get(QUEUED), t.user_attrs.get(SEED)) for t in own}
-        wanted = [(as_queued(params), seed) for params, seed in confirmed_runs(plan)]
-        missing = [(params, seed) for params, seed in wanted if identity(params, seed) not in known]
-        for params, seed in missing:
-            self._study.enqueue_trial(params, user_attrs={SEED: seed})
-        return len(own) + len(missing)
+        runs = [(as_queued(params), seed) for params, seed in confirmed_runs(plan)]
+        wanted, known = {identity(*run) for run in runs}, set[str]()
+        stays, others = list[FrozenTrial](), list[FrozenTrial]()
+        for trial in self._trials():
+            has_never_begun = trial.state.is_finished() and not has_begun(trial)
+            if trial.user_attrs.get(BY_HAND) or has_never_begun:
+                continue
+            own = identity(trial.system_attrs.get(QUEUED), trial.user_attrs.get(SEED))
+            known.add(own)
+            is_other = trial.state is OptunaState.WAITING and own not in wanted
+            (others if is_other else stays).append(trial)
+        return stays, others, [run for run in runs if identity(*run) not in known]
 
     @property
     def has_trial_by_hand(self) -> bool:

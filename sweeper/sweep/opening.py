@@ -88,9 +88,11 @@ def opened(
             )
         )
         if plan.confirming is not None:
-            plan = plan.with_trials(study.confirm(plan.confirming))
+            plan = plan.with_trials(study.n_confirming(plan.confirming))
         folder.is_needed = is_restored
         _check_resumed(plan, study)
+        if plan.confirming is not None:
+            study.confirm(plan.confirming)
         study.queue_new(plan.settings)
         learn(plan, study)
         _note_places(plan, study)

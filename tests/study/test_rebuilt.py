@@ -12,15 +12,17 @@ import optuna
 import pytest
 from optuna.distributions import FloatDistribution, distribution_to_json
 from optuna.trial import TrialState as OptunaState
-from studies import note_in, small_settings
+from studies import note_in, small_settings, trial_record
 
 from sweeper.errors import StudyError
 from sweeper.notebooks.metadata import BLANK, TrialMetadata
+from sweeper.search.samplers import SamplerFactory
 from sweeper.study.facts import StudyFacts
+from sweeper.study.proposals import QUEUED, SEED
 from sweeper.study.rebuilt import write_study
 from sweeper.study.study import Study
 from sweeper.testing import write_notebook
-from sweeper.trials import TrialState
+from sweeper.trials import TrialState, plan_of
 
 SETTINGS = small_settings(
     "again", objective={"acc": "maximize"}, study={"trials": 2, "pruner": "none"}
@@ -76,6 +78,27 @@ def test_each_objective_of_a_rebuilt_study_has_its_direction_whatever_their_orde
     rebuilt = optuna.load_study(study_name="again", storage=storage)
     assert [direction.name for direction in rebuilt.directions] == ["MAXIMIZE", "MINIMIZE"]
     assert rebuilt.trials[0].values == [0.5, 2.0]
+
+
+def test_a_confirming_study_without_one_of_its_notebooks_makes_only_that_run_again(
+    tmp_path: Path,
+) -> None:
+    found = trial_record(7, params={"x": 0.5}, scores={"acc": 0.9})
+    plan = plan_of([found], [1, 2], objective="acc", direction="maximize")
+    queued = {"user_attrs": {SEED: 1}, "system_attrs": {QUEUED: {"x": 0.5}}}
+    stored = SOUND | {"proposal": PROPOSAL | queued}
+    metadata = TrialMetadata.decode(stored)
+    assert metadata is not None
+    note_in(write_notebook(tmp_path / "0003.ipynb"), **stored)
+    facts, file = replace(FACTS, confirms=plan), tmp_path / "new.db"
+    write_study(file, "again", facts, {3: (tmp_path / "0003.ipynb", metadata)})
+    study = Study.open(f"sqlite:///{file}", SETTINGS)
+    assert study.n_confirming(plan) == 2
+    study.confirm(plan)
+    record = study.ask(SamplerFactory(SETTINGS), lambda n: tmp_path / f"{n}.ipynb")
+    assert record is not None
+    assert (record.number, record.params, record.seed) == (4, {"x": 0.5}, 2)
+    assert study.ask(SamplerFactory(SETTINGS), lambda n: tmp_path / f"{n}.ipynb") is None
 
 
 def test_a_study_with_a_trial_that_was_pruned_for_nan_can_be_rebuilt_and_read(

@@ -1,0 +1,75 @@
+"""A study that confirms trials makes the runs of its plan, and no others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from opened_studies import Opened, completed
+from studies import trial_record
+
+from sweeper.trials import TrialRecord, plan_of
+
+SEEDS = [100, 101, 102]
+
+
+def plan(n_trials: int, n_seeds: int) -> dict[str, Any]:
+    found = [
+        trial_record(number, params={"x": number / 10}, scores={"acc": 0.5})
+        for number in range(n_trials)
+    ]
+    return plan_of(found, SEEDS[:n_seeds], objective="acc", direction="maximize")
+
+
+def resumed(opened: Opened, wanted: dict[str, Any]) -> Opened:
+    """Return the study as the next sweep with this plan opens it."""
+    again = opened.again(trials=opened.study.n_confirming(wanted))
+    again.study.confirm(wanted)
+    return again
+
+
+def runs_left(opened: Opened) -> list[TrialRecord]:
+    """Make all runs that the study still makes."""
+    made = []
+    while (record := opened.next()) is not None:
+        made.append(opened.study.tell(record.number, completed()))
+    return made
+
+
+def test_a_smaller_plan_makes_no_run_of_the_plan_before_and_a_larger_one_makes_them_all(
+    begin: Any,
+) -> None:
+    opened = resumed(begin(trials=1), plan(3, 3))
+    opened.run(0.5)
+    fewer = resumed(opened, plan(1, 2))
+    assert [(run.params["x"], run.seed) for run in runs_left(fewer)] == [(0.0, 101)]
+    found = fewer.study.confirmation
+    assert found is not None and found.winner is not None
+    more = resumed(fewer, plan(3, 3))
+    assert len(runs_left(more)) == 7
+    runs = {(run.params["x"], run.seed) for run in more.study.records()}
+    assert len(runs) == len(more.study.records()) == 9
+
+
+def test_a_run_that_was_interrupted_is_made_first_and_then_only_those_of_the_new_plan(
+    begin: Any,
+) -> None:
+    opened = resumed(begin(trials=1), plan(2, 2))
+    opened.ask()  # It was killed with its sweep.
+    later = {**plan(3, 2), "trials": plan(3, 2)["trials"][2:]}
+    again = resumed(opened, later)
+    assert [(run.params["x"], run.seed) for run in runs_left(again)] == [
+        (0.0, 100),
+        (0.2, 100),
+        (0.2, 101),
+    ]
+
+
+@pytest.mark.parametrize("n_trials", [1, 3])
+def test_a_run_that_was_queued_by_hand_belongs_to_no_plan_and_is_made(
+    begin: Any, n_trials: int
+) -> None:
+    opened = resumed(begin(trials=1), plan(2, 1))
+    opened.study.enqueue({"x": 0.9})
+    runs = runs_left(resumed(opened, plan(n_trials, 1)))
+    assert {run.params["x"] for run in runs} == {*(n / 10 for n in range(n_trials)), 0.9}
