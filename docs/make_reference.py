@@ -355,6 +355,7 @@ def _results() -> Iterator[str]:
     )
     result = SweepResult(
         study="",
+        study_id="",
         storage="",
         tracking_uri="",
         experiment_id="",

@@ -93,7 +93,7 @@ def ablation(existing: ExistingStudy, *, seeds: int | None = None, **options: An
     wanted |= {"ablated": best.run_id, "trials": [*wanted["trials"], *others]}
     wider = settings.model_copy(update={"space": {**settings.space, **dimensions}})
     search = replace(search, workload=replace(search.workload, settings=wider))
-    plan = following_plan(search, "ablate", wanted, spent=found.cost or 0.0)
+    plan = following_plan(search, "ablate", wanted, of=found)
     return Sweep(plan, observer=options.get("observer"))
 
 

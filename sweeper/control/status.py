@@ -50,6 +50,7 @@ def look(existing: ExistingStudy) -> tuple[SweepResult, Snapshot]:
         )
     result = SweepResult(
         study=study.name,
+        study_id=facts.id,
         storage=str(existing.storage_url),
         tracking_uri=str(existing.tracking),
         experiment_id=facts.experiment_id,

@@ -62,8 +62,8 @@ class StudyFacts:
         lag: Number of trials that run at once with `study.order: fixed`. None with a free order.
         repeats: Plan of the repeats of proposals, in the form of `plan_of_repeats`. None if
             proposals run once.
-        confirms: Params and seeds that the study runs, in the form of `trials.plan_of`. None for a
-            search.
+        confirms: Params and seeds that the study runs, in the form of `trials.plan_of`, and `of`:
+            the id of the study whose trials it repeats. None for a search.
         learned: Trials of each study in `learn_from`, the best first. None if there is no such
             study.
         importances: Importance of each param, by objective, then by param. None until a sweep has

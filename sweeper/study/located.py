@@ -66,9 +66,11 @@ class LocatedStudy:
         elif url.file == self.paths.storage:  # This file contains no other study.
             return None
         try:
-            return Study.load(url, after.study, is_known=url.file is not None)
+            found = Study.load(url, after.study, is_known=url.file is not None)
         except StudyError:
             return None
+        # It may have been left by an earlier study of this name, which was removed.
+        return found if found.repeats_trials_of(self.study.study_id) else None
 
     def ablated(self) -> str | None:
         """Return the run id of the trial that `ablate` has run with the notebook's values, or None.

@@ -390,6 +390,10 @@ class Study:
         for params, seed in missing:
             self._study.enqueue_trial(params, user_attrs={SEED: seed})
 
+    def repeats_trials_of(self, study_id: str) -> bool:
+        """Return whether the study runs trials of the study with this id again."""
+        return (self.facts.confirms or {}).get("of") == study_id
+
     def n_confirming(self, plan: Mapping[str, Any]) -> int:
         """Return how many trials the study has after `confirm`, without those queued by hand."""
         stays, _, missing = self._runs_of(plan)

@@ -53,7 +53,7 @@ def confirming_plan(search: SweepPlan, found: SweepResult) -> SweepPlan | None:
         return None
     seeds = fresh_seeds(search.settings, asked.seeds)
     wanted = plan_of(best, seeds, objective=name, direction=goal.direction)
-    return following_plan(search, "confirm", wanted, spent=found.cost or 0.0)
+    return following_plan(search, "confirm", wanted, of=found)
 
 
 def trials_to_confirm(
@@ -85,7 +85,7 @@ def fresh_seeds(settings: Settings, count: int) -> list[int]:
 
 
 def following_plan(
-    search: SweepPlan, kind: str, wanted: Mapping[str, Any], *, spent: float
+    search: SweepPlan, kind: str, wanted: Mapping[str, Any], *, of: SweepResult
 ) -> SweepPlan:
     """Return the plan of a study that runs given params and seeds after a search.
 
@@ -93,11 +93,11 @@ def following_plan(
         search: Plan of the search. Both studies have the same notebook, modules, inputs and data.
         kind: `confirm` or `ablate`. The study's name ends in it.
         wanted: Params and seeds to run, in the form of `trials.plan_of`.
-        spent: Cost of the search, in the currency of the parameters file. The study may spend what
-            the search has left of the budget.
+        of: Result of the search. The study may spend what the search has left of the budget.
     """
     paths = search.paths.following(kind)
     n_trials = len(wanted["trials"]) * len(wanted["seeds"])
+    spent = of.cost or 0.0
     settings = following_settings(search.settings, paths.study, spent=spent, trials=n_trials)
     url = search.storage_url
     if url.file == search.paths.storage:
@@ -110,7 +110,7 @@ def following_plan(
         samplers=SamplerFactory(settings),
         storage_url=url,
         remote=remote_copy(settings, paths, url, search.tracking),
-        confirming=wanted,
+        confirming={**wanted, "of": of.study_id},
     )
 
 

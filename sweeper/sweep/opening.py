@@ -24,6 +24,7 @@ from .inputs.resolving import keep_inputs, with_inputs
 from .planning.plan import SweepPlan
 from .resume_checks import (
     is_worth_nothing,
+    refuse_another_search,
     refuse_changes,
     refuse_files_in_the_way,
     refuse_lost_database,
@@ -135,9 +136,12 @@ def _check_resumed(plan: SweepPlan, study: Study) -> None:
     """Refuse a study that must not be resumed with this notebook, these settings or these files.
 
     Raises:
-        StudyError: The trials were made of other code or settings, or the storage is an old copy.
+        StudyError: The trials were made of other code or settings, or belong to another search.
+        StudyError: The storage is an old copy.
         OutputError: The executed notebook of another study would be overwritten.
     """
+    if plan.confirming is not None:
+        refuse_another_search(study, plan.confirming["of"], plan.paths)
     if not plan.allow_changes:
         sources = f"{plan.notebook.display_name} and {plan.settings.file or 'the settings'}"
         refuse_changes(study, plan.fingerprint, sources=sources, paths=plan.paths)

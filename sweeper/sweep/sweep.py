@@ -395,6 +395,7 @@ class Sweep:
         remarks = [*self._remarks(), *disagreements_in_words(scheduler.disagreements)]
         result = SweepResult(
             study=study.name,
+            study_id=study.study_id,
             storage=str(plan.storage_url),
             tracking_uri=tracker.uri,
             experiment_id=tracker.experiment_id,

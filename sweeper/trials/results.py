@@ -151,6 +151,7 @@ class SweepResult:
 
     Attributes:
         study: Name of the study.
+        study_id: Id of the study. No other study has it, not even one with the same name.
         storage: URL of the Optuna storage.
         tracking_uri: MLflow tracking URI.
         experiment_id: Id of the study's experiment in MLflow.
@@ -185,6 +186,7 @@ class SweepResult:
     """
 
     study: str
+    study_id: str
     storage: str
     tracking_uri: str
     experiment_id: str

@@ -97,6 +97,7 @@ def sweep_result(**stated: Any) -> SweepResult:
     """Return the result of a sweep from the parts that matter for a test."""
     usual: dict[str, Any] = {
         "study": "digits",
+        "study_id": "1",
         "storage": "sqlite:///study.db",
         "tracking_uri": "sqlite:///mlflow.db",
         "experiment_id": "1",

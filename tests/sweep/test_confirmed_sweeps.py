@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from studies import mlflow_runs, sweep_of
+from studies import assert_says, mlflow_runs, sweep_of
 
 import sweeper
 from sweeper import Sweep, SweepResult
@@ -173,6 +174,25 @@ def test_a_stop_during_confirmation_ends_the_sweep_without_a_winner(
     resumed = make_sweep("short")
     assert best_x(resumed.run()) == 0.4
     assert [record.number for record in runs_of(resumed)] == [*range(12)], "nothing ran twice"
+
+
+def test_the_confirmation_of_a_removed_study_says_nothing_about_a_new_one_of_its_name(
+    make_sweep: Make,
+) -> None:
+    sweep = make_sweep("removed")
+    paths = sweep.plan.paths
+    sweep.run()
+    runs = runs_of(sweep)
+    shutil.rmtree(paths.folder)
+    for notebook in paths.written_run_ids().values():
+        notebook.unlink()
+    new = make_sweep("removed", confirm=None).run()
+    assert (best_x(new), new.confirmation) == (0.1, None)
+    result = make_sweep("removed").run()
+    assert (best_x(result), result.confirmation) == (0.1, None)
+    (finding,) = (it for it in result.findings if "not confirmed" in it)
+    assert_says(finding, "'removed-confirm'", "remove ", "out/removed-confirm", "*.ipynb")
+    assert runs_of(sweep) == runs, "a call that is refused leaves the study as it was"
 
 
 def test_a_search_returns_its_result_if_its_best_trials_cannot_be_confirmed(
