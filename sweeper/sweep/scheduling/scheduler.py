@@ -189,6 +189,7 @@ class TrialScheduler:
                 chosen = self._choose()
             except Exception as error:  # noqa: BLE001  running trials must end before the sweep
                 self.lose(error)
+                self._stop_frozen()  # This may be the only slot, so nobody else would stop them.
                 return None
             if not isinstance(chosen, TrialRecord):
                 return chosen

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import nbformat
 import pytest
@@ -16,6 +16,7 @@ from opened_studies import counts_of
 from optuna.storages import RDBStorage
 from studies import PATIENCE_S, scored, small_settings, until
 
+from sweeper.errors import StorageAwayError
 from sweeper.notebook_api.messages import Point, StopReason
 from sweeper.notebooks.executed import ExecutedNotebook
 from sweeper.notebooks.metadata import BLANK, read_metadata
@@ -421,6 +422,28 @@ def test_a_frozen_trial_that_is_stopped_just_before_it_is_thawed_gets_no_slot(
     begun = scheduler.next_trial()
     scheduler.close()
     assert begun is not None and begun[0].number == 1
+
+
+def test_a_frozen_trial_ends_with_the_sweep_if_the_storage_is_lost_while_the_next_one_is_chosen(
+    storage: RDBStorage, make_scheduler: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = small_settings("away", study={"trials": 2, "pruner": "auto"})
+    study = Study.open(storage, settings)
+    scheduler = make_scheduler(study, settings, jobs=1, can_freeze=True)
+    begun = scheduler.next_trial()
+    assert begun is not None
+    _, running = begun
+    running.control.on_freeze(lambda _: True)
+    assert running.control.freeze()
+
+    def is_away(*_: Any) -> NoReturn:
+        raise StorageAwayError("the server does not answer")
+
+    monkeypatch.setattr(PredictivePruner, "thaw", lambda *_, **__: None)
+    monkeypatch.setattr(study, "ask", is_away)
+    assert scheduler.next_trial() is None, "the only slot gets no further trial"
+    scheduler.close()
+    assert running.control.stop_reason is StopReason.INTERRUPTED
 
 
 @pytest.mark.parametrize(("left_s", "begins"), [(59.0, False), (61.0, True)])
