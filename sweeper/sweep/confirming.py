@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from ..errors import SettingsError, SweepError, first_line
+from ..errors import SettingsError, SweepError, TrackingError, first_line
 from ..page import write_page_of
 from ..search.repeats import plan_of_repeats
 from ..search.samplers import SamplerFactory
@@ -153,12 +153,18 @@ def answered_again(search: SweepPlan, found: SweepResult) -> SweepResult:
         why = first_line(error)
         _log.warning("%s lacks the confirmation: %s; `export` writes it", paths.page, why)
         return found
-    if insights is not None:
+    found = replace(found, insights=insights)
+    if insights is None:
+        return found
+    try:
         tracker = Tracker(reachable(store_of(search, study)))
-        tracker.describe(insights.sentences)
-        until_s = time.monotonic() + _NOTE_S
-        tracker.close(lambda: until_s - time.monotonic())
-    return replace(found, insights=insights)
+    except TrackingError as error:
+        _log.warning("MLflow lacks the confirmation: %s; the same command adds it", error.problem)
+        return found
+    tracker.describe(insights.sentences)
+    until_s = time.monotonic() + _NOTE_S
+    tracker.close(lambda: until_s - time.monotonic())
+    return found
 
 
 def _with_means(plan: Mapping[str, Any], records: Sequence[TrialRecord]) -> list[TrialRecord]:

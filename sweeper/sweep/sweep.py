@@ -282,12 +282,13 @@ class Sweep:
                     return found
                 self.plan = plan
                 self._stop_switch.drop_requests()
-                return answered_again(search, with_confirmation(found, self._run_study()))
+                runs = self._run_study()
             except BrokenError:
                 raise
             except SweepError as error:  # The search itself has a result, so return that.
                 refused = f"the best trials were not confirmed: {error}"
                 return replace(found, findings=[*found.findings, refused])
+            return answered_again(search, with_confirmation(found, runs))
 
     def _kind_of_end(self, result: SweepResult) -> str:
         """Return the kind of a sweep's end by its name in `notify.on`."""

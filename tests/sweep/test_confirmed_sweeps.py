@@ -7,7 +7,7 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from studies import assert_says, mlflow_runs, sweep_of
@@ -16,6 +16,7 @@ import sweeper
 from sweeper import Sweep, SweepResult
 from sweeper.control.lookup import find_study
 from sweeper.control.status import look
+from sweeper.errors import TrackingError
 from sweeper.testing import write_notebook
 from sweeper.trials import Reason, RunningTrial, TrialOutcome, TrialRecord, TrialSpec, TrialState
 
@@ -193,6 +194,19 @@ def test_the_confirmation_of_a_removed_study_says_nothing_about_a_new_one_of_its
     (finding,) = (it for it in result.findings if "not confirmed" in it)
     assert_says(finding, "'removed-confirm'", "remove ", "out/removed-confirm", "*.ipynb")
     assert runs_of(sweep) == runs, "a call that is refused leaves the study as it was"
+
+
+def test_the_winner_on_fresh_seeds_is_the_answer_even_if_mlflow_is_away_when_it_is_known(
+    make_sweep: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def is_away(_: object) -> NoReturn:
+        raise TrackingError("the server does not answer", "start it first")
+
+    monkeypatch.setattr("sweeper.sweep.confirming.reachable", is_away)
+    result = make_sweep("away").run()
+    assert best_x(result) == 0.4
+    assert not any("not confirmed" in finding for finding in result.findings)
+    assert_says(caplog.text, "MLflow lacks the confirmation: the server does not answer")
 
 
 def test_a_search_returns_its_result_if_its_best_trials_cannot_be_confirmed(
