@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ..control.lookup import ExistingStudy
     from ..settings import Settings
+    from ..study.study import Study
     from ..sweep import Sweep
 
 #: `status` shows at most this many of a study's best trials, and as many of its last failures
@@ -146,7 +147,7 @@ class Agent:
             error = result.exception()
             findings = [str(error)] if error else [*result.result().findings]
         studies = self._studies().values()
-        searches = [existing for existing in studies if existing.study.confirmation is None]
+        searches = [existing for existing in studies if existing.study.facts.confirms is None]
         chosen = searches if study is None else [self._study(study)]
         for existing in chosen:
             clean_up_after_crash(existing)
@@ -251,7 +252,7 @@ class Agent:
             if self._is_sweeping():
                 raise SettingsError("a sweep is running; wait with status, or stop it")
             known, again = self._studies().get(settings.name), settings.confirm
-            more = settings.study.trials - (known.study.claimed()[0] if known else 0)
+            more = settings.study.trials - (0 if known is None else _to_keep(known.study))
             runs = 0 if again is None else again.best * again.seeds
             allowed = self._spend(max(0, more) + runs)
             self._sweep = Sweep.from_settings(
@@ -286,7 +287,8 @@ class Agent:
         return used + trials
 
     def _used(self) -> int:
-        used = sum(sum(existing.study.claimed()) for existing in self._studies().values())
+        studies = [existing.study for existing in self._studies().values()]
+        used = sum(sum(study.claimed()) + study.facts.replaced_trials for study in studies)
         return max(used, self._allowed) if self._is_sweeping() else used
 
     def _is_sweeping(self) -> bool:
@@ -308,6 +310,15 @@ class Agent:
         if name not in known:
             raise StudyError(f"there is no study {name!r}; known: {', '.join(known) or 'none'}")
         return known[name]
+
+
+def _to_keep(study: Study) -> int:
+    """Return how many trials of a study count towards its number of trials in the next sweep.
+
+    None may, if all of them have failed: with a corrected notebook the study begins anew.
+    """
+    has_failed = all(record.state is TrialState.FAILED for record in study.records())
+    return 0 if has_failed else study.claimed()[0]
 
 
 def _described(existing: ExistingStudy) -> dict[str, Any]:

@@ -56,6 +56,8 @@ class StudyFacts:
             (`notebooks/fingerprint.py`).
         inputs: Files of other studies that the trials use, by input name.
         spent_s: Wall-clock time of all sweeps, in seconds.
+        replaced_trials: Number of trials of earlier studies that this study has replaced, because
+            all of them had failed.
         mlflow_run_ids: MLflow's id of each trial's run, by the trial's run id.
         compare_url: URL of MLflow's comparison of the runs. None if there is none.
         tracking_is_behind: Whether MLflow may still show ended trials as running.
@@ -84,6 +86,7 @@ class StudyFacts:
     made_of: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, InputFact] = field(default_factory=dict)
     spent_s: float = 0.0
+    replaced_trials: int = 0
     mlflow_run_ids: Mapping[str, str] = field(default_factory=dict)
     compare_url: str | None = None
     tracking_is_behind: bool = False
@@ -143,11 +146,11 @@ class StudyFacts:
             ) from error
 
     @classmethod
-    def spent_by(cls, file: Path | None) -> float:
-        """Return the time that a study has spent by the file of its facts. 0.0 without one."""
+    def kept_in(cls, file: Path | None) -> StudyFacts | None:
+        """Return the facts in the file of a study that was removed. None without such a file."""
         with suppress(StudyError):
-            return cls.read(file or Path())[1].spent_s
-        return 0.0
+            return cls.read(file or Path())[1]
+        return None
 
     def write(self, file: Path, *, study: str) -> None:
         """Write the facts to a file, with the name of the study.

@@ -161,7 +161,8 @@ class Study:
             settings: Settings of the sweep.
             kept_facts: File in which the facts about the study are kept, too. None for no file.
             begins_anew: Called with an existing study. If it returns True, the study is replaced by
-                a new one, which has spent the same time. All files of its trials are then gone.
+                a new one, which has spent the same time and trials. All files of its trials are
+                then gone.
 
         Raises:
             StudyError: Another process sweeps the study on a server.
@@ -182,7 +183,7 @@ class Study:
         settings: Settings,
         kept_facts: Path | None,
         begins_anew: Callable[[Study], bool],
-        spent_s: float = 0.0,
+        replaced: StudyFacts | None = None,
     ) -> Study:
         log_ahead(storage)
         names = list(settings.objective)
@@ -202,9 +203,12 @@ class Study:
         if is_begun:
             opened._requeue()
             if begins_anew(opened):
-                spent_s = opened.facts.spent_s
+                facts = opened.facts
+                n_trials = facts.replaced_trials + sum(opened.claimed())
+                replaced = replace(facts, replaced_trials=n_trials)
+                opened._keep_facts(replaced)
                 opened._mirror.remove()
-                return cls._opened(storage, settings, kept_facts, begins_anew, spent_s)
+                return cls._opened(storage, settings, kept_facts, begins_anew, replaced)
         if is_existing:
             before = [*opened.facts.objectives] if is_begun else names
             check_fits(opened._study, before, settings, place)
@@ -213,12 +217,13 @@ class Study:
                 opened._study.enqueue_trial(as_queued(params))
             name_objectives(opened._study, names)
             repeats = None if settings.repeat is None else plan_of_repeats(settings)
-            # The file has the time of a study that a killed sweep has removed to begin anew.
-            spent_s = spent_s or StudyFacts.spent_by(kept_facts)
-            study_id = uuid.uuid4().hex
-            opened._store_facts(
-                StudyFacts(id=study_id, objectives=names, repeats=repeats, spent_s=spent_s)
-            )
+            new = StudyFacts(id=uuid.uuid4().hex, objectives=names, repeats=repeats)
+            # The file has the facts of a study that a killed sweep has removed to begin anew.
+            earlier = replaced or StudyFacts.kept_in(kept_facts)
+            if earlier is not None:
+                spent_s, n_trials = earlier.spent_s, earlier.replaced_trials
+                new = replace(new, spent_s=spent_s, replaced_trials=n_trials)
+            opened._store_facts(new)
             opened._requeue()
         study_id, file = opened.study_id, file_of(storage.engine.url)
         if file is not None:
@@ -255,6 +260,9 @@ class Study:
 
     def _store_facts(self, facts: StudyFacts) -> None:
         self._study.set_user_attr(ATTRIBUTE, facts.encode())
+        self._keep_facts(facts)
+
+    def _keep_facts(self, facts: StudyFacts) -> None:
         if self._kept_facts is not None:
             with suppress(OSError):  # The disk may be full. The next call writes all facts again.
                 facts.write(self._kept_facts, study=self.name)

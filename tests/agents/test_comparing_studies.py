@@ -12,9 +12,9 @@ import pytest
 from studies import trial_record
 
 from sweeper.agents.server import Agent
-from sweeper.errors import SweepError
+from sweeper.errors import SettingsError, SweepError
 from sweeper.testing import write_notebook
-from sweeper.trials import Confirmation, StudyPaths, plan_of
+from sweeper.trials import Confirmation, StudyPaths, TrialState, plan_of
 
 PARAMETERS = "objective: {val: maximize}\nspace: {x: {low: 0.0, high: 1.0}}\n"
 
@@ -43,6 +43,43 @@ def test_only_fresh_seeds_show_an_improvement_and_not_the_repeats_of_a_search(
                 lambda name, known=rankings: SimpleNamespace(confirmation=lambda: known[name]),
             )
             assert agent.compare("new", "old")["counts"] is counts
+
+
+def existing_study(n_failed: int, *, replaced: int = 0, **facts: Any) -> Any:
+    """Return a study of an agent whose trials have all failed."""
+    records = [trial_record(number, state=TrialState.FAILED) for number in range(n_failed)]
+    facts = {"replaced_trials": replaced, "confirms": None, **facts}
+    study = SimpleNamespace(
+        name="s",
+        claimed=lambda: (n_failed, 0),
+        records=lambda: records,
+        facts=SimpleNamespace(**facts),
+    )
+    return SimpleNamespace(study=study)
+
+
+def test_the_budget_counts_the_trials_of_a_study_that_may_begin_anew_or_has_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "p.yml").write_text(PARAMETERS)
+    with closing(Agent(tmp_path / "p.yml", budget=20, jobs=None)) as agent:
+        for known in (existing_study(20), existing_study(0, replaced=20)):
+            monkeypatch.setattr(agent, "_studies", lambda known=known: {"s": known})
+            with pytest.raises(SettingsError, match="needs 20 trials, but 0 of the budget of 20"):
+                agent.sweep("n.ipynb", "s", 20)
+
+
+def test_a_search_that_repeats_its_proposals_has_a_status_and_a_confirmation_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = existing_study(1, repeats={"by": "seeds"})
+    confirming = existing_study(1, confirms={"of": "1"})
+    monkeypatch.setattr("sweeper.control.lookup.clean_up_after_crash", lambda _: None)
+    monkeypatch.setattr("sweeper.agents.server._described", lambda existing: existing)
+    with closing(Agent(tmp_path / "p.yml", budget=20, jobs=None)) as agent:
+        studies = {"s": search, "s-confirm": confirming}
+        monkeypatch.setattr(agent, "_studies", lambda: studies)
+        assert agent.status()["studies"] == [search]
 
 
 def test_a_folder_with_braces_in_its_name_has_outputs(

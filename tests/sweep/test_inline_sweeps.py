@@ -114,7 +114,7 @@ def all_fail(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
     ],
     ids=["range", "objective", "direction", "choices"],
 )
-def test_a_corrected_study_whose_trials_have_all_failed_begins_anew_but_has_spent_its_time(
+def test_a_corrected_study_whose_trials_have_all_failed_begins_anew_but_has_spent_what_it_spent(
     make_sweep: Make, tmp_path: Path, corrected: dict[str, Any]
 ) -> None:
     cost = {"price_per_hour": 3600.0}
@@ -130,12 +130,13 @@ def test_a_corrected_study_whose_trials_have_all_failed_begins_anew_but_has_spen
     result = make_sweep(run, study={"trials": 2}, cost=cost, **corrected).run()
     assert result.counts == {"completed": 2, "pruned": 0, "failed": 0, "stopped": 0}
     assert found == [False, False]
+    assert find_study(str(tmp_path / "out"), storage=None).study.facts.replaced_trials == 2
     assert (result.cost or 0.0) > (failed.cost or 0.0) > 0.0
     assert result.notes == {}
 
 
-def test_a_sweep_that_was_killed_when_it_began_a_study_anew_keeps_the_time_that_was_spent(
-    make_sweep: Make, monkeypatch: pytest.MonkeyPatch
+def test_a_sweep_that_was_killed_when_it_began_a_study_anew_keeps_what_was_spent(
+    make_sweep: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cost = {"price_per_hour": 3600.0}
     failed = make_sweep(all_fail, study={"trials": 1}, cost=cost).run()
@@ -151,6 +152,7 @@ def test_a_sweep_that_was_killed_when_it_began_a_study_anew_keeps_the_time_that_
         make_sweep(scored, **corrected).run()
     result = make_sweep(scored, **corrected).run()
     assert (result.cost or 0.0) > (failed.cost or 0.0)
+    assert find_study(str(tmp_path / "out"), storage=None).study.facts.replaced_trials == 1
 
 
 def test_a_study_does_not_begin_anew_while_a_trial_that_was_queued_by_hand_waits(
