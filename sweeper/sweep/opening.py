@@ -90,6 +90,8 @@ def opened(
         )
         if plan.confirming is not None:
             plan = plan.with_trials(study.n_confirming(plan.confirming))
+        elif study.facts.replaced_trials and not study.facts.made_of:
+            plan = with_inputs(plan)  # It begins anew, with the newest files and data.
         folder.is_needed = is_restored
         _check_resumed(plan, study)
         if plan.confirming is not None:

@@ -257,6 +257,39 @@ def test_the_first_trial_waits_for_the_data_and_the_study_keeps_its_version(
     assert facts.data_version == first != second
 
 
+def test_a_study_that_begins_anew_uses_the_newest_data_and_the_best_trial_of_the_other_study(
+    home: Dataset, tmp_path: Path
+) -> None:
+    stages, seen = Stages(tmp_path / "machine"), list[tuple[str, str]]()
+    stages.pretrain()
+
+    def run_trial(spec: TrialSpec, _: RunningTrial) -> TrialOutcome:
+        data = stages.folder / "data" / "train.txt"
+        seen.append((data.read_text(), spec.inputs["encoder"].path.read_text()))
+        if len(seen) == 1:
+            return TrialOutcome(state=TrialState.FAILED, message="the data is wrong")
+        return TrialOutcome(state=TrialState.COMPLETED, scores={"val": 0.5})
+
+    def sweep(cell: str) -> SweepResult:
+        notebook = write_notebook(
+            stages.folder / "nb.ipynb", cell, parameters="x = 0.5\nencoder = ''"
+        )
+        return sweep_of(
+            notebook, "reads", run_trial, output="out/{study}.{run_id}.ipynb",
+            study={"trials": 1}, data={"path": "data", "from": home.url},
+            inputs={"encoder": {**ENCODER, "take": "best"}},
+        ).run()  # fmt: skip
+
+    assert sweep("val = x").counts[TrialState.FAILED] == 1
+    (home.place() / "train.txt").write_text("dogs")
+    version, _ = home.push(lambda _: None)
+    stages.pretrain(study={"trials": 5})
+    assert sweep("val = 1 * x").counts[TrialState.COMPLETED] == 1
+    assert seen == [("cats", "weights of 0003"), ("dogs", "weights of 0004")]
+    facts = find_study(str(stages.out / "reads"), storage=None).study.facts
+    assert facts.data_version == version
+
+
 def test_a_sweep_whose_data_cannot_be_fetched_leaves_no_file(
     home: Dataset, make_sweep: MakeSweep, tmp_path: Path
 ) -> None:
