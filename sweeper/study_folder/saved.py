@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..files import beside
 from ..notebook_api.artifacts import PART, remove
-from ..trials import SavedArtifact
+from ..trials import SavedArtifact, is_utf8
 
 _log = logging.getLogger(__name__)
 
@@ -19,12 +19,16 @@ _log = logging.getLogger(__name__)
 def saved_in(folder: Path) -> dict[str, SavedArtifact]:
     """Return the artifacts in a trial's folder of artifacts, by name.
 
-    A file that cannot be read is left out with a warning, because the trial has ended anyway.
+    A file that cannot be read, or whose name no notebook can contain, is left out with a warning,
+    because the trial has ended anyway.
     """
     if not folder.is_dir():
         return {}
     found = {}
     for name in sorted(name for name in os.listdir(folder) if not _is_passing(name)):
+        if not is_utf8(name):
+            _log.warning("%s: %r is not kept as an artifact: its name is not UTF-8", folder, name)
+            continue
         try:
             found[name] = content_of(folder / name)
         except OSError as error:  # The file may be a broken link, or was just removed.
@@ -43,7 +47,7 @@ def content_of(path: Path) -> SavedArtifact:
     if path.is_dir():
         contents = {file: content_of(file) for file in _files_below(path)}
         lines = [f"{f.relative_to(path).as_posix()}\0{c.sha256}\n" for f, c in contents.items()]
-        digest = hashlib.sha256("".join(lines).encode())
+        digest = hashlib.sha256(os.fsencode("".join(lines)))  # A name may be no UTF-8.
         size_bytes = sum(content.size_bytes for content in contents.values())
     elif path.exists() and not path.is_file():  # Reading a pipe would wait forever.
         raise OSError(f"{path} is neither a file nor a folder")

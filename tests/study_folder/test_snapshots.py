@@ -83,6 +83,21 @@ def test_artifacts_are_listed_by_name_with_size_and_hash(tmp_path: Path) -> None
     assert saved_in(tmp_path / "nothing") == {}
 
 
+def test_a_name_that_is_not_utf8_is_kept_in_a_saved_folder_but_is_no_name_of_an_artifact(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    latin = os.fsdecode(b"caf\xe9.txt")
+    (tmp_path / "preds").mkdir()
+    for file in (tmp_path / "preds" / latin, tmp_path / latin):
+        file.write_text("x")
+    found = saved_in(tmp_path)
+    assert [*found] == ["preds"]
+    assert is_intact(tmp_path / "preds", found["preds"].sha256)
+    assert "is not UTF-8" in caplog.text
+    (tmp_path / "preds" / latin).rename(tmp_path / "preds" / "cafe.txt")
+    assert not is_intact(tmp_path / "preds", found["preds"].sha256)
+
+
 def test_the_hash_of_a_folder_depends_on_names_and_contents(tmp_path: Path) -> None:
     def made(name: str, **files: str) -> str:
         (tmp_path / name).mkdir()
