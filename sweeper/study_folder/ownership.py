@@ -60,10 +60,13 @@ def held_folder(paths: StudyPaths) -> Iterator[HeldFolder]:
             # The file may belong to another sweep, which then holds the folder.
             if _read_owner(paths).get("pid") == os.getpid():
                 _remove(paths.owner)
+            if made and not held.is_needed:
+                # Without the lock, the folder may belong to a sweep that began at the same moment.
+                shutil.rmtree(paths.folder, ignore_errors=True)
             lock.release()
     finally:
         if not held.is_needed:
-            _remove_folders(made)
+            _remove_empty(made)
 
 
 @contextmanager
@@ -224,19 +227,17 @@ def _make_folders(folder: Path) -> list[Path]:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        _remove_folders(missing)
+        _remove_empty(missing)
         raise _unwritable(folder, error) from error
     return missing
 
 
-def _remove_folders(made: list[Path]) -> None:
-    """Remove the study's folder with its files, and its parents if they are empty.
+def _remove_empty(made: list[Path]) -> None:
+    """Remove folders that did not exist before, if they are empty.
 
     Args:
-        made: Folders that did not exist before, the study's folder first.
+        made: The folders, the study's folder first.
     """
-    for folder in made[:1]:
-        shutil.rmtree(folder, ignore_errors=True)
-    for folder in made[1:]:
+    for folder in made:
         with suppress(OSError):
             folder.rmdir()

@@ -103,6 +103,24 @@ def test_a_folder_whose_owner_file_cannot_be_written_is_refused_and_not_locked(
         assert is_held(paths)
 
 
+def test_a_sweep_that_is_refused_leaves_the_folder_of_one_that_began_at_the_same_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = StudyPaths.parse(str(tmp_path / "out" / "{run_id}.ipynb"), study="s")
+    monkeypatch.setattr("sweeper.study_folder.ownership._PATIENCE_S", 0.0)
+    with held_folder(paths) as first:
+        first.is_needed = True
+        paths.storage.touch()
+        with monkeypatch.context() as meanwhile:  # The second call did not see the folder.
+            meanwhile.setattr("os.path.exists", lambda _: False)
+            with pytest.raises(StudyError, match="is being swept by"), held_folder(paths):
+                pass
+        assert paths.storage.exists()
+    with held_folder(replace(paths, study="refused")):
+        pass
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["s"]
+
+
 def test_a_folder_whose_name_is_too_long_is_refused(paths: StudyPaths) -> None:
     message = "cannot be written: File name too long"
     long = replace(paths, study="x" * 300)
