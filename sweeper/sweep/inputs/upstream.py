@@ -6,19 +6,22 @@ import os
 from pathlib import Path
 
 from ...errors import SettingsError
-from ...notebooks.metadata import BLANK, read_metadata
+from ...notebooks.metadata import read_metadata
 from ...settings.addresses import Address
 from ...settings.messages import nearest
 from ...study.files import is_storage
 from ...study.located import LocatedStudy
+from ...study.moves import move_of
 from ...study.study import Study
 from ...study_folder.saved import is_intact
+from ...sync.moving import follow_unswept
 from ...trials import (
     InputFile,
     StudyPaths,
     TrialRecord,
     TrialState,
     display_path,
+    facts_beside,
     run_id_of,
 )
 
@@ -67,8 +70,14 @@ class Upstream(LocatedStudy):
             SettingsError: The trial has saved nothing under that name, or the file is gone or has
                 changed since.
         """
-        saved = (read_metadata(record.notebook) or BLANK).artifacts
+        metadata = read_metadata(record.notebook)
         whose = f"trial {record.run_id} of the study {self.study.name!r}"
+        if metadata is None:
+            raise SettingsError(
+                f"{display_path(record.notebook)} was removed or changed, so it does not say what "
+                f"{whose} has saved; put it back, or choose another trial"
+            )
+        saved = metadata.artifacts
         if not saved:
             raise SettingsError(
                 f"{whose} has saved no files; its notebook saves a file for other studies with "
@@ -118,6 +127,8 @@ def find_upstream(wanted: str, *, paths: StudyPaths, storage_url: Address) -> Up
             "before"
         )
     file = (folder / paths.storage.name).absolute()
+    if (move := move_of(facts_beside(file))) is not None:
+        follow_unswept(move)
     url = Address.of_file(file) if is_storage(file) else storage_url
     studies = Study.all_in(url) if url.file is None or is_storage(url.file) else []
     for study in studies:

@@ -155,6 +155,19 @@ def test_the_best_trial_is_the_winner_on_fresh_seeds(tmp_path: Path) -> None:
     assert set(stages.used) == {"weights of 0001"}
 
 
+def test_a_study_gives_its_files_after_its_outputs_were_moved_but_not_without_the_notebook(
+    tmp_path: Path,
+) -> None:
+    Stages(tmp_path / "before").pretrain()
+    (tmp_path / "before").rename(tmp_path / "after")
+    stages = Stages(tmp_path / "after")
+    stages.finetune()
+    assert stages.used == ["weights of 0003"] * 3
+    (stages.out / "pretrain.0003.ipynb").unlink()
+    with pytest.raises(SettingsError, match=r"artifact: .*pretrain\.0003\.ipynb was removed"):
+        stages.finetune(study={"name": "again"})
+
+
 def test_another_trial_as_input_is_refused_as_a_change(stages: Stages) -> None:
     stages.finetune()
     with pytest.raises(StudyError, match=r"inputs\.encoder was .*0003.*, now .*0001") as error:
