@@ -39,23 +39,27 @@ def refuse_changes(study: Study, made_of: Fingerprint, *, sources: str, paths: S
         )
 
 
-def refuse_another_search(study: Study, search_id: str, paths: StudyPaths) -> None:
+def refuse_another_search(
+    study: Study, search_id: str, paths: StudyPaths, storage: Address
+) -> None:
     """Refuse to run trials of a search in a study that has run trials of another search.
 
     Args:
         study: The study that is to run trials again.
         search_id: Id of the search.
         paths: Paths of the study.
+        storage: Address of its storage.
 
     Raises:
         StudyError: The study has run trials of a search of the same name that was removed.
     """
     if study.facts.confirms is None or study.repeats_trials_of(search_id):
         return
-    notebooks = display_path(paths.notebook("*"))
+    files = f"{display_path(paths.folder)} and {display_path(paths.notebook('*'))}"
+    stored = "" if storage.file == paths.storage else f"the study {study.name!r} in {storage}, "
     raise StudyError(
         f"the study {study.name!r} has run trials of an earlier study again, which was removed; "
-        f"remove {display_path(paths.folder)} and {notebooks}, too"
+        f"remove {stored}{files}, too"
     )
 
 
