@@ -296,6 +296,7 @@ def test_a_study_that_begins_anew_uses_the_newest_data_and_the_best_trial_of_the
     assert sweep("val = x").counts[TrialState.FAILED] == 1
     (home.place() / "train.txt").write_text("dogs")
     version, _ = home.push(lambda _: None)
+    shutil.rmtree(stages.folder / "data")
     stages.pretrain(study={"trials": 5})
     assert sweep("val = 1 * x").counts[TrialState.COMPLETED] == 1
     assert seen == [("cats", "weights of 0003"), ("dogs", "weights of 0004")]
