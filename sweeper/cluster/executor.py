@@ -46,7 +46,9 @@ from .files import (
     difference,
     files_below,
     files_of,
+    is_whole_at_once,
     kernel_python,
+    kind_of,
     path_of,
     stamp_of,
     travelling_files,
@@ -656,8 +658,10 @@ class Member:
     def _bring(self, trial: _TrialThere, *, is_over: bool = False) -> None:
         """Fetch the files of a trial that are new on the worker, and pass a stop on to the trial.
 
-        A checkpoint or an artifact may be half written while the trial runs. It is fetched when two
-        polls in a row have found the same stamp, or after the trial has ended.
+        A file that the notebook writes itself may be half written while the trial runs. It is
+        fetched when two polls in a row have found the same stamp, or after the trial has ended.
+        A file that is gone on the worker is removed when all others of its kind have arrived. So a
+        checkpoint remains here until a newer one has arrived.
 
         Args:
             trial: The trial.
@@ -677,15 +681,20 @@ class Member:
         trial.running.points.note_cells(*map(int, answer["cells"]))
         files = answer["files"].items()
         found = {name: (int(size), int(time_ns)) for name, (size, time_ns) in files}
-        for name, stamp in found.items():
-            is_whole = is_over or name == NOTEBOOK or trial.seen.get(name) == stamp
+        # The notebook shows how far the trial is. At the end it states the trial's outcome, so it
+        # then arrives after the files that the outcome needs.
+        for name in sorted(found, key=lambda name: name == NOTEBOOK, reverse=not is_over):
+            stamp = found[name]
+            is_whole = is_over or is_whole_at_once(name) or trial.seen.get(name) == stamp
             if is_whole and trial.have.get(name) != stamp:
                 self._fetch(trial, name, stamp)
         trial.seen = found
-        # Remove files last, so that a new checkpoint has arrived before an older one is removed.
-        for name in [name for name in trial.have if name not in found and name != NOTEBOOK]:
-            path_of(trial.spec, name).unlink(missing_ok=True)
-            del trial.have[name]
+        late = {kind_of(name) for name, stamp in found.items() if trial.have.get(name) != stamp}
+        gone = [name for name in trial.have if name not in found and name != NOTEBOOK]
+        for name in gone:
+            if is_over or kind_of(name) not in late:
+                path_of(trial.spec, name).unlink(missing_ok=True)
+                del trial.have[name]
 
     def _fetch(self, trial: _TrialThere, name: str, stamp: Stamp) -> None:
         """Fetch one file under a temporary name and rename it, unless it changes meanwhile."""

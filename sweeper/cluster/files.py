@@ -17,6 +17,7 @@ from ..execution.environment import python_of
 from ..execution.workload import Workload
 from ..files import below
 from ..kernels import environment_of, interpreter_of
+from ..notebook_api.checkpoints import is_checkpoint
 from ..trials import TrialSpec
 
 _log = logging.getLogger(__name__)
@@ -64,6 +65,17 @@ def files_of(spec: TrialSpec) -> dict[str, Stamp]:
         with suppress(FileNotFoundError):
             found[name] = stamp_of(path_of(spec, name).stat())
     return found
+
+
+def kind_of(name: str) -> str:
+    """Return the kind of a trial's file: notebook, checkpoints or artifacts."""
+    return name.partition("/")[0]
+
+
+def is_whole_at_once(name: str) -> bool:
+    """Return whether a trial's file is complete whenever it exists, because it was renamed."""
+    kind, _, rest = name.partition("/")
+    return name == NOTEBOOK or (kind == "checkpoints" and is_checkpoint(rest))
 
 
 def _folders(spec: TrialSpec) -> dict[str, Path]:

@@ -154,10 +154,15 @@ def checkpoint_files(folder: Path) -> list[Path]:
     The list is empty if the folder does not exist.
     """
     with suppress(FileNotFoundError):
-        names = [name for name in os.listdir(folder) if _NAME.fullmatch(name)]
+        names = [name for name in os.listdir(folder) if is_checkpoint(name)]
         names.sort(key=lambda name: int(name.partition(".")[0]), reverse=True)
         return [Path(folder, name) for name in names]
     return []
+
+
+def is_checkpoint(name: str) -> bool:
+    """Return whether a file has the name of a checkpoint. `save_checkpoint` never changes one."""
+    return _NAME.fullmatch(name) is not None
 
 
 # --- content of a checkpoint -----------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from studies import workload_of
 
+from sweeper.cluster import executor
 from sweeper.cluster.dask_cluster import DaskWorker
 from sweeper.cluster.executor import Member
 from sweeper.execution.verdict import failed
@@ -73,6 +74,54 @@ def run_on(member: Member, folder: Path) -> TrialOutcome:
         artifact_dir=folder / "out" / "a",
     )
     return member.run_trial(spec, RunningTrial(trials_left=1))
+
+
+class PolledCluster(AnsweringCluster):
+    """A cluster whose worker runs a trial until the sweep has polled its files often enough.
+
+    Args:
+        polls: Files that the worker has at each poll, by name: a number that changes with the file.
+            The last poll is the one after the trial's end.
+        at_home: Called at each poll.
+        lost: Files that are gone when the sweep reads them.
+    """
+
+    def __init__(
+        self,
+        polls: list[dict[str, int]],
+        *,
+        at_home: Callable[[], object] = lambda: None,
+        lost: Collection[str] = (),
+    ) -> None:
+        self.polls, self.at_home, self.lost = polls, at_home, lost
+        self.read: list[str] = []
+        self.ran: Any = Future()
+
+    def submit(self, worker: DaskWorker, payload: bytes, *, task: str) -> Any:
+        """Return the answer at once, except for that of the trial."""
+        asked = pickle.loads(payload)
+        act, arguments = asked["act"], asked["arguments"]
+        if act == "run":
+            return self.ran
+        answer: dict[str, Any] = {}
+        data = b""
+        if act == "follow":
+            self.at_home()
+            files = {name: [4, number] for name, number in self.polls[0].items()}
+            answer = {"files": files, "cells": [1, 2]}
+            self.polls = self.polls[1:] or self.polls
+            if len(self.polls) == 1 and not self.ran.done():
+                whole = TrialOutcome(state=TrialState.COMPLETED, scores={"val": 0.5})
+                ended = {"outcome": asdict(whole), "findings": []}
+                self.ran.status = "finished"
+                self.ran.set_result(json.dumps(ended).encode() + b"\n")
+        if act == "read" and arguments["name"] not in self.lost:
+            self.read.append(arguments["name"])
+            data = b"data"
+        answered: Any = Future()
+        answered.status = "finished"
+        answered.set_result(json.dumps(answer).encode() + b"\n" + data)
+        return answered
 
 
 def damaged(value: Any, chance: random.Random) -> Any:
@@ -142,3 +191,36 @@ def test_a_trial_that_fails_on_a_worker_does_not_lose_the_worker(tmp_path: Path)
     member = member_of(tmp_path, lambda act: json.dumps(answer if act == "run" else {}).encode())
     assert run_on(member, tmp_path).reason is Reason.CELL_ERROR
     assert not member.is_lost
+
+
+def test_the_sweeps_machine_keeps_a_checkpoint_until_a_newer_one_has_arrived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "_LOOK_S", 0.01)
+    epochs = [{f"checkpoints/{epoch:06d}.ckpt": epoch} for epoch in (1, 2, 3, 4)]
+    kept: list[list[str]] = []
+    folder = tmp_path / "out" / "c"
+    (tmp_path / "out").mkdir()
+    member = member_of(tmp_path, lambda _: b"{}")
+    cluster: Any = PolledCluster(
+        epochs,
+        at_home=lambda: kept.append(sorted(path.name for path in folder.glob("*"))),
+        lost=["checkpoints/000003.ckpt"],  # an epoch was quicker than the transfer
+    )
+    member.cluster = cluster
+    assert run_on(member, tmp_path).state is TrialState.COMPLETED
+    assert kept == [[], ["000001.ckpt"], ["000002.ckpt"], ["000002.ckpt"]]
+    assert [path.name for path in folder.iterdir()] == ["000004.ckpt"]
+
+
+def test_a_notebook_that_states_the_end_arrives_after_the_files_of_its_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "_LOOK_S", 0.01)
+    (tmp_path / "out").mkdir()
+    member = member_of(tmp_path, lambda _: b"{}")
+    encoder = "artifacts/encoder.pt"
+    cluster: Any = PolledCluster([{"notebook": 1}, {"notebook": 2, encoder: 1}])
+    member.cluster = cluster
+    assert run_on(member, tmp_path).state is TrialState.COMPLETED
+    assert cluster.read == ["notebook", encoder, "notebook"]
